@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 import time
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -46,17 +47,21 @@ def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bo
     """Run these benchmarks, or all: fold, follow, controller, life, cycle, scale, openb, replay, memory, demo_up,
     observe, create, latency, peers, slow_redis, simulation.
 
-    The exit status is 1 if a figure misses its target.
+    The exit status is 1 if a figure misses its target, or if a benchmark fails.
     """
     load_before = os.getloadavg()[0]
     figures: dict[str, list[Figure]] = {}
     skipped: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for name in names or NAMES:
         began_s = time.monotonic()
         try:
             figures[name] = importlib.import_module(f"benchmarks.{name}").run(quick=quick)
         except ServersUnavailable as missing:
             skipped[name] = str(missing)
+        except Exception as problem:  # the figures of the others would be lost with it
+            failed[name] = traceback.format_exc()
+            click.echo(f"{name}: {problem!r}", err=True)
         click.echo(f"{name}: {time.monotonic() - began_s:.0f} s", err=True)
     date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     report = Report(machine=machine(date=date, load_before=load_before), figures=figures, skipped=skipped, quick=quick)
@@ -66,8 +71,10 @@ def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bo
         json_path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     if record:
         _record(table)
+    for trace in failed.values():
+        click.echo(trace, err=True)
     missed = [figure for found in figures.values() for figure in found if figure.holds is False]
-    sys.exit(1 if missed and not quick else 0)
+    sys.exit(1 if failed or (missed and not quick) else 0)
 
 
 def _record(table: str) -> None:

@@ -241,6 +241,7 @@ class _Cluster:
 
 def _object(number: int, workers: int) -> Object:
     found = tyjob(f"job-{number}", workers)
+    found["spec"]["cleanPodPolicy"] = "All"  # the end of a job is when its pods are gone
     found["metadata"] |= {
         "uid": f"uid-{number}", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z",
     }  # fmt: skip

@@ -10,6 +10,7 @@ import msgspec
 from arranger.model.faults import Fault
 from arranger.model.job import Slot
 from arranger.model.node import Taint
+from arranger.model.pod import ContainerEnd
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import Reason, ReasonCounts, rank
 
@@ -52,9 +53,9 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `node` is the leader's; `gone` means that it no longer exists, `cordoned` and `taint` how it was closed. `seconds`
     is for how long a node is down, a quorum incomplete, or how long the job may be active. `count` counts restarts of
     the leader or workers, `limit` is the restartLimit, `needed` the minWorkersNum. `address` is the leader's, `was` the
-    one before it. `words` come from another program. `faults` say what is wrong with the spec; before there
-    were faults, `words` did. `sentence` is the text of
-    an earlier version, or of an adopted job's status; then no other field is set.
+    one before it. `words` come from another program, and `ended` is the leader's container that failed. `faults` say
+    what is wrong with the spec; before there were faults, `words` did. `sentence` is the text of an earlier version, or
+    of an adopted job's status; then no other field is set.
     """
 
     node: str = ""
@@ -71,6 +72,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sentence: str = ""
     shortage: ShortageFacts | None = None
     faults: tuple[Fault, ...] = ()
+    ended: ContainerEnd | None = None
 
 
 #: For a decision without facts beyond its reason.
@@ -90,8 +92,9 @@ class EndKind(StrEnum):
 class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Why `count` workers are replaced: `first` is the first of them, and the other fields describe that one.
 
-    `words` come from the kubelet or the API server; without them, `node` is the worker's, with `cordoned` and `taint`
-    if it was closed. `sentence` is the text that an earlier version recorded; then no other field is set.
+    `words` come from the kubelet or the API server, and `ended` is the container that failed; without both, `node` is
+    the worker's, with `cordoned` and `taint` if it was closed. `sentence` is the text that an earlier version recorded;
+    then no other field is set.
     """
 
     kind: EndKind
@@ -102,3 +105,4 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cordoned: bool = False
     taint: Taint | None = None
     sentence: str = ""
+    ended: ContainerEnd | None = None

@@ -19,7 +19,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
-from arranger.model.pod import NO_TRAITS, PodOwner, PodTraits
+from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodTraits
 from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
 
@@ -116,8 +116,9 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     """Any pod in the cluster, ours or not. `requests` as in `PodShape`; `owner` is None for a foreign pod.
 
     `restarts` counts container restarts. `waiting` is the kubelet's reason why a container can't start
-    (`ImagePullBackOff`), `reason` and `message` are the pod's own. Equal `requests` and `traits` of different pods
-    are one object, because most pods of a cluster are like many others.
+    (`ImagePullBackOff`), `reason` and `message` are the pod's own. `ended` is known for our pods: the container that
+    failed or, of restarted containers, failed last; earlier versions didn't record it. Equal `requests` and `traits` of
+    different pods are one object, because most pods of a cluster are like many others.
     """
 
     term: int
@@ -137,6 +138,7 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     message: str = ""
     waiting: str = ""
     traits: PodTraits = NO_TRAITS
+    ended: ContainerEnd | None = None
 
     def __post_init__(self) -> None:
         if len(self.requests) <= _LARGE:

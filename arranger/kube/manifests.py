@@ -11,6 +11,7 @@ import msgspec
 from arranger.kube.cluster import SERVICES, TYJOBS, Object
 from arranger.model.job import LEADER_GROUP
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, known_labels, pod_labels, pod_name, service_name
+from arranger.model.pod import gpus_of
 from arranger.model.template import effective_requests
 from arranger.model.validation import workers_of
 
@@ -106,7 +107,7 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
         "TYJOB_RANK": "0" if leader else str(_first_rank(sets, group) + index),
         "TYJOB_WORLD_SIZE": str(1 + workers_of(sets)),
         "TYJOB_SETS": _sets_text(sets),
-        "TYJOB_GPUS": str(_gpus(part["template"]["spec"])),
+        "TYJOB_GPUS": str(gpus_of(effective_requests(part["template"]["spec"]))),
     }
     service = leader_service(job)
     if service is not None:
@@ -128,11 +129,6 @@ def _sets_text(sets: list[Object]) -> str:
         for group, of in enumerate(sets, start=1)
     ]
     return msgspec.json.encode(found).decode()
-
-
-def _gpus(template: Object) -> int:
-    """The GPUs that a pod of this template gets, of any vendor."""
-    return sum(count for name, count in effective_requests(template) if name.endswith("/gpu"))
 
 
 def _told(container: Object, environment: list[Object]) -> Object:

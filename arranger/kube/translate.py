@@ -21,11 +21,14 @@ from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
     DISRUPTED,
+    FAILURES_KEPT,
     NO_TRAITS,
     POD_MESSAGE_LIMIT,
     POD_REASON_LIMIT,
     STOPPED,
     TERMINAL,
+    ContainerEnd,
+    Failure,
     Labels,
     Phase,
     PodOwner,
@@ -112,6 +115,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         message=first_line(message, POD_MESSAGE_LIMIT),
         waiting=first_line(waiting, POD_REASON_LIMIT),
         traits=_traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None),
+        ended=_failed_container(containers) if owner is not None else None,
     )
 
 
@@ -219,6 +223,7 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
             (name, found.get("status") == "True", parse_time_ms(found.get("lastTransitionTime")))
             for name, found in sorted(conditions.items())
         ),
+        failures=_failures_seen(status),
     )
 
 
@@ -226,6 +231,29 @@ def _conditions_seen(status: Json) -> dict[str, Json]:
     conditions = status.get("conditions")
     found = [each for each in (conditions if isinstance(conditions, list) else ()) if isinstance(each, dict)]
     return {each["type"]: each for each in found if isinstance(each.get("type"), str)}
+
+
+def _failures_seen(status: Json) -> tuple[Failure, ...]:
+    """The failures in a status, each text short."""
+    found = status.get("lastFailures")
+    entries = [each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict)]
+    return tuple(
+        Failure(
+            _short(_text(each.get("workerSet"))),
+            _whole(each.get("index")),
+            _whole(each.get("attempt")),
+            _short(_text(each.get("node"))),
+            parse_time_ms(each.get("time")),
+            ContainerEnd(
+                _short(_text(each.get("container"))),
+                _whole(each.get("exitCode")),
+                _whole(each.get("signal")),
+                _short(_text(each.get("reason"))),
+                first_line(_text(each.get("message")), POD_MESSAGE_LIMIT),
+            ),
+        )
+        for each in entries[:FAILURES_KEPT]
+    )
 
 
 def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
@@ -336,8 +364,11 @@ def _why_ended(phase: str, metadata: Json, status: Json, containers: list[Json],
             why = condition.get("reason") or ""
             if failed or _ran_at(parse_time_ms(condition.get("lastTransitionTime")), containers):
                 return f"{DISRUPTED}{': ' if why else ''}{why}", message or condition.get("message") or ""
+    ended = _failed_container(containers) if failed else None
+    if ended is not None:
+        return ended.reason or "Error", message or ended.message
     if failed:
-        return _first_failed(containers, message)
+        return "", message
     going_ms = parse_time_ms(metadata.get("deletionTimestamp"))
     time_ms = going_ms - 1000 * _whole(metadata.get("deletionGracePeriodSeconds"))
     return (STOPPED if going_ms and _ran_at(time_ms, containers) else ""), message
@@ -349,14 +380,20 @@ def _ran_at(moment_ms: int, containers: list[Json]) -> bool:
     return any(parse_time_ms(each.get("finishedAt")) >= moment_ms for each in ended)
 
 
-def _first_failed(containers: list[Json], message: str) -> tuple[str, str]:
-    """For a failed pod without a reason of its own: why its first failed container ended."""
-    for container in containers:
-        ended = (container.get("state") or _NOTHING).get("terminated")
-        if ended and ended.get("exitCode"):
-            told = f'container "{container.get("name") or ""}" ended with exit code {ended["exitCode"]}'
-            return ended.get("reason") or "Error", message or ended.get("message") or told
-    return "", message
+def _failed_container(containers: list[Json]) -> ContainerEnd | None:
+    """How the first container failed that did; of restarted containers, how the first of them failed last."""
+    for state in ("state", "lastState"):
+        for container in containers:
+            ended = (container.get(state) or _NOTHING).get("terminated")
+            if ended and ended.get("exitCode"):
+                return ContainerEnd(
+                    first_line(container.get("name") or "", POD_REASON_LIMIT),
+                    _whole(ended["exitCode"]),
+                    _whole(ended.get("signal")),
+                    first_line(ended.get("reason") or "", POD_REASON_LIMIT),
+                    first_line(ended.get("message") or "", POD_MESSAGE_LIMIT),
+                )
+    return None
 
 
 @lru_cache(maxsize=1024)

@@ -19,7 +19,8 @@ from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
-from arranger.model.pod import TERMINAL, Phase
+from arranger.model.names import pod_name
+from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey, compact, runs
 from arranger.projections.ownership import has_earlier_pods
@@ -27,6 +28,8 @@ from arranger.projections.state import State
 
 #: A status message longer than this is cut: a status stays small.
 MESSAGE_LIMIT = 1000
+#: The condition of a job that has ended, in either way. It follows from the stage, so the fold doesn't record it.
+FINISHED = "Finished"
 
 
 class Desired(msgspec.Struct):
@@ -156,12 +159,15 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         "totalWorkers": total,
         "readyWorkers": ready,
         "ready": f"{ready}/{total}",
+        "gpus": _gpus(job),
         "message": _shown(_message(state, job)),
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(job),
     }
     if job.leader.address:
         status["leaderAddress"] = job.leader.address
+    if failures := job.last_failures():
+        status["lastFailures"] = [_failure(job, failure) for failure in failures]
     if job.times.start_ms:
         status["startTime"] = rfc3339(job.times.start_ms)
     if job.times.completion_ms:
@@ -173,6 +179,14 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         ]
         status["allocations"] = encode_allocations(compact(job.placements), [group.name for group in job.spec.groups])
     return status
+
+
+def _gpus(job: JobRecord) -> int:
+    """The GPUs of the job's pods that have nodes, of any vendor."""
+    if job.spec is None:
+        return 0
+    each = [gpus_of(group.shape.requests) for group in job.spec.groups]
+    return sum(each[group] for group, _ in job.placements) if any(each) else 0
 
 
 def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
@@ -210,6 +224,24 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Se
         "restartsOfEarlierPods": job.spent.get(name, 0),
         **({"givenUp": text_of(runs(given_up))} if given_up else {}),
         **({"replacing": text_of(runs(list(replacing)))} if replacing else {}),
+    }
+
+
+def _failure(job: JobRecord, failure: Failure) -> dict[str, Any]:
+    ended = failure.ended
+    group = failure.worker_set or (job.spec.groups[0].name if job.spec is not None else "")
+    return {
+        "pod": pod_name(job.seen.name, group, failure.index, failure.attempt),
+        **({"workerSet": failure.worker_set} if failure.worker_set else {}),
+        "index": failure.index,
+        "attempt": failure.attempt,
+        "node": failure.node,
+        "time": rfc3339(failure.time_ms),
+        "container": ended.container,
+        "exitCode": ended.exit_code,
+        **({"signal": ended.signal} if ended.signal else {}),
+        **({"reason": ended.reason} if ended.reason else {}),
+        **({"message": _shown(ended.message)} if ended.message else {}),
     }
 
 
@@ -299,8 +331,10 @@ def _conditions(job: JobRecord) -> list[dict[str, Any]]:
     decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
     scheduled = (str(job.schedule_state), _waits(job) or back_off_text(job))
     told = {"Scheduled": scheduled, "Running": decided}
+    turned = {name: since_ms for name, (_, since_ms) in job.times.turned.items()}
+    turned[FINISHED] = job.times.completion_ms or job.seen.created_ms
     shown = []
-    for name, holds in job.conditions():
+    for name, holds in (*job.conditions(), (FINISHED, job.ended)):
         reason, message = told.get(name, decided if holds else (decided[0], ""))
         shown.append(
             {
@@ -308,7 +342,7 @@ def _conditions(job: JobRecord) -> list[dict[str, Any]]:
                 "status": "True" if holds else "False",
                 "reason": one_line(reason),
                 "message": _shown(message),
-                "lastTransitionTime": rfc3339(job.times.turned.get(name, (False, job.seen.created_ms))[1]),
+                "lastTransitionTime": rfc3339(turned.get(name, job.seen.created_ms)),
                 "observedGeneration": job.seen.generation,
             }
         )

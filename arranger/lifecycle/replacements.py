@@ -196,9 +196,8 @@ def _causes(state: State, job: JobRecord, ended: Fallen) -> tuple[EndCause, ...]
 
 def _cause(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: EndKind) -> EndCause:
     slot, pod = min(pods, key=lambda one: one[0])
-    words = (pod.reason or pod.message) if pod is not None else ""
-    if words:
-        return EndCause(kind, Slot(*slot), len(pods), words)
+    if pod is not None and (pod.ended is not None or pod.reason or pod.message):
+        return EndCause(kind, Slot(*slot), len(pods), pod.reason or pod.message, ended=pod.ended)
     node = job.placements[slot]
     how = (barred(state, job, slot) if state.nodes.has(node) else None) or Closed()
     return EndCause(kind, Slot(*slot), len(pods), node=node, cordoned=how.cordoned, taint=how.taint)

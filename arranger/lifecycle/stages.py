@@ -171,15 +171,16 @@ def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
     limit = job.valid_spec.restart_limit
     used = job.leader.restarts + leader.restarts
-    words = leader.reason or leader.message
+    words, ended = leader.reason or leader.message, leader.ended
     if blameless(leader):
-        return _decide(job, R.LEADER_EVICTED, StageFacts(words=words))
+        return _decide(job, R.LEADER_EVICTED, StageFacts(words=words, ended=ended))
     if leader.phase != Phase.FAILED:
-        return _decide(job, R.RESTART_LIMIT, StageFacts(count=used, limit=limit)) if used > limit else None
+        return _decide(job, R.RESTART_LIMIT, StageFacts(count=used, limit=limit, ended=ended)) if used > limit else None
     if used + 1 > limit:
-        return _decide(job, R.RESTART_LIMIT, StageFacts(limit=limit, words=words))
+        return _decide(job, R.RESTART_LIMIT, StageFacts(limit=limit, words=words, ended=ended))
     back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
-    return _decide(job, R.LEADER_FAILED, StageFacts(count=used + 1, limit=limit, words=words), back_off_ms)
+    facts = StageFacts(count=used + 1, limit=limit, words=words, ended=ended)
+    return _decide(job, R.LEADER_FAILED, facts, back_off_ms)
 
 
 def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:

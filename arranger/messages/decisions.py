@@ -8,6 +8,7 @@ from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import JobSpec
 from arranger.model.node import Taint
+from arranger.model.pod import ContainerEnd
 from arranger.model.stages import StageReason
 from arranger.model.taints import taint_text
 from arranger.model.text import counted
@@ -36,10 +37,33 @@ def closed_text(*, cordoned: bool, taint: Taint | None) -> str:
     return f"has the taint {taint_text(taint)}" if taint is not None else ""
 
 
+def failure_text(ended: ContainerEnd | None, words: str) -> str:
+    """Why a pod ended: its own reason or message (`words`), and the container that failed."""
+    if ended is None:
+        return words
+    told = container_text(ended)
+    return told if words in ("", "Error", ended.reason, ended.message) else f"{words}; {told}"
+
+
+def container_text(ended: ContainerEnd) -> str:
+    """How a container failed, such as "OOMKilled, exit code 137 (SIGKILL) of container main: out of memory"."""
+    number = ended.signal or max(ended.exit_code - _SIGNALLED, 0)
+    signalled = f" ({_SIGNALS[number]})" if number in _SIGNALS else ""
+    reason = f"{ended.reason}, " if ended.reason not in ("", "Error") else ""
+    said = f": {ended.message}" if ended.message else ""
+    return f"{reason}exit code {ended.exit_code}{signalled} of container {ended.container}{said}"
+
+
 def _refused(cause: EndCause) -> str:
     few = "1 further worker is" if cause.count == 1 else f"{cause.count} further workers are"
     return f"{few} refused{_in_brackets(cause.words)}; nodes given up"
 
+
+#: A shell and most container runtimes report the end by a signal as an exit code of so much more than its number.
+_SIGNALLED = 128
+#: On Linux, by number; on all architectures that Kubernetes runs on these numbers are the same.
+_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
+            11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}  # fmt: skip
 
 _KINDS = {EndKind.FAILED: "failed", EndKind.LOST: "lost", EndKind.OVER_LIMIT: "given up"}
 
@@ -49,7 +73,7 @@ def _ended(cause: EndCause, spec: JobSpec | None) -> str:
     name = spec.groups[group].name if spec is not None and group < len(spec.groups) else f"group {group}"
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
     closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
-    why = cause.words or f"node {cause.node} {closed}".rstrip()
+    why = failure_text(cause.ended, cause.words) or f"node {cause.node} {closed}".rstrip()
     return f"{_KINDS[cause.kind]}: {name} {index}{others} ({why})"
 
 
@@ -69,12 +93,13 @@ def _node_lost(facts: StageFacts) -> str:
 
 def _restart_limit(facts: StageFacts) -> str:
     if facts.count:
-        return f"the leader restarted {facts.count} times, restartLimit is {facts.limit}"
+        last = f", last after {container_text(facts.ended)}" if facts.ended is not None else ""
+        return f"the leader restarted {facts.count} times{last}; restartLimit is {facts.limit}"
     return f"the leader failed ({_ending(facts)}) and restartLimit is {facts.limit}"
 
 
 def _ending(facts: StageFacts) -> str:
-    return facts.words or "its containers failed"
+    return failure_text(facts.ended, facts.words) or "its containers failed"
 
 
 def _quorum_incomplete(facts: StageFacts) -> str:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from arranger.model.pod import PodShape
+from arranger.model.pod import Failure, PodShape
 
 #: Group number of the leader; worker set `i` of the spec is group `i + 1`.
 LEADER_GROUP = 0
@@ -129,7 +129,7 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `restarts` are those of deleted leader pods, `worker_restarts` the same by worker set. `given_up` are the slots that
     are not filled again (group and runs of indices), `replacing` those whose ended pod was charged to the budget and
     may still exist. `turned` is for each condition whether it holds and since when, `reason` that of the last decision
-    on the stage.
+    on the stage. `failures` are the last ones, the newest first.
     """
 
     stage: str
@@ -146,3 +146,4 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     replacing: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()
     reason: str = ""
     turned: tuple[tuple[str, bool, int], ...] = ()
+    failures: tuple[Failure, ...] = ()

@@ -3,6 +3,7 @@
 A shape has everything that determines the nodes a pod may run on, so pods of equal shape can be placed together.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -161,6 +162,33 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     rules: PodRules | None = None
 
 
+class ContainerEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a container of a pod failed: exit code, signal (0 if the runtime names none), reason (`OOMKilled`, `Error`),
+    and the first line of its termination message."""
+
+    container: str
+    exit_code: int
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+#: How many failures are kept of the leader and of each worker set, and are shown of a job.
+FAILURES_KEPT = 5
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A failed container of a job's pod, recorded at `time_ms` (milliseconds since 1970). The pod is that of a worker
+    set, or of the leader if `worker_set` is empty, with its index and attempt."""
+
+    worker_set: str
+    index: int
+    attempt: int
+    node: str
+    time_ms: int
+    ended: ContainerEnd
+
+
 class PodOwner(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The slot of one of our pods, from its owner reference and labels."""
 
@@ -169,3 +197,8 @@ class PodOwner(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group_name: str
     leader: bool
     index: int
+
+
+def gpus_of(requests: Iterable[tuple[str, int]]) -> int:
+    """The GPUs among some requests, of any vendor: resources whose names end in `/gpu`."""
+    return sum(count for name, count in requests if name.endswith("/gpu"))

@@ -36,7 +36,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         queue_policy=policy.get("jobQueuePolicy") or "",
         pod_policy=policy.get("basicPolicy") or "",
         restart_limit=whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT),
-        clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or CleanPodPolicy.ALL),
+        clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or CleanPodPolicy.RUNNING),
         terminating=spec.get("terminating") is True,
         suspend=spec.get("suspend") is True,
         ttl_s=whole_of(spec, "ttlSecondsAfterFinished", None),

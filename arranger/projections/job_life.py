@@ -3,7 +3,7 @@
 from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
 from arranger.model.job import JobSpec, PlacedPods, Replacement, ScheduleState, Stage
-from arranger.model.pod import REFUSALS, TERMINAL, Phase
+from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
@@ -63,6 +63,8 @@ class JobLife(Slots):
         ours = dict(job.conditions())
         job.times.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
         self._note_turns(job)
+        for failure in reversed(status.failures):
+            self._keep_failure(job, failure)
         if job.spec is None:
             return
         job.slots.give_up(_workers_of(job.spec, status.given_up))
@@ -179,6 +181,8 @@ class JobLife(Slots):
         restarted = pod.restarts > (old.restarts if old is not None else 0)
         if not (failed or restarted) or job.bound.get(slot) != pod.uid:
             return
+        if pod.ended is not None:
+            self._keep_failure(job, _failure(pod.owner, pod.node, self.time_ms, pod.ended))
         if failed and pod.reason.startswith(REFUSALS):
             job.refusals[pod.node] = self.time_ms
             self.state.job_changes += 1
@@ -187,6 +191,10 @@ class JobLife(Slots):
         of_set = job.of_set(pod.owner.group_name)
         if self.time_ms - of_set.failing_since_ms > k.FAILURES_APART_MS:
             of_set.failing_since_ms = self.time_ms
+
+    def _keep_failure(self, job: JobRecord, failure: Failure) -> None:
+        of = job.of_set(failure.worker_set) if failure.worker_set else job.leader
+        of.failures = (*of.failures[1 - FAILURES_KEPT :], failure)
 
     def _forget_pod_of_job(self, pod: k.PodSeen) -> None:
         assert pod.owner is not None
@@ -224,6 +232,10 @@ class JobLife(Slots):
         job = self.state.jobs.get(job_uid)
         if job is not None:
             job.retired.pop(pod.uid, None)
+
+
+def _failure(owner: PodOwner, node: str, time_ms: int, ended: ContainerEnd) -> Failure:
+    return Failure("" if owner.leader else owner.group_name, owner.index, owner.attempt, node, time_ms, ended)
 
 
 def _workers_of(spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]) -> list[SlotKey]:

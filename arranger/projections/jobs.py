@@ -15,7 +15,7 @@ from arranger.events.facts import EndCause
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.faults import Fault
 from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, ScheduleState, Stage
-from arranger.model.pod import TERMINAL, PodOwner
+from arranger.model.pod import FAILURES_KEPT, TERMINAL, Failure, PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 
@@ -80,6 +80,8 @@ class LeaderRecord:
     restarts: int = 0
     #: The last observation of this attempt's leader, if it ended and was deleted before a decision on it.
     ended: PodSeen | None = None
+    #: How containers of its pods failed in all attempts, the oldest first; the last few.
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(slots=True)
@@ -93,6 +95,8 @@ class SetRecord:
     #: Replacements in a row, and when the last was decided.
     in_a_row: int = 0
     replaced_ms: int = 0
+    #: As the leader's.
+    failures: tuple[Failure, ...] = ()
 
 
 class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -190,6 +194,11 @@ class JobRecord:
     def failing(self) -> dict[str, int]:
         """Worker set → when the first failure was observed that isn't decided on yet, in milliseconds."""
         return {name: of.failing_since_ms for name, of in self.sets.items() if of.failing_since_ms}
+
+    def last_failures(self) -> list[Failure]:
+        """The last failures of all its pods, the newest first."""
+        found = [*self.leader.failures, *(failure for of in self.sets.values() for failure in of.failures)]
+        return sorted(found, key=lambda of: (-of.time_ms, of.worker_set, of.index, of.attempt))[:FAILURES_KEPT]
 
     def copy(self) -> "JobRecord":
         """A record that can change without this one."""

@@ -22,6 +22,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     ready_s: float
     run_s: float | None
     exit_code: int
+    exit_reason: str
     failures: int | None
     fail: str
 
@@ -44,6 +45,7 @@ class Behaviour(msgspec.Struct, frozen=True):
             ready_s=number("ready-seconds") or 0.0,
             run_s=number("run-seconds"),
             exit_code=int(number("exit-code") or (1 if failures else 0)),
+            exit_reason=notes.get(PREFIX + "exit-reason", ""),
             failures=None if failures is None else int(failures),
             fail=notes.get(PREFIX + "fail", ""),
         )
@@ -73,12 +75,16 @@ class Run:
         return self._status("Running", {"running": {"startedAt": moment}}, moment, ready=ready)
 
     def ended(self, code: int, moment: str) -> Object:
-        return self._status("Failed" if code else "Succeeded", _terminated(code, moment), moment)
+        return self._status("Failed" if code else "Succeeded", self._terminated(code, moment), moment)
 
     def backing_off(self, code: int, moment: str) -> Object:
         """The status while the containers, which have ended with a code, wait for their restart."""
         waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-        return self._status("Running", waiting, moment, last=_terminated(code, moment))
+        return self._status("Running", waiting, moment, last=self._terminated(code, moment))
+
+    def _terminated(self, code: int, moment: str) -> Object:
+        reason = (self.behaviour.exit_reason or "Error") if code else "Completed"
+        return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": moment}}
 
     def _status(
         self, phase: str, states: Object, moment: str, *, ready: bool = False, last: Object | None = None
@@ -107,10 +113,6 @@ class Run:
         if phase != "Pending":
             status |= {"podIP": self.address, "podIPs": [{"ip": self.address}]}
         return status
-
-
-def _terminated(code: int, moment: str) -> Object:
-    return {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": moment}}
 
 
 def _amounts(container: dict[str, Any]) -> dict[str, int]:

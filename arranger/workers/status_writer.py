@@ -46,7 +46,7 @@ _QUEUE_S = 5.0
 _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "totalWorkers",
     "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
-    "completionTime", QUEUE_POSITION,
+    "completionTime", "lastFailures", "gpus", QUEUE_POSITION,
 )  # fmt: skip
 
 

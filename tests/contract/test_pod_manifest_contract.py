@@ -87,7 +87,13 @@ def test_the_status_of_a_job_of_5000_workers_on_as_many_nodes_is_kept(kube_serve
 def test_kubectl_shows_a_job_in_the_columns_of_its_definition(kube_server: RealKube) -> None:
     namespace = kube_server.fresh_namespace()
     kube_server.request("POST", TYJOBS.path(namespace), tyjob_with({}))
-    status = {"stage": "Running", "scheduleState": "ScheduledPartly", "ready": "3/8", "leaderAddress": "10.0.0.7"}
+    status: dict[str, Any] = {
+        "stage": "Running",
+        "scheduleState": "ScheduledPartly",
+        "ready": "3/8",
+        "leaderAddress": "10.0.0.7",
+    }
+    status |= {"gpus": 16, "queuePosition": 4}
     kube_server.request(
         "PATCH",
         TYJOBS.path(namespace, "job", "status"),
@@ -95,8 +101,8 @@ def test_kubectl_shows_a_job_in_the_columns_of_its_definition(kube_server: RealK
         content_type=MERGE,
     )
     narrow = kube_server.kubectl("get", "tyj", "-n", namespace).stdout.splitlines()
-    assert narrow[0].split() == ["NAME", "STAGE", "SCHEDULE", "READY", "PRIORITY", "AGE"]
-    assert narrow[1].split()[:5] == ["job", "Running", "ScheduledPartly", "3/8", "5"]
+    assert narrow[0].split() == ["NAME", "STAGE", "READY", "GPUS", "QUEUE", "STARTED", "AGE"]
+    assert narrow[1].split()[:5] == ["job", "Running", "3/8", "16", "4"]
     wide = kube_server.kubectl("get", "tyj", "-n", namespace, "-o", "wide").stdout.splitlines()
-    assert wide[0].split()[6:] == ["LEADER", "ADDRESS", "RESTARTS", "MESSAGE"]
-    assert wide[1].split()[6:] == ["10.0.0.7", "2", "5", "workers", "wait"]
+    assert wide[0].split()[7:] == ["SCHEDULE", "PRIORITY", "LEADER", "ADDRESS", "RESTARTS", "MESSAGE"]
+    assert wide[1].split()[-7:] == ["ScheduledPartly", "5", "10.0.0.7", "2", "5", "workers", "wait"]

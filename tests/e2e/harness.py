@@ -365,7 +365,8 @@ def pod_template(*, cpu: str = "1", run_s: float | None = None, **annotations: o
 def job(
     name: str, *, workers: int = 2, least: int | None = None, run_s: float | None = None, cpu: str = "1", **spec: Any
 ) -> dict[str, Any]:
-    """A TYJob of a leader that runs for `run_s` seconds, and `workers` workers; the quorum needs `least` or all."""
+    """A TYJob of a leader that runs for `run_s` seconds, and `workers` workers; the quorum needs `least` or all. At its
+    end its pods are deleted, so that the next test finds none."""
     sets = [{"name": "actors", "counts": workers, "template": pod_template(cpu=cpu)}] if workers else []
     return {
         "apiVersion": "arranger.dev/v1",
@@ -375,6 +376,7 @@ def job(
             "minWorkersNum": workers if least is None else least,
             "leader": {"name": "learner", "template": pod_template(cpu=cpu, run_s=run_s)},
             "workerSets": sets,
+            "cleanPodPolicy": "All",
             **spec,
         },
     }

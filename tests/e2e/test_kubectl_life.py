@@ -18,6 +18,7 @@ from tests.e2e.harness import (
     EmbeddedKube,
     Kubelets,
     apply,
+    arranger,
     await_stage,
     eventually,
     finish_leader,
@@ -25,6 +26,7 @@ from tests.e2e.harness import (
     job,
     kubectl_process,
     kubelets,
+    pod_template,
     pods_of,
     status_of,
 )
@@ -39,6 +41,7 @@ class Scene:
 
     kube: KubeServer
     kubelets: Kubelets
+    redis_url: str
 
     def kubectl(self, *arguments: str) -> str:
         return self.kube.kubectl(*arguments).stdout
@@ -79,7 +82,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         )
         workers = stack.enter_context(fleet(redis_url=redis.url, kube=kube, folder=folder))
         workers.start()
-        yield Scene(kube, nodes)
+        yield Scene(kube, nodes, redis.url)
 
 
 def test_get_shows_our_columns(scene: Scene) -> None:
@@ -87,9 +90,11 @@ def test_get_shows_our_columns(scene: Scene) -> None:
     scene.kubectl("wait", "tyj/shown", "--for=condition=Running", *WAIT)
     eventually("both workers are ready", lambda: scene.columns("shown")["READY"] == "2/2")
     row = scene.columns("shown")
-    assert list(row) == ["NAME", "STAGE", "SCHEDULE", "READY", "PRIORITY", "AGE"]
-    assert (row["STAGE"], row["SCHEDULE"], row["PRIORITY"]) == ("Running", "ScheduledSucceed", "7")
+    assert list(row) == ["NAME", "STAGE", "READY", "GPUS", "QUEUE", "STARTED", "AGE"]
+    assert (row["STAGE"], row["GPUS"], row["QUEUE"]) == ("Running", "0", "")
+    assert re.fullmatch(r"\d+s", row["STARTED"])
     wide = scene.columns("shown", "-o", "wide")
+    assert (wide["SCHEDULE"], wide["PRIORITY"]) == ("ScheduledSucceed", "7")
     leader = next(p for p in pods_of(scene.kube, "shown") if p["metadata"]["name"] == "shown-learner-0")
     assert leader["status"]["podIP"] in wide.values()
     assert {"RESTARTS", "MESSAGE"} <= set(wide)
@@ -140,11 +145,12 @@ def test_a_user_ends_a_job_by_terminating(scene: Scene) -> None:
     ("policy", "left"),
     [
         ("All", {}),
+        (None, {"kept-learner-0": "Succeeded"}),
         ("Running", {"kept-learner-0": "Succeeded"}),
         ("None", {"kept-learner-0": "Succeeded", "kept-actors-0": "Running", "kept-actors-1": "Running"}),
     ],
 )
-def test_the_clean_pod_policy_says_which_pods_stay(scene: Scene, policy: str, left: dict[str, str]) -> None:
+def test_the_clean_pod_policy_says_which_pods_stay(scene: Scene, policy: str | None, left: dict[str, str]) -> None:
     apply(scene.kube, job("kept", cleanPodPolicy=policy))
     await_stage(scene.kube, "Running", "kept")
     finish_leader(scene.kube, "kept")
@@ -157,6 +163,26 @@ def test_the_clean_pod_policy_says_which_pods_stay(scene: Scene, policy: str, le
     assert status_of(scene.kube, "kept").get("allocations", []) == []
     scene.forget("other")
     scene.forget("kept")
+
+
+def test_a_leader_killed_by_its_memory_limit_says_so_everywhere_and_leaves_its_pod(scene: Scene) -> None:
+    killed = job("oom", workers=1, restartLimit=0, cleanPodPolicy=None)
+    leader = pod_template(run_s=0.5, exit_code=137, exit_reason="OOMKilled")
+    leader["spec"]["restartPolicy"] = "Never"
+    killed["spec"]["leader"]["template"] = leader
+    apply(scene.kube, killed)
+    scene.kubectl("wait", "tyj/oom", "--for=condition=Finished", *WAIT)
+    why = "OOMKilled, exit code 137 (SIGKILL) of container main"
+    status = status_of(scene.kube, "oom")
+    assert (status["stage"], status["message"]) == ("Failed", f"the leader failed ({why}) and restartLimit is 0")
+    [failure] = status["lastFailures"]
+    assert (failure["pod"], failure["exitCode"], failure["reason"]) == ("oom-learner-0", 137, "OOMKilled")
+    assert failure["node"] in ("node-1", "node-2")
+    eventually("an Event says it", lambda: why in scene.kubectl("describe", "tyj", "oom").partition("Events:")[2])
+    explained = arranger("explain", "oom", "--log", scene.redis_url).stdout.splitlines()
+    assert any(why in line for line in explained[:10]), explained
+    eventually("only the pod that ended is left", lambda: scene.phases("oom") == {"oom-learner-0": "Failed"})
+    scene.forget("oom")
 
 
 def on_pool(pool: str, **parts: Any) -> dict[str, Any]:
@@ -172,11 +198,11 @@ def test_an_elastic_job_fills_up_when_a_node_appears(scene: Scene) -> None:
     apply(scene.kube, on_pool("elastic", name="elastic", workers=5, least=1))
     await_stage(scene.kube, "Running", "elastic")
     eventually("two workers fit", lambda: scene.columns("elastic")["READY"] == "2/5")
-    assert scene.columns("elastic")["SCHEDULE"] == "ScheduledPartly"
+    assert scene.columns("elastic", "-o", "wide")["SCHEDULE"] == "ScheduledPartly"
     assert "cpu" in status_of(scene.kube, "elastic")["message"]
     scene.kubelets.add(NodeTemplate("elastic-2", cpu="8", labels={"pool": "elastic"}))
     eventually("all are ready", lambda: scene.columns("elastic")["READY"] == "5/5")
-    assert scene.columns("elastic")["SCHEDULE"] == "ScheduledSucceed"
+    assert scene.columns("elastic", "-o", "wide")["SCHEDULE"] == "ScheduledSucceed"
     assert status_of(scene.kube, "elastic")["attempt"] == 0
     scene.forget("elastic")
     scene.kubectl("delete", "node", "elastic-1", "elastic-2")

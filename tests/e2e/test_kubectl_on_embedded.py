@@ -110,9 +110,10 @@ async def test_a_tyjob_is_applied_changed_shown_and_deleted(kubectl: str, tmp_pa
         assert "unchanged" in await k("apply", "-f", "-", stdin=JOB)
         assert "configured" in await k("apply", "-f", "-", stdin=JOB.replace("priority: 5", "priority: 7"))
         head, row = (await k("get", "tyj")).splitlines()
-        assert head.split() == ["NAME", "STAGE", "SCHEDULE", "READY", "PRIORITY", "AGE"]
-        assert row.split()[:2] == ["j1", "7"]
-        assert "MESSAGE" in await k("get", "tyj", "-o", "wide")
+        assert head.split() == ["NAME", "STAGE", "READY", "GPUS", "QUEUE", "STARTED", "AGE"]
+        assert row.split()[0] == "j1"
+        head, row = (await k("get", "tyj", "-o", "wide")).splitlines()
+        assert "MESSAGE" in head and row.split()[2] == "7"
         assert (await k("get", "tyj", "j1", "-o", "name")).strip() == "tyjob.arranger.dev/j1"
         assert "No resources found" in await k("get", "tyj", "-A", "-l", "a=b")
         assert "Priority:" in await k("describe", "tyj", "j1")

@@ -594,10 +594,11 @@ def test_conditions_say_what_kubectl_can_wait_for() -> None:
         "Succeeded": ("False", "WorkersReady"),
         "Failed": ("False", "WorkersReady"),
         "Suspended": ("False", "WorkersReady"),
+        "Finished": ("False", "WorkersReady"),
     }
     world.change_pod(job.bound[LEADER], phase="Succeeded")
     world.settle()
-    assert conditions(world, job)["Succeeded"] == ("True", "LeaderSucceeded")
+    assert conditions(world, job)["Succeeded"] == conditions(world, job)["Finished"] == ("True", "LeaderSucceeded")
     assert conditions(world, job)["Running"][0] == conditions(world, job)["Failed"][0] == "False"
 
 
@@ -611,7 +612,7 @@ def test_a_condition_keeps_the_time_at_which_it_last_turned() -> None:
         return {one["type"]: parse_time_ms(one["lastTransitionTime"]) - begin for one in told}
 
     begin = world.now_ms
-    never = dict.fromkeys(("Scheduled", "Running", "Succeeded", "Failed", "Suspended"), 0)
+    never = dict.fromkeys(("Scheduled", "Running", "Succeeded", "Failed", "Suspended", "Finished"), 0)
     world.pass_time(10)
     world.cycle()
     assert since() == never, "it waits, as before"
@@ -628,7 +629,7 @@ def test_a_condition_keeps_the_time_at_which_it_last_turned() -> None:
     assert since() == {**never, "Scheduled": 10_000, "Running": 20_000}, "scheduled partly is scheduled still"
     world.change_pod(job.bound[LEADER], phase="Succeeded")
     world.settle()
-    assert since() == {**never, "Scheduled": 10_000, "Running": 30_000, "Succeeded": 30_000}
+    assert since() == {**never, "Scheduled": 10_000, "Running": 30_000, "Succeeded": 30_000, "Finished": 30_000}
 
 
 def test_a_waiting_job_says_why_in_its_status() -> None:
@@ -856,3 +857,12 @@ def test_a_watcher_that_takes_an_older_log_over_tells_the_addresses_that_are_the
     world.claim_pods()
     assert job.leader.address == "10.0.0.7" and job.uid in world.changes.jobs
     assert [slot for slot, _ in desired_pods(world.state, job).create] == [(1, 0)]
+
+
+def test_the_status_counts_the_gpus_of_pods_with_nodes() -> None:
+    world = World()
+    world.node("n1", cpu=9, gpus=4)
+    job = world.job("ppo", leader=shape(cpu=1), workers=[("actors", 3, shape(cpu=1, gpus=2))], min_workers=1)
+    assert desired_status(world.state, job)["gpus"] == 0
+    world.settle()
+    assert desired_status(world.state, job)["gpus"] == 4

@@ -10,7 +10,7 @@ from arranger.lifecycle.desired import desired_pods, desired_status, orphans
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.model.job import CleanPodPolicy, Replacement, ScheduleState, Stage
 from arranger.model.node import Taint
-from arranger.model.pod import Toleration
+from arranger.model.pod import FAILURES_KEPT, ContainerEnd, Toleration
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from tests.world import World, shape, starting
@@ -294,6 +294,34 @@ def test_an_update_of_a_replaced_pod_does_not_bring_it_back() -> None:
     decided(world)
     world.change_pod(uid, message="again")
     assert (1, 1) not in job.bound and uid in job.retired
+
+
+def test_the_last_failures_of_all_pods_are_told_the_newest_first_and_outlive_the_log() -> None:
+    world, job = running(restart_limit=100)
+    killed = ContainerEnd("main", 137, 0, "OOMKilled", "out of memory")
+    for number in range(4):
+        fail(world, job, 1, ended=ContainerEnd("main", number + 1, 0, "Error"))
+        later(world, 1_000)
+    world.change_pod(job.bound[(1, 2)], restarts=1, ended=ContainerEnd("main", 0, 9))
+    world.pass_time(1)
+    world.change_pod(job.bound[LEADER], restarts=1, ended=killed)
+    world.change_pod(job.bound[LEADER], ip="10.1.1.1")  # the same failure, observed again
+    status = desired_status(world.state, job)
+    told = status["lastFailures"]
+    assert told[0] == {
+        "pod": "ppo-learner-0", "index": 0, "attempt": 0, "node": job.placements[LEADER], "time": told[0]["time"],
+        "container": "main", "exitCode": 137, "reason": "OOMKilled", "message": "out of memory",
+    }  # fmt: skip
+    assert [(each.get("workerSet"), each["exitCode"], each.get("signal")) for each in told] == [
+        (None, 137, None), ("actors", 0, 9), ("actors", 4, None), ("actors", 3, None), ("actors", 2, None),
+    ]  # fmt: skip
+    seen = job_status_seen(status, job.spec)
+    assert seen is not None
+    assert len(seen.failures) == FAILURES_KEPT
+    new = World()
+    adopted = new.job("ppo", workers=3, min_workers=1, restart_limit=100, status=seen)
+    assert desired_status(new.state, adopted)["lastFailures"] == told
+    assert new.state.jobs[adopted.uid].last_failures() == adopted.copy().last_failures()
 
 
 def test_what_was_spent_and_given_up_outlives_the_log() -> None:

@@ -7,12 +7,13 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import NO_FACTS, EndCause, EndKind, ShortageFacts, StageFacts
-from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.decisions import failure_text, replaced_text, stage_text
 from arranger.messages.faults import fault_text, faults_text
 from arranger.messages.shortages import counts_text, kind_text, node_text, quota_text, reason_text, shortage_text
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import JobSpec, Stage
 from arranger.model.node import Taint
+from arranger.model.pod import ContainerEnd
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import FITS, Reason, ReasonKind, beyond_quota, insufficient, other
 from arranger.model.stages import TRANSITIONS, StageReason
@@ -53,6 +54,33 @@ def test_replaced_workers_are_named_by_their_set_with_why_the_first_of_each_kind
         "lost: actors 1 and 2 more (node n1 has the taint gpu=broken:NoExecute); given up: group 2 1 (node n2)"
     )
     assert replaced_text((), spec()) == ""
+
+
+@pytest.mark.parametrize(
+    ("ended", "words", "text"),
+    [
+        (None, "Evicted", "Evicted"),
+        (ContainerEnd("main", 1), "Error", "exit code 1 of container main"),
+        (ContainerEnd("main", 1, reason="Error"), "Error", "exit code 1 of container main"),
+        (ContainerEnd("main", 137, reason="OOMKilled"), "OOMKilled",
+         "OOMKilled, exit code 137 (SIGKILL) of container main"),
+        (ContainerEnd("main", 139, reason="Error", message="boom"), "Error",
+         "exit code 139 (SIGSEGV) of container main: boom"),
+        (ContainerEnd("main", 0, signal=15), "", "exit code 0 (SIGTERM) of container main"),
+        (ContainerEnd("main", 255, reason="Error"), "Error", "exit code 255 of container main"),
+        (ContainerEnd("main", 137, reason="Error"), "DisruptionTarget: DeletionByPodGC",
+         "DisruptionTarget: DeletionByPodGC; exit code 137 (SIGKILL) of container main"),
+    ],
+)  # fmt: skip
+def test_a_failure_names_exit_code_signal_reason_and_what_the_container_said(
+    ended: ContainerEnd | None, words: str, text: str
+) -> None:
+    assert failure_text(ended, words) == text
+    assert stage_text(decided(StageReason.LEADER_FAILED, StageFacts(count=1, limit=3, words=words, ended=ended))) == (
+        f"the leader failed ({text}); restart 1 of 3"
+    )
+    cause = EndCause(EndKind.FAILED, k.Slot(1, 0), 1, words=words, ended=ended)
+    assert replaced_text((cause,), spec()) == f"workers replaced: failed: actors 0 ({text})"
 
 
 def test_the_documents_table_of_stages_is_the_one_that_controllers_decide_by() -> None:

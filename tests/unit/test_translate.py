@@ -17,6 +17,7 @@ from arranger.model.pod import (
     POD_MESSAGE_LIMIT,
     POD_REASON_LIMIT,
     STOPPED,
+    ContainerEnd,
     HostPort,
     PodOwner,
     PodTerm,
@@ -183,7 +184,7 @@ def test_pods_alike_share_what_they_ask_for_even_after_the_log() -> None:
 
 def test_a_pod_written_before_traits_were_seen_has_none() -> None:
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(pod_with({})))
-    old = msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-1]), type=PodSeen)
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-2]), type=PodSeen)
     assert old.traits is NO_TRAITS and old.name == "train-actors-3"
 
 
@@ -200,7 +201,17 @@ def test_a_failed_pod_tells_its_own_reason_first() -> None:
 def test_a_failed_pod_without_a_reason_tells_its_containers() -> None:
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     seen = pod_with({"status/phase": "Failed", "status/containerStatuses/0/state": ended})
-    assert (seen.reason, seen.message) == ("OOMKilled", 'container "main" ended with exit code 137')
+    assert (seen.reason, seen.message) == ("OOMKilled", "")
+    assert seen.ended == ContainerEnd("main", 137, 0, "OOMKilled")
+
+
+def test_a_restarted_container_tells_how_it_failed_last() -> None:
+    before = {"terminated": {"exitCode": 3, "reason": "Error", "message": "no checkpoint\nTraceback"}}
+    seen = pod_with({"status/containerStatuses/0/lastState": before})
+    assert seen.ended == ContainerEnd("main", 3, 0, "Error", "no checkpoint")
+    stranger = pod_with({"status/containerStatuses/0/lastState": before, "metadata/ownerReferences": []})
+    assert stranger.owner is None
+    assert stranger.ended is None
 
 
 DISRUPTION = {

@@ -326,6 +326,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.PodTraits: {"labels": Pseudonyms.labels},
     p.PodShape: {"requests": keep, "node_selector": Pseudonyms.labels, "labels": Pseudonyms.labels},
     p.PodOwner: {"job_uid": keep, "group_name": _named("set")},
+    p.ContainerEnd: {"container": left_out, "reason": word, "message": left_out},
+    p.Failure: {"worker_set": _named("set"), "node": _named("node")},
     j.PodGroup: {"name": _named("set")},
     j.QuotaTraits: {"limits": keep, "priority_class": _named("class")},
     q.QuotaScope: {
