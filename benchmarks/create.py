@@ -142,7 +142,7 @@ async def through_arranger(api: ApiServer, redis_url: str, size: Size) -> Round:
         kubelet = asyncio.create_task(_address_leaders(api, session, version, first_s))
         own_s, server_s = sum(process.cpu_s() for process in processes), cpu_s(*api.pids)
         applied_s = time.monotonic()
-        await _apply(api, size)
+        await apply(api, size.tyjobs())
         async with asyncio.timeout(_LIMIT_S):
             began_s = await first_s
             last_s = await _last(session, size.pods)
@@ -158,8 +158,9 @@ async def through_arranger(api: ApiServer, redis_url: str, size: Size) -> Round:
     return Round(last_s - began_s, last_s - applied_s, own_s, server_s)
 
 
-async def _apply(api: ApiServer, size: Size) -> None:
-    queue = iter(size.tyjobs())
+async def apply(api: ApiServer, jobs: Sequence[Object]) -> None:
+    """Create these TYJobs, sixteen at a time."""
+    queue = iter(jobs)
 
     async def create() -> None:
         for job in queue:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import aiohttp
 import msgspec
 
-from arranger.kube.cluster import TYJOBS
-from benchmarks.create import ADDRESSED, JSON, MIX, clear, pods_version, post_pods, watch_pods
+from arranger.kube.cluster import PODS, TYJOBS, Object
+from benchmarks.create import ADDRESSED, IN_FLIGHT, MIX, apply, clear, pods_version, post_pods, watch_pods
 from benchmarks.parts import ApiServer, WorkerProcess, add_nodes, api_server, tyjob, workers
 from benchmarks.report import Figure
 from tests.servers import real_redis
@@ -58,9 +58,9 @@ async def _run(size: Size, *, real: bool) -> list[Figure]:
             names = await add_nodes(api.cluster, size.nodes, gpus=_GPUS)
             async with _arranger(api, redis.url) as (process, watched):
                 quiet = await _one_by_one(api, watched, "quiet", size)
-                async with api.session(64) as session:
+                async with api.session(IN_FLIGHT) as session:
                     await post_pods(session, [msgspec.json.encode(_filler(name)) for name in names])
-                    await _apply_waiting(session, size.waiting)
+                await apply(api, [tyjob(f"waiting-{number}", _WORKERS, gpus=1) for number in range(size.waiting)])
                 settled_s = await _settled(process, size.calm_s)
                 full = await _one_by_one(api, watched, "full", size)
             await clear(api)
@@ -100,7 +100,7 @@ async def _arranger(api: ApiServer, redis_url: str) -> AsyncIterator[tuple[Worke
     async with workers(MIX, redis_url=redis_url, kubeconfig=api.kubeconfig) as (process,), api.session(8) as session:
         await process.ready()
         watched = _Watched()
-        watch = asyncio.create_task(_watch(session, await pods_version(session), watched))
+        watch = asyncio.create_task(_watch(api, session, await pods_version(session), watched))
         try:
             yield process, watched
         finally:
@@ -109,8 +109,8 @@ async def _arranger(api: ApiServer, redis_url: str) -> AsyncIterator[tuple[Worke
                 await watch
 
 
-async def _watch(session: aiohttp.ClientSession, version: str, watched: _Watched) -> None:
-    addressing: set[asyncio.Task[None]] = set()
+async def _watch(api: ApiServer, session: aiohttp.ClientSession, version: str, watched: _Watched) -> None:
+    addressing: set[asyncio.Task[Object]] = set()
     async with contextlib.aclosing(watch_pods(session, version, {"labelSelector": "arranger.dev/role"})) as lines:
         async for line in lines:
             if line.startswith(b'{"type":"ADDED"'):
@@ -118,16 +118,10 @@ async def _watch(session: aiohttp.ClientSession, version: str, watched: _Watched
                 watched.seen_s.setdefault(metadata["labels"]["arranger.dev/job"], []).append(now_s)
                 watched.news.set()
                 if metadata["labels"]["arranger.dev/role"] == "leader":
-                    task = asyncio.create_task(_address(session, metadata["name"]))
+                    patch = api.cluster.patch(PODS, "default", metadata["name"], ADDRESSED, subresource="status")
+                    task = asyncio.create_task(patch)
                     addressing.add(task)
                     task.add_done_callback(addressing.discard)
-
-
-async def _address(session: aiohttp.ClientSession, name: str) -> None:
-    path = f"api/v1/namespaces/default/pods/{name}/status"
-    headers = {"Content-Type": "application/merge-patch+json"}
-    async with session.patch(path, data=msgspec.json.encode(ADDRESSED), headers=headers) as answer:
-        answer.raise_for_status()
 
 
 async def _one_by_one(api: ApiServer, watched: _Watched, name: str, size: Size) -> list[float]:
@@ -156,19 +150,6 @@ def _filler(node: str) -> dict[str, object]:
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"filler-{node}"},
         "spec": {"nodeName": node, "containers": [container]},
     }  # fmt: skip
-
-
-async def _apply_waiting(session: aiohttp.ClientSession, jobs: int) -> None:
-    path = f"apis/{TYJOBS.api_version}/namespaces/default/tyjobs"
-    numbers = iter(range(jobs))
-
-    async def create() -> None:
-        for number in numbers:
-            body = msgspec.json.encode(tyjob(f"waiting-{number}", _WORKERS, gpus=1))
-            async with session.post(path, data=body, headers=JSON) as answer:
-                answer.raise_for_status()
-
-    await asyncio.gather(*(create() for _ in range(16)))
 
 
 async def _settled(process: WorkerProcess, calm_s: int) -> float:

@@ -29,7 +29,7 @@ from arranger.model.job import (
 )
 from arranger.model.names import pod_name
 from arranger.model.node import NodeFacts, Taint
-from arranger.model.pod import NO_TRAITS, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
+from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
 from arranger.model.quota import QuotaScope
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
@@ -190,6 +190,7 @@ class World:
         namespace: str = "default",
         traits: PodTraits = NO_TRAITS,
         amounts: tuple[tuple[str, int], ...] = (),
+        ended: ContainerEnd | None = None,
         **more: float,
     ) -> str:
         """Observe a pod, a foreign one unless it has an owner; returns its UID."""
@@ -198,7 +199,7 @@ class World:
         term = self.terms[k.Watched.POD]
         self.say(
             k.PodSeen(term, namespace, name, uid, self._version(), node, phase, asked, owner, ready, deleting,
-                      ip=ip, restarts=restarts, reason=reason, waiting=waiting, traits=traits)
+                      ip=ip, restarts=restarts, reason=reason, waiting=waiting, traits=traits, ended=ended)
         )  # fmt: skip
         return uid
 

@@ -1,5 +1,7 @@
 """A job's record while one entry is folded: its creation, its stages, edits of its spec, and changes of its pods."""
 
+import msgspec
+
 from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
 from arranger.model.job import JobSpec, PlacedPods, Replacement, ScheduleState, Stage
@@ -64,7 +66,7 @@ class JobLife(Slots):
         job.times.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
         self._note_turns(job)
         for failure in reversed(status.failures):
-            self._keep_failure(job, failure)
+            self._keep_failure(job, failure, first=False)
         if job.spec is None:
             return
         job.slots.give_up(_workers_of(job.spec, status.given_up))
@@ -182,7 +184,7 @@ class JobLife(Slots):
         if not (failed or restarted) or job.bound.get(slot) != pod.uid:
             return
         if pod.ended is not None:
-            self._keep_failure(job, _failure(pod.owner, pod.node, self.time_ms, pod.ended))
+            self._keep_failure(job, _failure(pod.owner, pod.node, self.time_ms, pod.ended), first=old is None)
         if failed and pod.reason.startswith(REFUSALS):
             job.refusals[pod.node] = self.time_ms
             self.state.job_changes += 1
@@ -192,8 +194,12 @@ class JobLife(Slots):
         if self.time_ms - of_set.failing_since_ms > k.FAILURES_APART_MS:
             of_set.failing_since_ms = self.time_ms
 
-    def _keep_failure(self, job: JobRecord, failure: Failure) -> None:
+    def _keep_failure(self, job: JobRecord, failure: Failure, *, first: bool) -> None:
+        """Add a failure to the last ones. `first`: the pod is observed for the first time in this epoch, so the status
+        from which the job was adopted may have told of it."""
         of = job.of_set(failure.worker_set) if failure.worker_set else job.leader
+        if first and any(msgspec.structs.replace(failure, time_ms=known.time_ms) == known for known in of.failures):
+            return
         of.failures = (*of.failures[1 - FAILURES_KEPT :], failure)
 
     def _forget_pod_of_job(self, pod: k.PodSeen) -> None:

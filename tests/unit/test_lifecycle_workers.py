@@ -319,9 +319,14 @@ def test_the_last_failures_of_all_pods_are_told_the_newest_first_and_outlive_the
     assert seen is not None
     assert len(seen.failures) == FAILURES_KEPT
     new = World()
+    new.pass_time(100_000)
     adopted = new.job("ppo", workers=3, min_workers=1, restart_limit=100, status=seen)
     assert desired_status(new.state, adopted)["lastFailures"] == told
-    assert new.state.jobs[adopted.uid].last_failures() == adopted.copy().last_failures()
+    leader = world.state.pods[job.bound[LEADER]]
+    new.pod(leader.name, leader.node, owner=leader.owner, phase="Running", restarts=1, ended=killed)
+    assert desired_status(new.state, adopted)["lastFailures"] == told, "seen by the lost log, too"
+    new.change_pod(adopted.bound[LEADER], restarts=2)
+    assert desired_status(new.state, adopted)["lastFailures"][1] == told[0], "and again"
 
 
 def test_what_was_spent_and_given_up_outlives_the_log() -> None:
