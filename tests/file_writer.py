@@ -32,7 +32,7 @@ from arranger.events.file_log import (
 )
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import EPOCH_WRITER, SNAPSHOTS_KEPT, Appended, Position, StoredSnapshot, epoch_after
-from tests.memory_log import HeldWatch, after_append, check_fence, cursor_of_claim, trim
+from tests.memory_log import HeldWatch, after_append, check_fence, check_held, cursor_of_claim, trim
 
 _OLD_FILES_KEPT = 2
 
@@ -175,7 +175,7 @@ class FileWriter(FileLog):
             outdated.unlink()
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        check_epoch(self._become_writer(), snapshot.position.epoch)
+        check_held(check_epoch(self._become_writer(), snapshot.position.epoch), snapshot.position)
         _write_snapshot(self._path, snapshot)
         for outdated in _snapshot_files(self._path)[:-SNAPSHOTS_KEPT]:
             outdated.unlink()

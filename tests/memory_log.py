@@ -71,6 +71,12 @@ def cursor_of_claim(fence: Fence | None, held: HeldWatch | None, first: int) -> 
     return held.cursor if claims and held is not None else ""
 
 
+def check_held(index: EntryIndex, position: Position) -> None:
+    """Raises `EpochLost` if the log doesn't have the position. Before its start, it can't tell."""
+    if position.offset > index.start.offset:
+        index.after(position)
+
+
 def trim(index: EntryIndex, before: int) -> int:
     """Forget the entries whose last event comes before the offset; answers how many."""
     gone = bisect_left(index.lasts, before)
@@ -158,8 +164,7 @@ class MemoryLog:
         payload = encode_batch(batch)
         index = check_epoch(self.home.index, epoch)
         seen = self._seen.in_epoch(epoch)
-        if seen.offset > index.start.offset:
-            index.after(seen)
+        check_held(index, seen)
         seq, first, last = self.home.writers.get(batch.writer, (0, 0, 0))
         held = self.home.watches.get(fence.watch) if fence is not None else None
         if batch.seq == seq:
@@ -219,7 +224,7 @@ class MemoryLog:
         return await self.end()
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        check_epoch(self.home.index, snapshot.position.epoch)
+        check_held(check_epoch(self.home.index, snapshot.position.epoch), snapshot.position)
         others = [kept for kept in self.home.snapshots if kept.position.offset != snapshot.position.offset]
         others.append(snapshot)
         self.home.snapshots = sorted(others, key=lambda kept: kept.position.offset)[-SNAPSHOTS_KEPT:]
@@ -227,6 +232,7 @@ class MemoryLog:
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         for snapshot in reversed(self.home.snapshots):
             if at_most is None or snapshot.position.offset <= at_most:
+                self._seen.passed(snapshot.position)
                 return snapshot
         return None
 

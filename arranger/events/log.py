@@ -134,11 +134,13 @@ class Log(Protocol):
         ...
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        """Store a snapshot; the newest three are kept. Raises `EpochLost` if it is of another epoch."""
+        """Store a snapshot; the newest three are kept. Raises `EpochLost` if its epoch or its part of the log is lost: who
+        began at it would go on from events that the log doesn't have."""
         ...
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
-        """The newest snapshot of this epoch, or the newest at or before the offset `at_most`."""
+        """The newest snapshot of this epoch, or the newest at or before the offset `at_most`. What this object appends
+        from now on rests on it, as on what it has read."""
         ...
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:

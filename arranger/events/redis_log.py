@@ -141,7 +141,7 @@ class RedisLog:
             case b"later":
                 raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {int(answer[1])}")
             case b"tail":
-                raise EpochLost(f"the log was read up to offset {seen.offset}, and that is no longer in it")
+                raise _gone(seen)
             case _:
                 raise _other_epoch(answer[1], epoch)
 
@@ -363,9 +363,12 @@ class RedisLog:
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
         content = await asyncio.to_thread(encode_snapshot, snapshot)
         position = snapshot.position
-        answer = await self._run(PUT_SNAPSHOT, position.epoch, position.offset, content, SNAPSHOTS_KEPT)
+        named = (position.epoch, position.offset, position.chain)
+        answer = await self._run(PUT_SNAPSHOT, *named, content, SNAPSHOTS_KEPT)
         if answer[0] == b"epoch":
             raise _other_epoch(answer[1], position.epoch)
+        if answer[0] == b"tail":
+            raise _gone(position)
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
         while True:
@@ -375,7 +378,9 @@ class RedisLog:
             content = await self._ask("HGET", self._snapshots, offsets[-1])
             # Newer snapshots may have replaced it between the two commands.
             if content is not None:
-                return await asyncio.to_thread(decode_snapshot, content, offsets[-1])
+                stored = await asyncio.to_thread(decode_snapshot, content, offsets[-1])
+                self._seen.passed(stored.position)
+                return stored
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
         return [SnapshotMark(offset) for offset in sorted(map(int, await self._ask("HKEYS", self._snapshots)))]
@@ -406,6 +411,10 @@ def _other_epoch(present: bytes | None, mine: int | None) -> EpochLost:
     if present is None or present == b"none":
         return EpochLost("the log is empty: it has no epoch")
     return EpochLost(f"the log is in epoch {int(present)}, not {mine}")
+
+
+def _gone(position: Position) -> EpochLost:
+    return EpochLost(f"the log was read up to offset {position.offset}, and that is no longer in it")
 
 
 def _superseded(fence: Fence, present: bytes) -> WatchSuperseded:

@@ -22,26 +22,34 @@ local function off(told, bound)
 end
 """
 
+#: Whether the log doesn't have a position: `meta` is its record (epoch, end, chain, start). Before its start, it can't
+#: tell; then it has it.
+_LOST = """
+local function lost(meta, offset, told)
+  local last, known = tonumber(meta[2]), tonumber(offset)
+  if known >= last then return known > last or told ~= meta[3] end
+  if known <= tonumber(meta[4]) then return false end
+  local id = offset .. '-0'
+  local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
+  local chain = ''
+  for i = 1, entry and #entry[2] or 0, 2 do
+    if entry[2][i] == 'c' then chain = entry[2][i + 1] end
+  end
+  return chain ~= told
+end
+"""
+
 #: Arguments: epoch, the writer's last known offset and its chain, writer, seq, count, payload; then the fence: watch
 #: (empty: none), term (0: a claim) and cursor (empty: unchanged); then the batch's time and its bound. Returns
 #: `{word, …}`: appended first last chain cursor | duplicate first last cursor | later seq | superseded term | clock
 #: ahead | epoch present | tail end. The cursor is empty except for a current claim.
 APPEND = (
     _OFF
+    + _LOST
     + """
 local meta = redis.call('HMGET', KEYS[2], 'epoch', 'end', 'chain', 'start')
 if not meta[1] or meta[1] ~= ARGV[1] then return {'epoch', meta[1] or 'none'} end
-local last, known = tonumber(meta[2]), tonumber(ARGV[2])
-if known > last or (known == last and ARGV[3] ~= meta[3]) then return {'tail', meta[2]} end
-if known < last and known > tonumber(meta[4]) then
-  local id = ARGV[2] .. '-0'
-  local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
-  local chain = ''
-  for i = 1, entry and #entry[2] or 0, 2 do
-    if entry[2][i] == 'c' then chain = entry[2][i + 1] end
-  end
-  if chain ~= ARGV[3] then return {'tail', meta[2]} end
-end
+if lost(meta, ARGV[2], ARGV[3]) then return {'tail', meta[2]} end
 local watch, claims = ARGV[8], ARGV[9] == '0'
 local held = redis.call('HMGET', KEYS[4], 'term:' .. watch, watch)
 local cursor = ''
@@ -61,7 +69,7 @@ if watch ~= '' and not claims and held[1] ~= ARGV[9] then return {'superseded', 
 local ahead = off(ARGV[11], ARGV[12])
 if ahead then return {'clock', ahead} end
 local chain = redis.sha1hex(meta[3] .. ARGV[7])
-local first, finish = string.format('%.0f', last + 1), string.format('%.0f', last + tonumber(ARGV[6]))
+local first, finish = string.format('%.0f', meta[2] + 1), string.format('%.0f', meta[2] + ARGV[6])
 redis.call('XADD', KEYS[1], finish .. '-0', 'p', ARGV[7], 'c', chain, 'n', ARGV[6])
 redis.call('HSET', KEYS[2], 'end', finish, 'chain', chain)
 redis.call('HSET', KEYS[3], ARGV[4], ARGV[5] .. ':' .. first .. ':' .. finish)
@@ -142,13 +150,18 @@ redis.call('HSET', KEYS[2], 'start', ARGV[4], 'start_chain', ARGV[5])
 return {'loaded'}
 """
 
-#: Arguments: epoch, offset, content, how many to keep. Returns `{'kept'}` or `{'epoch', present}`.
-PUT_SNAPSHOT = """
-local epoch = redis.call('HGET', KEYS[2], 'epoch')
-if epoch ~= ARGV[1] then return {'epoch', epoch or 'none'} end
-redis.call('HSET', KEYS[5], ARGV[2], ARGV[3])
+#: Arguments: epoch, offset, chain, content, how many to keep. Returns `{'kept'}`, `{'epoch', present}` or `{'tail',
+#: end}`.
+PUT_SNAPSHOT = (
+    _LOST
+    + """
+local meta = redis.call('HMGET', KEYS[2], 'epoch', 'end', 'chain', 'start')
+if meta[1] ~= ARGV[1] then return {'epoch', meta[1] or 'none'} end
+if lost(meta, ARGV[2], ARGV[3]) then return {'tail', meta[2]} end
+redis.call('HSET', KEYS[5], ARGV[2], ARGV[4])
 local offsets = redis.call('HKEYS', KEYS[5])
 table.sort(offsets, function(a, b) return tonumber(a) > tonumber(b) end)
-for i = tonumber(ARGV[4]) + 1, #offsets do redis.call('HDEL', KEYS[5], offsets[i]) end
+for i = tonumber(ARGV[5]) + 1, #offsets do redis.call('HDEL', KEYS[5], offsets[i]) end
 return {'kept'}
 """
+)

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 ROLE = "scheduler"
 TICK = "cycle"
-#: Changes this close together share one cycle.
+#: Changes this close together share one cycle. The first after a silence has a cycle at once.
 _GATHER_S = 0.02
 
 
@@ -59,13 +59,13 @@ class Scheduler:
         """
         while True:
             await self._woken.wait()
-            await self._clock.sleep(_GATHER_S)
             self._woken.clear()
             if self._membership.owns(TICK, ROLE):
                 try:
                     await self.cycle()
                 except Exception as problem:  # e.g. in a plugin's policy: the next change or tick tries again
                     log_event(_log, "a cycle failed", level=logging.ERROR, exc_info=problem)
+            await self._clock.sleep(_GATHER_S)
 
     async def tick(self) -> None:
         """Run the periodic cycle. A member that doesn't own changes stands back if a cycle was accepted within the last

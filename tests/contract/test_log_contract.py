@@ -575,6 +575,45 @@ async def test_who_began_at_a_snapshot_whose_offset_the_log_has_lost_is_noticed_
             await log.append(batch(4), epoch=origin.epoch)
 
 
+async def test_a_snapshot_of_a_lost_tail_is_refused(place: Place) -> None:
+    """Who began at it would go on from events that the log doesn't have."""
+    async with place.home() as home:
+        log = home.log()
+        await fill(log, (1, 1, 1))
+        snapshot = StoredSnapshot(await log.end(), b"x")
+        await home.lose_tail(after=2)
+        with pytest.raises(EpochLost):
+            await log.put_snapshot(snapshot)
+        assert await log.newest_snapshot() is None
+
+
+@many_writers
+async def test_a_snapshot_of_a_tail_that_was_written_again_is_refused(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        await fill(log, (1, 1, 1))
+        snapshot = StoredSnapshot(await log.end(), b"x")
+        await home.lose_tail(after=2)
+        await fill(home.log(), (1, 1, 1), writer="another")
+        with pytest.raises(EpochLost):
+            await log.put_snapshot(snapshot)
+        assert await log.newest_snapshot() is None
+
+
+@many_writers
+async def test_what_is_appended_after_a_snapshot_was_read_rests_on_it(place: Place) -> None:
+    """The log may lose the snapshot's tail before the first read after it."""
+    async with place.home() as home:
+        log = home.log()
+        origin = await fill(log, (1, 1, 1))
+        await log.put_snapshot(StoredSnapshot(await log.end(), b"x"))
+        other = home.log()
+        assert await other.newest_snapshot() is not None
+        await home.lose_tail(after=2)
+        with pytest.raises(EpochLost):
+            await other.append(batch(1, writer="another"), epoch=origin.epoch)
+
+
 # --- damage -------------------------------------------------------------------------------------------------
 
 

@@ -41,11 +41,16 @@ _BEFORE = {
     "the identity of an append": 2,
     "the owner's UID of a pod that exists already": 7,
     "the owner of a pod as it is when it is deleted": 4,
-    "the term of who declares the log lost": 11,
+    "the term of who declares the log lost": 24,
     "the comparison of a watch": 2,
-    "ending tasks for sure": 22,
-    "that no cycle places a job that backs off": 8,
+    "where a watch that broke off goes on": 3,
+    "ending tasks for sure": 16,
+    "that no cycle places a job that backs off": 2,
     "that a refused quorum gives its nodes up": 5,
+    "the namespace, the name and the node of a pod that claims a slot": 2,
+    "the cluster of a claim": 0,
+    "the term of an append for a watch": 0,
+    "the deadline of a part of a quorum": 0,
 }
 #: Steps for guards that need rare events: a pause, a takeover and a deleted job at once, or a long-lived worker.
 _LONGER = {
