@@ -134,8 +134,8 @@ class Log(Protocol):
         ...
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        """Store a snapshot; the newest three are kept. Raises `EpochLost` if its epoch or its part of the log is lost: who
-        began at it would go on from events that the log doesn't have."""
+        """Store a snapshot; the newest three are kept. Raises `EpochLost` if its epoch or its part of the log is lost:
+        who began at it would go on from events that the log doesn't have."""
         ...
 
     async def newest_snapshot(self, *, at_most: int | None = None) -> StoredSnapshot | None:
