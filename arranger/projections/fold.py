@@ -146,7 +146,7 @@ class _Fold(JobLife):
             self.changes.jobs[owner.job_uid] = None
             slot = job.slot_of(owner) if job is not None else None
             failing = event.restarts or event.phase == _FAILED
-            if job is not None and slot is not None and (failing or slot == LEADER or slot not in job.slots.pods):
+            if job is not None and slot is not None and (failing or owner.leader or slot not in job.slots.pods):
                 filled = self._note_pod(job, slot, old, event)
         if not filled and (
             old is None
