@@ -49,10 +49,17 @@ def searching(steps: int = 1_000_000, **more: object) -> CycleConfig:
 
 
 def random_world(
-    rng: random.Random, *, nodes: int, pods: int, kind: str, policy: str, steps: int = 1_000_000
+    rng: random.Random,
+    *,
+    nodes: int,
+    pods: int,
+    kind: str,
+    policy: str,
+    steps: int = 1_000_000,
+    with_minimums: bool = False,
 ) -> tuple[World, JobRecord]:
     """A cluster of up to so many nodes, and one job whose quorum has up to so many pods and is about as large as the
-    cluster."""
+    cluster; on request, with minimums of some of its worker sets."""
     world = World(config=searching(steps))
     count = rng.randint(1, nodes)
     for number in range(count):
@@ -76,8 +83,9 @@ def random_world(
         sets.append((f"s{len(sets)}", of_set, _shape(rng, kind)))
         left -= of_set
     total = sum(of_set for _, of_set, _ in sets)
+    minimums = {name: rng.randint(0, of_set) for name, of_set, _ in sets if with_minimums and rng.random() < 0.3}
     job = world.job("j", leader=_shape(rng, kind), workers=sets, min_workers=rng.randint((total + 1) // 2, total),
-                    policy=policy)  # fmt: skip
+                    minimums=minimums, policy=policy)  # fmt: skip
     return world, job
 
 
@@ -131,6 +139,7 @@ class Exhaustive:
         self.counts = [group.count for group in spec.groups]
         workers = spec.total_workers if job.valid_spec.pod_policy == "Gang" else spec.min_workers
         self.asked = 1 + workers
+        self.least = [1, *(group.min_count for group in spec.groups[1:])]
         self.quotas = [dict(quota.hard) for of in world.state.quotas.values() for quota in of.values()]
         self.states = states
         self._seen: set[_Counts] = set()
@@ -148,9 +157,12 @@ class Exhaustive:
     def _enough(self, placed: Sequence[int]) -> bool:
         """Whether some of the placed pods are a quorum that the quotas allow."""
         for chosen in product(*(range(count + 1) for count in placed)) if self.quotas else [placed]:
-            if chosen[0] and sum(chosen) >= self.asked and self._allowed_by_quotas(chosen):
+            if not self._lacking(chosen) and sum(chosen) >= self.asked and self._allowed_by_quotas(chosen):
                 return True
         return False
+
+    def _lacking(self, placed: Sequence[int]) -> int:
+        return sum(max(least - count, 0) for least, count in zip(self.least, placed, strict=True))
 
     def _allowed_by_quotas(self, chosen: Sequence[int]) -> bool:
         used: Counter[str] = Counter()
@@ -206,7 +218,8 @@ class Exhaustive:
 
     def _fits_by_pods(self, counts: _Counts) -> bool:
         placed = [sum(of) for of in counts]
-        if placed[0] and sum(placed) >= self.asked:
+        lacking, missing = self._lacking(placed), self.asked - sum(placed)
+        if missing <= 0:
             return self._enough(placed)
         if counts in self._seen:
             return False
@@ -218,7 +231,7 @@ class Exhaustive:
             for _ in range(count)
         ]  # fmt: skip
         for group in range(len(self.groups)):
-            if placed[group] == self.counts[group] or (group and not placed[0] and sum(placed) == self.asked - 1):
+            if placed[group] == self.counts[group] or (lacking >= missing and placed[group] >= self.least[group]):
                 continue
             for node in range(len(self.free)):
                 way = [of[node] + (g == group) for g, of in enumerate(counts)]
@@ -298,13 +311,12 @@ def main(args: Sequence[str]) -> int:
     for name, default in (("clusters", 2000), ("nodes", 12), ("pods", 12), ("seed", 0), ("steps", 20_000)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--minimums", action="store_true", help="with minimums of some worker sets")
     told = parser.parse_args(args)
     totals: dict[str, Counter[str]] = {}
     spent: dict[str, list[float]] = {}
     for number in range(told.clusters):
-        rng = random.Random(f"{told.seed}-{number}")
-        kind, policy = rng.choice(told.kinds.split(",")), rng.choice(ALL_POLICIES)
-        world, job = random_world(rng, nodes=told.nodes, pods=told.pods, kind=kind, policy=policy, steps=told.steps)
+        kind, policy, world, job = _drawn(told, number)
         begin_s = time.perf_counter()
         world.cycle()
         spent.setdefault(kind, []).append(time.perf_counter() - begin_s)
@@ -314,7 +326,7 @@ def main(args: Sequence[str]) -> int:
         if job.placements:
             here["placed"] += 1
             continue
-        fits = Exhaustive(*_again(told, number), states=20_000).fits()
+        fits = Exhaustive(*_drawn(told, number)[2:], states=20_000).fits()
         here["gave up" if searched else "said no"] += 1
         here["unknown"] += fits is None
         if fits:
@@ -328,10 +340,12 @@ def main(args: Sequence[str]) -> int:
     return int(any(here["missed and said no"] for here in totals.values()))
 
 
-def _again(told: argparse.Namespace, number: int) -> tuple[World, JobRecord]:
+def _drawn(told: argparse.Namespace, number: int) -> tuple[str, str, World, JobRecord]:
+    """The kind, the policy and the world of a number."""
     rng = random.Random(f"{told.seed}-{number}")
     kind, policy = rng.choice(told.kinds.split(",")), rng.choice(ALL_POLICIES)
-    return random_world(rng, nodes=told.nodes, pods=told.pods, kind=kind, policy=policy, steps=told.steps)
+    return kind, policy, *random_world(rng, nodes=told.nodes, pods=told.pods, kind=kind, policy=policy,
+                                       steps=told.steps, with_minimums=told.minimums)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from arranger.model.job import (
     JobStatusSeen,
     PodGroup,
     QuotaTraits,
+    RestartPolicy,
     Stage,
 )
 from arranger.model.names import pod_name
@@ -215,10 +216,12 @@ class World:
         workers: int | Iterable[tuple[str, int, PodShape]] = 0,
         worker: PodShape | None = None,
         min_workers: int = 0,
+        minimums: Mapping[str, int] | None = None,
         priority: int = 5,
         policy: str = "",
         queue: str = "",
         restart_limit: int = 3,
+        restart: Mapping[str, RestartPolicy] | None = None,
         clean: CleanPodPolicy = CleanPodPolicy.ALL,
         terminating: bool = False,
         suspend: bool = False,
@@ -235,15 +238,20 @@ class World:
         traits: QuotaTraits = NO_QUOTA_TRAITS,
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
-        `invalid` is a field that is missing."""
+        `minimums` is minCount by worker set, `restart` its restart policy, `invalid` a field that is missing."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
-            PodGroup("learner", 1, leader, traits),
-            *(PodGroup(n, count, of, traits) for n, count, of in sets if count),
-        )
+            PodGroup("learner", 1, leader, traits, 0, RestartPolicy(limit=restart_limit)),
+            *(
+                PodGroup(n, count, of, traits, (minimums or {}).get(n, 0),
+                         (restart or {}).get(n, RestartPolicy(limit=restart_limit)))
+                for n, count, of in sets if count
+            ),
+        )  # fmt: skip
+        least = max(min_workers, sum(group.min_count for group in groups))
         spec = None if invalid else JobSpec(
-            groups, min_workers, priority, queue, policy, restart_limit, clean, terminating, suspend, ttl_s, deadline_s,
+            groups, least, priority, queue, policy, restart_limit, clean, terminating, suspend, ttl_s, deadline_s,
             leader_service,
         )  # fmt: skip
         uid = uid or f"uid-{name}"

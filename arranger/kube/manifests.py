@@ -123,9 +123,14 @@ def _first_rank(sets: list[Object], group: int) -> int:
 
 
 def _sets_text(sets: list[Object]) -> str:
-    """The worker sets as JSON: name, count, and the rank of the first pod."""
+    """The worker sets as JSON: name, count, minimum, and the rank of the first pod."""
     found = [
-        {"name": of["name"], "count": workers_of([of]), "firstRank": _first_rank(sets, group)}
+        {
+            "name": of["name"],
+            "count": workers_of([of]),
+            "minCount": of.get("minCount") or 0,
+            "firstRank": _first_rank(sets, group),
+        }
         for group, of in enumerate(sets, start=1)
     ]
     return msgspec.json.encode(found).decode()

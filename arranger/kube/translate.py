@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, QuotaSeen
-from arranger.model.allocations import decode_allocations, runs_of
+from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import JobSpec, JobStatusSeen
@@ -100,22 +100,24 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
     reason, message = status.get("reason") or "", status.get("message") or why_waiting
     if phase in _ENDED and not reason:
         reason, message = _why_ended(phase, metadata, status, containers, message)
-    owner = _owner(metadata)
+    owner, ready = _owner(metadata), _condition_is_true(status, "Ready")
+    restarts = sum([container.get("restartCount") or 0 for container in containers])
+    troubled = owner is not None and (restarts or not ready)  # else no container has failed
     return PodSeen(
         *_head(metadata, term),
         node=spec.get("nodeName") or "",
         phase=phase,
         requests=effective_requests(spec, _held(containers)),
         owner=owner,
-        ready=_condition_is_true(status, "Ready"),
+        ready=ready,
         deleting=bool(metadata.get("deletionTimestamp")),
         ip=status.get("podIP") or "",
-        restarts=sum(container.get("restartCount") or 0 for container in containers),
-        reason=first_line(reason, POD_REASON_LIMIT),
-        message=first_line(message, POD_MESSAGE_LIMIT),
-        waiting=first_line(waiting, POD_REASON_LIMIT),
+        restarts=restarts,
+        reason=first_line(reason, POD_REASON_LIMIT) if reason else "",
+        message=first_line(message, POD_MESSAGE_LIMIT) if message else "",
+        waiting=first_line(waiting, POD_REASON_LIMIT) if waiting else "",
         traits=_traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None),
-        ended=_failed_container(containers) if owner is not None else None,
+        ended=_failed_container(containers) if troubled else None,
     )
 
 
@@ -224,6 +226,7 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
             for name, found in sorted(conditions.items())
         ),
         failures=_failures_seen(status),
+        charged=tuple((names.index(name), charges_of(of_set.get("restartsByIndex"))) for name, of_set in sets),
     )
 
 
@@ -261,7 +264,7 @@ def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
     workers = status.get("workers")
     sets = [of_set for of_set in (workers if isinstance(workers, list) else ()) if isinstance(of_set, dict)]
     found = {of_set["name"]: of_set for of_set in sets if of_set.get("name") in names[1:]}
-    lost = ("restartsOfEarlierPods", "givenUp", "replacing")
+    lost = ("restartsOfEarlierPods", "restartsByIndex", "givenUp", "replacing")
     return [(name, found[name]) for name in sorted(found) if any(found[name].get(field) for field in lost)]
 
 

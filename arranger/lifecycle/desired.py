@@ -15,9 +15,9 @@ from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
-from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.decisions import quorum_text, replaced_text, stage_text
 from arranger.messages.shortages import shortage_text
-from arranger.model.allocations import encode_allocations, text_of
+from arranger.model.allocations import charges_text, encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.names import pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
@@ -97,7 +97,7 @@ def _cleaned(job: JobRecord, pod: PodSeen) -> bool:
 
 def _in_slot(job: JobRecord, pod: PodSeen) -> bool:
     slot = job.slot_of(pod.owner) if pod.owner is not None else None
-    return slot is not None and job.bound.get(slot) == pod.uid
+    return slot is not None and job.bound.get(slot) == pod.uid and pod.uid not in job.retired
 
 
 def _shows_why(job: JobRecord, pod: PodSeen) -> bool:
@@ -212,6 +212,11 @@ def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
     return found
 
 
+def _charged(job: JobRecord, number: int) -> dict[int, int]:
+    """Index → the restarts of a slot that count against its limit."""
+    return {index: count for (group, index), (count, _) in sorted(job.slots.charged.items()) if group == number}
+
+
 def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Sequence[int]) -> dict[str, Any]:
     name = job.valid_spec.groups[number].name
     given_up = sorted(index for group, index in job.slots.given_up if group == number)
@@ -222,6 +227,7 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Se
         "failed": counts.failed,
         "restarts": counts.restarts,
         "restartsOfEarlierPods": job.spent.get(name, 0),
+        **({"restartsByIndex": charges_text(charged)} if (charged := _charged(job, number)) else {}),
         **({"givenUp": text_of(runs(given_up))} if given_up else {}),
         **({"replacing": text_of(runs(list(replacing)))} if replacing else {}),
     }
@@ -320,10 +326,7 @@ def _awaited(state: State, job: JobRecord) -> str:
         return ""
     if leader.phase != Phase.RUNNING or not job.leader.address:
         return f"waits for the leader's pod {leader.name} to run on {leader.node}"
-    least = job.spec.min_workers
-    return (
-        f"the leader runs; waits until {least} worker{'' if least == 1 else 's'} {'is' if least == 1 else 'are'} ready"
-    )
+    return f"the leader runs; waits until {quorum_text(job.spec)} {'is' if job.spec.min_workers == 1 else 'are'} ready"
 
 
 def _conditions(job: JobRecord) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import GANG, Replacement, Slot, Stage
 from arranger.model.stages import TRANSITIONS, StageReason
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey, by_group
 
 
 def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
@@ -18,7 +18,7 @@ def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Sta
     overdue = _overdue(job, config, time_ms)
     if not overdue or job.stage != Stage.STARTING or not job.quorum_placed():
         return None
-    if LEADER not in overdue and len(job.placements) - len(overdue) > _needed(job):
+    if _holds_without(job, overdue):
         return None
     held_ms = time_ms - job.times.stage_ms
     back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=held_ms))
@@ -31,8 +31,7 @@ def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Wo
     """Release the nodes of refused workers beyond the quorum. Refused workers within the quorum of a running job keep
     their nodes, so that a refusal doesn't discard the job's work."""
     overdue = _overdue(job, config, time_ms)
-    spare = len(job.placements) - 1 - job.valid_spec.min_workers
-    given_up = [slot for slot in overdue if slot != LEADER][-spare:] if spare > 0 else []
+    given_up = _spare(job, overdue) if overdue else []
     if not given_up:
         return None
     workers = tuple(EndedWorker(Slot(*slot), "", Replacement.ELSEWHERE, False) for slot in given_up)
@@ -52,9 +51,24 @@ def _overdue(job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[Slot
     return sorted(slot for slot, since_ms in since if time_ms - since_ms >= config.refused_ms)
 
 
-def _needed(job: JobRecord) -> int:
-    """The number of workers that a starting job needs."""
-    return job.pods_desired() - 1 if job.valid_spec.pod_policy == GANG else job.valid_spec.min_workers
+def _holds_without(job: JobRecord, overdue: list[SlotKey]) -> bool:
+    """Whether a starting job has enough pods without these; one with the policy Gang needs all."""
+    if LEADER in overdue or job.valid_spec.pod_policy == GANG:
+        return False
+    return not job.valid_spec.workers_missing(by_group(job.valid_spec, job.placements.keys() - set(overdue)))
+
+
+def _spare(job: JobRecord, overdue: list[SlotKey]) -> list[SlotKey]:
+    """The last of the refused workers that the quorum doesn't need, in order."""
+    spec, left, found = job.valid_spec, by_group(job.valid_spec, job.placements), []
+    for slot in reversed(overdue):
+        if slot != LEADER:
+            left[slot[0]] -= 1
+            if spec.workers_missing(left):
+                left[slot[0]] += 1
+            else:
+                found.append(slot)
+    return found[::-1]
 
 
 def _words(job: JobRecord) -> str:

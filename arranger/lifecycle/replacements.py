@@ -12,19 +12,13 @@ from arranger.events.facts import EndCause, EndKind
 from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS
-from arranger.model.job import Replacement, Slot
+from arranger.model.job import Replacement, RestartScope, Slot
 from arranger.model.node import Taint
-from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, TERMINAL, Phase
+from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, untolerated
-from arranger.projections.jobs import LEADER, JobRecord, SetRecord, SlotKey
+from arranger.projections.jobs import LEADER, JobRecord, SetRecord, SlotKey, blameless
 from arranger.projections.judging import lacking
 from arranger.projections.state import State
-
-#: Prefixes of a pod's reason for an end that its program didn't cause. Such an end doesn't use the restart budget. A
-#: program that saves its state and exits successfully because it is stopped hasn't completed its work.
-NOT_ITS_DOING = (
-    "Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", DISRUPTED, STOPPED, *REFUSALS,
-)  # fmt: skip
 
 
 class Fallen(msgspec.Struct):
@@ -33,13 +27,6 @@ class Fallen(msgspec.Struct):
     failed: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
     lost: list[tuple[SlotKey, PodSeen | None]] = msgspec.field(default_factory=list)
     over: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
-
-
-def blameless(pod: PodSeen) -> bool:
-    """Whether a pod ended through no fault of its program: evicted, refused, lost, or deleted while it ran."""
-    if pod.phase == Phase.FAILED and pod.deleting:
-        return True
-    return pod.phase in TERMINAL and pod.reason.startswith(NOT_ITS_DOING)
 
 
 def closed(state: State, job: JobRecord, slot: SlotKey) -> bool:
@@ -98,6 +85,8 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
         ended = pod.phase in TERMINAL
         if slot == LEADER or not (ended or pod.restarts or node in down):
             continue
+        if uid in job.retired and node not in down:
+            continue  # its set is restarted, and its next pod comes once it is gone
         if ended and blameless(pod):
             if not pod.deleting:  # a pod that is being deleted is created again after its deletion
                 found.lost.append((slot, pod))
@@ -117,20 +106,15 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
 def _over_limit(
     job: JobRecord, failed: list[tuple[SlotKey, PodSeen]], restarted: list[tuple[SlotKey, PodSeen]]
 ) -> list[tuple[SlotKey, PodSeen]]:
-    """The workers to give up: one for each restart beyond its set's limit, the highest index first."""
-    found: list[tuple[SlotKey, PodSeen]] = []
-    for number in sorted({slot[0] for slot, _ in (*failed, *restarted)}):
-        of_set = [one for one in failed if one[0][0] == number]
-        crashed = [one for one in restarted if one[0][0] == number]
-        used = job.spent.get(job.valid_spec.groups[number].name, 0) + len(of_set)
-        used += sum(pod.restarts for _, pod in (*of_set, *crashed))
-        excess = used - job.valid_spec.restart_limit - sum(group == number for group, _ in job.slots.given_up)
-        if excess > 0:
-            in_order = sorted(of_set, key=lambda one: -one[0][1])
-            going_on = [one for one in crashed if one[1].phase != Phase.SUCCEEDED]
-            in_order += sorted(going_on, key=lambda one: (-one[1].restarts, -one[0][1]))
-            found += in_order[:excess]
-    return found
+    """The workers to give up: those whose slots have more restarts than their limit."""
+    going_on = [one for one in restarted if one[1].phase != Phase.SUCCEEDED]
+    return [(slot, pod) for slot, pod in (*failed, *going_on) if beyond_limit(job, slot)]
+
+
+def beyond_limit(job: JobRecord, slot: SlotKey) -> bool:
+    """Whether a slot was restarted more often than its policy allows."""
+    count, _ = job.slots.charged.get(slot, (0, 0))
+    return count > job.valid_spec.restart_of(slot[0]).limit
 
 
 def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, time_ms: int) -> None:
@@ -162,7 +146,8 @@ def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
 
 
 def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
-    """The decision on these workers. A failed worker keeps its node if that is healthy and still has the room."""
+    """The decision on these workers. A failed worker keeps its node if that is healthy and still has the room. If the
+    restart policy says so, all others of its set are restarted with it."""
     workers = [_ended(slot, pod, Replacement.GIVEN_UP, counted=pod.phase == Phase.FAILED) for slot, pod in ended.over]
     workers += [_ended(slot, pod, Replacement.ELSEWHERE, counted=False) for slot, pod in ended.lost]
     kept: dict[str, dict[SlotKey, str]] = {}
@@ -173,9 +158,17 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
         if again:
             kept[node] = on_node
         workers.append(_ended(slot, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
+    workers += _restarted(job, {worker.slot for worker in workers})
     workers.sort(key=lambda worker: worker.slot)
     causes = _causes(state, job, ended)
     return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes, verdicts=VERDICTS)
+
+
+def _restarted(job: JobRecord, ended: set[Slot]) -> list[EndedWorker]:
+    """The other workers of sets that are restarted as a whole. One that has completed its work stays so."""
+    groups = {slot.group for slot in ended if job.valid_spec.restart_of(slot.group).scope == RestartScope.SET}
+    others = [(Slot(*slot), uid) for slot, uid in job.bound.items() if slot[0] in groups and uid not in job.retired]
+    return [EndedWorker(slot, uid, Replacement.RESTARTED, False) for slot, uid in others if slot not in ended]
 
 
 def _healthy(state: State, job: JobRecord, slot: SlotKey) -> bool:

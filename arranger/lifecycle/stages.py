@@ -4,18 +4,20 @@ Each stage has a function that implements its part of the table in `docs/archite
 projection and the given time alone. The fold judges them at their own offset, so an outdated decision is void.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from arranger.events.facts import NO_FACTS, ShortageFacts, StageFacts
 from arranger.events.kinds import LeaderAddressed, PodSeen, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
-from arranger.lifecycle.replacements import Fallen, barred, blameless, fallen, replacement, room_taken
-from arranger.model.job import Replacement, ScheduleState, Stage
+from arranger.lifecycle.replacements import Fallen, barred, beyond_limit, fallen, replacement, room_taken
+from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
-from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey, blameless, by_group, short_set
 from arranger.projections.state import State
 
 #: Waiting reasons of a container whose image can't be pulled.
@@ -163,13 +165,14 @@ def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
 def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None:
     if job.stage != Stage.STARTING or leader.phase != Phase.RUNNING or not job.leader.address:
         return None
-    if sum(counts.ready + counts.succeeded for counts in worker_counts(state, job)) < job.valid_spec.min_workers:
+    well = [1, *(counts.ready + counts.succeeded for counts in worker_counts(state, job))]
+    if job.valid_spec.workers_missing(well):
         return None
     return _decide(job, R.WORKERS_READY)
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
-    limit = job.valid_spec.restart_limit
+    limit = job.valid_spec.restart_of(LEADER_GROUP).limit
     used = job.leader.restarts + leader.restarts
     words, ended = leader.reason or leader.message, leader.ended
     if blameless(leader):
@@ -216,11 +219,22 @@ def _shortage(job: JobRecord) -> ShortageFacts | None:
 
 def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     """Fail the job if the workers that aren't given up can never be a quorum."""
-    needed, given_up = job.valid_spec.min_workers, len(job.slots.given_up)
-    if job.valid_spec.total_workers - given_up >= needed:
+    spec, given_up = job.valid_spec, by_group(job.valid_spec, job.slots.given_up)
+    left = [group.count - gone for group, gone in zip(spec.groups, given_up, strict=True)]
+    if not spec.workers_missing(left):
         return None
-    facts = StageFacts(count=given_up, limit=job.valid_spec.restart_limit, needed=needed)
-    return _decide(job, R.WORKERS_FAILED, facts)
+    limit = min(spec.restart_of(group).limit for group, count in enumerate(given_up) if count)
+    return _decide(job, R.WORKERS_FAILED, _too_few(spec, left, given_up, limit=limit))
+
+
+def _too_few(spec: JobSpec, left: Sequence[int], lost: Sequence[int], *, limit: int = 0) -> StageFacts:
+    """The facts when pods were lost and too few are left for a quorum, both by group: those of the first worker set
+    with fewer than its minimum, or else those of all worker sets."""
+    short = short_set(spec, left)
+    if short is None:
+        return StageFacts(count=sum(lost), limit=limit, needed=spec.min_workers)
+    count = lost[spec.groups.index(short)]
+    return StageFacts(count=count, limit=limit, needed=short.min_count, worker_set=short.name)
 
 
 def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
@@ -231,15 +245,44 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
     ended = fallen(state, job, config, time_ms)
     if ended is None:
         return None
-    needed = job.valid_spec.min_workers
+    whole = _restarts_job(job, ended, config, time_ms)
+    if whole is not None:
+        return whole
     decision = replacement(state, job, ended)
-    placed = len(job.placements) - (LEADER in job.placements) - len(ended.over)
-    released = sum(worker.how == Replacement.ELSEWHERE for worker in decision.workers)
-    if not released or placed - released >= needed:
+    moving = [worker.slot for worker in decision.workers if worker.how == Replacement.ELSEWHERE]
+    if not moving:
+        return decision
+    spec, released = job.valid_spec, {(slot.group, slot.index) for slot in moving}
+    left = by_group(spec, job.placements.keys() - released - {slot for slot, _ in ended.over})
+    if not spec.workers_missing(left):
         return decision
     if not ended.over:
-        return _decide(job, R.WORKERS_LOST, StageFacts(count=released, needed=needed))
+        return _decide(job, R.WORKERS_LOST, _too_few(spec, left, by_group(spec, released)))
     return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
+
+
+def _restarts_job(job: JobRecord, ended: Fallen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
+    """The end of a worker whose policy restarts the whole job: a new attempt, or the job's failure at its limit."""
+    spec = job.valid_spec
+    one = min((one for one in (*ended.over, *ended.failed, *ended.lost) if _of_whole_job(spec, one[0])), default=None)
+    if one is None:
+        return None
+    slot, pod = one
+    facts = StageFacts(
+        worker_set=spec.groups[slot[0]].name,
+        index=slot[1],
+        limit=spec.restart_of(slot[0]).limit,
+        words=pod.reason or pod.message if pod is not None else "",
+        ended=pod.ended if pod is not None else None,
+    )
+    if beyond_limit(job, slot):
+        return _decide(job, R.RESTART_LIMIT, facts)
+    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
+    return _decide(job, R.WORKER_ENDED, facts, back_off_ms if ended.failed else 0)
+
+
+def _of_whole_job(spec: JobSpec, slot: SlotKey) -> bool:
+    return spec.restart_of(slot[0]).scope == RestartScope.JOB
 
 
 def leader_pod(state: State, job: JobRecord) -> PodSeen | None:

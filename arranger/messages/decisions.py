@@ -92,6 +92,9 @@ def _node_lost(facts: StageFacts) -> str:
 
 
 def _restart_limit(facts: StageFacts) -> str:
+    if facts.worker_set:
+        worker = f"{facts.worker_set}-{facts.index}"
+        return f"worker {worker} failed ({_ending(facts)}) and its restart limit is {facts.limit}"
     if facts.count:
         last = f", last after {container_text(facts.ended)}" if facts.ended is not None else ""
         return f"the leader restarted {facts.count} times{last}; restartLimit is {facts.limit}"
@@ -111,6 +114,18 @@ def _shortage(facts: StageFacts) -> str:
     return shortage_text(facts.shortage) if facts.shortage is not None else ""
 
 
+def quorum_text(spec: JobSpec) -> str:
+    """The workers of a quorum: "3 workers", "5 workers (2 of trainer, 1 of rollout)"."""
+    of_sets = [f"{group.min_count} of {group.name}" for group in spec.groups if group.min_count]
+    return counted(spec.min_workers, "worker") + (f" ({', '.join(of_sets)})" if of_sets else "")
+
+
+def _needed(facts: StageFacts) -> str:
+    if facts.worker_set:
+        return f"minCount of {facts.worker_set} is {facts.needed}"
+    return f"minWorkersNum is {facts.needed}"
+
+
 _R = StageReason
 _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.SCHEDULED: lambda _: "its quorum has nodes; the leader is started first",
@@ -128,8 +143,9 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
         f"the leader's node {facts.node} {closed_text(cordoned=facts.cordoned, taint=facts.taint)}; scheduled again"
     ),
     _R.ROOM_TAKEN: lambda facts: f"the leader's node {facts.node} has no room for it any more; scheduled again",
-    _R.WORKERS_LOST: lambda facts: (
-        f"{_workers(facts.count, 'was', 'were')} lost, minWorkersNum is {facts.needed}; scheduled again"
+    _R.WORKERS_LOST: lambda facts: f"{_workers(facts.count, 'was', 'were')} lost, {_needed(facts)}; scheduled again",
+    _R.WORKER_ENDED: lambda facts: (
+        f"worker {facts.worker_set}-{facts.index} ended ({_ending(facts)}); the whole job is restarted"
     ),
     _R.QUORUM_INCOMPLETE: _quorum_incomplete,
     _R.QUORUM_REFUSED: lambda facts: (
@@ -140,8 +156,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     ),
     _R.UNSCHEDULABLE: lambda facts: _shortage(facts) or facts.words or "no node can hold it",
     _R.WORKERS_FAILED: lambda facts: (
-        f"{_workers(facts.count, 'is', 'are')} given up (restartLimit is {facts.limit}) and minWorkersNum is "
-        f"{facts.needed}"
+        f"{_workers(facts.count, 'is', 'are')} given up (restartLimit is {facts.limit}) and {_needed(facts)}"
     ),
     _R.RESTART_LIMIT: _restart_limit,
     _R.IMAGE_ERROR: lambda facts: f"the leader's image can't be pulled ({facts.words})",

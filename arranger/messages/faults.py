@@ -102,6 +102,7 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "Invalid value: must not be above the sum of the worker sets' counts, which is {limit}, but is {value} (a "
             'job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
         ),
+        _K.MIN_COUNT_ABOVE_COUNTS: "Invalid value: must not be above counts, which is {limit}, but is {value}",
         _K.TOO_MANY_WORKERS: (
             "Invalid value: the counts of all worker sets together must be at most {limit}, but are {value}"
         ),
@@ -115,7 +116,7 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         ),
         _K.IMMUTABLE: (
             "can't be changed once the job has started; only terminating, suspend, priority, minWorkersNum, "
-            "activeDeadlineSeconds, ttlSecondsAfterFinished and the counts of worker sets can"
+            "activeDeadlineSeconds, ttlSecondsAfterFinished, and counts, minCount and restart of worker sets can"
         ),
         _K.FURTHER: "and {value} more",
         _K.RECORDED: "{value}",

@@ -11,7 +11,7 @@ size limit of the API server. The parser is lenient: it skips what it can't unde
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from arranger.model.job import LEADER_GROUP, PlacedPods
@@ -20,6 +20,7 @@ Runs = tuple[tuple[int, int], ...]
 
 #: Above any index that a job can have; a status with more was not written by Arranger.
 _MAX_INDEX = 1_000_000
+_NUMBER = re.compile("[0-9]{1,9}", re.ASCII)
 _RUN = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", re.ASCII)
 
 
@@ -78,6 +79,31 @@ def _joined(runs: list[tuple[int, int]]) -> Runs:
 def text_of(runs: Runs) -> str:
     """Runs of indices as in a status: "0-3,7"."""
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def charges_text(numbers: Mapping[int, int]) -> str:
+    """Numbers by ascending index as in a status: "0-2:1,7:3"."""
+    parts: list[tuple[int, int, int]] = []
+    for index, number in numbers.items():
+        if parts and parts[-1][1:] == (index - 1, number):
+            parts[-1] = (parts[-1][0], index, number)
+        else:
+            parts.append((index, index, number))
+    return ",".join(f"{text_of(((first, last),))}:{number}" for first, last, number in parts)
+
+
+def charges_of(text: Any) -> tuple[tuple[int, int, int], ...]:
+    """First index, last index and number of each part of such a text; empty for any other text."""
+    if not isinstance(text, str) or not text:
+        return ()
+    found = []
+    for part in text.split(","):
+        indices, _, number = part.partition(":")
+        runs = runs_of(indices)
+        if not runs or not _NUMBER.fullmatch(number):
+            return ()
+        found.append((*runs[0], int(number)))
+    return tuple(found)
 
 
 def runs_of(indices: Any) -> Runs:

@@ -44,6 +44,7 @@ class FaultKind(StrEnum):
     # Rules between the fields of a TYJob.
     NAME_OF_THE_LEADER = "NameOfTheLeader"
     MIN_WORKERS_ABOVE_COUNTS = "MinWorkersAboveCounts"
+    MIN_COUNT_ABOVE_COUNTS = "MinCountAboveCounts"
     TOO_MANY_WORKERS = "TooManyWorkers"
     NO_VOLUME_IN_LEADER = "NoVolumeInLeader"
     NO_VOLUME_IN_SET = "NoVolumeInSet"

@@ -4,6 +4,7 @@ The templates stay in Kubernetes, which is authoritative for them; the applier r
 pods. These records are written to the log, so they are small, and the meaning of a field never changes.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -41,11 +42,30 @@ class ScheduleState(StrEnum):
 
 
 class Replacement(StrEnum):
-    """What happens to the slot of a worker that ended alone."""
+    """What happens to the slot of a worker that ended alone, or whose set is restarted with it (RESTARTED): then its
+    pod is deleted, and the next one gets the same node once it is gone."""
 
     SAME_NODE = "SameNode"
     ELSEWHERE = "Elsewhere"
     GIVEN_UP = "GivenUp"
+    RESTARTED = "Restarted"
+
+
+class RestartScope(StrEnum):
+    """What a worker's end restarts: the worker alone, its whole set, or the whole job."""
+
+    WORKER = "Worker"
+    SET = "Set"
+    JOB = "Job"
+
+
+class RestartPolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How pods of a group are restarted. Each slot may be restarted `limit` times, within `window_s` seconds from the
+    first of these restarts; None: within the attempt, or with the scope Job within the job's life."""
+
+    scope: RestartScope = RestartScope.WORKER
+    limit: int = 0
+    window_s: int | None = None
 
 
 class CleanPodPolicy(StrEnum):
@@ -80,6 +100,10 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int
     shape: PodShape
     traits: QuotaTraits = NO_QUOTA_TRAITS
+    #: How many of the pods a quorum needs, beside what it needs of all worker sets together.
+    min_count: int = 0
+    #: None in logs of versions that counted restarts by worker set.
+    restart: RestartPolicy | None = None
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -107,6 +131,24 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def total_workers(self) -> int:
         return sum(group.count for group in self.groups[1:])
 
+    def restart_of(self, group: int) -> RestartPolicy:
+        """The restart policy of a group."""
+        return self.groups[group].restart or RestartPolicy(limit=self.restart_limit)
+
+    @property
+    def has_minimums(self) -> bool:
+        """Whether a quorum needs workers of certain sets."""
+        return any([group.min_count for group in self.groups])  # twice as fast as over a generator
+
+    def pods_missing(self, there: Sequence[int]) -> list[int]:
+        """How many pods of each group its own minimum lacks, beside those that are there (by group, leader first)."""
+        return [max(group.min_count - count, 0) for group, count in zip(self.groups, there, strict=True)]
+
+    def workers_missing(self, there: Sequence[int]) -> int:
+        """How many workers a quorum lacks beside the pods that are there (by group, leader first): as many as each
+        set's minimum lacks, and all sets together have `min_workers`."""
+        return max(sum(self.pods_missing(there)[1:]), self.min_workers - sum(there[1:]), 0)
+
 
 class Slot(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
     """One pod's position in its job: the group (0 is the leader) and the index in the group, from 0."""
@@ -128,8 +170,9 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `restarts` are those of deleted leader pods, `worker_restarts` the same by worker set. `given_up` are the slots that
     are not filled again (group and runs of indices), `replacing` those whose ended pod was charged to the budget and
-    may still exist. `turned` is for each condition whether it holds and since when, `reason` that of the last decision
-    on the stage. `failures` are the last ones, the newest first.
+    may still exist. `charged` has the restarts of slots that count against their limit: by group, runs of indices with
+    equal numbers. `turned` is for each condition whether it holds and since when, `reason` that of the last decision on
+    the stage. `failures` are the last ones, the newest first.
     """
 
     stage: str
@@ -147,3 +190,4 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str = ""
     turned: tuple[tuple[str, bool, int], ...] = ()
     failures: tuple[Failure, ...] = ()
+    charged: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = ()

@@ -28,6 +28,8 @@ class StageReason(StrEnum):
     NODE_CLOSED = "NodeClosed"
     ROOM_TAKEN = "RoomTaken"
     WORKERS_LOST = "WorkersLost"
+    #: A worker ended whose restart policy restarts the whole job.
+    WORKER_ENDED = "WorkerEnded"
     QUORUM_INCOMPLETE = "QuorumIncomplete"
     #: The API server refuses pods of its quorum: from then on the job waits behind the other jobs of its priority.
     QUORUM_REFUSED = "QuorumRefused"
@@ -62,7 +64,7 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
     (_ACTIVE, (_R.SUSPENDED,), Stage.PENDING),
     ((Stage.PENDING,), (_R.RESUMED,), Stage.PENDING),
     (_BEGUN, (_R.LEADER_FAILED, _R.LEADER_EVICTED, _R.LEADER_LOST, _R.LEADER_MOVED), Stage.RESCHEDULING),
-    (_BEGUN, (_R.NODE_LOST, _R.NODE_CLOSED, _R.ROOM_TAKEN, _R.WORKERS_LOST), Stage.RESCHEDULING),
+    (_BEGUN, (_R.NODE_LOST, _R.NODE_CLOSED, _R.ROOM_TAKEN, _R.WORKERS_LOST, _R.WORKER_ENDED), Stage.RESCHEDULING),
     ((Stage.STARTING,), (_R.QUORUM_INCOMPLETE, _R.QUORUM_REFUSED, _R.TEMPLATE_EDITED), Stage.RESCHEDULING),
     (_WAITING, (_R.UNSCHEDULABLE,), Stage.FAILED),
     (_BEGUN, (_R.RESTART_LIMIT, _R.IMAGE_ERROR), Stage.FAILED),

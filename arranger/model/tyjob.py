@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
+from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup, RestartPolicy, RestartScope
 from arranger.model.names import known_labels
 from arranger.model.template import pod_shape, present, quota_traits
 from arranger.model.validation import (
     DEFAULT_COUNTS,
-    DEFAULT_MIN_WORKERS,
     DEFAULT_PRIORITY,
     DEFAULT_RESTART_LIMIT,
+    least_workers,
     whole_of,
 )
 
@@ -25,13 +25,13 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     name: str = tyjob["metadata"]["name"]
     return JobSpec(
         groups=(
-            _group(name, spec["leader"], 1, leader=True),
+            _group(name, spec, spec["leader"], 1, leader=True),
             *(
-                _group(name, workers, whole_of(workers, "counts", DEFAULT_COUNTS), leader=False)
+                _group(name, spec, workers, whole_of(workers, "counts", DEFAULT_COUNTS), leader=False)
                 for workers in spec["workerSets"]
             ),
         ),
-        min_workers=whole_of(spec, "minWorkersNum", DEFAULT_MIN_WORKERS),
+        min_workers=least_workers(spec),
         priority=whole_of(spec, "priority", DEFAULT_PRIORITY),
         queue_policy=policy.get("jobQueuePolicy") or "",
         pod_policy=policy.get("basicPolicy") or "",
@@ -45,12 +45,18 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     )
 
 
-def _group(job: str, group: Mapping[str, Any], count: int, *, leader: bool) -> PodGroup:
-    template = group["template"]
+def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: int, *, leader: bool) -> PodGroup:
+    template, restart = group["template"], group.get("restart") or {}
     labels = present((template.get("metadata") or {}).get("labels"))
     known = known_labels(job, group["name"], leader=leader)
     shape = pod_shape(template["spec"], tuple(sorted(labels.items())), known=known)
-    return PodGroup(group["name"], count, shape, quota_traits(template["spec"]))
+    policy = RestartPolicy(
+        scope=RestartScope(restart.get("scope") or RestartScope.WORKER),
+        limit=whole_of(restart, "limit", whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT)),
+        window_s=whole_of(restart, "windowSeconds", None),
+    )
+    least = whole_of(group, "minCount", 0)
+    return PodGroup(group["name"], count, shape, quota_traits(template["spec"]), least, policy)
 
 
 def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
@@ -62,7 +68,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
     return tuple(
         Fault(field, FaultKind.IMMUTABLE)
         for field, same in (
-            ("spec.leader", _same_pods(old.groups[0], new.groups[0])),
+            ("spec.leader", _same_pods(old.groups[0], new.groups[0]) and _same_limit(old, new)),
             ("spec.workerSets", same_sets),
             ("spec.restartLimit", old.restart_limit == new.restart_limit),
             ("spec.leaderService", old.leader_service == new.leader_service),
@@ -71,6 +77,12 @@ def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
         )
         if not same
     )
+
+
+def _same_limit(old: JobSpec, new: JobSpec) -> bool:
+    """Whether the leader's own limit of restarts is the same, as far as an older log shows it."""
+    known = old.groups[0].restart is not None and old.restart_limit == new.restart_limit
+    return not known or old.restart_of(0) == new.restart_of(0)
 
 
 def _same_pods(old: PodGroup, new: PodGroup) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import CleanPodPolicy
+from arranger.model.job import CleanPodPolicy, RestartScope
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume
 from arranger.model.schema import DNS_LABEL, definition
@@ -73,6 +73,13 @@ def workers_of(sets: Iterable[Mapping[str, Any]]) -> int:
     return sum(whole_of(workers, "counts", DEFAULT_COUNTS) for workers in sets)
 
 
+def least_workers(spec: Mapping[str, Any]) -> int:
+    """How many workers a quorum needs in all: minWorkersNum, or the sum of the minimums of the sets if that is more."""
+    minimums = [int(workers["minCount"]) for workers in spec["workerSets"] if workers.get("minCount") is not None]
+    default = sum(minimums) if minimums else DEFAULT_MIN_WORKERS
+    return max(whole_of(spec, "minWorkersNum", default), sum(minimums))
+
+
 def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     """The rules between fields of a spec whose fields are well-typed."""
     leader_name = spec["leader"]["name"]
@@ -80,7 +87,13 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
         yield Fault(f"{path}.workerSets", _K.NAME_OF_THE_LEADER, name=leader_name)
     yield from _mounts(spec, path)
     total = workers_of(spec["workerSets"])
-    least = whole_of(spec, "minWorkersNum", DEFAULT_MIN_WORKERS)
+    minimums = any(workers.get("minCount") is not None for workers in spec["workerSets"])
+    least = whole_of(spec, "minWorkersNum", 0 if minimums else DEFAULT_MIN_WORKERS)
+    for number, workers in enumerate(spec["workerSets"]):
+        count, needed = workers_of([workers]), whole_of(workers, "minCount", 0)
+        if needed > count:
+            at = f"{path}.workerSets[{number}].minCount"
+            yield Fault(at, _K.MIN_COUNT_ABOVE_COUNTS, str(needed), limits=(str(count),))
     if least > total:
         yield Fault(f"{path}.minWorkersNum", _K.MIN_WORKERS_ABOVE_COUNTS, str(least), limits=(str(total),))
     if total > MAX_WORKERS:
@@ -113,25 +126,44 @@ def _names_fit(tyjob: dict[str, Any], path: str) -> Faults:
 
 _TEMPLATE = definition("PodTemplateSpec")
 _VOLUME = definition("Volume")
+#: A number of restarts.
+_LIMIT = whole(0, 1_000_000)
 #: Of a job or of one of its groups.
 _NAME = text(most=MAX_NAMES_LENGTH - 1, form=DNS_LABEL, fault=_K.NO_DNS_LABEL)
+
+_LEADER = record(
+    {"name": _NAME, "template": _TEMPLATE, "restart": record({"limit": _LIMIT}, closed=True)},
+    required=("name", "template"),
+    closed=True,
+)
+_RESTART = record(
+    {
+        "scope": one_of(*(scope.value for scope in RestartScope)),
+        "limit": _LIMIT,
+        "windowSeconds": whole(1, _MAX_INT32),
+    },
+    closed=True,
+)
+_WORKER_SET = record(
+    {
+        "name": _NAME,
+        "template": _TEMPLATE,
+        "counts": whole(1, MAX_WORKERS),
+        "minCount": whole(0, MAX_WORKERS),
+        "restart": _RESTART,
+    },
+    required=("name", "template"),
+    closed=True,
+)
 
 
 def _spec(policies: PolicyNames) -> Check:
     fields = record(
         {
-            "restartLimit": whole(0, 1_000_000),
+            "restartLimit": _LIMIT,
             "volumes": items(_VOLUME, most=64, keys=("name",)),
-            "leader": record({"name": _NAME, "template": _TEMPLATE}, required=("name", "template"), closed=True),
-            "workerSets": items(
-                record(
-                    {"name": _NAME, "template": _TEMPLATE, "counts": whole(1, MAX_WORKERS)},
-                    required=("name", "template"),
-                    closed=True,
-                ),
-                most=64,
-                keys=("name",),
-            ),
+            "leader": _LEADER,
+            "workerSets": items(_WORKER_SET, most=64, keys=("name",)),
             "leaderService": flag,
             "cleanPodPolicy": one_of(*(policy.value for policy in CleanPodPolicy)),
             "terminating": flag,

@@ -4,7 +4,15 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
-from arranger.model.job import JobSpec, PlacedPods, Replacement, ScheduleState, Stage
+from arranger.model.job import (
+    JobSpec,
+    JobStatusSeen,
+    PlacedPods,
+    Replacement,
+    RestartScope,
+    ScheduleState,
+    Stage,
+)
 from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
@@ -16,6 +24,7 @@ from arranger.projections.jobs import (
     JobTimes,
     SetRecord,
     SlotKey,
+    blameless,
     exists,
     expand,
     requests_of,
@@ -70,12 +79,19 @@ class JobLife(Slots):
         if job.spec is None:
             return
         job.slots.give_up(_workers_of(job.spec, status.given_up))
+        self._adopt_charges(job, status)
         if job.ended:
             return
         for slot, node in expand(status.allocations).items():
             if exists(job.spec, slot) and slot not in job.slots.given_up:
                 self._reserve(job, slot, node)
         job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
+
+    def _adopt_charges(self, job: JobRecord, status: JobStatusSeen) -> None:
+        for group, runs in status.charged:
+            for first, last, count in runs:
+                for index in range(first, min(last + 1, job.valid_spec.groups[group].count)):
+                    job.slots.charged[group, index] = (count, self.time_ms)
 
     def _change_spec(self, job: JobRecord, spec: JobSpec, *, edited: bool) -> None:
         """Adopt a changed spec, unless the user changed a field that is immutable once the job has started.
@@ -116,6 +132,7 @@ class JobLife(Slots):
         self._unschedule(job, before)
         for of_set in job.sets.values():
             of_set.failing_since_ms = 0
+        job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if _over_attempts(job, slot)}
         job.slots.refused_ms.clear()
         job.back_offs.further = NO_BACK_OFF
         job.attempt += 1
@@ -153,6 +170,9 @@ class JobLife(Slots):
 
     def _replace(self, job: JobRecord, slot: SlotKey, worker: k.EndedWorker) -> None:
         """Remove one ended worker's pod from its slot, and the slot's node unless the next pod runs there again."""
+        if worker.how == Replacement.RESTARTED:  # the slot is its pod's until that is gone, and so is the room
+            job.retired[worker.pod_uid] = None
+            return
         if worker.how == Replacement.SAME_NODE:
             self._count_restarts(job, slot, self.state.pods[job.slots.vacate(slot)])
             self.state.nodes.hold(job.placements[slot], requests_of(job, slot))
@@ -185,6 +205,9 @@ class JobLife(Slots):
             return
         if pod.ended is not None:
             self._keep_failure(job, _failure(pod.owner, pod.node, self.time_ms, pod.ended), first=old is None)
+        new = pod.restarts - (old.restarts if old is not None else 0) + (failed and not blameless(pod))
+        if old is not None or not job.adopted_at or self.state.listed.get(k.Watched.POD):  # else its status told of it
+            self._charge(job, slot, new)
         if failed and pod.reason.startswith(REFUSALS):
             job.refusals[pod.node] = self.time_ms
             self.state.job_changes += 1
@@ -193,6 +216,16 @@ class JobLife(Slots):
         of_set = job.of_set(pod.owner.group_name)
         if self.time_ms - of_set.failing_since_ms > k.FAILURES_APART_MS:
             of_set.failing_since_ms = self.time_ms
+
+    def _charge(self, job: JobRecord, slot: SlotKey, restarts: int) -> None:
+        """Count restarts against the limit of a slot, from 1 on again if they come after its window."""
+        policy = job.valid_spec.groups[slot[0]].restart
+        if policy is None or slot == LEADER or restarts <= 0:
+            return
+        count, since_ms = job.slots.charged.get(slot, (0, self.time_ms))
+        if policy.window_s is not None and self.time_ms - since_ms > policy.window_s * 1000:
+            count, since_ms = 0, self.time_ms
+        job.slots.charged[slot] = (count + restarts, since_ms)
 
     def _keep_failure(self, job: JobRecord, failure: Failure, *, first: bool) -> None:
         """Add a failure to the last ones. `first`: the pod is observed for the first time in this epoch, so the status
@@ -238,6 +271,11 @@ class JobLife(Slots):
         job = self.state.jobs.get(job_uid)
         if job is not None:
             job.retired.pop(pod.uid, None)
+
+
+def _over_attempts(job: JobRecord, slot: SlotKey) -> bool:
+    """Whether restarts count on after an attempt: a policy that restarts the job would never reach its limit."""
+    return job.spec is not None and job.spec.restart_of(slot[0]).scope == RestartScope.JOB
 
 
 def _failure(owner: PodOwner, node: str, time_ms: int, ended: ContainerEnd) -> Failure:

@@ -4,7 +4,7 @@ A *placement* is a slot's decided node. Until its pod is observed, the placement
 rule 7). From then on the pod's own requests count, and the placement is *bound* to that pod.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,8 +14,8 @@ import msgspec
 from arranger.events.facts import EndCause
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.faults import Fault
-from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, ScheduleState, Stage
-from arranger.model.pod import FAILURES_KEPT, TERMINAL, Failure, PodOwner
+from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, PodGroup, ScheduleState, Stage
+from arranger.model.pod import DISRUPTED, FAILURES_KEPT, REFUSALS, STOPPED, TERMINAL, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 
@@ -23,6 +23,12 @@ from arranger.projections.backoff import NO_BACK_OFF, BackOff
 SlotKey = tuple[int, int]
 
 LEADER: SlotKey = (LEADER_GROUP, 0)
+
+#: Prefixes of a pod's reason for an end that its program didn't cause. Such an end doesn't use the restart budget. A
+#: program that saves its state and exits successfully because it is stopped hasn't completed its work.
+NOT_ITS_DOING = (
+    "Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", DISRUPTED, STOPPED, *REFUSALS,
+)  # fmt: skip
 
 #: How many of a job's last decisions on its stage are kept.
 STEPS_KEPT = 4
@@ -43,6 +49,8 @@ class SlotTable:
     given_up: dict[SlotKey, None] = field(default_factory=dict)
     #: For a job adopted from its status: slots whose pod, if it still exists, was replaced in an earlier epoch.
     leaving: tuple[SlotKey, ...] = ()
+    #: Slot → its restarts that count against its limit, and the time in milliseconds of the first of them.
+    charged: dict[SlotKey, tuple[int, int]] = field(default_factory=dict)
 
     def place(self, slot: SlotKey, node: str) -> None:
         self.nodes[slot] = node
@@ -270,9 +278,8 @@ class JobRecord:
         return desired
 
     def quorum_placed(self) -> bool:
-        """Whether the leader and at least `min_workers` workers have nodes."""
-        nodes = self.slots.nodes
-        return self.spec is not None and LEADER in nodes and len(nodes) > self.spec.min_workers
+        """Whether the leader and a quorum's workers have nodes."""
+        return self.spec is not None and is_quorum(self.spec, self.slots.nodes)
 
     def refusal(self) -> EffectFailed | None:
         """The last refusal by the API server; None once its slot has no node, because nothing updates it then."""
@@ -291,7 +298,7 @@ class JobRecord:
             return False
         if not self.quorum_placed():
             return True
-        return self.failure is not None and not (LEADER in self.bound and len(self.bound) > self.spec.min_workers)
+        return self.failure is not None and not is_quorum(self.spec, self.bound)
 
 
 @lru_cache
@@ -347,6 +354,33 @@ def runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
 def holds(pod: PodSeen) -> bool:
     """Whether a pod holds resources: bound to a node and not Succeeded or Failed."""
     return pod.node != "" and pod.phase not in TERMINAL
+
+
+def by_group(spec: JobSpec, slots: Iterable[SlotKey]) -> list[int]:
+    """How many of the slots each group has, the leader's first."""
+    counts = [0] * len(spec.groups)
+    for group, _ in slots:
+        counts[group] += 1
+    return counts
+
+
+def is_quorum(spec: JobSpec, slots: Collection[SlotKey]) -> bool:
+    """Whether the slots are the leader's and those of enough workers, each of which the job has."""
+    if LEADER not in slots or len(slots) <= spec.min_workers:
+        return False
+    return not spec.has_minimums or short_set(spec, by_group(spec, slots)) is None
+
+
+def short_set(spec: JobSpec, there: Sequence[int]) -> PodGroup | None:
+    """The first worker set with fewer pods than its minimum, if these are there (by group, leader first)."""
+    return next((group for group, lack in zip(spec.groups, spec.pods_missing(there), strict=True) if lack), None)
+
+
+def blameless(pod: PodSeen) -> bool:
+    """Whether a pod ended through no fault of its program: evicted, refused, lost, or deleted while it ran."""
+    if pod.phase == Phase.FAILED and pod.deleting:
+        return True
+    return pod.phase in TERMINAL and pod.reason.startswith(NOT_ITS_DOING)
 
 
 def exists(spec: JobSpec, slot: SlotKey) -> bool:

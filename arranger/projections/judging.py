@@ -11,7 +11,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, Replacement, Stage
 from arranger.model.stages import may_enter
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey, exists, requests_of
+from arranger.projections.jobs import LEADER, JobRecord, SlotKey, by_group, exists, requests_of, short_set
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
 
@@ -55,6 +55,8 @@ def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) 
         return "the quorum is not whole: the leader has no node"
     if nodes_decided <= spec.min_workers:
         return f"the quorum is not whole: {spec.min_workers} workers needed"
+    if spec.has_minimums and (short := short_set(spec, by_group(spec, [*desired, *placements]))) is not None:
+        return f"the quorum is not whole: {short.min_count} workers of {short.name} needed"
     if (spec.pod_policy or config.pod_policy) == GANG and nodes_decided < job.pods_desired():
         return f"the gang is not whole: {job.pods_desired()} pods needed"
     return ""
@@ -71,9 +73,9 @@ def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) ->
         met.add(slot)
         if job.bound.get(slot, "") != worker.pod_uid:
             return f"slot {slot} is filled by another pod"
-        if worker.how == Replacement.SAME_NODE:
-            if not worker.pod_uid:
-                return f"slot {slot} has no pod"
+        if worker.how in (Replacement.SAME_NODE, Replacement.RESTARTED) and not worker.pod_uid:
+            return f"slot {slot} has no pod"
+        if worker.how == Replacement.SAME_NODE:  # one that is restarted has its room until it is gone
             again[slot] = job.placements[slot]
     refused = lacking(nodes, job, again)
     if not refused and event.verdicts >= 1:

@@ -160,14 +160,17 @@ class Slots:
         if job.ended:
             return
         job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(spec, slot)}
+        job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if exists(spec, slot)}
         for slot, node in kept.items():
             if exists(spec, slot):
                 self._reserve(job, slot, node)
         job.slots.refused_ms = {slot: since_ms for slot, since_ms in refused.items() if slot in job.placements}
+        retired, job.retired = job.retired, {}  # a pod of a set that is restarted has its slot until it is gone
         for slot, uid in filled.items():
             self._bind_if_placed(job, self.state.pods[uid])
             if slot not in job.bound and slot[0] < len(spec.groups):
                 self._count_restarts(job, slot, self.state.pods[uid])
+        job.retired = retired | job.retired
         self._bind_waiting(job)
         self._settle_schedule(job)
 

@@ -43,6 +43,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     given_up: tuple[SlotKey, ...]
     refused_slots: tuple[tuple[SlotKey, int], ...] = ()
     leaving: tuple[SlotKey, ...] = ()
+    charged: tuple[tuple[SlotKey, tuple[int, int]], ...] = ()
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
@@ -205,6 +206,7 @@ def _job_image(job: JobRecord) -> JobImage:
         tuple(sorted(slots.given_up)),
         tuple(sorted(slots.refused_ms.items())),
         slots.leaving,
+        tuple(sorted(slots.charged.items())),
     )
 
 
@@ -216,6 +218,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         dict(image.refused_slots),
         dict.fromkeys(image.given_up),
         image.leaving,
+        dict(image.charged),
     )
     state.jobs[job.uid] = job
     for slot, uid in job.bound.items():

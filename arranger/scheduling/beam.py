@@ -22,14 +22,12 @@ _SCALE = 1000
 
 
 class Beam:
-    """A search for `asked` pods of k groups, at most `caps` (k) of each. `requests` are k × resources, `ways` for each
-    node the maximal ways to fill it, each a row of k counts."""
+    """A search for `asked` pods of k groups, at least `least` (k) and at most `caps` (k) of each. `requests` are k ×
+    resources, `ways` for each node the maximal ways to fill it, each a row of k counts."""
 
-    def __init__(
-        self, caps: Amounts, requests: Amounts, asked: int, leader: int | None, ways: Sequence[Amounts]
-    ) -> None:
+    def __init__(self, caps: Amounts, requests: Amounts, asked: int, least: Amounts, ways: Sequence[Amounts]) -> None:
         self.width = WIDTH
-        self._caps, self._asked, self._leader, self._ways = caps, asked, leader, ways
+        self._caps, self._asked, self._least, self._ways = caps, asked, least, ways
         #: Whether the last search left out no vector for lack of width.
         self.complete = True
         # What the missing pods need of the remaining nodes: of each resource, and of places for pods.
@@ -50,9 +48,7 @@ class Beam:
             kept = self._best(more, node + 1)
             trail.append((vectors, kept // len(ways)))
             vectors = more[kept]
-            enough = vectors.sum(axis=1) >= self._asked
-            if self._leader is not None:
-                enough &= vectors[:, self._leader] > 0
+            enough = (vectors.sum(axis=1) >= self._asked) & (vectors >= self._least).all(axis=1)
             for at in np.flatnonzero(enough).tolist():
                 chosen = choose(vectors[at])
                 if chosen is not None:
@@ -65,9 +61,7 @@ class Beam:
         """The numbers of the vectors to keep, if the nodes from `node` on remain."""
         rows: Amounts = _different(vectors, self._caps)
         most = np.minimum(self._caps, vectors[rows] + self._room[node])
-        hopeful = most.sum(axis=1) >= self._asked
-        if self._leader is not None:
-            hopeful &= most[:, self._leader] > 0
+        hopeful = (most.sum(axis=1) >= self._asked) & (most >= self._least).all(axis=1)
         rows = rows[hopeful]
         spare = self._spare(vectors[rows], node)
         hopeful = (spare >= 0).all(axis=1)

@@ -191,6 +191,7 @@ class Question:
     def __init__(self, placing: Placing, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts]) -> None:
         self._groups = list(quorum.indices)
         self._caps = [len(quorum.indices[group]) for group in self._groups]
+        self._least = [quorum.least.get(group, 0) for group in self._groups]
         self._nodes = len(placing.view)
         room = np.stack([np.minimum(rooms[group], cap) for group, cap in zip(self._groups, self._caps, strict=True)], 1)
         self._rows = np.flatnonzero(room.any(axis=1))
@@ -215,24 +216,28 @@ class Question:
             free=np.minimum(free, room @ requests[first]),
             room=room,
             asked=quorum.asked,
-            leader=int(self._class[0]) if self._groups[0] == LEADER_GROUP else None,
+            least=np.bincount(self._class, weights=self._least).astype(np.int64),
             uses=used[first],
             left=np.array(left, np.int64),
         )
 
     def counts_by_group(self, counts: Amounts) -> dict[int, Amounts]:
-        """The pods of each of the quorum's groups by row of the view: the leader's, then those of the first sets."""
+        """The pods of each of the quorum's groups by row of the view: the least of each, then more of the first."""
         left = counts.copy()
         found: dict[int, Amounts] = {}
         for number, group in enumerate(self._groups):
             of_class = left[:, self._class[number]]
+            later = sum(self._least[at] for at in range(number + 1, len(self._groups)) if self._equal(at, number))
             before = np.cumsum(of_class) - of_class
-            taken = np.clip(self._caps[number] - before, 0, of_class)
+            taken = np.clip(min(self._caps[number], int(of_class.sum()) - later) - before, 0, of_class)
             left[:, self._class[number]] -= taken
             if taken.any():
                 found[group] = np.zeros(self._nodes, np.int64)
                 found[group][self._rows] = taken
         return found
+
+    def _equal(self, one: int, other: int) -> bool:
+        return bool(self._class[one] == self._class[other])
 
 
 def _leader_fits_nowhere(tried: PlacementTry, shortage: Shortage) -> bool:
@@ -250,7 +255,8 @@ def _enough(quorum: Quorum, rooms: dict[int, Amounts]) -> bool:
         group: min(int(rooms[group].sum()), len(indices)) if group in rooms else len(indices)
         for group, indices in quorum.indices.items()
     }
-    return alone.get(LEADER_GROUP, 1) > 0 and sum(alone.values()) >= quorum.asked
+    lacking = any(alone.get(group, 0) < least for group, least in quorum.least.items())
+    return not lacking and sum(alone.values()) >= quorum.asked
 
 
 def _classes(rows: Amounts) -> tuple[Amounts, Amounts]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arranger.model.job import LEADER_GROUP, PodGroup
-from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.jobs import LEADER, JobRecord, by_group
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import neighbour_of, selected_by
 from arranger.scheduling.placement_try import Piece, PlacementTry
@@ -20,40 +20,55 @@ Needs = dict[int, Sequence[int]]
 @dataclass(frozen=True, slots=True)
 class Quorum:
     """The pods of a quorum that need nodes: `asked` of them, taken from these indices by group, the leader first. If
-    not `exact`, the workers may come from any of the sets."""
+    not `exact`, the workers may come from any of the sets, at least `least` of each group."""
 
     indices: Needs
     asked: int
     exact: bool
+    least: dict[int, int]
 
     @classmethod
     def of(cls, tried: PlacementTry, needs: Needs) -> "Quorum":
         """The pods in `needs`, or as many workers of other sets if the policy allows that."""
         asked = sum(len(indices) for indices in needs.values())
+        least = least_of(tried.job, needs)
         sets = range(1, len(tried.groups))
-        workers = asked - (LEADER_GROUP in needs)
-        if tried.policy.whole or len(sets) < 2 or not workers:
-            return cls(needs, asked, True)
+        spare = asked - sum(least.values())
+        if tried.policy.whole or len(sets) < 2 or spare <= 0:
+            return cls(needs, asked, True, {group: len(indices) for group, indices in needs.items()})
         free = free_indices(tried.job, sets)
         indices = {group: needs[group] for group in (LEADER_GROUP,) if group in needs}
-        indices |= {group: of_group[:workers] for group, of_group in free.items()}
-        return cls(indices, asked, sum(len(of_group) for of_group in indices.values()) == asked)
+        indices |= {group: of_group[: least.get(group, 0) + spare] for group, of_group in free.items()}
+        return cls(indices, asked, sum(len(of_group) for of_group in indices.values()) == asked, least)
+
+
+def least_of(job: JobRecord, needs: Needs) -> dict[int, int]:
+    """Group → how many pods of it a quorum lacks, whichever other workers it has; without groups that lack none."""
+    spec = job.valid_spec
+    least = {LEADER_GROUP: 1} if LEADER_GROUP in needs else {}
+    if spec.has_minimums:
+        missing = spec.pods_missing(by_group(spec, job.placements))
+        least |= {group: count for group, count in enumerate(missing) if count}
+    return least
 
 
 def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     """Group → indices that the quorum still needs, the leader first.
 
-    The quorum is the leader and `min_workers` workers, worker sets in the given order; for a policy with `whole`, all
-    pods of the job.
+    The quorum is the leader, the minimum of each worker set, and `min_workers` workers in all, worker sets in the given
+    order; for a policy with `whole`, all pods of the job.
     """
     spec = job.valid_spec
     needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
+    least = least_of(job, {})
     missing = job.pods_desired() - 1 if policy.whole else spec.min_workers
     missing -= len(job.placements) - (LEADER in job.placements)
+    spare = max(missing - sum(least.values()), 0)
     for group, indices in free_indices(job, range(1, len(spec.groups))).items():
-        if missing > 0:
-            needs[group] = indices[:missing]
-            missing -= len(needs[group])
+        taken = indices[: least.get(group, 0) + spare]
+        if taken:
+            needs[group] = taken
+            spare -= max(len(taken) - least.get(group, 0), 0)
     return needs
 
 
@@ -98,6 +113,8 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
     rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
     possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
     if not rooms[LEADER_GROUP].any() or possible < workers:
+        return True
+    if any(int(room.sum()) < group.min_count for group, room in zip(spec.groups, rooms, strict=True)):
         return True
     requests = np.array([view.request(group.shape) for group in spec.groups])
     counts = np.array([group.count for group in spec.groups[1:]], np.int64)

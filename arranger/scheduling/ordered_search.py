@@ -145,14 +145,13 @@ class OrderedSearch:
         missing = self._question.asked - placed
         if not self._may_end_well(missing):
             return
-        leader = self._question.leader
-        if leader is not None and not self._left[leader]:
-            leader = None
-        last = leader if missing == 1 else None  # without its leader, a quorum isn't whole
-        groups = [group for group in self._open_groups() if last in (None, group)]
+        lacking = self._lacking()
+        groups = self._open_groups()
+        if sum(lacking.values()) >= missing:  # without the least of each group, a quorum isn't whole
+            groups = [group for group in groups if group in lacking]
         nodes = {group: self._nodes(group) for group in groups}
         fits = {group: self._most(group, of_group) for group, of_group in nodes.items()}
-        if sum(fits.values()) < missing or (leader is not None and not fits.get(leader)):
+        if sum(fits.values()) < missing or any(fits.get(group, 0) < lack for group, lack in lacking.items()):
             return
         for group in self._next_groups(groups):
             for node in self._in_turn(group, nodes):
@@ -161,6 +160,14 @@ class OrderedSearch:
                     if state not in self._visited:
                         self._visited.add(state)
                         yield group, node
+
+    def _lacking(self) -> dict[int, int]:
+        """Group → how many pods of it still have to come, for groups with fewer than their least."""
+        question = self._question
+        lacks = [
+            left - (cap - least) for left, cap, least in zip(self._left, question.caps, question.least, strict=True)
+        ]
+        return {group: lack for group, lack in enumerate(lacks) if lack > 0}
 
     def _may_end_well(self, missing: int) -> bool:
         """Whether so many further pods may satisfy all rules; False only if they surely can't."""
@@ -172,12 +179,13 @@ class OrderedSearch:
 
     def _turns(self) -> list[int]:
         """The turn of each group if not all pods are needed: a group is closed when a pod of a later turn is placed.
-        The groups in any order have one turn. In the other phases the leader and then the scarcest group come first."""
-        caps, leader = self._question.caps, self._question.leader
+        The groups in any order have one turn. In the other phases groups of which some must be there come first, and
+        among several the scarcest."""
+        caps, least = self._question.caps, self._question.least
         keys = [
             (self._phase[group],)
             if self._phase[group] == Phase.IN_ANY_ORDER
-            else (self._phase[group], group != leader, self._rooms[group] - cap, group)
+            else (self._phase[group], not least[group], self._rooms[group] - cap, group)
             for group, cap in enumerate(caps)
         ]
         ranked = sorted(set(keys))

@@ -43,11 +43,11 @@ _NEVER = -(1 << 30)
 
 @dataclass(frozen=True)
 class Packing:
-    """Whether `asked` pods of k groups fit n nodes, with at most `caps` (k) pods of each group.
+    """Whether `asked` pods of k groups fit n nodes, at least `least` (k) and at most `caps` (k) pods of each group.
 
     `requests` (k × resources) are the amounts of one pod, `free` (n × resources) those of the nodes. `room` (n × k) is
-    how many pods of one group alone each node takes, 0 where the group may not run. One pod of group `leader` must be
-    among the pods, unless it is None. With quotas, the pods' `uses` (k × quota resources) may add up to `left`.
+    how many pods of one group alone each node takes, 0 where the group may not run. With quotas, the pods' `uses` (k ×
+    quota resources) may add up to `left`.
     """
 
     requests: Amounts
@@ -55,17 +55,15 @@ class Packing:
     free: Amounts
     room: Amounts
     asked: int
-    leader: int | None = None
+    least: Amounts
     uses: Amounts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     left: Amounts = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @cached_property
     def digest(self) -> bytes:
         """16 bytes, equal for equal questions."""
-        parts = (self.requests, self.caps, self.free, self.room, self.uses, self.left)
-        found = hashlib.blake2b(
-            repr((self.asked, self.leader, [part.shape for part in parts])).encode(), digest_size=16
-        )
+        parts = (self.requests, self.caps, self.least, self.free, self.room, self.uses, self.left)
+        found = hashlib.blake2b(repr((self.asked, [part.shape for part in parts])).encode(), digest_size=16)
         for part in parts:
             found.update(np.ascontiguousarray(part, np.int64).tobytes())
         return found.digest()
@@ -146,7 +144,7 @@ class _Search:
         # The last group has the most pods, because the table has one dimension for each of the others.
         self._order = np.argsort(packing.caps, kind="stable")
         self._caps = packing.caps[self._order]
-        self._leader = None if packing.leader is None else int(np.flatnonzero(self._order == packing.leader)[0])
+        self._least = packing.least[self._order]
         self._classes = _equal_rows(np.concatenate([packing.free, packing.room], axis=1))
         self._ways = [self._ways_of(int(rows[0])) for rows in self._classes]
 
@@ -222,8 +220,7 @@ class _Search:
         """Counts of pods that the nodes hold together and that are enough, in the search's order of groups."""
         enough = cells.sum(axis=0) + table >= self._packing.asked
         enough &= table >= 0
-        if self._leader is not None:
-            enough &= (cells[self._leader] if self._leader < len(cells) else table) > 0
+        enough &= (cells >= self._least[:-1, None]).all(axis=0) & (table >= self._least[-1])
         for cell in np.flatnonzero(enough).tolist():
             chosen = self._choice(np.array([*cells[:, cell], table[cell]], np.int64))
             if chosen is not None:
@@ -251,7 +248,7 @@ class _Search:
         packing, order = self._packing, self._order
         nodes = [(row, ways) for rows, ways in zip(self._classes, self._ways, strict=True)
                  for row in rows[: self._useful(rows)].tolist()]  # fmt: skip
-        beam = Beam(self._caps, packing.requests[order], packing.asked, self._leader, [ways for _, ways in nodes])
+        beam = Beam(self._caps, packing.requests[order], packing.asked, self._least, [ways for _, ways in nodes])
         found = beam.search(self._steps.spend, self._choice)
         while found is None and not beam.complete:
             beam.width *= WIDER
@@ -277,10 +274,8 @@ class _Search:
         return chosen[self._order] if chosen is not None else None
 
     def _first(self, most: Amounts) -> Amounts:
-        """As many pods as asked, the leader and then the first groups."""
-        least = np.zeros_like(most)
-        if self._packing.leader is not None:
-            least[self._packing.leader] = 1
+        """As many pods as asked: the least of each group, and then more of the first groups."""
+        least = self._packing.least
         missing = self._packing.asked - int(least.sum())
         more = most - least
         before = np.cumsum(more) - more
@@ -293,7 +288,7 @@ class _Choice:
 
     def __init__(self, packing: Packing, steps: Steps) -> None:
         self._uses, self._left = packing.uses, np.maximum(packing.left, 0)
-        self._asked, self._leader = packing.asked, packing.leader
+        self._asked, self._least = packing.asked, packing.least
         self._steps = steps
 
     def of(self, most: Amounts) -> Amounts | None:
@@ -311,7 +306,7 @@ class _Choice:
         uses = self._uses[group]
         limits = left[uses > 0] // uses[uses > 0]
         high = min(int(most[group]), missing, int(limits.min(initial=missing)))
-        for count in range(high, int(group == self._leader) - 1, -1):
+        for count in range(high, int(self._least[group]) - 1, -1):
             found = self._from(group + 1, most, missing - count, left - uses * count)
             if found is not None:
                 return [count, *found]

@@ -1,13 +1,13 @@
 """The search for a quorum: as given, by another split over the worker sets, in one topology domain, or completely."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.scheduling.complete_search import CompleteSearch
 from arranger.scheduling.filters import Filters
-from arranger.scheduling.needs import Needs, free_indices, joining
+from arranger.scheduling.needs import Needs, free_indices, joining, least_of
 from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.pod_filters import domains_of
@@ -105,7 +105,8 @@ class QuorumSearch:
         yield None
         spec = tried.job.valid_spec
         sets = range(1, len(spec.groups))
-        if tried.policy.whole or len(sets) < 2:
+        least = least_of(tried.job, needs)
+        if tried.policy.whole or len(sets) < 2 or sum(least.values()) >= sum(map(len, needs.values())):
             return
         by_size = sorted(sets, key=lambda group: (self._size(spec, group), group))
         orders = [by_size, by_size[::-1], *([*sets[at:], *sets[:at]] for at in range(len(sets)))]
@@ -125,24 +126,27 @@ class QuorumSearch:
     def _place_all(
         self, filters: Filters, tried: PlacementTry, needs: Needs, order: Sequence[int] | None
     ) -> Shortage | None:
-        """Place group by group; with an `order`, the needed workers may come from any set, in that order."""
+        """Place group by group; with an `order`, the needed workers may come from any set, in that order, beside those
+        that the minimum of each set needs."""
         asked = sum(len(indices) for indices in needs.values())
-        if order is None:
-            turns: Iterable[tuple[int, Sequence[int]]] = needs.items()
-        else:
-            free = free_indices(tried.job, order)
+        least: Mapping[int, int] = {group: len(indices) for group, indices in needs.items()}
+        turns: Iterable[tuple[int, Sequence[int]]] = needs.items()
+        if order is not None:
+            least, free = least_of(tried.job, needs), free_indices(tried.job, order)
             turns = [(group, needs[group]) for group in (LEADER_GROUP,) if group in needs]
             turns += [(group, free[group]) for group in order if group in free]
-        found = 0
-        shortage = None
+        spare = asked - sum(least.values())
+        found, shortage = 0, None
         for group, indices in turns:
-            desired = indices[: asked - found]
-            placed = self._placing.place(filters, tried, group, desired)
+            needed = least.get(group, 0)
+            desired = indices[: needed + spare]
+            placed = self._placing.place(filters, tried, group, desired) if desired else 0
             found += placed
+            spare -= max(placed - needed, 0)
             if placed < len(desired):
                 shortage = shortage or self._placing.short(filters, tried, group, found=found, asked=asked)
-                if order is None or group == LEADER_GROUP:
+                if placed < needed:
                     return shortage
             if found == asked:
                 return None
-        return shortage if found < asked else None
+        return shortage

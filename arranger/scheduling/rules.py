@@ -42,8 +42,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class RulesQuestion:
-    """Whether `asked` pods of k groups fit n nodes, with at most `caps` pods of each group, one of them of the group
-    `leader` unless it is None, under these rules.
+    """Whether `asked` pods of k groups fit n nodes, with at least `least` and at most `caps` pods of each group, under
+    these rules.
 
     `requests` has the amounts of one pod by group, `free` those of the nodes. `open` says by group which nodes take its
     pods as far as resources and the quorum's own pods don't matter; they are in the policy's order. With quotas, the
@@ -56,7 +56,7 @@ class RulesQuestion:
     open: tuple[tuple[int, ...], ...]
     rules: tuple[Rule, ...]
     asked: int
-    leader: int | None = None
+    least: tuple[int, ...]
     uses: tuple[tuple[int, ...], ...] = ()
     left: tuple[int, ...] = ()
 
@@ -65,7 +65,7 @@ class RulesQuestion:
         """16 bytes, equal for equal questions."""
         rules = [(*map(repr, (r.kind, r.group, r.domains, r.counts, r.own, r.emptiest, r.skew)),
                   sorted(r.counted), sorted(r.on)) for r in self.rules]  # fmt: skip
-        parts = (self.requests, self.caps, self.free, self.open, self.asked, self.leader, self.uses, self.left, rules)
+        parts = (self.requests, self.caps, self.free, self.open, self.asked, self.least, self.uses, self.left, rules)
         return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import PodRules, PodTerm, SpreadRule
 from arranger.scheduling.filters import Counts
 from arranger.scheduling.needs import Quorum
@@ -83,7 +82,7 @@ class Rules:
             open=tuple(tuple(self._in_order(group)) for group in self._groups),
             rules=tuple(self._rules()),
             asked=quorum.asked,
-            leader=0 if self._groups[0] == LEADER_GROUP else None,
+            least=tuple(quorum.least.get(group, 0) for group in self._groups),
             uses=tuple(zip(*uses, strict=True)),
             left=tuple(left),
         )

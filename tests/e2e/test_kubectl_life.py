@@ -14,6 +14,8 @@ import pytest
 from arranger.sandbox.nodes import NodeTemplate
 from tests.conftest import _required
 from tests.e2e.harness import (
+    MERGE,
+    PODS,
     TYJOBS,
     EmbeddedKube,
     Kubelets,
@@ -183,6 +185,71 @@ def test_a_leader_killed_by_its_memory_limit_says_so_everywhere_and_leaves_its_p
     assert any(why in line for line in explained[:10]), explained
     eventually("only the pod that ended is left", lambda: scene.phases("oom") == {"oom-learner-0": "Failed"})
     scene.forget("oom")
+
+
+def fail(scene: Scene, *names: str) -> None:
+    """Let these pods fail now."""
+    for name in names:
+        scene.kube.request("PATCH", f"{PODS}/{name}/status", {"status": {"phase": "Failed"}}, content_type=MERGE)
+
+
+def uids(scene: Scene, name: str) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods_of(scene.kube, name)}
+
+
+def test_a_job_without_its_trainers_waits_and_holds_nothing(scene: Scene) -> None:
+    verl = job("verl", least=None, workers=2)
+    verl["spec"] |= {"minWorkersNum": None}
+    trainer = {"name": "trainer", "counts": 4, "minCount": 4, "template": pod_template(cpu="1")}
+    trainer["template"]["spec"]["nodeSelector"] = {"pool": "trainers"}
+    verl["spec"]["workerSets"] += [trainer]
+    apply(scene.kube, verl)
+    scene.kubelets.add(NodeTemplate("trainers-1", cpu="3", labels={"pool": "trainers"}))
+    eventually("it says for what it waits", lambda: "trainer" in status_of(scene.kube, "verl").get("message", ""))
+    assert (status_of(scene.kube, "verl")["stage"], scene.phases("verl")) == ("Pending", {})
+    scene.kubelets.add(NodeTemplate("trainers-2", cpu="1", labels={"pool": "trainers"}))
+    await_stage(scene.kube, "Running", "verl")
+    eventually("all are ready", lambda: scene.columns("verl")["READY"] == "6/6")
+    scene.forget("verl")
+    scene.kubectl("delete", "node", "trainers-1", "trainers-2")
+
+
+def test_eight_workers_that_fail_at_once_under_a_limit_of_three_are_all_replaced(scene: Scene) -> None:
+    apply(scene.kube, job("eight", workers=8, restartLimit=3))
+    await_stage(scene.kube, "Running", "eight")
+    before = uids(scene, "eight")
+    workers = [f"eight-actors-{index}" for index in range(8)]
+    fail(scene, *workers)
+    eventually(
+        "each has a new pod",
+        lambda: all(uids(scene, "eight").get(name) not in (None, before[name]) for name in workers),
+    )
+    eventually("all are ready", lambda: scene.columns("eight")["READY"] == "8/8")
+    status = status_of(scene.kube, "eight")
+    assert (status["stage"], status["attempt"]) == ("Running", 0)
+    assert (status["workers"][0]["restartsByIndex"], "givenUp" in status["workers"][0]) == ("0-7:1", False)
+    assert uids(scene, "eight")["eight-learner-0"] == before["eight-learner-0"]
+    scene.forget("eight")
+
+
+def test_a_worker_restarts_its_whole_set_and_nobody_else(scene: Scene) -> None:
+    together = job("together", workers=3)
+    together["spec"]["workerSets"][0]["restart"] = {"scope": "Set", "limit": 1}
+    together["spec"]["workerSets"] += [{"name": "eval", "counts": 1, "template": pod_template(cpu="1")}]
+    apply(scene.kube, together)
+    await_stage(scene.kube, "Running", "together")
+    eventually("all are ready", lambda: scene.columns("together")["READY"] == "4/4")
+    before = uids(scene, "together")
+    fail(scene, "together-actors-1")
+    changed = {f"together-actors-{index}" for index in range(3)}
+    eventually(
+        "the set has new pods",
+        lambda: {n for n, uid in uids(scene, "together").items() if before.get(n) != uid} == changed,
+    )
+    eventually("all are ready", lambda: scene.columns("together")["READY"] == "4/4")
+    status = status_of(scene.kube, "together")
+    assert (status["stage"], status["attempt"], status["workers"][0]["restartsByIndex"]) == ("Running", 0, "1:1")
+    scene.forget("together")
 
 
 def on_pool(pool: str, **parts: Any) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def _enlarge(chance: random.Random, job: Object) -> None:
     )
     sets = spec.get("workerSets")
     if isinstance(sets, list) and sets and isinstance(sets[0], dict):
-        sets[0]["counts"] = chance.choice((10_000, 10_001, 9_999, 0, -5, 2**31, 10**30))
+        sets[0][chance.choice(("counts", "minCount"))] = chance.choice((10_000, 10_001, 9_999, 0, -5, 2**31, 10**30))
 
 
 def _draw(chance: random.Random, job: Object) -> None:

@@ -162,6 +162,13 @@ class User:
             {"name": f"w{number}", "counts": chance.randrange(1, 4), "template": self._template(leader=False)}
             for number in range(chance.choice((0, 1, 1, 1, 2)))
         ]
+        for each in sets:
+            if chance.random() < 0.3:
+                each["minCount"] = chance.randrange(0, each["counts"] + 1)
+            if chance.random() < 0.4:
+                each["restart"] = {"scope": chance.choice(("Worker", "Set", "Set", "Job"))}
+                each["restart"] |= {"limit": chance.randrange(0, 3)} if chance.random() < 0.7 else {}
+                each["restart"] |= {"windowSeconds": chance.choice((5, 60))} if chance.random() < 0.5 else {}
         workers = sum(each["counts"] for each in sets)
         spec: dict[str, Any] = {
             "minWorkersNum": chance.randrange(0, workers + 1),
@@ -225,7 +232,9 @@ class User:
             return
         name, job = found
         sets = [dict(each) for each in job["spec"]["workerSets"]]
-        self._chance.choice(sets)["counts"] = self._chance.randrange(1, 5)
+        one = self._chance.choice(sets)
+        one["counts"] = self._chance.randrange(1, 5)
+        one["minCount"] = min(one.get("minCount", 0), one["counts"])
         least = min(job["spec"]["minWorkersNum"], sum(each["counts"] for each in sets))
         self._patch(name, {"workerSets": sets, "minWorkersNum": least}, "user edits counts")
 
@@ -234,9 +243,17 @@ class User:
             self._patch(found[0], {"priority": self._chance.randrange(1, 11)}, "user edits priority")
 
     def _edit_min(self) -> None:
-        if found := self._some_job():
-            workers = sum(self._counts(found[1]))
-            self._patch(found[0], {"minWorkersNum": self._chance.randrange(0, workers + 1)}, "user edits minWorkersNum")
+        if not (found := self._some_job()):
+            return
+        name, job = found
+        sets = [dict(each) for each in job["spec"]["workerSets"]]
+        if sets and self._chance.random() < 0.3:
+            one = self._chance.choice(sets)
+            one["minCount"] = self._chance.randrange(0, one["counts"] + 1)
+            self._patch(name, {"workerSets": sets}, "user edits minCount")
+        else:
+            workers = sum(self._counts(job))
+            self._patch(name, {"minWorkersNum": self._chance.randrange(0, workers + 1)}, "user edits minWorkersNum")
 
     def _terminate(self) -> None:
         if found := self._some_job():

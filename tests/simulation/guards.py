@@ -36,15 +36,15 @@ SEEDS = range(40)
 STEPS = 800
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
-    "the clock of a process that applies": 8,
-    "the cluster that a process is connected to": 5,
+    "the clock of a process that applies": 3,
+    "the cluster that a process is connected to": 21,
     "the identity of an append": 2,
-    "the owner's UID of a pod that exists already": 7,
+    "the owner's UID of a pod that exists already": 16,
     "the owner of a pod as it is when it is deleted": 4,
-    "the term of who declares the log lost": 24,
+    "the term of who declares the log lost": 5,
     "the comparison of a watch": 2,
     "where a watch that broke off goes on": 3,
-    "ending tasks for sure": 16,
+    "ending tasks for sure": 2,
     "that no cycle places a job that backs off": 2,
     "that a refused quorum gives its nodes up": 5,
     "the namespace, the name and the node of a pod that claims a slot": 2,

@@ -138,7 +138,9 @@ class Oracle:
         for pods in event.pods:
             self._open(pods.node, job.spec.groups[pods.group].shape, event.job_uid)
         workers = len(job.placements) - 1
-        if (0, 0) not in job.placements or workers < job.spec.min_workers:
+        of_sets = Counter(group for group, _ in job.placements)
+        short = [group.name for number, group in enumerate(job.spec.groups) if of_sets[number] < group.min_count]
+        if (0, 0) not in job.placements or workers < job.spec.min_workers or short:
             raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
 
     def _stay(self, event: k.WorkersReplaced) -> None:

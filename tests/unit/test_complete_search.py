@@ -141,7 +141,8 @@ def test_the_rest_of_a_job_that_holds_nodes_is_found_too() -> None:
 @given(rng=SEEDED, kind=st.sampled_from(KINDS), policy=st.sampled_from(ALL_POLICIES))
 def test_no_quorum_that_fits_is_missed(rng: random.Random, kind: str, policy: str) -> None:
     nodes, pods = extent((6, 8), (8, 10))
-    world, job = random_world(rng, nodes=nodes, pods=pods, kind=kind, policy=policy)
+    minimums = rng.random() < 0.5
+    world, job = random_world(rng, nodes=nodes, pods=pods, kind=kind, policy=policy, with_minimums=minimums)
     check = Exhaustive(world, job, states=20_000)
     world.cycle()
     assert not job.placements or world.verdict("Placed").accepted

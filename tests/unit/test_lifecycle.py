@@ -655,8 +655,24 @@ def test_the_status_counts_workers_by_set() -> None:
     status = desired_status(world.state, job)
     assert (status["totalWorkers"], status["readyWorkers"], status["ready"]) == (5, 3, "3/5")
     assert status["workers"] == [
-        {"name": "actors", "total": 3, "ready": 2, "failed": 1, "restarts": 2, "restartsOfEarlierPods": 0},
-        {"name": "eval", "total": 2, "ready": 1, "failed": 0, "restarts": 1, "restartsOfEarlierPods": 0},
+        {
+            "name": "actors",
+            "total": 3,
+            "ready": 2,
+            "failed": 1,
+            "restarts": 2,
+            "restartsOfEarlierPods": 0,
+            "restartsByIndex": "1:3",
+        },
+        {
+            "name": "eval",
+            "total": 2,
+            "ready": 1,
+            "failed": 0,
+            "restarts": 1,
+            "restartsOfEarlierPods": 0,
+            "restartsByIndex": "0:1",
+        },
     ]
     assert (status["leaderAddress"], status["attempt"], status["observedGeneration"]) == ("10.0.0.0", 0, 1)
 
@@ -678,12 +694,13 @@ def test_a_status_of_5000_workers_stays_small_in_every_trouble() -> None:
     world = World()
     for number in range(626):
         world.node(f"gpu-node-{number:04}.cluster.example.com", cpu=8)
-    job = world.job("huge", leader=shape(cpu=1), workers=5000, worker=shape(cpu=1), min_workers=0, restart_limit=1000)
+    job = world.job("huge", leader=shape(cpu=1), workers=5000, worker=shape(cpu=1), min_workers=0, restart_limit=1)
     world.settle()
     healthy = len(msgspec.json.encode(desired_status(world.state, job)))
     assert job.stage == Stage.RUNNING and healthy < 80_000, healthy
     for index in range(0, 5000, 2):
-        world.change_pod(job.bound[(1, index)], phase="Failed", ready=False, message="x" * 300)
+        restarts = int(index < 3000)
+        world.change_pod(job.bound[(1, index)], phase="Failed", ready=False, message="x" * 300, restarts=restarts)
     world.pass_time(world.lifecycle.back_off_ms / 1000)
     world.control()
     status = desired_status(world.state, job)

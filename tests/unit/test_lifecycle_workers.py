@@ -8,7 +8,7 @@ from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status, orphans
 from arranger.messages.decisions import replaced_text, stage_text
-from arranger.model.job import CleanPodPolicy, Replacement, ScheduleState, Stage
+from arranger.model.job import CleanPodPolicy, Replacement, RestartPolicy, RestartScope, ScheduleState, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import FAILURES_KEPT, ContainerEnd, Toleration
 from arranger.projections import snapshot
@@ -172,35 +172,142 @@ def test_replacements_in_one_set_back_off() -> None:
     assert world.state.pods[job.bound[(1, 0)]].phase == "Running", "no failures for a while: the first of a row"
 
 
-def test_a_set_over_its_limit_gives_workers_up_and_the_job_goes_on_without() -> None:
+def twice(world: World, job: JobRecord, index: int) -> str:
+    """A worker fails twice, the second time with this pod."""
+    for _ in range(2):
+        [uid] = fail(world, job, index)
+        later(world, 100)
+    return uid
+
+
+def test_a_worker_over_its_limit_is_given_up_and_the_job_goes_on_without() -> None:
     world, job = running(restart_limit=1)
     fail(world, job, 0)
     later(world)
-    [uid] = fail(world, job, 2)
-    later(world)
+    uid = twice(world, job, 2)
     assert job.slots.given_up == {(1, 2): None} and (1, 2) not in job.placements
     assert (job.stage, job.schedule_state, job.pods_desired()) == (Stage.RUNNING, ScheduleState.SUCCEED, 3)
     assert world.state.pods[uid].phase == "Failed", "its log can be read"
     of_set = desired_status(world.state, job)["workers"][0]
-    assert (of_set["failed"], of_set["givenUp"], of_set["restarts"]) == (1, "2", 2)
+    assert (of_set["failed"], of_set["givenUp"], of_set["restarts"]) == (1, "2", 3)
     world.pod_gone(uid)
     later(world, 1000)
     assert (1, 2) not in job.bound and job.stage == Stage.RUNNING
 
 
-def test_each_set_has_a_budget_of_its_own() -> None:
+def test_eight_workers_that_fail_once_each_under_a_limit_of_three_are_all_replaced() -> None:
+    world, job = running(cpu=10, workers=8, min_workers=8, restart_limit=3)
+    for _ in range(3):
+        fail(world, job, *range(8))
+        later(world, 1000)
+        assert (job.stage, job.attempt, len(job.bound), job.slots.given_up) == (Stage.RUNNING, 0, 9, {})
+    assert desired_status(world.state, job)["workers"][0]["restartsByIndex"] == "0-7:3"
+    fail(world, job, 5)
+    later(world, 1000)
+    assert job.stage == Stage.FAILED and job.decided is not None
+    assert stage_text(job.decided) == "1 worker is given up (restartLimit is 3) and minWorkersNum is 8"
+
+
+def test_each_set_has_a_limit_of_its_own() -> None:
     world = World()
     world.node("n1", cpu=9)
     sets = [("actors", 2, shape(cpu=1)), ("eval", 2, shape(cpu=1))]
-    job = world.job("ppo", workers=sets, min_workers=1, restart_limit=1)
+    job = world.job("ppo", workers=sets, min_workers=1, restart_limit=1, restart={"eval": RestartPolicy(limit=0)})
     world.settle()
     for slot in ((1, 0), (2, 0)):
         world.change_pod(job.bound[slot], phase="Failed", ready=False)
     later(world)
-    assert not job.slots.given_up and job.spent == {"actors": 1, "eval": 1}
-    world.change_pod(job.bound[(2, 1)], phase="Failed", ready=False)
+    assert job.slots.given_up == {(2, 0): None} and job.spent == {"actors": 1, "eval": 1}
+
+
+def test_restarts_after_the_window_count_anew() -> None:
+    world, job = running(restart={"actors": RestartPolicy(limit=1, window_s=600)})
+    for pause_s in (700, 700, 100):
+        fail(world, job, 0)
+        later(world, pause_s)
+        assert not job.slots.given_up
+    fail(world, job, 0)
     later(world)
-    assert job.slots.given_up == {(2, 1): None}
+    assert job.slots.given_up == {(1, 0): None}
+
+
+def test_without_a_window_restarts_count_within_the_attempt() -> None:
+    world, job = running(restart_limit=1)
+    fail(world, job, 0)
+    later(world)
+    assert job.slots.charged.keys() == {(1, 0)}
+    world.pod_gone(job.bound[LEADER])
+    world.settle()
+    assert job.attempt == 1 and not job.slots.charged
+    fail(world, job, 0)
+    later(world, 100)
+    assert (job.stage, job.slots.given_up) == (Stage.RUNNING, {})
+
+
+# --- what a failure restarts ----------------------------------------------------------------------------------------
+
+SET, JOB = RestartPolicy(RestartScope.SET, limit=1), RestartPolicy(RestartScope.JOB, limit=1)
+
+
+def test_a_set_is_restarted_as_a_whole_on_its_nodes() -> None:
+    """The room of the workers that go on is theirs until their pods are gone, also on full nodes."""
+    world, job = running(cpu=2, restart={"actors": SET})
+    before, leader, nodes = dict(job.bound), job.bound[LEADER], dict(job.placements)
+    fail(world, job, 1)
+    world.pass_time(FIRST_S)
+    decision = decided(world)
+    assert [(worker.slot.index, worker.how) for worker in decision.workers] == [
+        (0, Replacement.RESTARTED), (1, Replacement.SAME_NODE), (2, Replacement.RESTARTED)]  # fmt: skip
+    world.state.validate()
+    wanted = desired_pods(world.state, job)
+    assert {pod.uid for pod in wanted.delete} == {uid for slot, uid in before.items() if slot != LEADER}
+    assert wanted.create == [], "the names are taken"
+    world.change_pod(before[(1, 0)], phase="Failed", deleting=True, ready=False)  # it ends because it is deleted
+    assert not world.control()
+    world.pod_gone(before[(1, 0)])
+    later(world, 1)
+    assert job.bound[LEADER] == leader and len(job.bound) == 4
+    assert all(world.state.pods[uid].phase == "Running" for uid in job.bound.values())
+    assert (job.placements, job.stage, job.attempt) == (nodes, Stage.RUNNING, 0)
+    assert job.spent == {"actors": 1} and job.slots.charged.keys() == {(1, 1)} and not job.retired
+    assert not world.control()
+
+
+def test_an_edit_while_a_set_is_restarted_keeps_its_nodes() -> None:
+    world, job = running(cpu=2, restart={"actors": SET})
+    nodes = dict(job.placements)
+    fail(world, job, 1)
+    world.pass_time(FIRST_S)
+    decided(world)
+    world.job("ppo", workers=3, min_workers=1, priority=9, generation=2, restart={"actors": SET})
+    world.state.validate()
+    later(world, 1)
+    assert job.placements == nodes and len(job.bound) == 4 and job.attempt == 0
+
+
+def test_an_evicted_worker_restarts_its_set_too_and_costs_nothing() -> None:
+    world, job = running(restart={"actors": SET})
+    fail(world, job, 1, reason="Evicted")
+    hows = {worker.slot.index: worker.how for worker in decided(world).workers}
+    assert hows == {0: Replacement.RESTARTED, 1: Replacement.ELSEWHERE, 2: Replacement.RESTARTED}
+    assert not job.slots.charged
+
+
+def test_a_worker_may_restart_the_whole_job_and_fails_it_at_its_limit() -> None:
+    world, job = running(restart={"actors": JOB})
+    fail(world, job, 2)
+    world.pass_time(FIRST_S)
+    world.control()
+    assert (job.stage, job.attempt, job.leader.restarts) == (Stage.RESCHEDULING, 1, 0) and job.decided is not None
+    assert stage_text(job.decided) == "worker actors-2 ended (its containers failed); the whole job is restarted"
+    assert job.not_before_ms > world.now_ms
+    world.wait_for_back_offs()
+    world.settle()
+    assert job.stage == Stage.RUNNING and job.slots.charged.keys() == {(1, 2)}
+    fail(world, job, 2)
+    later(world)
+    assert job.stage == Stage.FAILED
+    assert stage_text(job.decided) == "worker actors-2 failed (its containers failed) and its restart limit is 1"
 
 
 def test_when_too_many_are_given_up_for_the_minimum_the_job_fails() -> None:
@@ -217,7 +324,7 @@ def test_when_too_many_are_given_up_for_the_minimum_the_job_fails() -> None:
 
 def test_container_restarts_eat_the_same_budget_and_a_worker_that_only_restarts_is_given_up_and_deleted() -> None:
     world, job = running(restart_limit=2)
-    fail(world, job, 0)
+    fail(world, job, 1)
     later(world)
     world.change_pod(job.bound[(1, 1)], restarts=1)
     later(world, 100)
@@ -230,13 +337,13 @@ def test_container_restarts_eat_the_same_budget_and_a_worker_that_only_restarts_
 
 
 def test_a_worker_that_finished_after_restarts_is_not_the_one_that_is_given_up() -> None:
-    world, job = running(restart_limit=3)
+    world, job = running(restart_limit=2)
     world.change_pod(job.bound[(1, 0)], restarts=3, phase="Succeeded", ready=False)
-    world.change_pod(job.bound[(1, 1)], restarts=1)
+    world.change_pod(job.bound[(1, 1)], restarts=3)
     world.pass_time(FIRST_S)
     world.control()
     assert job.slots.given_up == {(1, 1): None} and (1, 0) in job.bound
-    assert restarts(world, job)[0] == 4
+    assert restarts(world, job)[0] == 6
 
 
 def test_a_lost_or_evicted_or_deleted_worker_costs_nothing() -> None:
@@ -333,18 +440,19 @@ def test_what_was_spent_and_given_up_outlives_the_log() -> None:
     world, job = running(restart_limit=2)
     fail(world, job, 0, restarts=1)
     later(world)
-    fail(world, job, 2)
+    fail(world, job, 2, restarts=2)
     later(world)
     world.change_pod(job.bound[LEADER], restarts=1)
     status = desired_status(world.state, job)
-    assert (status["restarts"], status["restartsOfEarlierPods"]) == (4, 0)
+    assert (status["restarts"], status["restartsOfEarlierPods"]) == (6, 0)
+    assert status["workers"][0]["restartsByIndex"] == "0:2,2:3"
     new = World()
     new.node("n1", cpu=3)
     new.node("n2", cpu=3)
     for pod in world.state.pods.values():
         new.pod(pod.name, pod.node, owner=pod.owner, phase=pod.phase, restarts=pod.restarts, ip=pod.ip, cpu=1)
     again = new.job("ppo", workers=3, min_workers=1, restart_limit=2, status=job_status_seen(status, job.spec))
-    assert (again.spent, again.slots.given_up) == ({"actors": 3}, {(1, 2): None}) == (job.spent, job.slots.given_up)
+    assert (again.spent, again.slots.given_up) == ({"actors": 5}, {(1, 2): None}) == (job.spent, job.slots.given_up)
     assert again.placements == job.placements and again.bound.keys() == job.bound.keys()
     new.settle()
     shown = desired_status(new.state, again)
@@ -359,10 +467,7 @@ def test_a_status_of_an_earlier_version_counts_as_the_leaders_restarts() -> None
 
 def test_all_of_it_is_in_a_snapshot() -> None:
     world, job = running(restart_limit=1)
-    fail(world, job, 0)
-    later(world)
-    fail(world, job, 2)
-    later(world)
+    twice(world, job, 2)
     fail(world, job, 1, reason="Evicted")
     world.control()
     assert job.slots.given_up and job.retired and job.spent and job.replaced
@@ -373,10 +478,7 @@ def test_all_of_it_is_in_a_snapshot() -> None:
 
 def test_a_worker_that_is_given_up_stays_so_in_the_next_attempt_and_a_gang_is_whole_without_it() -> None:
     world, job = running(restart_limit=1, policy="Gang", min_workers=1)
-    fail(world, job, 0)
-    later(world)
-    fail(world, job, 1)
-    later(world)
+    twice(world, job, 1)
     assert job.slots.given_up == {(1, 1): None}
     world.pod_gone(job.bound[LEADER])
     world.settle()

@@ -21,7 +21,10 @@ JOB = tyjob_with(
     }
 )
 
-SETS = '[{"name":"actors","count":4,"firstRank":1},{"name":"evaluators","count":1,"firstRank":5}]'
+SETS = (
+    '[{"name":"actors","count":4,"minCount":0,"firstRank":1},'
+    '{"name":"evaluators","count":1,"minCount":0,"firstRank":5}]'
+)
 
 
 def pod(

@@ -28,7 +28,9 @@ def random_packing(rng: random.Random, *, groups: int = 3, nodes: int = 4) -> Pa
     uses = np.array([[rng.randint(0, 2) for _ in range(quotas)] for _ in range(groups)], np.int64)
     left = np.array([rng.randint(0, 6) for _ in range(quotas)], np.int64)
     asked = rng.randint(1, int(caps.sum()))
-    return Packing(requests, caps, free, np.minimum(room, caps), asked, rng.choice([0, None]), uses, left)
+    least = np.array([rng.randint(0, cap) * rng.choice([0, 0, 1]) for cap in caps.tolist()], np.int64)
+    asked = max(asked, int(least.sum()))
+    return Packing(requests, caps, free, np.minimum(room, caps), asked, least, uses, left)
 
 
 def most(free: np.ndarray, asked: np.ndarray) -> int:  # type: ignore[type-arg]
@@ -41,7 +43,7 @@ def holds(question: Packing, counts: np.ndarray) -> None:  # type: ignore[type-a
     assert (counts @ question.requests <= question.free).all()
     pods = counts.sum(axis=0)
     assert pods.sum() == question.asked and (pods <= question.caps).all()
-    assert question.leader is None or pods[question.leader]
+    assert (pods >= question.least).all()
     assert not question.left.size or (pods @ question.uses <= question.left).all()
 
 
@@ -62,7 +64,7 @@ def _ways(question: Packing, node: int) -> Iterator[tuple[int, ...]]:
 
 
 def _enough(question: Packing, pods: np.ndarray) -> bool:  # type: ignore[type-arg]
-    if pods.sum() != question.asked or (question.leader is not None and not pods[question.leader]):
+    if pods.sum() != question.asked or (pods < question.least).any():
         return False
     return bool((pods @ question.uses <= question.left).all())
 
@@ -93,7 +95,7 @@ def test_a_table_that_would_be_too_large_is_replaced_by_a_beam() -> None:
     caps = np.full(7, 6)
     free = np.array([[2, 127, 127 * 2 - 127]] * 24, np.int64)
     room = np.minimum(np.array([[most(of_node, asked) for asked in requests] for of_node in free]), caps)
-    question = Packing(requests, caps, free, room, 24, None)
+    question = Packing(requests, caps, free, room, 24, np.zeros(7, np.int64))
     assert not packing._Search(question, Steps(20_000)).fits_a_table()
     found = pack(question, 20_000)
     assert found.counts is not None
@@ -120,5 +122,5 @@ def test_equal_nodes_are_computed_once(nodes: int) -> None:
     requests = np.array([[1, 2], [1, 3]], np.int64)
     free = np.repeat(np.array([[4, 8]], np.int64), nodes, axis=0)
     room = np.repeat(np.array([[3, 2]], np.int64), nodes, axis=0)
-    found = pack(Packing(requests, np.array([3, 2]), free, room, 5, None), 1000)
+    found = pack(Packing(requests, np.array([3, 2]), free, room, 5, np.zeros(2, np.int64)), 1000)
     assert (found.counts is not None) == (nodes > 1) and found.steps < 500

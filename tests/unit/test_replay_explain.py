@@ -878,8 +878,8 @@ def test_restarts_by_the_kubelet_count_and_the_first_one_is_told() -> None:
     answer = explained(world.entries, "j")
     assert [(one.offset, one.what, one.budget) for one in answer.consequences] == [
         (first, "Restarted", "leader 1 of 1"),
-        (second, "Restarted", "leader 1 of 1, actors 1 of 1"),
-        (world.state.offset, "Failed", "leader 2 (limit 1), actors 1 of 1"),
+        (second, "Restarted", "leader 1 of 1, actors-0 1 of 1"),
+        (world.state.offset, "Failed", "leader 2 (limit 1), actors-0 1 of 1"),
     ]
     assert [cause.offset for cause in answer.consequences[-1].causes] == [last], "told once, as the cause"
 

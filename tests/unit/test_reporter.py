@@ -242,9 +242,9 @@ async def test_workers_that_are_given_up_and_the_failure_that_follows_are_told_i
     job = world.job("j", workers=2, min_workers=2, restart_limit=1, created=1)
     world.settle()
     await scene.report(job)
-    for index in (0, 1):
-        world.change_pod(job.bound[(1, index)], phase="Failed", ready=False)
-        world.pass_time(world.lifecycle.back_off_ms / 1000)
+    for _ in range(2):
+        world.change_pod(job.bound[(1, 1)], phase="Failed", ready=False)
+        world.pass_time(world.lifecycle.back_off_ms / 1000 * 2)
         world.settle()
         await scene.report(job)
     assert [(e["reason"], e["count"]) for e in scene.events()] == [

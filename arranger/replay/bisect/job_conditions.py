@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from arranger.events import kinds as k
+from arranger.messages.decisions import quorum_text
 from arranger.messages.shortages import shortage_text
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -75,7 +76,7 @@ def facts_of_job(state: State, uid: str) -> Facts:
         "attempt": str(job.attempt),
     }
     if job.spec is not None:
-        facts["spec"] = f"priority {job.spec.priority}, quorum of the leader and {job.spec.min_workers} workers"
+        facts["spec"] = f"priority {job.spec.priority}, quorum of the leader and {quorum_text(job.spec)}"
         facts["spec"] += ", suspended" if job.spec.suspend else ""
     if job.waits is not None and len(job.placements) < job.pods_desired():
         facts["waits"] = shortage_text(job.waits.shortage)

@@ -349,18 +349,27 @@ def shortage_in(event: k.Event) -> ShortageFacts | None:
 
 
 def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
-    """Group name → restarts that count against the limit: those of earlier pods, and those of containers in present
-    pods."""
+    """Group name → restarts that count against the limit: the leader's, and of each worker set those of the worker with
+    the most. In logs without restart policies, those of the whole set."""
     if job.spec is None:
         return {}
-    names = [group.name for group in job.spec.groups]
-    used = {name: job.spent.get(name, 0) for name in names}
-    used[names[LEADER_GROUP]] = job.leader.restarts
+    groups = job.spec.groups
+    earlier = {group.name: job.spent.get(group.name, 0) for group in groups}
+    earlier[groups[LEADER_GROUP].name] = job.leader.restarts
     for (group, _), uid in job.bound.items():
         pod = state.pods.get(uid)
         if pod is not None and pod.restarts:
-            used[names[group]] += pod.restarts
-    return used
+            earlier[groups[group].name] += pod.restarts
+    return {
+        group.name: earlier[group.name] if not number or group.restart is None else _most_charged(job, number)[1]
+        for number, group in enumerate(groups)
+    }
+
+
+def _most_charged(job: JobRecord, number: int) -> tuple[int, int]:
+    """The first worker of a set with the most restarts that count against its limit, and their number."""
+    counts = [(index, count) for (group, index), (count, _) in sorted(job.slots.charged.items()) if group == number]
+    return max(counts, key=lambda of: of[1], default=(0, 0))
 
 
 def budget_text(job: JobRecord | None, state: State, about: Collection[int] | None = ()) -> str:
@@ -368,10 +377,12 @@ def budget_text(job: JobRecord | None, state: State, about: Collection[int] | No
     the numbers `about` (None: all groups)."""
     if job is None or job.spec is None:
         return ""
-    limit = job.spec.restart_limit
     parts = []
     for number, (name, count) in enumerate(restarts_used(job, state).items()):
+        limit = job.spec.restart_of(number).limit
         who = "leader" if number == LEADER_GROUP else name
+        if count and number != LEADER_GROUP and job.spec.groups[number].restart is not None:
+            who = f"{name}-{_most_charged(job, number)[0]}"
         if count or number == LEADER_GROUP or about is None or number in about:
             parts.append(f"{who} {count} of {limit}" if count <= limit else f"{who} {count} (limit {limit})")
     parts += [f"{len(job.slots.given_up)} given up"] if job.slots.given_up else []

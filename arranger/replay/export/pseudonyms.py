@@ -24,7 +24,6 @@ import msgspec
 from arranger.events import facts as f
 from arranger.events import kinds as k
 from arranger.events.log import EPOCH_WRITER
-from arranger.lifecycle.replacements import NOT_ITS_DOING
 from arranger.model import faults as fa
 from arranger.model import job as j
 from arranger.model import node as n
@@ -34,7 +33,7 @@ from arranger.model import reasons as r
 from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, pod_name
 from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.model.reasons import most_frequent_first
-from arranger.projections.jobs import JobRecord, JobTimes, LeaderRecord, SlotTable
+from arranger.projections.jobs import NOT_ITS_DOING, JobRecord, JobTimes, LeaderRecord, SlotTable
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
 
@@ -313,6 +312,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "address": Pseudonyms.address,
         "words": ending,
         "sentence": left_out,
+        "worker_set": _named("set"),
     },
     f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "sentence": left_out},
     k.LeaderAddressed: {"job_uid": keep, "address": Pseudonyms.address},

@@ -133,7 +133,9 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
     if event.spec is None:
         return f"invalid: {faults_text(event.faults)}"
     spec = event.spec
-    parts = [f"priority {spec.priority}, leader and {spec.total_workers} workers (at least {spec.min_workers})"]
+    of_sets = [f", {group.min_count} of {group.name}" for group in spec.groups if group.min_count]
+    workers = f"{spec.total_workers} workers (at least {spec.min_workers}{''.join(of_sets)})"
+    parts = [f"priority {spec.priority}, leader and {workers}"]
     words = (("terminating", spec.terminating), ("suspended", spec.suspend), ("being deleted", event.deleting))
     parts += [word for word, true in words if true]
     return ", ".join(parts)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from arranger.messages.decisions import quorum_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
@@ -105,7 +106,7 @@ def _job(job: JobRecord) -> JobPicture:
     facts["pods seen"] = str(len(job.bound) or "")
     if job.spec is not None:
         facts["priority"] = str(job.spec.priority)
-        facts["quorum"] = f"leader and {job.spec.min_workers} workers"
+        facts["quorum"] = f"leader and {quorum_text(job.spec)}"
         facts["suspended"] = "yes" if job.spec.suspend else ""
     waits = why_it_waits(job)
     facts["waits"] = shortage_text(waits.shortage) if waits is not None else ""

@@ -48,6 +48,8 @@ def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
     for group, now in zip(before.groups, after.groups, strict=False):
         if group.count != now.count:
             yield f"{group.name} counts", str(group.count), str(now.count)
+        if group.min_count != now.min_count:
+            yield f"{group.name} minCount", str(group.min_count), str(now.min_count)
         if group.shape.requests != now.shape.requests:
             yield f"{group.name} asks", amounts_text(group.shape.requests), amounts_text(now.shape.requests)
         elif group.shape != now.shape:

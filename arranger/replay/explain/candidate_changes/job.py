@@ -26,7 +26,7 @@ def own_edits(case: Case) -> Iterator[Change]:
 
 
 def fewer_workers(case: Case) -> Sequence[Change]:
-    """Make the quorum smaller: another policy than Gang, or a lower minWorkersNum."""
+    """Make the quorum smaller: another policy than Gang, or a lower minWorkersNum, or no minimum of any set."""
     spec, state, job = case.spec, case.state, case.job
     policy = spec.pod_policy or case.config.pod_policy
     if policy == GANG:
@@ -34,14 +34,18 @@ def fewer_workers(case: Case) -> Sequence[Change]:
         if spec.min_workers < spec.total_workers and (job.stage == Stage.PENDING or not refused_change(spec, edited)):
             return [Change("spec", "pod policy BinPack instead of Gang", (hypothesis.job_seen(job, state, edited),))]
         return ()
-    most = spec.min_workers
+    most, least = spec.min_workers, sum(group.min_count for group in spec.groups)
+    if least and most == least:
+        without = tuple(msgspec.structs.replace(group, min_count=0) for group in spec.groups)
+        seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, groups=without))
+        return [Change("spec", f"minWorkersNum {most} without a minCount of each set", (seen,))]
 
     def with_fewer(number: int) -> Change:
         fewer = most - 1 - number
         seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, min_workers=fewer))
         return Change("spec", f"minWorkersNum {fewer} instead of {most}", (seen,))
 
-    return Steps(most, with_fewer)
+    return Steps(most - least, with_fewer)
 
 
 def smaller_requests(case: Case) -> Iterator[Change]:
