@@ -84,12 +84,13 @@ NO_FACTS = StageFacts()
 
 class EndKind(StrEnum):
     """Why workers are replaced: they failed by their own fault, were evicted, refused or lost without it, were
-    restarted beyond the limit, or the API server refuses their pods."""
+    restarted beyond the limit, the API server refuses their pods, or they are restarted with others of their set."""
 
     FAILED = "Failed"
     LOST = "Lost"
     OVER_LIMIT = "OverLimit"
     REFUSED = "Refused"
+    WITH_SET = "WithSet"
 
 
 class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -4,6 +4,7 @@ A worker that failed by its own fault uses its set's restart budget; an evicted,
 decision on failures waits a moment, in case the leader failed too: then a new attempt replaces everything.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -158,17 +159,24 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
         if again:
             kept[node] = on_node
         workers.append(_ended(slot, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
-    workers += _restarted(job, {worker.slot for worker in workers})
-    workers.sort(key=lambda worker: worker.slot)
-    causes = _causes(state, job, ended)
+    others = _restarted(job, {worker.slot for worker in workers})
+    workers = sorted(workers + others, key=lambda worker: worker.slot)
+    causes = _causes(state, job, ended) + _with_set([worker.slot for worker in others])
     return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes, verdicts=VERDICTS)
 
 
 def _restarted(job: JobRecord, ended: set[Slot]) -> list[EndedWorker]:
-    """The other workers of sets that are restarted as a whole. One that has completed its work stays so."""
+    """The other workers of sets that are restarted as a whole, also those that have completed their work."""
     groups = {slot.group for slot in ended if job.valid_spec.restart_of(slot.group).scope == RestartScope.SET}
     others = [(Slot(*slot), uid) for slot, uid in job.bound.items() if slot[0] in groups and uid not in job.retired]
     return [EndedWorker(slot, uid, Replacement.RESTARTED, False) for slot, uid in others if slot not in ended]
+
+
+def _with_set(slots: list[Slot]) -> tuple[EndCause, ...]:
+    """One cause for each set of which others are restarted."""
+    counts = Counter(slot.group for slot in slots)
+    firsts = {slot.group: slot for slot in sorted(slots, reverse=True)}
+    return tuple(EndCause(EndKind.WITH_SET, firsts[group], counts[group]) for group in sorted(counts))
 
 
 def _healthy(state: State, job: JobRecord, slot: SlotKey) -> bool:

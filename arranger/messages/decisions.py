@@ -71,6 +71,8 @@ _KINDS = {EndKind.FAILED: "failed", EndKind.LOST: "lost", EndKind.OVER_LIMIT: "g
 def _ended(cause: EndCause, spec: JobSpec | None) -> str:
     group, index = cause.first.group, cause.first.index
     name = spec.groups[group].name if spec is not None and group < len(spec.groups) else f"group {group}"
+    if cause.kind == EndKind.WITH_SET:
+        return f"{counted(cause.count, 'other worker')} of {name} restarted too"
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
     closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
     why = failure_text(cause.ended, cause.words) or f"node {cause.node} {closed}".rstrip()

@@ -258,6 +258,8 @@ def test_a_set_is_restarted_as_a_whole_on_its_nodes() -> None:
     decision = decided(world)
     assert [(worker.slot.index, worker.how) for worker in decision.workers] == [
         (0, Replacement.RESTARTED), (1, Replacement.SAME_NODE), (2, Replacement.RESTARTED)]  # fmt: skip
+    said = replaced_text(decision.causes, job.spec)
+    assert said == f"workers replaced: failed: actors 1 (node {nodes[(1, 1)]}); 2 other workers of actors restarted too"
     world.state.validate()
     wanted = desired_pods(world.state, job)
     assert {pod.uid for pod in wanted.delete} == {uid for slot, uid in before.items() if slot != LEADER}

@@ -5,7 +5,7 @@ import pytest
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
-from arranger.model.job import PlacedPods, ScheduleState, Slot, Stage
+from arranger.model.job import PlacedPods, RestartPolicy, RestartScope, ScheduleState, Slot, Stage
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import job_spec
 from arranger.projections.jobs import JobRecord
@@ -165,10 +165,12 @@ def test_the_minimum_of_a_set_can_be_edited_while_the_job_runs() -> None:
     world.settle()
     assert edited.job.stage == Stage.PENDING and edited.job.spec is not None
     before = edited.job.spec
-    edited.edit(minimums={"trainer": 3})
+    edited.edit(minimums={"trainer": 3}, restart={"rollout": RestartPolicy(RestartScope.SET, limit=1, window_s=60)})
     world.settle()
     assert edited.job.stage == Stage.RUNNING and of_sets(edited.job) == [3, 8]
-    assert changed(before, edited.job.spec) == "minWorkersNum 4 → 3, trainer minCount 4 → 3"
+    assert changed(before, edited.job.spec) == (
+        "minWorkersNum 4 → 3, trainer minCount 4 → 3, rollout restart Worker, limit 3 → Set, limit 1 in 60 s"
+    )
 
 
 # --- the spec -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from arranger.model.job import JobSpec
+from arranger.model.job import JobSpec, RestartPolicy
 from arranger.replay.reading.describe import amounts_text
 
 _FIELDS = {
@@ -39,17 +39,24 @@ def shown(value: object) -> str:
     return str(value) if value not in ("", None) else "unset"
 
 
+def _policy(policy: RestartPolicy) -> str:
+    within = f" in {policy.window_s} s" if policy.window_s is not None else ""
+    return f"{policy.scope}, limit {policy.limit}{within}"
+
+
 def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
     """Each difference: its field in words, and both values, empty if they are too long to show."""
     for field, words in _FIELDS.items():
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
             yield words, shown(old), shown(new)
-    for group, now in zip(before.groups, after.groups, strict=False):
+    for number, (group, now) in enumerate(zip(before.groups, after.groups, strict=False)):
         if group.count != now.count:
             yield f"{group.name} counts", str(group.count), str(now.count)
         if group.min_count != now.min_count:
             yield f"{group.name} minCount", str(group.min_count), str(now.min_count)
+        if before.restart_of(number) != after.restart_of(number) and before.restart_limit == after.restart_limit:
+            yield f"{group.name} restart", _policy(before.restart_of(number)), _policy(after.restart_of(number))
         if group.shape.requests != now.shape.requests:
             yield f"{group.name} asks", amounts_text(group.shape.requests), amounts_text(now.shape.requests)
         elif group.shape != now.shape:
