@@ -30,6 +30,7 @@ NAMES = (
     "create",
     "latency",
     "peers",
+    "growth",
     "slow_redis",
     "simulation",
 )
@@ -45,7 +46,7 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bool) -> None:
     """Run these benchmarks, or all: fold, follow, controller, life, cycle, scale, openb, replay, memory, demo_up,
-    observe, create, latency, peers, slow_redis, simulation.
+    observe, create, latency, peers, growth, slow_redis, simulation.
 
     The exit status is 1 if a figure misses its target, or if a benchmark fails.
     """

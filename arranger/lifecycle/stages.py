@@ -223,7 +223,8 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     left = [group.count - gone for group, gone in zip(spec.groups, given_up, strict=True)]
     if not spec.workers_missing(left):
         return None
-    limit = min(spec.restart_of(group).limit for group, count in enumerate(given_up) if count)
+    limits = [spec.restart_of(group).limit for group, count in enumerate(given_up) if count]
+    limit = min(limits, default=spec.restart_limit)
     return _decide(job, R.WORKERS_FAILED, _too_few(spec, left, given_up, limit=limit))
 
 

@@ -458,13 +458,12 @@ def test_explain_compares_a_pods_node_with_another(written: Writer, capsys: pyte
 
 
 def test_explain_passes_over_snapshots_that_it_cannot_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entries = crowded().entries
-    options = to_file(entries, tmp_path / "run.log")
+    options = to_file(crowded().entries, tmp_path / "run.log")
 
     async def spoil() -> None:
         log = FileWriter(tmp_path / "run.log")
         await log.open()
-        for entry in (entries[11], entries[12]):
+        for entry in (await log.read(await log.start()))[11:13]:
             await log.put_snapshot(StoredSnapshot(Position(1, entry.last, entry.chain), msgspec.msgpack.encode([0])))
         await log.close()
 
