@@ -52,7 +52,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `node` is the leader's; `gone` means that it no longer exists, `cordoned` and `taint` how it was closed. `seconds`
     is for how long a node is down, a quorum incomplete, or how long the job may be active. `count` counts restarts of
-    the leader or workers, `limit` is the restartLimit, `needed` the number of workers that a quorum needs. With
+    the leader or workers, `limit` is their limit of restarts, `needed` the number of workers that a quorum needs. With
     `worker_set`, `count` and `needed` are that set's, or the decision is about its worker `index`. `address` is the
     leader's, `was` the one before it. `words` come from another program, and `ended` is the container that failed, of
     the leader or of that worker. `faults` say what is wrong with the spec; before there were faults, `words` did.

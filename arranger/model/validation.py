@@ -74,7 +74,8 @@ def workers_of(sets: Iterable[Mapping[str, Any]]) -> int:
 
 
 def least_workers(spec: Mapping[str, Any]) -> int:
-    """How many workers a quorum needs in all: minWorkersNum, or the sum of the minimums of the sets if that is more."""
+    """How many workers a quorum needs in all: minWorkersNum (if unset, 1, or the sum of the sets' minimums if any set
+    has one), or that sum if it is more."""
     minimums = [int(workers["minCount"]) for workers in spec["workerSets"] if workers.get("minCount") is not None]
     default = sum(minimums) if minimums else DEFAULT_MIN_WORKERS
     return max(whole_of(spec, "minWorkersNum", default), sum(minimums))

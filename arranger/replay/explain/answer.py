@@ -50,7 +50,7 @@ class Standing(msgspec.Struct, frozen=True):
     allocation: str
     ended: bool = False
     pods_present: int = 0
-    #: Restarts that count against the limit, by group, including those of containers in present pods.
+    #: Restarts that count against the limit, by group: the leader's, and of each set those of the worker with the most.
     restarts_used: dict[str, int] = {}
     restart_limit: int = 0
     #: The used restarts in words.
