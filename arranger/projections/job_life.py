@@ -116,6 +116,8 @@ class JobLife(Slots):
         self.changes.jobs[job.uid] = None
         if job.stage == Stage.STARTING and not job.times.start_ms:
             job.times.start_ms = self.time_ms
+        if job.slots.charged and event.reason != StageReason.WORKER_ENDED:
+            self._forgive(job)
         if job.stage == Stage.RESCHEDULING:
             self._begin_attempt(job, before, failed=event.reason == StageReason.LEADER_FAILED)
         if job.stage == Stage.PENDING:
@@ -226,6 +228,18 @@ class JobLife(Slots):
         if policy.window_s is not None and self.time_ms - since_ms > policy.window_s * 1000:
             count, since_ms = 0, self.time_ms
         job.slots.charged[slot] = (count + restarts, since_ms)
+
+    def _forgive(self, job: JobRecord) -> None:
+        """Take back what was counted for workers that failed and were not decided on before an attempt ended: they may
+        have failed because of that end, and belong to the next attempt."""
+        if job.stage not in (Stage.RESCHEDULING, Stage.PENDING):
+            return
+        for slot, uid in job.bound.items():
+            count, since_ms = job.slots.charged.get(slot, (0, 0))
+            pod = self.state.pods[uid]
+            if count and pod.phase == _FAILED and not blameless(pod):
+                job.slots.charged[slot] = (count - 1, since_ms)
+        job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if of[0]}
 
     def _keep_failure(self, job: JobRecord, failure: Failure, *, first: bool) -> None:
         """Add a failure to the last ones. `first`: the pod is observed for the first time in this epoch, so the status

@@ -295,6 +295,20 @@ def test_an_evicted_worker_restarts_its_set_too_and_costs_nothing() -> None:
     assert not job.slots.charged
 
 
+def test_workers_that_fail_with_their_leader_use_up_no_limit_of_the_job() -> None:
+    world, job = running(restart_limit=9, restart={"actors": JOB})
+    for attempt in (1, 2, 3):
+        fail(world, job, 0, 1)
+        world.change_pod(job.bound[LEADER], phase="Failed", ready=False)
+        world.control()
+        assert (job.stage, job.attempt, job.slots.charged) == (Stage.RESCHEDULING, attempt, {})
+        world.wait_for_back_offs()
+        world.settle()
+    fail(world, job, 0)
+    later(world)
+    assert job.decided is not None and job.decided.reason == "WorkerEnded" and job.slots.charged.keys() == {(1, 0)}
+
+
 def test_a_worker_may_restart_the_whole_job_and_fails_it_at_its_limit() -> None:
     world, job = running(restart={"actors": JOB})
     fail(world, job, 2)
