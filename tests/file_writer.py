@@ -31,7 +31,7 @@ from arranger.events.file_log import (
     _write_snapshot,
 )
 from arranger.events.kinds import Batch, EpochBegun
-from arranger.events.log import EPOCH_WRITER, SNAPSHOTS_KEPT, Appended, Position, StoredSnapshot, epoch_after
+from arranger.events.log import EPOCH_WRITER, SNAPSHOTS_KEPT, Appended, Entry, Position, StoredSnapshot, epoch_after
 from tests.memory_log import HeldWatch, after_append, check_fence, check_held, cursor_of_claim, trim
 
 _OLD_FILES_KEPT = 2
@@ -133,7 +133,9 @@ class FileWriter(FileLog):
         self._scan_records(index)
         last = index.end.offset
         self._writers[batch.writer] = (batch.seq, first, last)
-        return Appended(first, last, duplicate=False, cursor=cursor_of_claim(fence, now, first))
+        cursor = cursor_of_claim(fence, now, first)
+        entry = Entry(first, last, index.end.chain, decode_batch(payload, first))
+        return Appended(first, last, duplicate=False, cursor=cursor, entry=entry, chain_before=before.chain)
 
     def _write(self, record: bytes) -> None:
         assert self._file is not None

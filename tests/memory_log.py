@@ -14,7 +14,7 @@ import msgspec
 
 from arranger.clock import wall_clock_ms
 from arranger.errors import ClockOff, OutdatedAppend
-from arranger.events.codec import StoredEntry, encode_batch, next_chain, verified_run
+from arranger.events.codec import StoredEntry, decode_batch, encode_batch, next_chain, verified_run
 from arranger.events.entry_index import _CHAIN, EntryIndex, check_begun, check_epoch
 from arranger.events.fence import CLAIM, Fence, superseded
 from arranger.events.kinds import Batch, EpochBegun
@@ -173,13 +173,18 @@ class MemoryLog:
             raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {seq}")
         check_fence(fence, held)
         self._check_time(batch.time_ms)
+        before = index.end.chain
         entry = self.home.add(payload, len(batch.events))
         self.home.writers[batch.writer] = (batch.seq, entry.first, entry.last)
         now = after_append(fence, held, entry.first)
         if fence is not None and now is not None:
             self.home.watches[fence.watch] = now
         self._seen.passed(Position(epoch, entry.last, entry.chain))
-        return Appended(entry.first, entry.last, duplicate=False, cursor=cursor_of_claim(fence, now, entry.first))
+        return Appended(
+            *(entry.first, entry.last, False, cursor_of_claim(fence, now, entry.first)),
+            entry=Entry(entry.first, entry.last, entry.chain, decode_batch(payload, entry.first)),
+            chain_before=before,
+        )
 
     def _check_time(self, time_ms: int) -> None:
         ahead_ms = time_ms - self.home.now_ms()

@@ -141,7 +141,29 @@ def next_chain(previous: str, payload: bytes) -> str:
     return hashlib.sha1(previous.encode() + payload, usedforsecurity=False).hexdigest()
 
 
-def verified(stored: StoredEntry, after: Position) -> Entry:
+class RecentBatches:
+    """The batches that one client both appends and reads: each is decoded once for both."""
+
+    _KEPT = 8
+
+    def __init__(self) -> None:
+        self._by_chain: dict[str, Batch] = {}
+
+    def decode(self, stored: StoredEntry) -> Batch:
+        """The batch of an entry whose chain is right. Raises as `decode_batch` does."""
+        batch = self._by_chain.pop(stored.chain, None)
+        if batch is None:
+            batch = self._by_chain[stored.chain] = decode_batch(stored.payload, stored.first)
+            if len(self._by_chain) > self._KEPT:
+                del self._by_chain[next(iter(self._by_chain))]
+        return batch
+
+
+def _decode(stored: StoredEntry) -> Batch:
+    return decode_batch(stored.payload, stored.first)
+
+
+def verified(stored: StoredEntry, after: Position, decode: Callable[[StoredEntry], Batch] = _decode) -> Entry:
     """The entry that follows a position, decoded, after checks of its offsets, its chain and its number of events.
 
     The caller has made sure that the log holds `after` (its chain there is the reader's), so any mismatch is damage.
@@ -152,19 +174,21 @@ def verified(stored: StoredEntry, after: Position) -> Entry:
         raise DamagedEntry(first, f"the next entry begins at offset {stored.first}; what lay between is missing")
     if next_chain(after.chain, stored.payload) != stored.chain:
         raise DamagedEntry(first, "its chain hash doesn't follow from the entry before it")
-    batch = decode_batch(stored.payload, first)
+    batch = decode(stored)
     if len(batch.events) != stored.count:
         raise DamagedEntry(first, f"it holds {len(batch.events)} events, and {stored.count} were appended")
     return Entry(stored.first, stored.last, stored.chain, batch)
 
 
-def verified_run(stored: Iterable[StoredEntry], after: Position) -> list[Entry]:
+def verified_run(
+    stored: Iterable[StoredEntry], after: Position, decode: Callable[[StoredEntry], Batch] = _decode
+) -> list[Entry]:
     """The entries that follow a position, up to the first faulty one. If that is the very first, raises as `verified`
     does; so a reader gets the good entries before it meets the damage."""
     found: list[Entry] = []
     try:
         for one in stored:
-            entry = verified(one, after)
+            entry = verified(one, after, decode)
             found.append(entry)
             after = Position(after.epoch, entry.last, entry.chain)
     except DamagedEntry:

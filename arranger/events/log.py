@@ -50,13 +50,16 @@ class Entry(msgspec.Struct, frozen=True):
 class Appended(msgspec.Struct, frozen=True):
     """The offsets of an appended batch. `duplicate`: an earlier try, whose reply was lost, had appended it.
 
-    `cursor` is the reply to a claim: the watch's cursor from its earlier terms; empty if none is known.
+    `cursor` is the reply to a claim: the watch's cursor from its earlier terms; empty if none is known. `entry` is what
+    a reader gets, and `chain_before` the chain that it follows; a duplicate has neither.
     """
 
     first: int
     last: int
     duplicate: bool
     cursor: str = ""
+    entry: Entry | None = None
+    chain_before: str = ""
 
 
 class StoredSnapshot(msgspec.Struct, frozen=True):

@@ -32,7 +32,14 @@ from arranger.errors import (
     UsageError,
     WatchSuperseded,
 )
-from arranger.events.codec import StoredEntry, decode_snapshot, encode_batch, encode_snapshot, verified_run
+from arranger.events.codec import (
+    RecentBatches,
+    StoredEntry,
+    decode_snapshot,
+    encode_batch,
+    encode_snapshot,
+    verified_run,
+)
 from arranger.events.fence import Fence, superseded
 from arranger.events.file_log import Copyable, stored_entries
 from arranger.events.kinds import Batch, EpochBegun
@@ -95,6 +102,7 @@ class RedisLog:
         self._stream, self._meta, _, _, self._snapshots = self._keys
         self._scripts = {text: self._client.register_script(text) for text in (APPEND, BEGIN_EPOCH, TRIM, PUT_SNAPSHOT)}
         self._seen = Seen()
+        self._recent = RecentBatches()
         #: The log's end at the last read: a reader that continues there waits at once.
         self._ended_at: Position | None = None
 
@@ -130,8 +138,7 @@ class RedisLog:
         )
         match answer[0]:
             case b"appended":
-                self._seen.passed(Position(epoch, int(answer[2]), answer[3].decode()))
-                return Appended(int(answer[1]), int(answer[2]), duplicate=False, cursor=answer[4].decode())
+                return self._appended(batch, payload, epoch, [part.decode() for part in answer[1:]])
             case b"duplicate":
                 return Appended(int(answer[1]), int(answer[2]), duplicate=True, cursor=answer[3].decode())
             case b"superseded" if fence is not None:
@@ -144,6 +151,13 @@ class RedisLog:
                 raise _gone(seen)
             case _:
                 raise _other_epoch(answer[1], epoch)
+
+    def _appended(self, batch: Batch, payload: bytes, epoch: int, answer: Sequence[str]) -> Appended:
+        first, last, chain, cursor, chain_before = int(answer[0]), int(answer[1]), *answer[2:]
+        self._seen.passed(Position(epoch, last, chain))
+        read = self._recent.decode(StoredEntry(last, len(batch.events), chain, payload))
+        entry = Entry(first, last, chain, read)
+        return Appended(first, last, duplicate=False, cursor=cursor, entry=entry, chain_before=chain_before)
 
     async def _ask(self, *command: Any) -> Any:
         with translated(self._where):
@@ -185,8 +199,9 @@ class RedisLog:
         wait_ms = max(1, round(min(wait_s, WAIT_SLICE_S) * 1000))
         read = ("XREAD", "COUNT", limit, "BLOCK", wait_ms, "STREAMS", self._stream, f"{after.offset}-0")
         answer = await self._ask(*read)
+        stored = (_stored(entry_id, fields, after) for entry_id, fields in _of_one(answer))
         try:
-            found = verified_run((_stored(entry_id, fields, after) for entry_id, fields in _of_one(answer)), after)
+            found = verified_run(stored, after, self._recent.decode)
         except DamagedEntry:
             return []
         if found:

@@ -41,7 +41,7 @@ end
 
 #: Arguments: epoch, the writer's last known offset and its chain, writer, seq, count, payload; then the fence: watch
 #: (empty: none), term (0: a claim) and cursor (empty: unchanged); then the batch's time and its bound. Returns
-#: `{word, …}`: appended first last chain cursor | duplicate first last cursor | later seq | superseded term | clock
+#: `{word, …}`: appended first last chain cursor chain-before | duplicate first last cursor | later seq | superseded term | clock
 #: ahead | epoch present | tail end. The cursor is empty except for a current claim.
 APPEND = (
     _OFF
@@ -78,7 +78,7 @@ if claims then
 elseif ARGV[10] ~= '' then
   redis.call('HSET', KEYS[4], watch, ARGV[9] .. ':' .. ARGV[10])
 end
-return {'appended', first, finish, chain, cursor}
+return {'appended', first, finish, chain, cursor, meta[3]}
 """
 )
 

@@ -15,7 +15,6 @@ from typing import Protocol
 
 from arranger.clock import Clock
 from arranger.errors import ClockOff, DamagedEntry, EntriesTrimmed, EpochLost, LogUnavailable, WatchSuperseded
-from arranger.events.codec import decode_batch, encode_batch, next_chain
 from arranger.events.fence import Fence
 from arranger.events.kinds import Batch, Event, kind_of
 from arranger.events.log import EVENTS_A_READ, Appended, Entry, Log, Position
@@ -250,8 +249,7 @@ class Follower:
         return len(entries)
 
     def fold_own(self, batch: Batch, appended: Appended, *, epoch: int) -> None:
-        """Fold a batch that this process has just appended, if it is the next one, without another read. The log
-        accepted it only because it has the entries folded here, so the chain continues from there.
+        """Fold a batch that this process has just appended, if it is the next one, without another read.
 
         If it isn't the next one, it was read already or will be. Raises `EpochLost` if another batch is in its place:
         the log lost ours before it was read here, and other processes have appended since.
@@ -262,12 +260,12 @@ class Follower:
         if at.offset >= appended.last:
             self._own.check(batch, appended.last)
             return
-        if appended.duplicate or at.offset != appended.first - 1:
+        if appended.entry is None or at.offset != appended.first - 1:
             self._own.expect(batch, appended.last)
             return
-        payload = encode_batch(batch)
-        chain = next_chain(at.chain, payload)
-        self._fold([Entry(appended.first, appended.last, chain, decode_batch(payload, appended.first))])
+        if at.chain != appended.chain_before:
+            raise EpochLost(f"the log up to offset {at.offset} is not the one that was read")
+        self._fold([appended.entry])
 
     def _fold(self, entries: Sequence[Entry]) -> None:
         changes = Changes()

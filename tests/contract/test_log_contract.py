@@ -311,6 +311,19 @@ async def test_the_same_batch_is_appended_once(place: Place) -> None:
         assert (await log.end()).offset == 4
 
 
+async def test_an_appended_batch_comes_back_as_a_reader_gets_it(place: Place) -> None:
+    async with place.home() as home:
+        log = home.log()
+        begun = await log.open()
+        first = await log.append(batch(1, "a", "b"), epoch=begun.epoch)
+        second = await log.append(batch(2, "c"), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
+        assert [first.entry, second.entry] == await log.read(begun)
+        assert first.entry is not None
+        assert (first.chain_before, second.chain_before) == (begun.chain, first.entry.chain)
+        again = await log.append(batch(2, "c"), epoch=begun.epoch, fence=Fence("nodes", CLAIM))
+        assert (again.entry, again.chain_before) == (None, "")
+
+
 async def test_the_same_batch_appended_by_many_at_once_is_appended_once(place: Place) -> None:
     async with place.home() as home:
         log = home.log()

@@ -10,7 +10,7 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.errors import EpochLost
 from arranger.events import kinds as k
-from arranger.events.log import Entry, Log, Position
+from arranger.events.log import Appended, Entry, Log, Position
 from arranger.events.redis_log import RedisLog
 from arranger.metrics import Metrics
 from arranger.projections import snapshot
@@ -103,6 +103,22 @@ async def test_a_log_with_others_in_the_place_of_what_was_appended_is_not_the_sa
         not_folded([Entry(at.offset, at.offset, "another chain", k.Batch("w", 1, 0, first))], at)
     with pytest.raises(EpochLost):  # a longer batch of another process
         not_folded([Entry(at.offset, at.offset + 1, "another chain", k.Batch("w", 1, 0, first))], at)
+
+
+async def test_what_was_appended_after_another_entry_than_the_folded_one_is_not_the_same_log() -> None:
+    """The log lost the entry that was folded last, and another process appended one in its place before ours."""
+    follower, writer = process(MemoryLog(MemoryHome()))
+    await follower.start()
+    [first, second, *_] = batches()
+    await writer.append_and_fold(first)
+    at, state = follower.position, snapshot.encode(follower.state)
+    ours = k.Batch("w", 2, 0, second)
+    last = at.offset + len(second)
+    entry = Entry(at.offset + 1, last, "its chain", ours)
+    with pytest.raises(EpochLost):
+        appended = Appended(entry.first, last, duplicate=False, entry=entry, chain_before="another chain")
+        follower.fold_own(ours, appended, epoch=at.epoch)
+    assert snapshot.encode(follower.state) == state
 
 
 async def followed_by_two(logs: tuple[Log, Log]) -> None:
