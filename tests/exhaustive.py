@@ -29,6 +29,7 @@ from arranger.model.pod import (
 )
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS
+from arranger.settings import SEARCH_NODES
 from tests.random_clusters import ALL_POLICIES
 from tests.world import World, shape
 
@@ -40,9 +41,9 @@ HOST, ZONE = "kubernetes.io/hostname", "zone"
 _Counts = tuple[tuple[int, ...], ...]
 
 
-def searching(steps: int = 1_000_000, **more: object) -> CycleConfig:
-    """A configuration with the complete search."""
-    return CycleConfig(versions=VERSIONS, verdicts=VERDICTS, search_steps=steps, **more)  # type: ignore[arg-type]
+def searching(steps: int = 1_000_000, *, small: int = 0) -> CycleConfig:
+    """A configuration with the complete search; `small` is how many nodes aren't a small cluster (`search_nodes`)."""
+    return CycleConfig(versions=VERSIONS, verdicts=VERDICTS, search_steps=steps, search_nodes=small)
 
 
 # --- random clusters ------------------------------------------------------------------------------------------------
@@ -55,12 +56,12 @@ def random_world(
     pods: int,
     kind: str,
     policy: str,
-    steps: int = 1_000_000,
+    config: CycleConfig = searching(),  # noqa: B008  # it never changes
     with_minimums: bool = False,
 ) -> tuple[World, JobRecord]:
     """A cluster of up to so many nodes, and one job whose quorum has up to so many pods and is about as large as the
     cluster; on request, with minimums of some of its worker sets."""
-    world = World(config=searching(steps))
+    world = World(config=config)
     count = rng.randint(1, nodes)
     for number in range(count):
         labels = {HOST: f"n{number:02}", ZONE: f"z{rng.randrange(3)}", "disk": rng.choice(["ssd", "hdd"])}
@@ -344,8 +345,9 @@ def _drawn(told: argparse.Namespace, number: int) -> tuple[str, str, World, JobR
     """The kind, the policy and the world of a number."""
     rng = random.Random(f"{told.seed}-{number}")
     kind, policy = rng.choice(told.kinds.split(",")), rng.choice(ALL_POLICIES)
+    config = searching(told.steps, small=SEARCH_NODES)
     return kind, policy, *random_world(rng, nodes=told.nodes, pods=told.pods, kind=kind, policy=policy,
-                                       steps=told.steps, with_minimums=told.minimums)  # fmt: skip
+                                       config=config, with_minimums=told.minimums)  # fmt: skip
 
 
 if __name__ == "__main__":

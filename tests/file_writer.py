@@ -133,9 +133,8 @@ class FileWriter(FileLog):
         self._scan_records(index)
         last = index.end.offset
         self._writers[batch.writer] = (batch.seq, first, last)
-        cursor = cursor_of_claim(fence, now, first)
         entry = Entry(first, last, index.end.chain, decode_batch(payload, first))
-        return Appended(first, last, duplicate=False, cursor=cursor, entry=entry, chain_before=before.chain)
+        return Appended(first, last, False, cursor_of_claim(fence, now, first), entry=entry, chain_before=before.chain)
 
     def _write(self, record: bytes) -> None:
         assert self._file is not None

@@ -41,8 +41,8 @@ end
 
 #: Arguments: epoch, the writer's last known offset and its chain, writer, seq, count, payload; then the fence: watch
 #: (empty: none), term (0: a claim) and cursor (empty: unchanged); then the batch's time and its bound. Returns
-#: `{word, …}`: appended first last chain cursor chain-before | duplicate first last cursor | later seq | superseded term | clock
-#: ahead | epoch present | tail end. The cursor is empty except for a current claim.
+#: `{word, …}`: appended first last chain cursor chain-before | duplicate first last cursor | later seq | superseded
+#: term | clock ahead | epoch present | tail end. The cursor is empty except for a current claim.
 APPEND = (
     _OFF
     + _LOST

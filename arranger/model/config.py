@@ -26,7 +26,9 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     by one, because they have rules about each other, the scheduler tries further combinations until `tried_pods` of
     them were placed in vain; 0 for all combinations. `verdicts` selects the rules by which the cycle's placements are
     judged (`VERDICTS`). `search_steps` is the bound of one complete search for a quorum that the simple ways don't
-    place; 0 for no such search, as in older logs. All searches of a cycle together may take `SEARCHES` times as many.
+    place; 0 for no such search, as in older logs. In a cluster of fewer nodes than `search_nodes`, it is as many times
+    larger as the nodes are fewer, up to `SEARCHES` times. All searches of a cycle together may take `SEARCHES` times as
+    many steps as one.
     """
 
     queue_policy: str = "Priority"
@@ -40,6 +42,12 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tried_pods: int = 0
     verdicts: int = 0
     search_steps: int = 0
+    search_nodes: int = 0
+
+    def search_bound(self, nodes: int) -> int:
+        """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little
+        else is done in their cycles, and a search that ends at its bound may leave a job waiting for ever."""
+        return self.search_steps * min(max(self.search_nodes // max(nodes, 1), 1), SEARCHES)
 
     def reasons_apart_ms(self, waiting: int) -> int:
         """The minimum age in ms of a job's reason before one of another kind replaces it."""

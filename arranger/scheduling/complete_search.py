@@ -92,7 +92,7 @@ class CompleteSearch:
 
     def _limit(self) -> int:
         """The bound of the next search."""
-        most = self._placing.config.search_steps
+        most = self._placing.config.search_bound(len(self._placing.view))
         return max(min(most, SEARCHES * most - self.steps), 0)
 
     # --- a leader and workers of one set -------------------------------------------------------------------

@@ -29,10 +29,10 @@ class Progress(msgspec.Struct):
     #: The status stored last: its digest, and what was news in it (`news_of`).
     digest: str = ""
     news: tuple[object, ...] = ()
-    #: When this process last stored the status, how long that took, and the resourceVersion that the TYJob got by it
-    #: ("" if outdated).
+    #: When this process last stored the status, and the resourceVersion that the TYJob got by it ("" if outdated).
     written_s: float = -math.inf
-    took_s: float = 0.0
+    #: When the next status without news has its turn; before `written_s` if it has none yet.
+    turn_s: float = -math.inf
     resource_version: str = ""
     #: The resourceVersion that the watch showed when the status was stored; the one that it shows now, and since when.
     based_on: str = ""

@@ -34,9 +34,9 @@ _PASSING_S = 1.0
 #: A status without news is written at most this often: for a starting job, and for any other one. A starting job that
 #: becomes Running within that time needs no status between.
 _STARTING_S, _COUNTS_S = 5.0, 1.0
-#: On a busy API server it is written less often: at most once in this many times as long as the last one took, where
-#: that is less than the limit. Pods and decisions are worth more than counts.
-_TIMES_AS_LONG, _LATEST_S = 100.0, 30.0
+#: Of all jobs together, one such status is written in this many times as long as the last status took, where that is
+#: less than the limit. Pods and decisions are worth more than counts, above all on a busy API server.
+_TIMES_AS_LONG, _APART_S = 4.0, 2.0
 #: Jobs up to this position in the queue get a new status when it changes; for all jobs that would be a storm.
 _NEAR = 10
 #: The order of the queue is computed at most this often.
@@ -81,6 +81,9 @@ class StatusWriter:
         self._clock = parts.time
         self._positions = QueuePositions(partial(in_order, config=config, policies=policies))
         self._reports = reports
+        #: How long the last status took, and the last turn that was given to one without news.
+        self._took_s = 0.0
+        self._turn_s = -math.inf
 
     async def stands(self, look: Look) -> bool:
         """Store the status that explains the desired pods; returns True once the projection's present one is stored."""
@@ -106,7 +109,7 @@ class StatusWriter:
         if not await self._effects.carry_out("status", lambda: self._patch(look, status, known)):
             return False
         progress.digest, progress.news, progress.written_s = digest, news, self._clock.monotonic_s()
-        progress.took_s = progress.written_s - now_s
+        self._took_s = progress.written_s - now_s
         progress.based_on, progress.position = seen_version, position
         self._reports.report(job, progress.told)
         if not look.current():  # decided again meanwhile: that status isn't stored yet
@@ -115,10 +118,15 @@ class StatusWriter:
         return True
 
     def _later(self, look: Look, now_s: float) -> bool:
-        """Whether a status without news waits; the job is then looked at again."""
-        least_s = _STARTING_S if look.job.stage == Stage.STARTING else _COUNTS_S
-        busy_s = min(_TIMES_AS_LONG * look.progress.took_s, _LATEST_S)
-        wait_s = look.progress.written_s + max(least_s, busy_s) - now_s
+        """Whether a status without news waits; the job is then looked at again. Once it is due, it gets its turn."""
+        progress = look.progress
+        due_s = progress.written_s + (_STARTING_S if look.job.stage == Stage.STARTING else _COUNTS_S)
+        if due_s <= now_s:
+            if progress.turn_s < progress.written_s:
+                apart_s = min(_TIMES_AS_LONG * self._took_s, _APART_S)
+                progress.turn_s = self._turn_s = max(self._turn_s + apart_s, now_s)
+            due_s = progress.turn_s
+        wait_s = due_s - now_s
         if wait_s > 0:
             self._queue.look_again(look.job.uid, wait_s)
         return wait_s > 0

@@ -43,6 +43,9 @@ JOB = {
     },
 }
 
+_WORKERS = {"name": "actors", "counts": 2, "template": JOB["spec"]["leader"]["template"]}
+_WITH_WORKERS = {**JOB, "spec": {**JOB["spec"], "minWorkersNum": 2, "workerSets": [_WORKERS]}}
+
 
 class Raced(DirectCluster):
     """A cluster where something happens during a status patch: once before it is taken, once after."""
@@ -294,8 +297,7 @@ async def test_a_job_about_which_more_is_decided_at_once_is_told_so_once(monkeyp
 
 async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 3600.0)
-    workers = [{"name": "actors", "counts": 2, "template": JOB["spec"]["leader"]["template"]}]
-    scene = Scene(job={**JOB, "spec": {**JOB["spec"], "minWorkersNum": 2, "workerSets": workers}})
+    scene = Scene(job=_WITH_WORKERS)
     stored: list[str] = []
     scene.cluster.told = stored
     scene.world.cycle()
@@ -314,20 +316,22 @@ async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.
     assert status["leaderAddress"] == "10.0.0.7" and status["ready"] == "2/2"
 
 
-@pytest.mark.parametrize(("latest_s", "statuses"), [(0.0, 2), (3600.0, 1)])
-async def test_a_status_without_news_waits_in_proportion_to_the_time_of_the_last_one(
-    monkeypatch: pytest.MonkeyPatch, latest_s: float, statuses: int
+@pytest.mark.parametrize(("apart_s", "statuses"), [(0.0, 3), (3600.0, 2)])
+async def test_statuses_without_news_take_turns_as_far_apart_as_the_last_one_took(
+    monkeypatch: pytest.MonkeyPatch, apart_s: float, statuses: int
 ) -> None:
     monkeypatch.setattr("arranger.workers.status_writer._STARTING_S", 0.0)
     monkeypatch.setattr("arranger.workers.status_writer._TIMES_AS_LONG", 1e9)
-    monkeypatch.setattr("arranger.workers.status_writer._LATEST_S", latest_s)
-    scene = Scene()
+    monkeypatch.setattr("arranger.workers.status_writer._APART_S", apart_s)
+    scene = Scene(job=_WITH_WORKERS)
     stored: list[str] = []
     scene.cluster.told = stored
     scene.world.cycle()
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])
-        scene.run_pod("j-learner-0")
+        scene.run_pod("j-learner-0")  # the first has its turn at once
+        await until(lambda: len(scene.pods()) == 3 and len(stored) >= 2)
+        scene.run_pod("j-actors-0")
         await until(lambda: len(stored) >= statuses)
         await asyncio.sleep(0.1)
     assert stored == ["Starting"] * statuses

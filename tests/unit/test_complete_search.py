@@ -220,6 +220,20 @@ def test_the_searches_of_a_cycle_have_a_bound_together() -> None:
     assert len(said) == 40 and said[-1] == 1, "what a cycle has no steps left for, it doesn't rule out"
 
 
+@pytest.mark.parametrize(("nodes", "bound"), [(0, 2000), (1, 2000), (20, 2000), (100, 400), (199, 200), (5000, 200)])
+def test_a_search_in_a_small_cluster_may_take_more_steps(nodes: int, bound: int) -> None:
+    assert searching(200, small=200).search_bound(nodes) == bound
+    assert searching(200).search_bound(nodes) == 200
+    assert searching(0, small=200).search_bound(nodes) == 0
+
+
+def test_a_job_in_a_small_cluster_says_after_how_many_steps_its_search_ended() -> None:
+    world = World(config=searching(20, small=12))
+    [job] = unfitting(world, 1)
+    world.cycle()
+    assert job.waits is not None and job.waits.shortage.searched == 40
+
+
 # --- records --------------------------------------------------------------------------------------------------------
 
 
@@ -305,7 +319,8 @@ def test_equal_jobs_are_searched_for_once_in_a_cycle_with_and_without_an_observe
 @settings(max_examples=extent(60, 600), deadline=None)
 @given(rng=SEEDED, kind=st.sampled_from(KINDS), steps=st.sampled_from([1, 300, 20_000]))
 def test_what_is_remembered_is_what_would_be_found_again(rng: random.Random, kind: str, steps: int) -> None:
-    world, _ = random_world(rng, nodes=6, pods=8, kind=kind, policy=rng.choice(ALL_POLICIES), steps=steps)
+    world, _ = random_world(rng, nodes=6, pods=8, kind=kind, policy=rng.choice(ALL_POLICIES),
+                            config=searching(steps))  # fmt: skip
     plans = []
     for forget in (True, False, True):
         if forget:

@@ -47,7 +47,12 @@ def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -
         one
         == Settings().cycle_config()
         == CycleConfig(
-            refusal_avoid_ms=60_000, reasons_a_second=20, tried_pods=10_000, verdicts=VERDICTS, search_steps=20_000
+            refusal_avoid_ms=60_000,
+            reasons_a_second=20,
+            tried_pods=10_000,
+            verdicts=VERDICTS,
+            search_steps=20_000,
+            search_nodes=200,
         )
     )
 
