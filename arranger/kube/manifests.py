@@ -13,7 +13,7 @@ from arranger.model.job import LEADER_GROUP
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, known_labels, pod_labels, pod_name, service_name
 from arranger.model.pod import gpus_of
 from arranger.model.template import effective_requests
-from arranger.model.validation import workers_of
+from arranger.model.validation import counts_of
 
 #: The kubelet starts a failed container again, which `restartLimit` counts.
 DEFAULT_RESTART_POLICY = "OnFailure"
@@ -94,7 +94,7 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
     """TYJOB_*: the identity of this pod, as `docs/jobs.md` lists them. A leader has no worker set, and its worker count
     is that of the whole job."""
     spec, leader = job["spec"], group == LEADER_GROUP
-    sets = spec["workerSets"]
+    sets, counts = spec["workerSets"], counts_of(spec)
     part = spec["leader"] if leader else sets[group - 1]
     variables = {
         "TYJOB_NAME": job["metadata"]["name"],
@@ -103,10 +103,10 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
         "TYJOB_ROLE": LEADER_ROLE if leader else WORKER_ROLE,
         "TYJOB_WORKER_SET": "" if leader else part["name"],
         "TYJOB_WORKER_INDEX": str(index),
-        "TYJOB_WORKER_COUNT": str(workers_of(sets if leader else [part])),
-        "TYJOB_RANK": "0" if leader else str(_first_rank(sets, group) + index),
-        "TYJOB_WORLD_SIZE": str(1 + workers_of(sets)),
-        "TYJOB_SETS": _sets_text(sets),
+        "TYJOB_WORKER_COUNT": str(sum(counts) if leader else counts[group - 1]),
+        "TYJOB_RANK": "0" if leader else str(_first_rank(counts, group) + index),
+        "TYJOB_WORLD_SIZE": str(1 + sum(counts)),
+        "TYJOB_SETS": _sets_text(sets, counts),
         "TYJOB_GPUS": str(gpus_of(effective_requests(part["template"]["spec"]))),
     }
     service = leader_service(job)
@@ -117,21 +117,21 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def _first_rank(sets: list[Object], group: int) -> int:
+def _first_rank(counts: list[int], group: int) -> int:
     """The rank of a worker set's first pod: the leader has rank 0, and the sets follow in their order."""
-    return 1 + workers_of(sets[: group - 1])
+    return 1 + sum(counts[: group - 1])
 
 
-def _sets_text(sets: list[Object]) -> str:
+def _sets_text(sets: list[Object], counts: list[int]) -> str:
     """The worker sets as JSON: name, count, minimum, and the rank of the first pod."""
     found = [
         {
             "name": of["name"],
-            "count": workers_of([of]),
+            "count": count,
             "minCount": of.get("minCount") or 0,
-            "firstRank": _first_rank(sets, group),
+            "firstRank": _first_rank(counts, group),
         }
-        for group, of in enumerate(sets, start=1)
+        for group, (of, count) in enumerate(zip(sets, counts, strict=True), start=1)
     ]
     return msgspec.json.encode(found).decode()
 

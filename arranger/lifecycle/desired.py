@@ -19,7 +19,7 @@ from arranger.messages.decisions import quorum_text, replaced_text, stage_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
-from arranger.model.names import pod_name
+from arranger.model.names import known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey, compact, runs
@@ -178,7 +178,18 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
             _set_status(job, number, of_set, replacing.get(number, ())) for number, of_set in enumerate(counts, start=1)
         ]
         status["allocations"] = encode_allocations(compact(job.placements), [group.name for group in job.spec.groups])
+        status |= _scale(job, counts)
     return status
+
+
+def _scale(job: JobRecord, counts: Sequence[WorkerCounts]) -> dict[str, Any]:
+    """What the scale subresource shows: the pods of the scaled set, and the selector by which autoscalers find them."""
+    number = job.valid_spec.scaled
+    if not number:
+        return {}
+    labels = known_labels(job.seen.name, job.valid_spec.groups[number].name, leader=False)
+    selector = ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
+    return {"replicas": counts[number - 1].present, "selector": selector}
 
 
 def _gpus(job: JobRecord) -> int:

@@ -293,9 +293,11 @@ def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
 
 
 class WorkerCounts(msgspec.Struct):
-    """The pods of one worker set by present state (`failed` includes given-up workers), and the restarts so far."""
+    """The pods of one worker set by present state (`failed` includes given-up workers, `present` neither ended nor
+    deleted ones), and the restarts so far."""
 
     total: int
+    present: int = 0
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -318,6 +320,8 @@ def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
         if pod.phase in TERMINAL:
             of_set.succeeded += pod.phase == Phase.SUCCEEDED
             of_set.failed += pod.phase == Phase.FAILED
+        elif not pod.deleting:
+            of_set.present += 1
         if pod.restarts:
             of_set.restarts += pod.restarts
     return counts

@@ -122,6 +122,12 @@ def quorum_text(spec: JobSpec) -> str:
     return counted(spec.min_workers, "worker") + (f" ({', '.join(of_sets)})" if of_sets else "")
 
 
+def scaled_text(sets: Sequence[tuple[int, int, int]], spec: JobSpec) -> str:
+    """Changed counts of worker sets: of each, its group and the counts before and after."""
+    known = [of for of in sets if of[0] < len(spec.groups)]
+    return "; ".join(f"{spec.groups[group].name} scaled from {before} to {after}" for group, before, after in known)
+
+
 def _needed(facts: StageFacts) -> str:
     if facts.worker_set:
         return f"minCount of {facts.worker_set} is {facts.needed}"

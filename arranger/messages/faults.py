@@ -102,9 +102,17 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "Invalid value: must not be above the sum of the worker sets' counts, which is {limit}, but is {value} (a "
             'job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
         ),
-        _K.MIN_COUNT_ABOVE_COUNTS: "Invalid value: must not be above counts, which is {limit}, but is {value}",
+        _K.MIN_COUNT_ABOVE_COUNTS: (
+            "Invalid value: minCount of worker set '{name}' must not be above its counts, which is {limit}, but is "
+            "{value}"
+        ),
         _K.TOO_MANY_WORKERS: (
             "Invalid value: the counts of all worker sets together must be at most {limit}, but are {value}"
+        ),
+        _K.NO_SUCH_SET: "Invalid value: must be the name of a worker set, but there is no '{name}'",
+        _K.NOTHING_TO_SCALE: "Invalid value: there is no worker set to scale",
+        _K.REPLICAS_BELOW_MIN_COUNT: (
+            "Invalid value: must not be below minCount of worker set '{name}', which is {limit}, but is {value}"
         ),
         _K.NO_VOLUME_IN_LEADER: _NO_VOLUME.format("container"),
         _K.NO_VOLUME_IN_SET: _NO_VOLUME.format("a container of"),
@@ -115,8 +123,9 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "Invalid value: needs a job whose name begins with a letter, as the name of a Service does"
         ),
         _K.IMMUTABLE: (
-            "can't be changed once the job has started; only terminating, suspend, priority, minWorkersNum, "
-            "activeDeadlineSeconds, ttlSecondsAfterFinished, and counts, minCount and restart of worker sets can"
+            "can't be changed once the job has started; only terminating, suspend, priority, minWorkersNum, replicas, "
+            "scaledSet, activeDeadlineSeconds, ttlSecondsAfterFinished, and counts, minCount and restart of worker "
+            "sets can"
         ),
         _K.FURTHER: "and {value} more",
         _K.RECORDED: "{value}",

@@ -111,7 +111,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `queue_policy` and `pod_policy` are empty if the job names none and the configured default applies. `ttl_s` is how
     long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
-    `leader_service`: workers reach the leader by a fixed name, whatever its address.
+    `leader_service`: workers reach the leader by a fixed name, whatever its address. `scaled` is the group that the
+    scale subresource counts; 0 without worker sets, and in logs of versions without that subresource.
     """
 
     groups: tuple[PodGroup, ...]
@@ -126,6 +127,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ttl_s: int | None = None
     deadline_s: int | None = None
     leader_service: bool = False
+    scaled: int = 0
 
     @property
     def total_workers(self) -> int:

@@ -10,10 +10,11 @@ from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup, RestartPolicy,
 from arranger.model.names import known_labels
 from arranger.model.template import pod_shape, present, quota_traits
 from arranger.model.validation import (
-    DEFAULT_COUNTS,
     DEFAULT_PRIORITY,
     DEFAULT_RESTART_LIMIT,
+    counts_of,
     least_workers,
+    scaled_set,
     whole_of,
 )
 
@@ -23,12 +24,13 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     spec: Mapping[str, Any] = tyjob["spec"]
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
     name: str = tyjob["metadata"]["name"]
+    scaled = scaled_set(spec)
     return JobSpec(
         groups=(
             _group(name, spec, spec["leader"], 1, leader=True),
             *(
-                _group(name, spec, workers, whole_of(workers, "counts", DEFAULT_COUNTS), leader=False)
-                for workers in spec["workerSets"]
+                _group(name, spec, workers, count, leader=False)
+                for workers, count in zip(spec["workerSets"], counts_of(spec), strict=True)
             ),
         ),
         min_workers=least_workers(spec),
@@ -42,6 +44,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         ttl_s=whole_of(spec, "ttlSecondsAfterFinished", None),
         deadline_s=whole_of(spec, "activeDeadlineSeconds", None),
         leader_service=spec.get("leaderService") is True,
+        scaled=scaled + 1 if scaled is not None else 0,
     )
 
 

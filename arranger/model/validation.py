@@ -5,7 +5,7 @@ protects other jobs from it. `TYJOB` below is the one table of checks; tests ver
 and a real API server give the same verdicts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -69,8 +69,23 @@ def whole_of(fields: Mapping[str, Any], name: str, default: _Default) -> int | _
     return default if value is None else int(value)
 
 
-def workers_of(sets: Iterable[Mapping[str, Any]]) -> int:
-    return sum(whole_of(workers, "counts", DEFAULT_COUNTS) for workers in sets)
+def scaled_set(spec: Mapping[str, Any]) -> int | None:
+    """The position of the worker set that `replicas` counts: the one that `scaledSet` names, else the first; None if
+    there is no such set."""
+    named = spec.get("scaledSet")
+    for number, workers in enumerate(spec["workerSets"]):
+        if named is None or workers["name"] == named:
+            return number
+    return None
+
+
+def counts_of(spec: Mapping[str, Any]) -> list[int]:
+    """How many workers each worker set has: of the scaled set `replicas` where it is given, else `counts`."""
+    counts = [whole_of(workers, "counts", DEFAULT_COUNTS) for workers in spec["workerSets"]]
+    replicas, scaled = whole_of(spec, "replicas", None), scaled_set(spec)
+    if replicas is not None and scaled is not None:
+        counts[scaled] = replicas
+    return counts
 
 
 def least_workers(spec: Mapping[str, Any]) -> int:
@@ -87,18 +102,29 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     if any(workers["name"] == leader_name for workers in spec["workerSets"]):
         yield Fault(f"{path}.workerSets", _K.NAME_OF_THE_LEADER, name=leader_name)
     yield from _mounts(spec, path)
-    total = workers_of(spec["workerSets"])
+    yield from _scale(spec, path)
+    total = sum(counts_of(spec))
     minimums = any(workers.get("minCount") is not None for workers in spec["workerSets"])
     least = whole_of(spec, "minWorkersNum", 0 if minimums else DEFAULT_MIN_WORKERS)
-    for number, workers in enumerate(spec["workerSets"]):
-        count, needed = workers_of([workers]), whole_of(workers, "minCount", 0)
-        if needed > count:
-            at = f"{path}.workerSets[{number}].minCount"
-            yield Fault(at, _K.MIN_COUNT_ABOVE_COUNTS, str(needed), limits=(str(count),))
     if least > total:
         yield Fault(f"{path}.minWorkersNum", _K.MIN_WORKERS_ABOVE_COUNTS, str(least), limits=(str(total),))
     if total > MAX_WORKERS:
         yield Fault(f"{path}.workerSets", _K.TOO_MANY_WORKERS, str(total), limits=(str(MAX_WORKERS),))
+
+
+def _scale(spec: dict[str, Any], path: str) -> Faults:
+    """The rules about `scaledSet`, and about how many workers of each set a quorum needs."""
+    scaled, replicas = scaled_set(spec), whole_of(spec, "replicas", None)
+    if scaled is None and spec.get("scaledSet") is not None:
+        yield Fault(f"{path}.scaledSet", _K.NO_SUCH_SET, name=spec["scaledSet"])
+    elif scaled is None and replicas is not None:
+        yield Fault(f"{path}.replicas", _K.NOTHING_TO_SCALE)
+    for number, (workers, count) in enumerate(zip(spec["workerSets"], counts_of(spec), strict=True)):
+        least = whole_of(workers, "minCount", 0)
+        if least > count and number == scaled and replicas is not None:
+            yield Fault(f"{path}.replicas", _K.REPLICAS_BELOW_MIN_COUNT, str(count), workers["name"], (str(least),))
+        elif least > count:
+            yield Fault(f"{path}.workerSets", _K.MIN_COUNT_ABOVE_COUNTS, str(least), workers["name"], (str(count),))
 
 
 def _mounts(spec: dict[str, Any], path: str) -> Faults:
@@ -171,6 +197,8 @@ def _spec(policies: PolicyNames) -> Check:
             "suspend": flag,
             "ttlSecondsAfterFinished": whole(0, _MAX_INT32),
             "activeDeadlineSeconds": whole(1, _MAX_INT32),
+            "replicas": whole(0, MAX_WORKERS),
+            "scaledSet": text(most=MAX_NAMES_LENGTH - 1),
             "minWorkersNum": whole(0, MAX_WORKERS),
             "priority": whole(1, 10),
             "schedulerPolicy": record(

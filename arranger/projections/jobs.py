@@ -30,7 +30,7 @@ NOT_ITS_DOING = (
     "Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", DISRUPTED, STOPPED, *REFUSALS,
 )  # fmt: skip
 
-#: How many of a job's last decisions on its stage are kept.
+#: How many of a job's last decisions on its stage are kept, and of its last changes of counts.
 STEPS_KEPT = 4
 
 
@@ -118,6 +118,15 @@ class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):
 NOTHING_REPLACED = Replaced()
 
 
+class Scaled(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An edit of the spec that changed how many workers sets have: of each, its group and the counts before and after.
+    `generation` is that of the edited TYJob."""
+
+    generation: int
+    time_ms: int
+    sets: tuple[tuple[int, int, int], ...]
+
+
 @dataclass(slots=True)
 class JobTimes:
     """When each state of a job began, in milliseconds; 0 where it doesn't apply."""
@@ -133,6 +142,8 @@ class JobTimes:
     completion_ms: int = 0
     #: Condition → whether it is true, and since when; a missing one is false since the TYJob's creation.
     turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
+    #: The last edits that changed the counts of worker sets.
+    scaled: tuple[Scaled, ...] = ()
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from arranger.events import kinds as k
 from arranger.model.job import JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey, exists, holds, requests_of
+from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, Scaled, SlotKey, exists, holds, requests_of
 from arranger.projections.judging import lacking
 from arranger.projections.nodes import Requests
 from arranger.projections.state import Assumed, Changes, State
@@ -148,6 +148,7 @@ class Slots:
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """Adopt a changed spec: release slots that no longer exist, and reserve changed requests for the others."""
+        _note_scaling(job, spec, self.time_ms)
         for slot in sorted(slot for slot in job.placements if not exists(spec, slot) and slot not in job.bound):
             self._unplace(job, slot, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
@@ -215,6 +216,17 @@ class Slots:
 def _was_replaced(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
     """Whether the pod of a slot in replacement is the old one: it ended, is being deleted, or has another node."""
     return pod.phase in TERMINAL or pod.deleting or pod.node != job.placements.get(slot)
+
+
+def _note_scaling(job: JobRecord, spec: JobSpec, time_ms: int) -> None:
+    """Record changed counts of a job that hasn't ended; logs of versions without the scale subresource have none."""
+    if job.spec is None or job.ended or not spec.scaled:
+        return
+    before = {group.name: group.count for group in job.spec.groups[1:]}
+    sets = [(number, before.get(of.name, of.count), of.count) for number, of in enumerate(spec.groups) if number]
+    if changed := tuple(of for of in sets if of[1] != of[2]):
+        scaled = Scaled(job.seen.generation, time_ms, changed)
+        job.times.scaled = (*job.times.scaled[1 - STEPS_KEPT :], scaled)
 
 
 def _may_come(job: JobRecord, slot: SlotKey, stage: Stage) -> bool:

@@ -61,6 +61,9 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
     if kind.has_status:
         name = f"{resource.plural}/status"
         entries.append({"name": name, **base, "kind": resource.kind, "verbs": _STATUS_VERBS})
+    if kind.scale is not None:
+        scale = {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": _STATUS_VERBS}
+        entries.append({"name": f"{resource.plural}/scale", **base, **scale})
     if resource.plural == "pods":
         for name, sub, group, version, verbs in _POD_SUBRESOURCES:
             more = {"group": group, "version": version} if group else {}

@@ -81,12 +81,14 @@ class ApiServer:
         many = {"GET": serving.list, "POST": serving.create, "DELETE": serving.delete_collection}
         status = {"GET": serving.get, "PUT": serving.update, "PATCH": serving.patch}
         one = {**status, "DELETE": serving.delete}
+        scale = {"GET": serving.get_scale, "PUT": serving.update_scale, "PATCH": serving.patch_scale}
         # The status of a namespace comes first: it looks like a resource called "status" within that namespace.
         routes: dict[str, Mapping[str, _Serve]] = {"/{plural:namespaces}/{name}/{subresource:status}": status}
         for scope in ("/namespaces/{namespace}", ""):
             routes[scope + "/{plural}"] = many
             routes[scope + "/{plural}/{name}"] = one
             routes[scope + "/{plural}/{name}/{subresource:status}"] = status
+            routes[scope + "/{plural}/{name}/{subresource:scale}"] = scale
         pod = "/namespaces/{namespace}/{plural:pods}/{name}"
         routes |= {f"{pod}/log": {"GET": serving.log}, f"{pod}/binding": {"POST": serving.bind}}
         routes |= {f"{pod}/eviction": {"POST": serving.evict}, "/{rest:.+}": {}}
@@ -111,7 +113,7 @@ class ApiServer:
                 raise web.HTTPNotFound
             raise no_such_resource()
         subresource = path.get("subresource", "")
-        if subresource and not collection.kind.has_status:
+        if subresource and subresource not in collection.kind.subresources:
             raise no_such_resource()
         return Call(request, collection, path.get("namespace", ""), path.get("name", ""), subresource)
 

@@ -23,11 +23,19 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
+class ScalePaths(msgspec.Struct, frozen=True):
+    """Where a custom resource has what its scale shows: the wanted and the present number, and a selector."""
+
+    spec: str
+    status: str
+    selector: str = ""
+
+
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """A served resource.
 
     `typed`: the server itself knows the fields (no nulls, strategic merge); `counts_generations`:
-    `metadata.generation` grows with the spec.
+    `metadata.generation` grows with the spec; `scale`: it has that subresource.
     """
 
     resource: Resource
@@ -39,6 +47,13 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     counts_generations: bool = False
     schema: Schema | None = None
     columns: tuple[Column, ...] = ()
+    scale: ScalePaths | None = None
+
+    @property
+    def subresources(self) -> frozenset[str]:
+        """The subresources that a custom resource may have."""
+        has = {"status": self.has_status, "scale": self.scale is not None}
+        return frozenset(name for name, is_so in has.items() if is_so)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -97,16 +112,24 @@ def custom_kind(crd: dict[str, Any]) -> Kind:
     names = spec["names"]
     namespaced = spec["scope"] == "Namespaced"
     declared = version.get("additionalPrinterColumns") or [_AGE]
+    subresources = version.get("subresources") or {}
     return Kind(
         Resource(spec["group"], version["name"], names["plural"], names["kind"], namespaced),
         names.get("singular") or names["kind"].lower(),
         tuple(names.get("shortNames") or ()),
         tuple(names.get("categories") or ()),
-        has_status="status" in (version.get("subresources") or {}),
+        has_status="status" in subresources,
         typed=False,
         counts_generations=True,
         schema=Schema(version["schema"]["openAPIV3Schema"]),
         columns=tuple(_column(column) for column in declared),
+        scale=_scale_paths(subresources["scale"]) if "scale" in subresources else None,
+    )
+
+
+def _scale_paths(declared: dict[str, str]) -> ScalePaths:
+    return ScalePaths(
+        declared["specReplicasPath"], declared["statusReplicasPath"], declared.get("labelSelectorPath", "")
     )
 
 

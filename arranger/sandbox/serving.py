@@ -10,6 +10,7 @@ from arranger.sandbox.call import Call, decoded
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Stored
 from arranger.sandbox.listing import Listing
+from arranger.sandbox.scaling import SCALE, scale_of
 from arranger.sandbox.status import invalid
 from arranger.sandbox.store import Answer, Store
 from arranger.sandbox.validation import required
@@ -99,6 +100,28 @@ class Serving:
         view, options = self._view(call), await call.delete_options()
         deleted = self._store.delete_collection(call.resource, call.selection(), options)
         return json_response(view.many(Listing(deleted, self._store.version)))
+
+    # The scale of a custom resource
+
+    def _scale(self, call: Call, stored: Stored) -> web.Response:
+        view = View(SCALE, call.form(), call.query.get("includeObject") or "Metadata", self._now)
+        return json_response(view.one(scale_of(stored)))
+
+    async def get_scale(self, call: Call) -> web.StreamResponse:
+        return self._scale(call, self._store.get(call.resource, call.namespace, call.name))
+
+    async def update_scale(self, call: Call) -> web.StreamResponse:
+        return self._rescaled(call, await call.object())
+
+    async def patch_scale(self, call: Call) -> web.StreamResponse:
+        return self._rescaled(call, await decoded(call.request), call.request.content_type)
+
+    def _rescaled(self, call: Call, body: Any, media_type: str = "") -> web.Response:
+        options = call.write_options()
+        answer = self._store.scale(
+            call.resource, call.namespace, call.name, body, media_type=media_type, options=options
+        )
+        return self._scale(call, answer.stored)
 
     # Subresources of pods
 

@@ -18,6 +18,7 @@ from arranger.sandbox.history import Collection, Event, Stored, Watch
 from arranger.sandbox.kinds import BUILT_IN, Kind, custom_kind, established
 from arranger.sandbox.listing import Listing, Pages, Selection
 from arranger.sandbox.patching import APPLY, MERGE, patched, strategic_merge
+from arranger.sandbox.scaling import rescaled
 from arranger.sandbox.status import (
     FieldError,
     Refusal,
@@ -217,6 +218,13 @@ class Store:
         old = self.get(resource, namespace, name)
         new = patched(old.object, body, media_type, typed=kind.typed)
         return self._write(collection, old, new, subresource, options)
+
+    def scale(
+        self, resource: Resource, namespace: str, name: str, body: Any, *, media_type: str = "", options: WriteOptions
+    ) -> Answer:
+        """Write the number in an object's scale: a whole scale, or a patch of one in a media type."""
+        old = self.get(resource, namespace, name)
+        return self._write(self.collection(resource), old, rescaled(old, body, media_type), "", options)
 
     def _write(
         self, collection: Collection, old: Stored, new: Object, subresource: str, options: WriteOptions

@@ -1,10 +1,11 @@
 """Kubernetes Events on TYJobs: the history that `kubectl describe tyj` shows.
 
-Each decision on the stage has one Event. Within a stage, one Event each shows why the job waits, the end of that wait,
-replaced workers, and pods that the API server refuses. It is updated when something other than numbers changes (the
-status has the numbers). A name depends only on the Event's subject, so two appliers, or one after a restart, update the
-same Event. Names begin with the time of the decision, because Events are listed by name and their times have seconds
-only: so a listing is in order. Events are for people: a failure to record one is logged and never delays anything else.
+Each decision on the stage has one Event, and so has each change of the counts of worker sets. Within a stage, one Event
+each shows why the job waits, the end of that wait, replaced workers, and pods that the API server refuses. It is
+updated when something other than numbers changes (the status has the numbers). A name depends only on the Event's
+subject, so two appliers, or one after a restart, update the same Event. Names begin with the time of the decision,
+because Events are listed by name and their times have seconds only: so a listing is in order. Events are for people: a
+failure to record one is logged and never delays anything else.
 """
 
 import logging
@@ -17,7 +18,7 @@ from arranger.errors import ClusterError
 from arranger.kube.cluster import EVENTS, TYJOBS, Cluster
 from arranger.lifecycle.desired import rfc3339
 from arranger.logs import log_event
-from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.reasons import Reason
@@ -51,6 +52,8 @@ class Told(msgspec.Struct):
     waiting: tuple[ScheduleState | Reason, ...] = ()
     refused: str = ""
     replacements: int = 0
+    #: The generation of the TYJob in which its worker sets were last scaled.
+    scaled: int = 0
     #: How often each updated Event was recorded, by its name.
     times: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -58,6 +61,11 @@ class Told(msgspec.Struct):
 def step_of(job: JobRecord) -> int:
     """`based_on` of the decision behind a job's stage, as in `Told.step`."""
     return job.steps[-1][0].based_on if job.steps else 0
+
+
+def scaled_in(job: JobRecord) -> int:
+    """The generation of the TYJob in which its worker sets were last scaled, as in `Told.scaled`."""
+    return job.times.scaled[-1].generation if job.times.scaled else 0
 
 
 class Reporter:
@@ -76,6 +84,8 @@ class Reporter:
             )
         if told.step != step_of(job):
             await self._tell_steps(job, told)
+        if told.scaled != scaled_in(job):
+            await self._tell_scalings(job, told)
         refusal = job.refusal()
         refused = refusal.message if refusal is not None and not refusal.permanent else ""
         if refused != told.refused:
@@ -101,6 +111,15 @@ class Reporter:
                     message += f"; scheduled again from {rfc3339(time_ms + decided.back_off_ms + 999)}"
                 kind = _WARNING if stage in (Stage.FAILED, Stage.RESCHEDULING) else _NORMAL
                 await self._create(job, name, reason=decided.reason, message=message, time_ms=time_ms, kind=kind)
+
+    async def _tell_scalings(self, job: JobRecord, told: Told) -> None:
+        """Report every change of counts since the last reported one."""
+        last, told.scaled = told.scaled, scaled_in(job)
+        for scaled in job.times.scaled:
+            if scaled.generation > last and job.spec is not None:
+                name = f"{job.seen.name}.{scaled.time_ms:011x}.1-scaled-{scaled.generation}.{job.uid[:8]}"
+                message = scaled_text(scaled.sets, job.spec)
+                await self._create(job, name, reason="Scaled", message=message, time_ms=scaled.time_ms)
 
     async def _tell_waiting(self, job: JobRecord, told: Told) -> None:
         if job.ended or job.waits is None or job.schedule_state == ScheduleState.SUCCEED:

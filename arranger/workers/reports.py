@@ -10,7 +10,7 @@ from arranger.errors import ClockOff, ClusterError, EpochLost
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.workers.effects import STALE_S, Effects
-from arranger.workers.reporter import Reporter, Told, step_of
+from arranger.workers.reporter import Reporter, Told, scaled_in, step_of
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Reports:
     def reported(self, job: JobRecord, told: Told) -> None:
         """The job's status is stored already. If nobody here reports it, another process did."""
         if told.step is None and job.uid != self._recording and job.uid not in self._waiting:
-            told.step = step_of(job)
+            told.step, told.scaled = step_of(job), scaled_in(job)
 
     def clear(self) -> None:
         """Forget every job."""

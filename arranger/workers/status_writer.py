@@ -46,7 +46,7 @@ _QUEUE_S = 5.0
 _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "totalWorkers",
     "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
-    "completionTime", "lastFailures", "gpus", QUEUE_POSITION,
+    "completionTime", "lastFailures", "gpus", "replicas", "selector", QUEUE_POSITION,
 )  # fmt: skip
 
 
