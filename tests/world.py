@@ -236,9 +236,11 @@ class World:
         generation: int = 1,
         namespace: str = "default",
         traits: QuotaTraits = NO_QUOTA_TRAITS,
+        scaled: int = 1,
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
-        `minimums` is minCount by worker set, `restart` its restart policy, `invalid` a field that is missing."""
+        `minimums` is minCount by worker set, `restart` its restart policy, `invalid` a field that is missing, `scaled`
+        the group of the scaled set."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
@@ -246,13 +248,13 @@ class World:
             *(
                 PodGroup(n, count, of, traits, (minimums or {}).get(n, 0),
                          (restart or {}).get(n, RestartPolicy(limit=restart_limit)))
-                for n, count, of in sets if count
+                for n, count, of in sets if count or not isinstance(workers, int)
             ),
         )  # fmt: skip
         least = max(min_workers, sum(group.min_count for group in groups))
         spec = None if invalid else JobSpec(
             groups, least, priority, queue, policy, restart_limit, clean, terminating, suspend, ttl_s, deadline_s,
-            leader_service,
+            leader_service, scaled if len(groups) > scaled else 0,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()

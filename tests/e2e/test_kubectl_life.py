@@ -294,6 +294,49 @@ def test_counts_are_raised_and_lowered_while_it_runs(scene: Scene) -> None:
     scene.forget("sized")
 
 
+def scaled_events(scene: Scene, name: str) -> list[str]:
+    """The messages of the Events about scaling, in the order of kubectl's listing."""
+    listed = scene.kubectl("get", "events", f"--field-selector=involvedObject.name={name}", "-o", "json")
+    return [event["message"] for event in json.loads(listed)["items"] if event["reason"] == "Scaled"]
+
+
+def test_kubectl_scales_a_running_job_up_and_down(scene: Scene) -> None:
+    apply(scene.kube, job("scaled", workers=2, least=1))
+    await_stage(scene.kube, "Running", "scaled")
+    eventually("two are ready", lambda: scene.columns("scaled")["READY"] == "2/2")
+    before = uids(scene, "scaled")
+    assert scene.kubectl("scale", "tyj/scaled", "--replicas=4") == "tyjob.arranger.dev/scaled scaled\n"
+    eventually("four are ready", lambda: scene.columns("scaled")["READY"] == "4/4")
+    assert before.items() <= uids(scene, "scaled").items()
+    assert status_of(scene.kube, "scaled")["replicas"] == 4
+    eventually("an Event", lambda: scaled_events(scene, "scaled") == ["actors scaled from 2 to 4"])
+    scene.kubectl("scale", "tyj/scaled", "--replicas=1", "--current-replicas=4")
+    left = {"scaled-learner-0", "scaled-actors-0"}
+    eventually("the leader and the first are left", lambda: set(uids(scene, "scaled")) == left)
+    assert uids(scene, "scaled").items() <= before.items()
+    eventually("one is ready", lambda: scene.columns("scaled")["READY"] == "1/1")
+    eventually("another Event", lambda: scaled_events(scene, "scaled")[1:] == ["actors scaled from 4 to 1"])
+    refused = scene.kube.kubectl("scale", "tyj/scaled", "--replicas=0", check=False)
+    assert refused.returncode == 1 and "spec.minWorkersNum: Invalid value" in refused.stderr
+    status = status_of(scene.kube, "scaled")
+    assert (status["stage"], status["attempt"]) == ("Running", 0)
+    scene.forget("scaled")
+
+
+def test_an_autoscaler_finds_the_number_and_the_pods_of_the_scaled_set(scene: Scene) -> None:
+    sized = job("sized-by-replicas", workers=1, least=3, replicas=3, scaledSet="actors")
+    del sized["spec"]["workerSets"][0]["counts"]
+    sized["spec"]["workerSets"].insert(0, {"name": "critics", "counts": 1, "template": pod_template(cpu="1")})
+    apply(scene.kube, sized)
+    await_stage(scene.kube, "Running", "sized-by-replicas")
+    eventually("four are ready", lambda: scene.columns("sized-by-replicas")["READY"] == "4/4")
+    scale = json.loads(scene.kubectl("get", "tyj/sized-by-replicas", "--subresource=scale", "-o", "json"))
+    assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (3, 3)
+    selected = scene.kubectl("get", "pods", "-l", scale["status"]["selector"], "-o", "name").split()
+    assert selected == [f"pod/sized-by-replicas-actors-{index}" for index in range(3)]
+    scene.forget("sized-by-replicas")
+
+
 def test_a_deleted_job_takes_its_pods_with_it(scene: Scene) -> None:
     apply(scene.kube, job("gone", workers=3))
     await_stage(scene.kube, "Running", "gone")
