@@ -66,6 +66,10 @@ def _drawn(chance: random.Random) -> Object:
         for number in range(chance.choice((0, 1, 1, 2)))
     ]
     spec["minWorkersNum"] = chance.choice((0, 0, 1)) if spec["workerSets"] else 0
+    if spec["workerSets"] and chance.random() < 0.3:
+        spec["replicas"] = chance.choice((1, 3, 0, 10_000))
+    if chance.random() < 0.1:
+        spec["scaledSet"] = chance.choice(("set0", "set1"))
     if chance.random() < 0.5:
         spec["volumes"] = [like(chance, "Volume") for _ in range(chance.randrange(3))]
     return job
@@ -212,9 +216,8 @@ def _enlarge(chance: random.Random, job: Object) -> None:
     spec = job.get("spec")
     if not isinstance(spec, dict):
         return
-    spec[chance.choice(("minWorkersNum", "restartLimit", "priority", "activeDeadlineSeconds"))] = chance.choice(
-        _NUMBERS
-    )
+    fields = ("minWorkersNum", "replicas", "restartLimit", "priority", "activeDeadlineSeconds")
+    spec[chance.choice(fields)] = chance.choice(_NUMBERS)
     sets = spec.get("workerSets")
     if isinstance(sets, list) and sets and isinstance(sets[0], dict):
         sets[0][chance.choice(("counts", "minCount"))] = chance.choice((10_000, 10_001, 9_999, 0, -5, 2**31, 10**30))

@@ -13,10 +13,13 @@ import msgspec
 from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.model.names import pod_name
 from arranger.model.quantity import amount
+from arranger.model.validation import counts_of, least_workers, scaled_set
+from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.kubelet import SimulatedKubelets
 from arranger.sandbox.nodes import NodeTemplate
+from arranger.sandbox.patching import MERGE
 from arranger.sandbox.pod_run import requests_of
 from tests.simulation.denials import TEAM
 from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
@@ -62,7 +65,7 @@ class User:
             (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1),
             (self._terminate, 1), (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1),
             (self._take_name, 1), (self._squat, 2), (self._create_wild, 1), (self._create_large, 1),
-            (self._edit_template, 1), (self._suspend, 1),
+            (self._edit_template, 1), (self._suspend, 1), (self._scale, 2),
         ]  # fmt: skip
         while self._world.faults.on:
             [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
@@ -98,10 +101,8 @@ class User:
         self.names[stored.uid] = name
         again = name in self._used
         self._used.add(name)
-        self._world.step(
-            "user",
-            f"creates {name} [{stored.uid}] {stored.object['spec']['minWorkersNum']} of {self._counts(stored.object)}",
-        )
+        spec = stored.object["spec"]
+        self._world.step("user", f"creates {name} [{stored.uid}] {spec['minWorkersNum']} of {counts_of(spec)}")
         if again:
             self._world.faults.hit("user creates a job again")
 
@@ -153,9 +154,6 @@ class User:
         finally:
             self._world.schema.off = False
 
-    def _counts(self, job: Object) -> list[int]:
-        return [each["counts"] for each in job["spec"]["workerSets"]]
-
     def _tyjob(self, name: str) -> Object:
         chance = self._chance
         sets = [
@@ -178,6 +176,8 @@ class User:
             "leader": {"name": "learner", "template": self._template(leader=True)},
             "workerSets": sets,
         }
+        if sets and chance.random() < 0.2:
+            spec["scaledSet"] = chance.choice(sets)["name"]
         if chance.random() < 0.3:
             spec["ttlSecondsAfterFinished"] = chance.choice((chance.randrange(0, 30), _FAR_S))
         if chance.random() < 0.2:
@@ -232,11 +232,24 @@ class User:
             return
         name, job = found
         sets = [dict(each) for each in job["spec"]["workerSets"]]
-        one = self._chance.choice(sets)
-        one["counts"] = self._chance.randrange(1, 5)
-        one["minCount"] = min(one.get("minCount", 0), one["counts"])
-        least = min(job["spec"]["minWorkersNum"], sum(each["counts"] for each in sets))
+        number = self._chance.randrange(len(sets))
+        sets[number]["counts"] = self._chance.randrange(1, 5)
+        counts = counts_of({**job["spec"], "workerSets": sets})
+        sets[number]["minCount"] = min(sets[number].get("minCount", 0), counts[number])
+        least = min(job["spec"]["minWorkersNum"], sum(counts))
         self._patch(name, {"workerSets": sets, "minWorkersNum": least}, "user edits counts")
+
+    def _scale(self) -> None:
+        """Scale a job as an autoscaler does: its quorum stays possible."""
+        found = self._some_job()
+        if found is None or (scaled := scaled_set(found[1]["spec"])) is None:
+            return
+        name, spec = found[0], found[1]["spec"]
+        counts = counts_of(spec)
+        least = max(spec["workerSets"][scaled].get("minCount", 0), least_workers(spec) - sum(counts) + counts[scaled])
+        body = {"spec": {"replicas": self._chance.randrange(max(least, 0), max(least, 0) + 4)}}
+        self._world.store.scale(TYJOBS, home_of(name), name, body, media_type=MERGE, options=WriteOptions())
+        self._did("user scales", f"scales {name} {body['spec']}")
 
     def _edit_priority(self) -> None:
         if found := self._some_job():
@@ -248,11 +261,11 @@ class User:
         name, job = found
         sets = [dict(each) for each in job["spec"]["workerSets"]]
         if sets and self._chance.random() < 0.3:
-            one = self._chance.choice(sets)
-            one["minCount"] = self._chance.randrange(0, one["counts"] + 1)
+            number = self._chance.randrange(len(sets))
+            sets[number]["minCount"] = self._chance.randrange(0, counts_of(job["spec"])[number] + 1)
             self._patch(name, {"workerSets": sets}, "user edits minCount")
         else:
-            workers = sum(self._counts(job))
+            workers = sum(counts_of(job["spec"]))
             self._patch(name, {"minWorkersNum": self._chance.randrange(0, workers + 1)}, "user edits minWorkersNum")
 
     def _terminate(self) -> None:

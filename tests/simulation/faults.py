@@ -47,9 +47,9 @@ WATCH = tuple(
 TICKS = ("tick lost", "tick doubled", "tick late")
 TIME = ("clock differs", "clock jumps", "clock off by hours", "clock off by hours from the start")
 WORLD = (
-    "user edits counts", "user edits priority", "user edits minWorkersNum", "user edits minCount", "user terminates",
-    "user deletes a job",
-    "user creates a job again", "user deletes a pod", "node cordoned", "node tainted", "node deleted",
+    "user edits counts", "user scales", "user edits priority", "user edits minWorkersNum", "user edits minCount",
+    "user terminates", "user deletes a job", "user creates a job again", "user deletes a pod",
+    "node cordoned", "node tainted", "node deleted",
     "node added again", "node flaps", "node lost", "node shrinks", "stranger's pod", "kubelets pause",
     "watch history compacted",
     "user deletes a job and its name is used again at once", "a stranger takes a pod's name",
