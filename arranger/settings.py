@@ -110,9 +110,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60
     quorum_grace_s: Annotated[
         int,
-        _about(
-            "seconds that a starting job may lack nodes for its quorum before it gives up all its nodes", 1, _WEEK_S
-        ),
+        _about("seconds that a started job may lack a part of its quorum before it gives up all its nodes", 1, _WEEK_S),
     ] = 300
     refused_grace_s: Annotated[
         int,

@@ -63,7 +63,9 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 
     `exact_slots` applies to pods: from here on, a pod is a job's only in the job's namespace and under the name of its
     slot, and it fills the slot only on the decided node. `pod_addresses` applies to pods too: from here on, the address
-    of a job's leader is that of its pod; before, a `LeaderAddressed` set it. Watchers of earlier versions set neither.
+    of a job's leader is that of its pod; before, a `LeaderAddressed` set it. `readiness` applies to pods as well: from
+    here on, it is recorded when a job's condition Ready changes, and since when a running job lacks a part of its
+    quorum. Watchers of earlier versions set none of them.
     """
 
     kind: Watched
@@ -71,12 +73,13 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     cluster: str = ""
     exact_slots: bool = False
     pod_addresses: bool = False
+    readiness: bool = False
 
 
 def claim(kind: Watched, watcher: str, cluster: str = "") -> WatchClaimed:
     """The claim of one kind by a watcher of this version."""
     pods = kind == Watched.POD
-    return WatchClaimed(kind, watcher, cluster, exact_slots=pods, pod_addresses=pods)
+    return WatchClaimed(kind, watcher, cluster, exact_slots=pods, pod_addresses=pods, readiness=pods)
 
 
 class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):

@@ -16,7 +16,7 @@ from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, QuotaSeen
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import JobSpec, JobStatusSeen
+from arranger.model.job import BELOW_QUORUM, READY, JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
@@ -207,6 +207,8 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
     sets = _sets_seen(status, names)
     conditions = _conditions_seen(status)
     running = conditions.get("Running", _NOTHING)
+    decided = conditions.get(READY, _NOTHING).get("reason") != BELOW_QUORUM  # else the messages tell that
+    told = _text(running.get("message")) or _text(status.get("message")) if decided else ""
     return JobStatusSeen(
         stage=stage,
         schedule_state=_text(status.get("scheduleState")),
@@ -216,7 +218,7 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         allocations=decode_allocations(status.get("allocations"), names),
         start_ms=parse_time_ms(status.get("startTime")),
         completion_ms=parse_time_ms(status.get("completionTime")),
-        message=one_line(_text(running.get("message")) or _text(status.get("message")))[:_MAX_STATUS_MESSAGE],
+        message=one_line(told)[:_MAX_STATUS_MESSAGE],
         worker_restarts=tuple((name, _whole(of_set.get("restartsOfEarlierPods"))) for name, of_set in sets),
         given_up=tuple((names.index(name), runs_of(of_set.get("givenUp"))) for name, of_set in sets),
         replacing=tuple((names.index(name), runs_of(of_set.get("replacing"))) for name, of_set in sets),

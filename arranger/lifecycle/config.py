@@ -6,7 +6,7 @@ import msgspec
 class LifecycleConfig(msgspec.Struct, frozen=True):
     """`image_grace_ms`: how long the pull of a leader's image may fail before the job fails; `settle_ms`: how long a
     decision on failed workers waits for observations of the leader; `lost_ms`: how long a node may be unready or
-    missing before its pods count as lost; `quorum_ms`: how long a starting job may lack nodes for a part of its quorum;
+    missing before its pods count as lost; `quorum_ms`: how long a started job may lack a part of its quorum;
     `refused_ms`: how long the API server may refuse pods before their nodes are released. The first back-off in a row
     takes `back_off_ms`, each further one twice as long, up to `longest_back_off_ms`."""
 

@@ -16,9 +16,10 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import quorum_text, replaced_text, stage_text
+from arranger.messages.readiness import below_quorum_text, finished_text, finished_workers
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
-from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
+from arranger.model.job import BELOW_QUORUM, READY, CleanPodPolicy, ScheduleState, Stage
 from arranger.model.names import known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line
@@ -30,6 +31,8 @@ from arranger.projections.state import State
 MESSAGE_LIMIT = 1000
 #: The condition of a job that has ended, in either way. It follows from the stage, so the fold doesn't record it.
 FINISHED = "Finished"
+#: Reasons of the condition Ready while the job is running.
+QUORUM_READY = "QuorumReady"
 
 
 class Desired(msgspec.Struct):
@@ -162,7 +165,7 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         "gpus": _gpus(job),
         "message": _shown(_message(state, job)),
         "observedGeneration": job.seen.generation,
-        "conditions": _conditions(job),
+        "conditions": _conditions(state, job),
     }
     if job.leader.address:
         status["leaderAddress"] = job.leader.address
@@ -280,7 +283,8 @@ def _message(state: State, job: JobRecord) -> str:
             return f"{decided}; the pods of the earlier attempt have to go first"
         return _waits(job) or back_off_text(job) or decided
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
-    parts = (_stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
+    below = below_quorum_text(state, job)
+    parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
     return "; ".join(part for part in parts if part) or _awaited(state, job) or decided
 
 
@@ -337,14 +341,21 @@ def _awaited(state: State, job: JobRecord) -> str:
         return ""
     if leader.phase != Phase.RUNNING or not job.leader.address:
         return f"waits for the leader's pod {leader.name} to run on {leader.node}"
-    return f"the leader runs; waits until {quorum_text(job.spec)} {'is' if job.spec.min_workers == 1 else 'are'} ready"
+    are = "is" if job.spec.min_workers == 1 else "are"
+    finished = sum(finished_workers(state, job))
+    done = f"; {finished_text(finished)}" if finished else ""
+    return f"the leader runs; waits until {quorum_text(job.spec)} {are} ready{done}"
 
 
-def _conditions(job: JobRecord) -> list[dict[str, Any]]:
+def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own transition time."""
     decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
     scheduled = (str(job.schedule_state), _waits(job) or back_off_text(job))
-    told = {"Scheduled": scheduled, "Running": decided}
+    told = {"Scheduled": scheduled, "Running": decided, READY: decided}
+    if below := below_quorum_text(state, job):
+        told |= {"Running": (decided[0], below), READY: (BELOW_QUORUM, below)}
+    elif job.quorum_ready:
+        told[READY] = (QUORUM_READY, "")
     turned = {name: since_ms for name, (_, since_ms) in job.times.turned.items()}
     turned[FINISHED] = job.times.completion_ms or job.seen.created_ms
     shown = []

@@ -112,7 +112,7 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms:
     if failed is not None or _going(state, leader, time_ms):
         return failed
     ended = _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
-    return ended or _addressed(state, job, leader) or _ready(state, job, leader)
+    return ended or _addressed(state, job, leader) or _ready(job, leader)
 
 
 def _going(state: State, leader: PodSeen, time_ms: int) -> bool:
@@ -162,11 +162,11 @@ def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
     return _decide(job, R.LEADER_MOVED, StageFacts(was=job.leader.address, address=leader.ip))
 
 
-def _ready(state: State, job: JobRecord, leader: PodSeen) -> StageDecided | None:
+def _ready(job: JobRecord, leader: PodSeen) -> StageDecided | None:
+    """Whether the starting job runs. Workers that have finished don't count: their end isn't part of its success."""
     if job.stage != Stage.STARTING or leader.phase != Phase.RUNNING or not job.leader.address:
         return None
-    well = [1, *(counts.ready + counts.succeeded for counts in worker_counts(state, job))]
-    if job.valid_spec.workers_missing(well):
+    if job.valid_spec.workers_missing(job.ready):
         return None
     return _decide(job, R.WORKERS_READY)
 
@@ -204,7 +204,8 @@ def _image_missing(
 
 
 def _incomplete(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
-    """Release the nodes of a starting job that has had only a part of its quorum for too long."""
+    """Release the nodes of a job that has had only a part of its quorum for too long. Pods that exist and aren't ready
+    are no reason: another attempt would discard the work of the others, and may not mend them."""
     if not job.times.short_ms or time_ms - job.times.short_ms < config.quorum_ms:
         return None
     words = job.failure.message if job.quorum_placed() and job.failure is not None else ""
@@ -306,7 +307,11 @@ class WorkerCounts(msgspec.Struct):
 
 def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
     """Counts by worker set, in the spec's order."""
-    counts = [WorkerCounts(group.count, restarts=job.spent.get(group.name, 0)) for group in job.valid_spec.groups[1:]]
+    spec, ready = job.valid_spec, job.ready
+    counts = [
+        WorkerCounts(group.count, ready=ready[number], restarts=job.spent.get(group.name, 0))
+        for number, group in enumerate(spec.groups[1:], start=1)
+    ]
     pods = state.pods
     for group, _ in job.slots.given_up:
         counts[group - 1].failed += 1
@@ -315,8 +320,6 @@ def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
         if pod is None:
             continue
         of_set = counts[group - 1]
-        if pod.ready and not pod.deleting:
-            of_set.ready += 1
         if pod.phase in TERMINAL:
             of_set.succeeded += pod.phase == Phase.SUCCEEDED
             of_set.failed += pod.phase == Phase.FAILED

@@ -31,6 +31,10 @@ class Stage(StrEnum):
 
 ENDED = frozenset({Stage.SUCCEEDED, Stage.FAILED})
 
+#: The condition of a running job with as many ready pods as its quorum needs, and its reason while there are fewer.
+READY = "Ready"
+BELOW_QUORUM = "BelowQuorum"
+
 
 class ScheduleState(StrEnum):
     """How much of a job has nodes; decided by the scheduler."""

@@ -4,13 +4,14 @@ The fold keeps a state consistent for every possible log. An inconsistency is a 
 was built by hand.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from arranger.model.job import Stage
-from arranger.projections.jobs import JobRecord, holds, requests_of
+from arranger.projections.jobs import JobRecord, holds, is_ready, requests_of
 
 if TYPE_CHECKING:
     from arranger.projections.state import State
@@ -71,6 +72,15 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
             yield f"the pod {uid} in slot {slot} isn't there"
         elif pod.owner is None or pod.owner.job_uid != job.uid or job.slot_of(pod.owner) != slot:
             yield f"the pod {pod.name} in slot {slot} claims another"
+    yield from _of_ready(state, job)
+
+
+def _of_ready(state: "State", job: JobRecord) -> Iterator[str]:
+    ready = {slot for slot, uid in job.bound.items() if uid in state.pods and is_ready(state.pods[uid])}
+    if job.slots.ready.keys() != ready:
+        yield f"pods count as ready in slots {sorted(job.slots.ready)}, and are in {sorted(ready)}"
+    if {of: count for of, count in job.slots.ready_counts.items() if count} != Counter(group for group, _ in ready):
+        yield f"the ready pods are counted as {job.slots.ready_counts}"
 
 
 def _of_nodes(state: "State", held: _Held) -> Iterator[str]:

@@ -92,6 +92,11 @@ class _Fold(JobLife):
             for job in [job for job in self.state.jobs.values() if LEADER in job.bound]:
                 self._note_address(job, self.state.pods[job.bound[LEADER]])
                 self.changes.jobs[job.uid] = None
+        if event.kind == _POD and event.readiness != self.state.readiness:
+            self.state.readiness = event.readiness
+            for job in self.state.jobs.values():
+                self._note_short(job)
+                self._note_ready(job)
 
     def listing_begun(self, _offset: int, event: k.ListingBegun) -> None:
         pass  # recorded for readers of the log; the fold needs only the end
@@ -106,6 +111,7 @@ class _Fold(JobLife):
             if event.kind == k.Watched.POD:
                 for job in self.state.jobs.values():
                     job.slots.leaving = ()  # the listing had every old pod; a pod seen from now on is a new one
+                    self._note_ready(job)
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
@@ -146,7 +152,9 @@ class _Fold(JobLife):
             self.changes.jobs[owner.job_uid] = None
             slot = job.slot_of(owner) if job is not None else None
             failing = event.restarts or event.phase == _FAILED
-            if job is not None and slot is not None and (failing or owner.leader or slot not in job.slots.pods):
+            turned = old is None or old.ready != event.ready or old.deleting != event.deleting
+            noted = turned or failing or owner.leader
+            if job is not None and slot is not None and (noted or slot not in job.slots.pods):
                 filled = self._note_pod(job, slot, old, event)
         if not filled and (
             old is None

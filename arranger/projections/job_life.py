@@ -5,6 +5,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
 from arranger.model.job import (
+    READY,
     JobSpec,
     JobStatusSeen,
     PlacedPods,
@@ -27,6 +28,7 @@ from arranger.projections.jobs import (
     blameless,
     exists,
     expand,
+    is_ready,
     requests_of,
 )
 from arranger.projections.ownership import disowned, is_own
@@ -54,6 +56,7 @@ class JobLife(Slots):
         self._disown_strangers(job)
         self._bind_waiting(job)
         self._note_short(job)
+        self._note_ready(job)
         if self.state.listed.get(k.Watched.POD):
             job.slots.leaving = ()
 
@@ -73,7 +76,9 @@ class JobLife(Slots):
         job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(reason, status.message))
         ours = dict(job.conditions())
         job.times.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
-        self._note_turns(job)
+        for name, is_so in ours.items():
+            if name != READY:  # its pods aren't known yet
+                self._note_turn(job, name, is_so)
         for failure in reversed(status.failures):
             self._keep_failure(job, failure, first=False)
         if job.spec is None:
@@ -195,6 +200,9 @@ class JobLife(Slots):
             self._note_address(job, pod)
         if pod.restarts or pod.phase == _FAILED:
             self._note_failure(job, slot, old, pod)
+        if job.bound.get(slot) == pod.uid:
+            job.slots.note_ready(slot, is_ready(pod))
+            self._note_ready(job)
         return took_over
 
     def _note_failure(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> None:
@@ -270,6 +278,7 @@ class JobLife(Slots):
         self._keep_or_release(job, slot, pod)
         self._bind_waiting(job)  # the next pod of that name may have been observed before this deletion
         self._note_short(job)
+        self._note_ready(job)
 
     def _disown_strangers(self, job: JobRecord) -> None:
         """Detach pods that name the job as their owner without being its own."""

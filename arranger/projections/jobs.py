@@ -14,7 +14,7 @@ import msgspec
 from arranger.events.facts import EndCause
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.faults import Fault
-from arranger.model.job import ENDED, LEADER_GROUP, JobSpec, PlacedPods, PodGroup, ScheduleState, Stage
+from arranger.model.job import ENDED, LEADER_GROUP, READY, JobSpec, PlacedPods, PodGroup, ScheduleState, Stage
 from arranger.model.pod import DISRUPTED, FAILURES_KEPT, REFUSALS, STOPPED, TERMINAL, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
@@ -51,16 +51,32 @@ class SlotTable:
     leaving: tuple[SlotKey, ...] = ()
     #: Slot → its restarts that count against its limit, and the time in milliseconds of the first of them.
     charged: dict[SlotKey, tuple[int, int]] = field(default_factory=dict)
+    #: The slots whose pods are ready, and their number by group: it is needed at each change of one of thousands of
+    #: pods. Both follow from the pods, so a snapshot doesn't have them.
+    ready: dict[SlotKey, None] = field(default_factory=dict)
+    ready_counts: dict[int, int] = field(default_factory=dict)
 
     def place(self, slot: SlotKey, node: str) -> None:
         self.nodes[slot] = node
 
-    def fill(self, slot: SlotKey, pod_uid: str) -> None:
-        self.pods[slot] = pod_uid
+    def fill(self, slot: SlotKey, pod: PodSeen) -> None:
+        self.pods[slot] = pod.uid
         self.refused_ms.pop(slot, None)
+        self.note_ready(slot, is_ready(pod))
+
+    def note_ready(self, slot: SlotKey, ready: bool) -> None:
+        """Record whether the pod in a slot is ready."""
+        if ready == (slot in self.ready):
+            return
+        if ready:
+            self.ready[slot] = None
+        else:
+            del self.ready[slot]
+        self.ready_counts[slot[0]] = self.ready_counts.get(slot[0], 0) + (1 if ready else -1)
 
     def vacate(self, slot: SlotKey) -> str:
         """Detach a slot's deleted pod but keep its node; returns the pod's UID."""
+        self.note_ready(slot, ready=False)
         return self.pods.pop(slot)
 
     def refuse(self, slot: SlotKey, now_ms: int) -> None:
@@ -70,6 +86,7 @@ class SlotTable:
     def empty(self, slot: SlotKey) -> tuple[str, str | None]:
         """Remove a slot's node and pod; returns the node and the pod's UID."""
         self.refused_ms.pop(slot, None)
+        self.note_ready(slot, ready=False)
         return self.nodes.pop(slot), self.pods.pop(slot, None)
 
     def give_up(self, slots: Iterable[SlotKey]) -> None:
@@ -135,7 +152,7 @@ class JobTimes:
     scheduled_ms: int = 0
     waits_ms: int = 0
     infeasible_ms: int = 0
-    #: The starting job lacks nodes for a part of its quorum, or its pods are refused.
+    #: The job has started and lacks nodes for a part of its quorum, or its pods are refused.
     short_ms: int = 0
     #: The first start and the end.
     start_ms: int = 0
@@ -276,7 +293,30 @@ class JobRecord:
 
     def conditions(self) -> tuple[tuple[str, bool], ...]:
         """The conditions of the status, in display order, and whether each is true."""
-        return _conditions(self.stage, self.schedule_state, self.suspended)
+        return _conditions(self.stage, self.schedule_state, self.suspended, self.quorum_ready)
+
+    @property
+    def ready(self) -> list[int]:
+        """How many pods of each group are ready, the leader's first."""
+        counts = self.slots.ready_counts
+        return [counts.get(group, 0) for group in range(len(self.valid_spec.groups))]
+
+    @property
+    def quorum_ready(self) -> bool:
+        """Whether the job runs and has as many ready pods as its quorum needs."""
+        return self._is_running and self._has_quorum(self.ready)
+
+    @property
+    def below_quorum(self) -> bool:
+        """Whether the job runs and has fewer ready pods than its quorum needs."""
+        return self._is_running and not self._has_quorum(self.ready)
+
+    @property
+    def _is_running(self) -> bool:
+        return self.stage == Stage.RUNNING and self.spec is not None
+
+    def _has_quorum(self, there: Sequence[int]) -> bool:
+        return there[LEADER_GROUP] > 0 and not self.valid_spec.workers_missing(there)
 
     def pods_desired(self) -> int:
         """The number of pods of the whole job, including the leader, without workers that are given up."""
@@ -304,8 +344,8 @@ class JobRecord:
         return (self.back_offs.further if begun else self.back_offs.attempt).until_ms
 
     def short(self) -> bool:
-        """Whether the job is starting and a part of its quorum lacks nodes or is refused."""
-        if self.stage != Stage.STARTING or self.spec is None:
+        """Whether the job has started and a part of its quorum lacks nodes or is refused."""
+        if self.stage not in (Stage.STARTING, Stage.RUNNING) or self.spec is None:
             return False
         if not self.quorum_placed():
             return True
@@ -313,10 +353,13 @@ class JobRecord:
 
 
 @lru_cache
-def _conditions(stage: Stage, schedule_state: ScheduleState, suspended: bool) -> tuple[tuple[str, bool], ...]:
+def _conditions(
+    stage: Stage, schedule_state: ScheduleState, suspended: bool, ready: bool
+) -> tuple[tuple[str, bool], ...]:
     return (
         ("Scheduled", schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY)),
         ("Running", stage == Stage.RUNNING),
+        (READY, ready),
         ("Succeeded", stage == Stage.SUCCEEDED),
         ("Failed", stage == Stage.FAILED),
         ("Suspended", suspended),
@@ -365,6 +408,11 @@ def runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
 def holds(pod: PodSeen) -> bool:
     """Whether a pod holds resources: bound to a node and not Succeeded or Failed."""
     return pod.node != "" and pod.phase not in TERMINAL
+
+
+def is_ready(pod: PodSeen) -> bool:
+    """Whether a pod is ready and stays: one that is being deleted ends soon."""
+    return pod.ready and not pod.deleting
 
 
 def by_group(spec: JobSpec, slots: Iterable[SlotKey]) -> list[int]:

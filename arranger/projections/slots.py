@@ -7,7 +7,7 @@ A placement itself uses the room until its pod is observed; from then on the pod
 from collections.abc import Sequence
 
 from arranger.events import kinds as k
-from arranger.model.job import JobSpec, ScheduleState, Slot, Stage
+from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL
 from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, Scaled, SlotKey, exists, holds, requests_of
 from arranger.projections.judging import lacking
@@ -66,7 +66,7 @@ class Slots:
             return False
         if node != pod.node:
             slots.place(slot, pod.node)
-        slots.fill(slot, pod.uid)
+        slots.fill(slot, pod)
         if slot == LEADER:
             self._note_address(job, pod)
         if self.state.quotas and job.seen.namespace in self.state.quotas:
@@ -186,14 +186,15 @@ class Slots:
         elif job.schedule_state == ScheduleState.SUCCEED:
             self._schedule_state(job, ScheduleState.PARTLY)
         self._note_short(job)
+        self._note_ready(job)
 
     def _unschedule(self, job: JobRecord, before: Stage) -> None:
         self._release_all(job, before)
         self._schedule_state(job, ScheduleState.UNSCHEDULED)
 
     def _note_short(self, job: JobRecord) -> None:
-        """Record since when a starting job lacks a part of its quorum: it may keep the other part only for a while."""
-        if not job.short():
+        """Record since when a job lacks a part of its quorum: it may keep the other part only for a while."""
+        if not job.short() or (job.stage == Stage.RUNNING and not self.state.readiness):
             job.times.short_ms = 0
         elif not job.times.short_ms:
             job.times.short_ms = self.time_ms
@@ -206,11 +207,20 @@ class Slots:
 
     def _note_turns(self, job: JobRecord) -> None:
         """Record the time at which conditions changed."""
-        turned = job.times.turned
         for name, is_so in job.conditions():
-            before = turned.get(name)
-            if is_so if before is None else is_so != before[0]:
-                turned[name] = (is_so, self.time_ms)
+            if name != READY:
+                self._note_turn(job, name, is_so)
+        self._note_ready(job)
+
+    def _note_ready(self, job: JobRecord) -> None:
+        """Record the time at which the condition Ready changed. In a new epoch that is unknown until all pods are."""
+        if self.state.readiness and self.state.listed.get(k.Watched.POD):
+            self._note_turn(job, READY, job.quorum_ready)
+
+    def _note_turn(self, job: JobRecord, name: str, is_so: bool) -> None:
+        before = job.times.turned.get(name)
+        if is_so if before is None else is_so != before[0]:
+            job.times.turned[name] = (is_so, self.time_ms)
 
 
 def _was_replaced(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:

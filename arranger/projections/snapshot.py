@@ -14,7 +14,7 @@ import numpy as np
 
 from arranger.events.kinds import PodSeen, QuotaSeen
 from arranger.model.node import NodeFacts
-from arranger.projections.jobs import JobRecord, SetRecord, SlotKey, SlotTable, holds
+from arranger.projections.jobs import JobRecord, SetRecord, SlotKey, SlotTable, holds, is_ready
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.state import Assumed, State
@@ -66,6 +66,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     cluster: str = ""
     exact_slots: bool = False
     pod_addresses: bool = False
+    readiness: bool = False
 
 
 #: An unchanged worker set, which isn't written.
@@ -100,6 +101,7 @@ def encode(state: State) -> bytes:
             cluster=state.cluster,
             exact_slots=state.exact_slots,
             pod_addresses=state.pod_addresses,
+            readiness=state.readiness,
         )
     )
 
@@ -170,6 +172,7 @@ def _state(image: StateImage) -> State:
         cluster=image.cluster,
         exact_slots=image.exact_slots,
         pod_addresses=image.pod_addresses,
+        readiness=image.readiness,
     )
     for quota in image.quotas:
         state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
@@ -224,6 +227,7 @@ def _restore_job(state: State, image: JobImage) -> None:
     for slot, uid in job.bound.items():
         if slot not in job.placements or uid not in state.pods:
             raise UnusableSnapshot(f"the snapshot has no placement or no pod for slot {slot} of job {job.uid}")
+        job.slots.note_ready(slot, is_ready(state.pods[uid]))
     if job.placements and job.spec is None:
         raise UnusableSnapshot(f"the snapshot has placements of job {job.uid}, which has no spec")
 

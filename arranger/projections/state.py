@@ -96,6 +96,8 @@ class State:
     exact_slots: bool = False
     #: Whether a leader's address is taken from its pod (`WatchClaimed.pod_addresses`).
     pod_addresses: bool = False
+    #: Whether the readiness of quorums is recorded (`WatchClaimed.readiness`).
+    readiness: bool = False
 
     def __repr__(self) -> str:
         # Short, because asyncio calls it when a coroutine returned a state, and a whole cluster takes a second.

@@ -29,6 +29,8 @@ class Progress(msgspec.Struct):
     #: The status stored last: its digest, and what was news in it (`news_of`).
     digest: str = ""
     news: tuple[object, ...] = ()
+    #: Whether that status told that the job's quorum is ready.
+    ready: bool = False
     #: When this process last stored the status, and the resourceVersion that the TYJob got by it ("" if outdated).
     written_s: float = -math.inf
     #: When the next status without news has its turn; before `written_s` if it has none yet.

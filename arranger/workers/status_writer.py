@@ -1,7 +1,8 @@
 """The status writer: stores the TYJob's status that explains the pods, before any of these pods is created.
 
 A decision, and a problem that users can act on, are written at once. Everything else changes often and is written at
-intervals: counts, the queue position, and what a starting job waits for. A status costs the API server as much as
+intervals: counts, the queue position, and what a starting job waits for. Whether the quorum is ready is written soon,
+but a probe that flaps causes no more writes than counts do. A status costs the API server as much as
 several pods, so a job that starts at once gets two: `Starting` with its allocations, and `Running`.
 """
 
@@ -99,7 +100,7 @@ class StatusWriter:
         if (digest == job.seen.status_digest or unseen) and not moved:
             self._reports.reported(job, progress.told)
             return True
-        news = news_of(state, job)
+        news, ready = news_of(state, job), job.quorum_ready
         if news == progress.news and self._later(look, now_s):
             return True
         seen_version = job.seen.resource_version
@@ -109,7 +110,7 @@ class StatusWriter:
         if not await self._effects.carry_out("status", lambda: self._patch(look, status, known)):
             return False
         progress.digest, progress.news, progress.written_s = digest, news, self._clock.monotonic_s()
-        self._took_s = progress.written_s - now_s
+        self._took_s, progress.ready = progress.written_s - now_s, ready
         progress.based_on, progress.position = seen_version, position
         self._reports.report(job, progress.told)
         if not look.current():  # decided again meanwhile: that status isn't stored yet
@@ -118,10 +119,11 @@ class StatusWriter:
         return True
 
     def _later(self, look: Look, now_s: float) -> bool:
-        """Whether a status without news waits; the job is then looked at again. Once it is due, it gets its turn."""
+        """Whether a status without news waits; the job is then looked at again. Once it is due, it gets its turn, unless
+        its quorum became ready or isn't any more."""
         progress = look.progress
         due_s = progress.written_s + (_STARTING_S if look.job.stage == Stage.STARTING else _COUNTS_S)
-        if due_s <= now_s:
+        if due_s <= now_s and look.job.quorum_ready == progress.ready:
             if progress.turn_s < progress.written_s:
                 apart_s = min(_TIMES_AS_LONG * self._took_s, _APART_S)
                 progress.turn_s = self._turn_s = max(self._turn_s + apart_s, now_s)

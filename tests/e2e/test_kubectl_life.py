@@ -59,6 +59,13 @@ class Scene:
         """Name → phase of the job's pods."""
         return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods_of(self.kube, name)}
 
+    def probe(self, pod: str, *, ready: bool) -> None:
+        """Let a pod's readiness probe succeed or fail."""
+        condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-11-20T00:00:00Z"}
+        body = {"status": {"conditions": [condition]}}
+        code, answer = self.kube.request("PATCH", f"{PODS}/{pod}/status", body, content_type=MERGE)
+        assert code == 200, answer
+
     def forget(self, name: str) -> None:
         """Delete a job and wait until its pods are deleted, so that the next test has room."""
         self.kubectl("delete", "tyj", name, *WAIT)
@@ -105,6 +112,26 @@ def test_get_shows_our_columns(scene: Scene) -> None:
     status = json.loads(scene.kubectl("get", "tyj", "shown", "-o", "json"))["status"]
     assert status["observedGeneration"] == 1 and status["totalWorkers"] == status["readyWorkers"] == 2
     scene.forget("shown")
+
+
+def test_a_running_job_below_its_quorum_says_so_everywhere(scene: Scene) -> None:
+    apply(scene.kube, job("thin", workers=2, minWorkersNum=2))
+    scene.kubectl("wait", "tyj/thin", "--for=condition=Ready", *WAIT)
+    ready = {one["type"]: one for one in status_of(scene.kube, "thin")["conditions"]}["Ready"]
+    assert (ready["reason"], ready["status"]) == ("QuorumReady", "True")
+    scene.probe("thin-actors-1", ready=False)
+    scene.kubectl("wait", "tyj/thin", "--for=condition=Ready=false", *WAIT)
+    said = "running below its quorum: 1 of 2 workers is ready"
+    wide, status = scene.columns("thin", "-o", "wide"), status_of(scene.kube, "thin")
+    told = {one["type"]: one["message"] for one in status["conditions"]}
+    assert (wide["STAGE"], wide["READY"], wide["MESSAGE"]) == ("Running", "1/2", said)
+    assert told["Ready"] == told["Running"] == status["message"] == said
+    explained = arranger("explain", "thin", "--log", scene.redis_url, "-o", "json")
+    assert json.loads(explained.stdout)["standing"]["message"] == said
+    scene.probe("thin-actors-1", ready=True)
+    scene.kubectl("wait", "tyj/thin", "--for=condition=Ready", *WAIT)
+    assert scene.columns("thin", "-o", "wide")["READY"] == "2/2"
+    scene.forget("thin")
 
 
 def test_watch_and_wait_follow_a_job_to_its_end(scene: Scene) -> None:

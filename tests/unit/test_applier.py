@@ -175,6 +175,10 @@ class Scene:
         found: str = (self.decoded(TYJOBS, "default", "j").get("status") or {}).get("stage", "")
         return found
 
+    def stored_ready(self) -> str:
+        conditions = self.decoded(TYJOBS, "default", "j")["status"]["conditions"]
+        return str({one["type"]: one["status"] for one in conditions}["Ready"])
+
     def store_stage(self, stage: Stage) -> None:
         """Another applier stores a status."""
         self.store.patch(TYJOBS, "default", "j", {"status": {"stage": stage}}, subresource="status")
@@ -392,6 +396,25 @@ async def test_a_status_is_not_stored_again_and_again_while_a_late_watch_has_not
             scene.applier.changed(Changes(jobs={scene.job.uid: None}))
             await asyncio.sleep(0.03)
         await until(lambda: scene.stored_stage() == "Starting")
+
+
+async def test_a_change_of_readiness_does_not_wait_for_a_busy_server_as_counts_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    monkeypatch.setattr("arranger.workers.status_writer._COUNTS_S", 0.0)
+    monkeypatch.setattr("arranger.workers.status_writer._TIMES_AS_LONG", 1e9)  # then counts wait for half a minute
+    scene.world.cycle()
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+        scene.run_pod("j-learner-0")
+        scene.decide(Stage.RUNNING)
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Running")
+        for ready in (False, True):
+            scene.world.change_pod(scene.job.bound[0, 0], ready=ready)
+            scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+            await until(lambda ready=ready: scene.stored_ready() == str(ready))  # type: ignore[misc]
 
 
 async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,16 +221,6 @@ def test_a_job_runs_once_enough_workers_are_ready_and_not_before() -> None:
     assert job.stage == Stage.RUNNING
 
 
-def test_a_worker_that_has_finished_its_work_counts_as_ready() -> None:
-    world, job = starting_world()
-    world.run_pod(job, LEADER, "n1")
-    world.control()
-    for index in range(2):
-        world.change_pod(world.run_pod(job, (1, index), "n1"), phase="Succeeded", ready=False)
-    world.control()
-    assert job.stage == Stage.RUNNING
-
-
 @pytest.mark.parametrize("waiting", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"])
 def test_a_leader_image_that_cannot_be_pulled_fails_the_job_after_the_grace_and_not_before(waiting: str) -> None:
     world, job = starting_world()
@@ -591,6 +581,7 @@ def test_conditions_say_what_kubectl_can_wait_for() -> None:
     assert conditions(world, job) == {
         "Scheduled": ("True", "ScheduledSucceed"),
         "Running": ("True", "WorkersReady"),
+        "Ready": ("True", "QuorumReady"),
         "Succeeded": ("False", "WorkersReady"),
         "Failed": ("False", "WorkersReady"),
         "Suspended": ("False", "WorkersReady"),
@@ -612,7 +603,7 @@ def test_a_condition_keeps_the_time_at_which_it_last_turned() -> None:
         return {one["type"]: parse_time_ms(one["lastTransitionTime"]) - begin for one in told}
 
     begin = world.now_ms
-    never = dict.fromkeys(("Scheduled", "Running", "Succeeded", "Failed", "Suspended", "Finished"), 0)
+    never = dict.fromkeys(("Scheduled", "Running", "Ready", "Succeeded", "Failed", "Suspended", "Finished"), 0)
     world.pass_time(10)
     world.cycle()
     assert since() == never, "it waits, as before"
@@ -621,15 +612,17 @@ def test_a_condition_keeps_the_time_at_which_it_last_turned() -> None:
     assert since() == {**never, "Scheduled": 10_000}
     world.pass_time(10)
     world.settle()
-    assert since() == {**never, "Scheduled": 10_000, "Running": 20_000}
+    running = {**never, "Scheduled": 10_000, "Running": 20_000, "Ready": 20_000}
+    assert since() == running
     world.pass_time(10)
     world.job("ppo", workers=10, min_workers=1, created=begin, generation=2)
     world.settle()
     assert (job.stage, job.schedule_state) == (Stage.RUNNING, ScheduleState.PARTLY)
-    assert since() == {**never, "Scheduled": 10_000, "Running": 20_000}, "scheduled partly is scheduled still"
+    assert since() == running, "scheduled partly is scheduled still"
     world.change_pod(job.bound[LEADER], phase="Succeeded")
     world.settle()
-    assert since() == {**never, "Scheduled": 10_000, "Running": 30_000, "Succeeded": 30_000, "Finished": 30_000}
+    ended = dict.fromkeys(("Running", "Ready", "Succeeded", "Finished"), 30_000)
+    assert since() == {**never, "Scheduled": 10_000, **ended}
 
 
 def test_a_waiting_job_says_why_in_its_status() -> None:

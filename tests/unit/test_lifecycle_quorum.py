@@ -39,6 +39,38 @@ def test_a_minimum_raised_and_lowered_again_in_time_costs_a_starting_job_nothing
     assert (job.stage, job.attempt) == (Stage.RUNNING, 0)
 
 
+def test_a_running_job_whose_minimum_is_raised_keeps_its_nodes_for_the_grace_and_no_longer() -> None:
+    world, job = starting(cpu=3, workers=4, min_workers=1)
+    world.settle()
+    assert job.stage == Stage.RUNNING and len(job.placements) == 3
+    world.job("ppo", workers=4, min_workers=4, generation=2)
+    world.pass_time(world.lifecycle.quorum_ms / 1000 - 1)
+    world.settle()
+    assert (job.stage, job.attempt) == (Stage.RUNNING, 0)
+    world.pass_time(1)
+    [decision] = world.control()
+    assert isinstance(decision, k.StageDecided)
+    assert (decision.stage, decision.reason) == ("Rescheduling", "QuorumIncomplete")
+    world.node("n2", cpu=2)
+    world.wait_for_late_pods()
+    world.settle()
+    assert (job.stage, len(job.bound), job.leader.restarts) == (Stage.RUNNING, 5, 0)
+    world.state.validate()
+
+
+def test_a_running_job_of_whose_quorum_a_pod_is_refused_is_scheduled_again_after_the_grace() -> None:
+    world, job = starting(cpu=3, workers=2, min_workers=2)
+    world.settle()
+    world.pod_gone(job.bound[1, 1])
+    refused = k.EffectFailed(job.uid, 0, "create", Slot(1, 1), 403, "Forbidden", "exceeded quota: compute", False, 1)
+    world.say(refused)
+    world.pass_time(world.lifecycle.quorum_ms / 1000 - 1)
+    assert world.control() == [] and job.stage == Stage.RUNNING
+    world.pass_time(1)
+    world.control()
+    assert (job.stage, job.attempt) == (Stage.RESCHEDULING, 1)
+
+
 def test_a_job_of_which_a_pod_is_refused_gives_its_nodes_up_after_the_grace() -> None:
     world, job = starting(cpu=3, workers=2, min_workers=2)
     world.run_pod(job, (0, 0), "n1")

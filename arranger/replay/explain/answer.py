@@ -229,7 +229,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         stage_since_ms=job.times.stage_ms,
         schedule_state=job.schedule_state,
         scheduled_since_ms=job.times.scheduled_ms,
-        message=message_of(job),
+        message=message_of(story.state, job),
         attempt=job.attempt,
         restarts=job.leader.restarts,
         priority=spec.priority if spec is not None else 0,

@@ -9,6 +9,7 @@ from arranger.events import kinds as k
 from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
+from arranger.messages.readiness import below_quorum_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
@@ -32,14 +33,15 @@ def label(job: JobRecord) -> str:
     return f"{job.seen.namespace}/{job.seen.name}"
 
 
-def message_of(job: JobRecord) -> str:
-    """The last decision about the job in words; an invalid spec or the reason for waiting takes precedence."""
+def message_of(state: State, job: JobRecord) -> str:
+    """The last decision about the job in words; an invalid spec, a quorum that isn't ready, or the reason for waiting
+    takes precedence."""
     if job.seen.faults:
         return faults_text(job.seen.faults)
     waits = why_it_waits(job)
-    if waits is not None:
-        return shortage_text(waits.shortage)
-    return back_off_text(job) or (stage_text(job.decided) if job.decided is not None else "")
+    waiting = shortage_text(waits.shortage) if waits is not None else back_off_text(job)
+    told = "; ".join(part for part in (below_quorum_text(state, job), waiting) if part)
+    return told or (stage_text(job.decided) if job.decided is not None else "")
 
 
 def why_it_waits(job: JobRecord) -> k.Waits | None:

@@ -93,7 +93,7 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
         synced=state.synced,
         last_cycle=state.last_cycle,
         pods=len(state.pods),
-        jobs=tuple(_job_line(job, positions.get(job.uid, 0)) for job in [*waiting, *others]),
+        jobs=tuple(_job_line(state, job, positions.get(job.uid, 0)) for job in [*waiting, *others]),
         nodes=tuple(_node_line(state, name) for name in sorted(state.nodes.rows)),
         other_pods=len(strangers),
         largest_other_pods=tuple(OtherPod(pod.namespace, pod.name, pod.node, dict(pod.requests)) for pod in largest),
@@ -111,7 +111,7 @@ def _part(state: State, pod: PodSeen) -> float:
     return max((held / total for held, total in amounts if total), default=0.0)
 
 
-def _job_line(job: JobRecord, position: int) -> JobLine:
+def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
     return JobLine(
         queue=position,
         namespace=job.seen.namespace,
@@ -126,7 +126,7 @@ def _job_line(job: JobRecord, position: int) -> JobLine:
         pods_placed=len(job.placements),
         pods_seen=len(job.bound),
         created_ms=job.seen.created_ms,
-        message=message_of(job),
+        message=message_of(state, job),
     )
 
 

@@ -170,7 +170,7 @@ class Simulation:
             queue_position=position,
             placed=placed,
             unplaced=unplaced,
-            message=_message(job, placed, unplaced),
+            message=_message(self.state, job, placed, unplaced),
             found_room=self._observer.room.get(job.uid, 0) if unplaced else 0,
             faults=tuple(map(as_object, job.seen.faults)),
         )
@@ -232,10 +232,10 @@ def _named(job: JobRecord, slot: SlotKey) -> tuple[str, str, str | None, int]:
     return (pod, LEADER_ROLE, None, index) if number == LEADER_GROUP else (pod, WORKER_ROLE, name, index)
 
 
-def _message(job: JobRecord, placed: Sequence[PlacedPod], unplaced: Sequence[UnplacedPod]) -> str:
+def _message(state: State, job: JobRecord, placed: Sequence[PlacedPod], unplaced: Sequence[UnplacedPod]) -> str:
     if job.seen.faults or (unplaced and job.waits is not None):
-        return message_of(job)
+        return message_of(state, job)
     if placed:
         nodes = len({pod.node for pod in placed})
         return f"{counted(len(placed), 'pod')} placed on {counted(nodes, 'node')}"
-    return message_of(job) or ("it gets no nodes now" if unplaced else "it needs no nodes")
+    return message_of(state, job) or ("it gets no nodes now" if unplaced else "it needs no nodes")

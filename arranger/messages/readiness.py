@@ -1,0 +1,38 @@
+"""How far a running job is from the quorum that it needs ready, in one line."""
+
+from arranger.model.job import LEADER_GROUP
+from arranger.model.pod import Phase
+from arranger.projections.jobs import LEADER, JobRecord, by_group
+from arranger.projections.state import State
+
+
+def below_quorum_text(state: State, job: JobRecord) -> str:
+    """Which pods of its quorum a running job lacks now; empty for a job that has it or isn't running."""
+    if not job.below_quorum:
+        return ""
+    spec, ready, finished = job.valid_spec, job.ready, finished_workers(state, job)
+    parts = [] if ready[LEADER_GROUP] else ["the leader isn't ready"]
+    for group, lacking in enumerate(spec.pods_missing(ready)):
+        if lacking and group != LEADER_GROUP:
+            of = spec.groups[group]
+            parts.append(_of(ready[group], of.min_count, f" of set {of.name}", finished[group]))
+    if spec.min_workers > sum(ready[1:]):
+        parts.append(_of(sum(ready[1:]), spec.min_workers, "", sum(finished)))
+    return f"running below its quorum: {', '.join(parts)}"
+
+
+def finished_workers(state: State, job: JobRecord) -> list[int]:
+    """How many workers have finished, by group. They don't count towards the quorum."""
+    pods = state.pods
+    ended = [slot for slot, uid in job.bound.items() if slot != LEADER and pods[uid].phase == Phase.SUCCEEDED]
+    return by_group(job.valid_spec, ended)
+
+
+def _of(ready: int, needed: int, of_set: str, finished: int) -> str:
+    workers, are = "worker" if needed == 1 else "workers", "is" if ready == 1 else "are"
+    done = f" ({finished_text(finished)})" if finished else ""
+    return f"{ready} of {needed} {workers}{of_set} {are} ready{done}"
+
+
+def finished_text(finished: int) -> str:
+    return f"{finished} {'has' if finished == 1 else 'have'} finished"

@@ -1,0 +1,199 @@
+"""Whether a job's quorum is ready: the condition, its time, and the one sentence that every place shows."""
+
+import pytest
+
+from arranger.events import kinds as k
+from arranger.kube.translate import job_status_seen, parse_time_ms
+from arranger.lifecycle.desired import desired_status
+from arranger.messages.readiness import below_quorum_text
+from arranger.model.job import JobStatusSeen, Stage
+from arranger.projections import snapshot
+from arranger.projections.jobs import LEADER, JobRecord
+from arranger.replay.reading.overview import overview
+from tests.world import World, shape
+
+
+def running(**job: object) -> tuple[World, JobRecord]:
+    """A running job with four trainers, of which all are needed, and six actors, of which none is."""
+    world = World()
+    world.node("n1")
+    sets = [("trainers", 4, shape(cpu=1)), ("actors", 6, shape(cpu=1))]
+    record = world.job("ppo", **{"workers": sets, "minimums": {"trainers": 4}, **job})  # type: ignore[arg-type]
+    world.settle()
+    assert record.stage == Stage.RUNNING
+    return world, record
+
+
+def told(world: World, job: JobRecord, name: str = "Ready") -> dict[str, str]:
+    return next(one for one in desired_status(world.state, job)["conditions"] if one["type"] == name)
+
+
+def adopted(world: World, job: JobRecord) -> JobStatusSeen:
+    seen = job_status_seen(desired_status(world.state, job), job.spec)
+    assert seen is not None
+    return seen
+
+
+def test_a_job_is_ready_as_long_as_its_quorum_is() -> None:
+    world, job = running()
+    assert (told(world, job)["status"], told(world, job)["reason"]) == ("True", "QuorumReady")
+    world.change_pod(job.bound[2, 0], ready=False)
+    assert told(world, job)["status"] == "True", "an actor that no quorum needs"
+    world.change_pod(job.bound[1, 2], ready=False)
+    assert (told(world, job)["status"], told(world, job)["reason"]) == ("False", "BelowQuorum")
+    assert job.stage == Stage.RUNNING and world.control() == []
+    world.change_pod(job.bound[1, 2], ready=True)
+    assert told(world, job)["status"] == "True"
+    world.state.validate()
+
+
+def test_every_place_says_the_same_of_a_running_job_below_its_quorum() -> None:
+    world, job = running()
+    world.change_pod(job.bound[1, 2], ready=False)
+    said = "running below its quorum: 3 of 4 workers of set trainers are ready"
+    status = desired_status(world.state, job)
+    assert status["message"] == told(world, job)["message"] == told(world, job, "Running")["message"] == said
+    assert told(world, job, "Running")["status"] == "True"
+    assert overview(world.state).jobs[0].message == said
+    assert (status["ready"], status["readyWorkers"]) == ("9/10", 9)
+
+
+@pytest.mark.parametrize(
+    ("unready", "said"),
+    [
+        ([LEADER], "the leader isn't ready"),
+        ([(2, 0), (2, 1), (2, 2)], "7 of 8 workers are ready"),
+        ([LEADER, (1, 0), (2, 0), (2, 1)], "the leader isn't ready, 3 of 4 workers of set trainers are ready, "
+         "7 of 8 workers are ready"),
+        ([(1, index) for index in range(3)], "1 of 4 workers of set trainers is ready, 7 of 8 workers are ready"),
+    ],
+)  # fmt: skip
+def test_the_sentence_names_every_part_that_lacks_pods(unready: list[tuple[int, int]], said: str) -> None:
+    world, job = running(min_workers=8)
+    for slot in unready:
+        world.change_pod(job.bound[slot], ready=False)
+    assert below_quorum_text(world.state, job) == f"running below its quorum: {said}"
+
+
+def test_the_reason_why_a_pod_cannot_start_follows_the_sentence() -> None:
+    world, job = running()
+    world.change_pod(job.bound[1, 2], ready=False, waiting="CrashLoopBackOff")
+    said = "3 of 4 workers of set trainers are ready; pod ppo-trainers-2 can't start on n1: CrashLoopBackOff"
+    assert desired_status(world.state, job)["message"] == f"running below its quorum: {said}"
+
+
+def test_workers_that_have_finished_count_towards_no_quorum() -> None:
+    world, job = running()
+    world.change_pod(job.bound[1, 3], phase="Succeeded", ready=False)
+    world.settle()
+    said = "running below its quorum: 3 of 4 workers of set trainers are ready (1 has finished)"
+    assert told(world, job)["message"] == said
+    assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 0, 11), "that is no reason to begin again"
+
+
+def test_a_starting_job_whose_workers_have_finished_is_not_running() -> None:
+    world = World()
+    world.node("n1")
+    job = world.job("ppo", workers=2, min_workers=2)
+    world.cycle()
+    world.run_pod(job, LEADER, "n1")
+    for index in range(2):
+        world.change_pod(world.run_pod(job, (1, index), "n1"), phase="Succeeded", ready=False)
+    world.control()
+    assert job.stage == Stage.STARTING
+    said = "the leader runs; waits until 2 workers are ready; 2 have finished"
+    assert desired_status(world.state, job)["message"] == said
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.control()
+    assert job.stage == Stage.SUCCEEDED
+
+
+def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
+    world, job = running()
+    world.change_pod(job.bound[1, 0], deleting=True)
+    assert told(world, job)["status"] == "False"
+
+
+def test_the_condition_has_the_time_of_its_last_change_and_counts_do_not_change_it() -> None:
+    world, job = running()
+
+    def since() -> int:
+        return parse_time_ms(told(world, job)["lastTransitionTime"])
+
+    began = since()
+    assert began == world.now_ms // 1000 * 1000
+    world.pass_time(10)
+    for index in range(3):
+        world.change_pod(job.bound[2, index], ready=False)
+    assert since() == began
+    world.change_pod(job.bound[1, 0], ready=False)
+    assert since() == began + 10_000
+    world.pass_time(10)
+    world.change_pod(job.bound[1, 1], ready=False)
+    assert since() == began + 10_000
+    world.change_pod(job.bound[1, 0], ready=True)
+    world.change_pod(job.bound[1, 1], ready=True)
+    assert since() == began + 20_000
+    assert snapshot.restore(snapshot.encode(world.state)).jobs[job.uid].times == job.times
+
+
+def test_a_replaced_worker_makes_the_job_unready_until_the_next_one_is_ready() -> None:
+    world, job = running()
+    world.pod_gone(job.bound[1, 0])
+    assert told(world, job)["status"] == "False"
+    world.settle()
+    assert told(world, job)["status"] == "True"
+
+
+def test_a_lowered_minimum_makes_a_job_ready_at_once() -> None:
+    world, job = running()
+    world.change_pod(job.bound[1, 0], ready=False)
+    sets = [("trainers", 4, shape(cpu=1)), ("actors", 6, shape(cpu=1))]
+    world.job("ppo", workers=sets, minimums={"trainers": 3}, generation=2)
+    assert told(world, job)["status"] == "True"
+    world.state.validate()
+
+
+@pytest.mark.parametrize("pods_first", [True, False])
+def test_a_new_epoch_keeps_the_time_of_the_condition(pods_first: bool) -> None:
+    world, job = running()
+    before, status = told(world, job), adopted(world, job)
+    pods = [world.state.pods[uid] for uid in job.bound.values()]
+    later = World(listed=False)
+    later.now_ms = world.now_ms + 60_000
+    later.node("n1")
+    seen = job.seen
+    steps = [
+        lambda: later.say(*(k.PodSeen(later.terms[k.Watched.POD], *_of(pod)[1:]) for pod in pods)),
+        lambda: later.say(
+            k.JobSeen(later.terms[k.Watched.JOB], *_of(seen)[1:-1], status)  # type: ignore[arg-type]
+        ),
+    ]
+    for step in steps if pods_first else steps[::-1]:
+        step()
+    later.list_all()
+    again = later.state.jobs[job.uid]
+    assert told(later, again) == before
+    assert told(later, again, "Running")["message"] == "the leader runs and enough workers are ready"
+
+
+def _of(event: k.PodSeen | k.JobSeen) -> tuple[object, ...]:
+    return tuple(getattr(event, name) for name in event.__struct_fields__)
+
+
+def test_the_sentence_of_an_unready_quorum_is_not_taken_for_the_reason_of_the_stage() -> None:
+    world, job = running()
+    world.change_pod(job.bound[1, 0], ready=False)
+    assert (adopted(world, job).reason, adopted(world, job).message) == ("WorkersReady", "")
+
+
+def test_logs_of_earlier_watchers_record_no_time_of_the_condition() -> None:
+    world = World(exact_slots=False)
+    world.node("n1")
+    job = world.job("ppo", workers=1, min_workers=1)
+    world.settle()
+    assert job.stage == Stage.RUNNING and "Ready" not in job.times.turned
+    assert told(world, job)["status"] == "True"
+    world.pass_time(5)
+    world.claim_pods()
+    assert job.times.turned["Ready"] == (True, world.now_ms)
