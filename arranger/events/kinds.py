@@ -64,8 +64,8 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     `exact_slots` applies to pods: from here on, a pod is a job's only in the job's namespace and under the name of its
     slot, and it fills the slot only on the decided node. `pod_addresses` applies to pods too: from here on, the address
     of a job's leader is that of its pod; before, a `LeaderAddressed` set it. `readiness` applies to pods as well: from
-    here on, it is recorded when a job's condition Ready changes, and since when a running job lacks a part of its
-    quorum. Watchers of earlier versions set none of them.
+    here on, it is recorded when a job's condition Ready changes, since when a running job lacks a part of its quorum,
+    and what a job had when it ended. Watchers of earlier versions set none of them.
     """
 
     kind: Watched

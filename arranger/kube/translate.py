@@ -16,7 +16,7 @@ from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, QuotaSeen
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import BELOW_QUORUM, READY, JobSpec, JobStatusSeen
+from arranger.model.job import BELOW_QUORUM, ENDED, READY, JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
@@ -229,7 +229,12 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         ),
         failures=_failures_seen(status),
         charged=tuple((names.index(name), charges_of(of_set.get("restartsByIndex"))) for name, of_set in sets),
+        at_end=_at_end(status, names) if stage in ENDED else (),
     )
+
+
+def _at_end(status: Json, names: tuple[str, ...]) -> tuple[tuple[str, int, int], ...]:
+    return tuple((name, _whole(of.get("ready")), _whole(of.get("failed"))) for name, of in _sets(status, names))
 
 
 def _conditions_seen(status: Json) -> dict[str, Json]:
@@ -263,11 +268,15 @@ def _failures_seen(status: Json) -> tuple[Failure, ...]:
 
 def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
     """The worker sets in a status that the job has and that lost anything, by name."""
+    lost = ("restartsOfEarlierPods", "restartsByIndex", "givenUp", "replacing")
+    return [(name, of_set) for name, of_set in _sets(status, names) if any(of_set.get(field) for field in lost)]
+
+
+def _sets(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
+    """The worker sets in a status that the job has, by name."""
     workers = status.get("workers")
     sets = [of_set for of_set in (workers if isinstance(workers, list) else ()) if isinstance(of_set, dict)]
-    found = {of_set["name"]: of_set for of_set in sets if of_set.get("name") in names[1:]}
-    lost = ("restartsOfEarlierPods", "restartsByIndex", "givenUp", "replacing")
-    return [(name, found[name]) for name in sorted(found) if any(found[name].get(field) for field in lost)]
+    return sorted({of_set["name"]: of_set for of_set in sets if of_set.get("name") in names[1:]}.items())
 
 
 def status_digest(status: Any) -> str:

@@ -181,18 +181,20 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
             _set_status(job, number, of_set, replacing.get(number, ())) for number, of_set in enumerate(counts, start=1)
         ]
         status["allocations"] = encode_allocations(compact(job.placements), [group.name for group in job.spec.groups])
-        status |= _scale(job, counts)
+        status |= _scale(state, job)
     return status
 
 
-def _scale(job: JobRecord, counts: Sequence[WorkerCounts]) -> dict[str, Any]:
+def _scale(state: State, job: JobRecord) -> dict[str, Any]:
     """What the scale subresource shows: the pods of the scaled set, and the selector by which autoscalers find them."""
     number = job.valid_spec.scaled
     if not number:
         return {}
     labels = known_labels(job.seen.name, job.valid_spec.groups[number].name, leader=False)
     selector = ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
-    return {"replicas": counts[number - 1].present, "selector": selector}
+    pods = (state.pods[uid] for (group, _), uid in job.bound.items() if group == number)
+    present = sum(pod.phase not in TERMINAL and not pod.deleting for pod in pods)
+    return {"replicas": present, "selector": selector}
 
 
 def _gpus(job: JobRecord) -> int:

@@ -14,7 +14,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
 from arranger.lifecycle.replacements import Fallen, barred, beyond_limit, fallen, replacement, room_taken
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
-from arranger.model.pod import TERMINAL, Phase
+from arranger.model.pod import Phase
 from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey, blameless, by_group, short_set
@@ -294,38 +294,31 @@ def leader_pod(state: State, job: JobRecord) -> PodSeen | None:
 
 
 class WorkerCounts(msgspec.Struct):
-    """The pods of one worker set by present state (`failed` includes given-up workers, `present` neither ended nor
-    deleted ones), and the restarts so far."""
+    """The pods of one worker set by present state (`failed` includes given-up workers), and the restarts so far."""
 
     total: int
-    present: int = 0
-    ready: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    restarts: int = 0
+    ready: int
+    failed: int
+    restarts: int
 
 
 def worker_counts(state: State, job: JobRecord) -> list[WorkerCounts]:
-    """Counts by worker set, in the spec's order."""
-    spec, ready = job.valid_spec, job.ready
+    """Counts by worker set, in the spec's order. An ended job has those of its end."""
+    spec, ready, failed = job.valid_spec, job.ready, by_group(job.valid_spec, job.slots.given_up)
+    for number, of_spec in enumerate(spec.groups):
+        of = job.sets.get(of_spec.name) if job.ended and number else None
+        if of is not None and of.at_end is not None:
+            ready[number], failed[number] = of.at_end
     counts = [
-        WorkerCounts(group.count, ready=ready[number], restarts=job.spent.get(group.name, 0))
-        for number, group in enumerate(spec.groups[1:], start=1)
+        WorkerCounts(of_spec.count, ready[number], failed[number], job.spent.get(of_spec.name, 0))
+        for number, of_spec in enumerate(spec.groups[1:], start=1)
     ]
     pods = state.pods
-    for group, _ in job.slots.given_up:
-        counts[group - 1].failed += 1
     for (group, _), uid in job.bound.items():  # thousands of them at every change of a large job
         pod = pods.get(uid) if group else None
-        if pod is None:
-            continue
-        of_set = counts[group - 1]
-        if pod.phase in TERMINAL:
-            of_set.succeeded += pod.phase == Phase.SUCCEEDED
+        if pod is not None and (pod.restarts or pod.phase == Phase.FAILED):
+            of_set = counts[group - 1]
             of_set.failed += pod.phase == Phase.FAILED
-        elif not pod.deleting:
-            of_set.present += 1
-        if pod.restarts:
             of_set.restarts += pod.restarts
     return counts
 

@@ -178,7 +178,8 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     are not filled again (group and runs of indices), `replacing` those whose ended pod was charged to the budget and
     may still exist. `charged` has the restarts of slots that count against their limit: by group, runs of indices with
     equal numbers. `turned` is for each condition whether it holds and since when, `reason` that of the last decision on
-    the stage. `failures` are the last ones, the newest first.
+    the stage. `failures` are the last ones, the newest first. `at_end` has for each worker set of an ended job how many
+    workers were ready or had finished when it ended, and how many had failed.
     """
 
     stage: str
@@ -197,3 +198,4 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     turned: tuple[tuple[str, bool, int], ...] = ()
     failures: tuple[Failure, ...] = ()
     charged: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = ()
+    at_end: tuple[tuple[str, int, int], ...] = ()

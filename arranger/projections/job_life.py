@@ -26,6 +26,7 @@ from arranger.projections.jobs import (
     SetRecord,
     SlotKey,
     blameless,
+    by_group,
     exists,
     expand,
     is_ready,
@@ -81,6 +82,8 @@ class JobLife(Slots):
                 self._note_turn(job, name, is_so)
         for failure in reversed(status.failures):
             self._keep_failure(job, failure, first=False)
+        for name, ready, failed in status.at_end if job.ended else ():
+            job.of_set(name).at_end = (ready, failed)
         if job.spec is None:
             return
         job.slots.give_up(_workers_of(job.spec, status.given_up))
@@ -128,10 +131,24 @@ class JobLife(Slots):
         if job.stage == Stage.PENDING:
             self._begin_again(job, before)
         if job.ended:
+            if self.state.readiness:
+                self._note_end(job)
             self._release_all(job, before)
             job.times.completion_ms = self.time_ms
         self._note_turns(job)
         self._note_short(job)
+
+    def _note_end(self, job: JobRecord) -> None:
+        """Record how many workers of each set the ending job has, while they still fill its slots."""
+        if job.spec is None:
+            return
+        ready, failed = job.ready, by_group(job.spec, job.slots.given_up)
+        for slot, uid in job.bound.items():
+            phase = self.state.pods[uid].phase
+            ready[slot[0]] += phase == Phase.SUCCEEDED and slot not in job.slots.ready
+            failed[slot[0]] += phase == _FAILED
+        for group, of in enumerate(job.spec.groups[1:], start=1):
+            job.of_set(of.name).at_end = (ready[group], failed[group])
 
     def _begin_attempt(self, job: JobRecord, before: Stage, *, failed: bool) -> None:
         """Begin an attempt without nodes; failures of the last attempt don't count for the next one."""

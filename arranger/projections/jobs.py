@@ -122,6 +122,9 @@ class SetRecord:
     replaced_ms: int = 0
     #: As the leader's.
     failures: tuple[Failure, ...] = ()
+    #: When the job ended: how many of its workers were ready or had finished, and how many had failed. None before, and
+    #: in logs of versions that didn't record it.
+    at_end: tuple[int, int] | None = None
 
 
 class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):

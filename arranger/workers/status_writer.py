@@ -119,8 +119,8 @@ class StatusWriter:
         return True
 
     def _later(self, look: Look, now_s: float) -> bool:
-        """Whether a status without news waits; the job is then looked at again. Once it is due, it gets its turn, unless
-        its quorum became ready or isn't any more."""
+        """Whether a status without news waits; the job is then looked at again. Once it is due, it gets its turn. A
+        quorum that became ready, or isn't any more, needs no turn."""
         progress = look.progress
         due_s = progress.written_s + (_STARTING_S if look.job.stage == Stage.STARTING else _COUNTS_S)
         if due_s <= now_s and look.job.quorum_ready == progress.ready:

@@ -142,6 +142,8 @@ def test_watch_and_wait_follow_a_job_to_its_end(scene: Scene) -> None:
         assert any(" earlier " in line for line in watching.stdout)  # kubectl has begun to watch
         apply(scene.kube, job("followed", run_s=2))
         scene.kubectl("wait", "tyj/followed", "--for=condition=Scheduled", *WAIT)
+        scene.kubectl("wait", "tyj/followed", "--for=condition=Finished", *WAIT)
+        assert scene.columns("followed")["READY"] == "2/2", "what it had"
         scene.kubectl("wait", "tyj/followed", "--for=condition=Succeeded", *WAIT)
         assert status_of(scene.kube, "followed")["completionTime"]
         eventually("its pods are cleaned", lambda: scene.phases("followed") == {})

@@ -177,6 +177,51 @@ def test_a_new_epoch_keeps_the_time_of_the_condition(pods_first: bool) -> None:
     assert told(later, again, "Running")["message"] == "the leader runs and enough workers are ready"
 
 
+def test_an_ended_job_shows_the_workers_that_it_had() -> None:
+    world, job = running()
+    world.change_pod(job.bound[2, 0], phase="Succeeded", ready=False)
+    world.change_pod(job.bound[2, 1], ready=False)
+    assert desired_status(world.state, job)["ready"] == "8/10"
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.settle()
+    assert (job.stage, job.bound, world.state.pods) == (Stage.SUCCEEDED, {}, {})
+    status = desired_status(world.state, job)
+    assert (status["ready"], status["readyWorkers"], status["totalWorkers"]) == ("9/10", 9, 10), "a finished one counts"
+    assert [(of["name"], of["ready"]) for of in status["workers"]] == [("trainers", 4), ("actors", 5)]
+    assert told(world, job)["status"] == "False"
+    assert snapshot.restore(snapshot.encode(world.state)).jobs[job.uid].sets == job.sets
+
+
+def test_a_failed_job_shows_which_workers_had_failed() -> None:
+    world, job = running(restart_limit=0)
+    for slot in [(1, 1), LEADER]:
+        world.change_pod(job.bound[slot], phase="Failed", ready=False)
+    world.settle()
+    status = desired_status(world.state, job)
+    assert (job.stage, status["ready"]) == (Stage.FAILED, "9/10")
+    assert [(of["ready"], of["failed"]) for of in status["workers"]] == [(3, 1), (6, 0)]
+
+
+def test_a_new_epoch_keeps_what_an_ended_job_had() -> None:
+    world, job = running()
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.settle()
+    status, later = adopted(world, job), World()
+    again = later.job("ppo", workers=[("trainers", 4, shape(cpu=1)), ("actors", 6, shape(cpu=1))], status=status)
+    assert desired_status(later.state, again)["ready"] == "10/10"
+    assert desired_status(later.state, again)["workers"] == desired_status(world.state, job)["workers"]
+
+
+def test_logs_of_earlier_watchers_do_not_record_what_a_job_had() -> None:
+    world = World(exact_slots=False)
+    world.node("n1")
+    job = world.job("ppo", workers=1)
+    world.settle()
+    world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
+    world.settle()
+    assert (job.sets, desired_status(world.state, job)["ready"]) == ({}, "0/1")
+
+
 def _of(event: k.PodSeen | k.JobSeen) -> tuple[object, ...]:
     return tuple(getattr(event, name) for name in event.__struct_fields__)
 

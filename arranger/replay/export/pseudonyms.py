@@ -346,6 +346,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "worker_restarts": _first("set"),
         "reason": word,
         "turned": keep,
+        "at_end": _first("set"),
     },
     JobRecord: {"sets": _keys("set"), "retired": keep, "refusals": _keys("node")},
     SlotTable: {"nodes": keep, "pods": keep},  # empty: they follow in the snapshot
