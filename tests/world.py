@@ -83,7 +83,7 @@ class World:
         self._chain = ""
         self._versions = 0
         self.say(k.EpochBegun(1, 0, "test"))
-        kinds = [kind for kind in k.Watched if kind != k.Watched.QUOTA]
+        kinds = (k.Watched.NODE, k.Watched.POD, k.Watched.JOB)
         claims = {kind: k.claim(kind, "test") if exact_slots else k.WatchClaimed(kind, "test") for kind in kinds}
         self.terms = {kind: self.say(claim) for kind, claim in claims.items()}
         if listed:
@@ -100,10 +100,17 @@ class World:
 
     def watch_quotas(self) -> int:
         """Watch quotas from now on, which a world doesn't by default; returns the term."""
-        if k.Watched.QUOTA not in self.terms:
-            term = self.terms[k.Watched.QUOTA] = self.say(k.WatchClaimed(k.Watched.QUOTA, "test"))
-            self.say(k.ListingEnded(k.Watched.QUOTA, term, "1"))
-        return self.terms[k.Watched.QUOTA]
+        return self._watch(k.Watched.QUOTA)
+
+    def watch_classes(self) -> int:
+        """Watch PriorityClasses from now on, which a world doesn't by default; returns the term."""
+        return self._watch(k.Watched.PRIORITY_CLASS)
+
+    def _watch(self, kind: k.Watched) -> int:
+        if kind not in self.terms:
+            term = self.terms[kind] = self.say(k.WatchClaimed(kind, "test"))
+            self.say(k.ListingEnded(kind, term, "1"))
+        return self.terms[kind]
 
     def say(self, *events: k.Event) -> int:
         """Append events as one batch and fold them; returns the offset of the first."""
@@ -237,6 +244,7 @@ class World:
         namespace: str = "default",
         traits: QuotaTraits = NO_QUOTA_TRAITS,
         scaled: int = 1,
+        priority_class: str = "",
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart` its restart policy, `invalid` a field that is missing, `scaled`
@@ -253,8 +261,9 @@ class World:
         )  # fmt: skip
         least = max(min_workers, sum(group.min_count for group in groups))
         spec = None if invalid else JobSpec(
-            groups, least, priority, queue, policy, restart_limit, clean, terminating, suspend, ttl_s, deadline_s,
-            leader_service, scaled if len(groups) > scaled else 0,
+            groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
+            suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
+            priority_class, not priority_class,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()
@@ -282,6 +291,13 @@ class World:
 
     def quota_gone(self, name: str, *, namespace: str = "default") -> None:
         self.say(k.QuotaGone(self.terms[k.Watched.QUOTA], namespace, name, f"uid-{name}"))
+
+    def priority_class(self, name: str, value: int, *, uid: str = "") -> None:
+        """Observe a PriorityClass; call again with another UID to replace it."""
+        self.say(k.PriorityClassSeen(self.watch_classes(), name, uid or f"uid-{name}", self._version(), value))
+
+    def priority_class_gone(self, name: str, *, uid: str = "") -> None:
+        self.say(k.PriorityClassGone(self.terms[k.Watched.PRIORITY_CLASS], name, uid or f"uid-{name}"))
 
     def pods_of(self, job: JobRecord) -> dict[tuple[int, int], k.PodSeen]:
         """The pods that fill a job's slots, by slot."""

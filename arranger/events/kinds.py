@@ -38,6 +38,7 @@ class Watched(StrEnum):
     POD = "pod"
     JOB = "tyjob"
     QUOTA = "resourcequota"
+    PRIORITY_CLASS = "priorityclass"
 
 
 # --- observations: the state that Kubernetes reported ------------------------------------------------------
@@ -226,6 +227,24 @@ class QuotaGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Quo
     uid: str
 
 
+class PriorityClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PriorityClassSeen.1"):
+    """A PriorityClass. A job that names it has this value as its priority, from its first observation on."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    value: int
+
+
+class PriorityClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PriorityClassGone.1"):
+    """A PriorityClass was deleted. Jobs keep the priority that they have of it."""
+
+    term: int
+    name: str
+    uid: str
+
+
 class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchRefused.1"):
     """The API server refuses the watch of an optional kind, whose objects are unknown from here on. `code` is the HTTP
     status."""
@@ -368,6 +387,8 @@ Observation = (
     | JobGone
     | QuotaSeen
     | QuotaGone
+    | PriorityClassSeen
+    | PriorityClassGone
     | WatchRefused
 )
 Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed | WorkersReplaced
@@ -384,6 +405,8 @@ WATCHED: dict[type, Watched] = {
     JobGone: Watched.JOB,
     QuotaSeen: Watched.QUOTA,
     QuotaGone: Watched.QUOTA,
+    PriorityClassSeen: Watched.PRIORITY_CLASS,
+    PriorityClassGone: Watched.PRIORITY_CLASS,
 }
 
 # `gc=False` on every struct here and in `model`: they can't form cycles, and garbage collection costs half the fold.

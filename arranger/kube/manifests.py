@@ -48,6 +48,8 @@ def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str
     }
     if not pod_spec.get("restartPolicy"):
         pod_spec["restartPolicy"] = DEFAULT_RESTART_POLICY
+    if (of_class := spec.get("priorityClassName")) and not pod_spec.get("priorityClassName"):
+        pod_spec["priorityClassName"] = of_class
     if pod_spec.get("initContainers"):
         pod_spec["initContainers"] = [_told(container, environment) for container in pod_spec["initContainers"]]
     if volumes := _volumes(pod_spec.get("volumes") or [], spec.get("volumes") or []):

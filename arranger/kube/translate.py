@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, QuotaSeen
+from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, PriorityClassSeen, QuotaSeen
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
@@ -176,6 +176,14 @@ def quota_seen(quota: Json, term: int) -> QuotaSeen:
     )
 
 
+def priority_class_seen(of_class: Json, term: int) -> PriorityClassSeen:
+    metadata = of_class["metadata"]
+    version = metadata.get("resourceVersion") or ""
+    return PriorityClassSeen(
+        term, metadata["name"], metadata.get("uid") or "", version, int(of_class.get("value") or 0)
+    )
+
+
 def reported(faults: Sequence[Fault]) -> tuple[Fault, ...]:
     """The first faults of a TYJob, each text short and on one line; the last fault counts the others."""
     more = len(faults) - _MAX_FAULTS
@@ -230,6 +238,7 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         failures=_failures_seen(status),
         charged=tuple((names.index(name), charges_of(of_set.get("restartsByIndex"))) for name, of_set in sets),
         at_end=_at_end(status, names) if stage in ENDED else (),
+        priority=status["priority"] if type(status.get("priority")) is int else None,
     )
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from arranger.events.kinds import PodSeen
+from arranger.events.kinds import PodSeen, Watched
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
-from arranger.messages.decisions import quorum_text, replaced_text, stage_text
+from arranger.messages.decisions import no_class_text, quorum_text, replaced_text, stage_text
 from arranger.messages.readiness import below_quorum_text, finished_text, finished_workers
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
@@ -167,6 +167,8 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(state, job),
     }
+    if job.spec is not None and job.spec.priority_known:
+        status["priority"] = job.spec.priority
     if job.leader.address:
         status["leaderAddress"] = job.leader.address
     if failures := job.last_failures():
@@ -283,11 +285,18 @@ def _message(state: State, job: JobRecord) -> str:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if has_earlier_pods(state, job):
             return f"{decided}; the pods of the earlier attempt have to go first"
-        return _waits(job) or back_off_text(job) or decided
+        return _no_class(state, job) or _waits(job) or back_off_text(job) or decided
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
     parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
     return "; ".join(part for part in parts if part) or _awaited(state, job) or decided
+
+
+def _no_class(state: State, job: JobRecord) -> str:
+    """Why a job waits for its PriorityClass; empty for all others."""
+    if not job.lacks_class:
+        return ""
+    return no_class_text(job.valid_spec.priority_class, state.unwatched.get(Watched.PRIORITY_CLASS, 0))
 
 
 def _waits(job: JobRecord) -> str:
@@ -352,7 +361,7 @@ def _awaited(state: State, job: JobRecord) -> str:
 def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own transition time."""
     decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
-    scheduled = (str(job.schedule_state), _waits(job) or back_off_text(job))
+    scheduled = (str(job.schedule_state), _no_class(state, job) or _waits(job) or back_off_text(job))
     told = {"Scheduled": scheduled, "Running": decided, READY: decided}
     if below := below_quorum_text(state, job):
         told |= {"Running": (decided[0], below), READY: (BELOW_QUORUM, below)}

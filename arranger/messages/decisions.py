@@ -128,6 +128,14 @@ def scaled_text(sets: Sequence[tuple[int, int, int]], spec: JobSpec) -> str:
     return "; ".join(f"{spec.groups[group].name} scaled from {before} to {after}" for group, before, after in known)
 
 
+def no_class_text(name: str, refused: int) -> str:
+    """Why a job waits for its PriorityClass. `refused` is the HTTP status with which the API server refuses to list
+    them, else 0."""
+    if refused:
+        return f"waits for the value of PriorityClass {name}: the API server doesn't let Arranger list them ({refused})"
+    return f"waits for PriorityClass {name}, which doesn't exist: create it, or edit spec.priorityClassName"
+
+
 def _needed(facts: StageFacts) -> str:
     if facts.worker_set:
         return f"minCount of {facts.worker_set} is {facts.needed}"

@@ -109,6 +109,7 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         _K.TOO_MANY_WORKERS: (
             "Invalid value: the counts of all worker sets together must be at most {limit}, but are {value}"
         ),
+        _K.TWO_PRIORITIES: "Invalid value: must not be given beside priority: one of them decides",
         _K.NO_SUCH_SET: "Invalid value: must be the name of a worker set, but there is no '{name}'",
         _K.NOTHING_TO_SCALE: "Invalid value: there is no worker set to scale",
         _K.REPLICAS_BELOW_MIN_COUNT: (

@@ -46,6 +46,7 @@ class FaultKind(StrEnum):
     MIN_WORKERS_ABOVE_COUNTS = "MinWorkersAboveCounts"
     MIN_COUNT_ABOVE_COUNTS = "MinCountAboveCounts"
     TOO_MANY_WORKERS = "TooManyWorkers"
+    TWO_PRIORITIES = "TwoPriorities"
     NO_SUCH_SET = "NoSuchSet"
     NOTHING_TO_SCALE = "NothingToScale"
     REPLICAS_BELOW_MIN_COUNT = "ReplicasBelowMinCount"

@@ -116,7 +116,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `queue_policy` and `pod_policy` are empty if the job names none and the configured default applies. `ttl_s` is how
     long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
     `leader_service`: workers reach the leader by a fixed name, whatever its address. `scaled` is the group that the
-    scale subresource counts; 0 without worker sets, and in logs of versions without that subresource.
+    scale subresource counts; 0 without worker sets, and in logs of versions without that subresource. A job that names
+    a `priority_class` has the priority of that; in an observation it isn't known, and 0.
     """
 
     groups: tuple[PodGroup, ...]
@@ -132,6 +133,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     deadline_s: int | None = None
     leader_service: bool = False
     scaled: int = 0
+    priority_class: str = ""
+    priority_known: bool = True
 
     @property
     def total_workers(self) -> int:
@@ -199,3 +202,4 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     failures: tuple[Failure, ...] = ()
     charged: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = ()
     at_end: tuple[tuple[str, int, int], ...] = ()
+    priority: int | None = None

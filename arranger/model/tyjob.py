@@ -24,7 +24,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     spec: Mapping[str, Any] = tyjob["spec"]
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
     name: str = tyjob["metadata"]["name"]
-    scaled = scaled_set(spec)
+    scaled, of_class = scaled_set(spec), spec.get("priorityClassName") or ""
     return JobSpec(
         groups=(
             _group(name, spec, spec["leader"], 1, leader=True),
@@ -34,7 +34,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
             ),
         ),
         min_workers=least_workers(spec),
-        priority=whole_of(spec, "priority", DEFAULT_PRIORITY),
+        priority=0 if of_class else whole_of(spec, "priority", DEFAULT_PRIORITY),
         queue_policy=policy.get("jobQueuePolicy") or "",
         pod_policy=policy.get("basicPolicy") or "",
         restart_limit=whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT),
@@ -45,6 +45,8 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         deadline_s=whole_of(spec, "activeDeadlineSeconds", None),
         leader_service=spec.get("leaderService") is True,
         scaled=scaled + 1 if scaled is not None else 0,
+        priority_class=of_class,
+        priority_known=not of_class,
     )
 
 
@@ -59,7 +61,10 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
         window_s=whole_of(restart, "windowSeconds", None),
     )
     least = whole_of(group, "minCount", 0)
-    return PodGroup(group["name"], count, shape, quota_traits(template["spec"]), least, policy)
+    traits = quota_traits(template["spec"])
+    if (of_class := spec.get("priorityClassName")) and not traits.priority_class:
+        traits = msgspec.structs.replace(traits, priority_class=of_class)
+    return PodGroup(group["name"], count, shape, traits, least, policy)
 
 
 def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
@@ -76,6 +81,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
             ("spec.restartLimit", old.restart_limit == new.restart_limit),
             ("spec.leaderService", old.leader_service == new.leader_service),
             ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
+            ("spec.priorityClassName", old.priority_class == new.priority_class),
             ("spec.schedulerPolicy", (old.queue_policy, old.pod_policy) == (new.queue_policy, new.pod_policy)),
         )
         if not same

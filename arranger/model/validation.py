@@ -101,6 +101,8 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     leader_name = spec["leader"]["name"]
     if any(workers["name"] == leader_name for workers in spec["workerSets"]):
         yield Fault(f"{path}.workerSets", _K.NAME_OF_THE_LEADER, name=leader_name)
+    if spec.get("priority") is not None and spec.get("priorityClassName") is not None:
+        yield Fault(f"{path}.priorityClassName", _K.TWO_PRIORITIES)
     yield from _mounts(spec, path)
     yield from _scale(spec, path)
     total = sum(counts_of(spec))
@@ -201,6 +203,7 @@ def _spec(policies: PolicyNames) -> Check:
             "scaledSet": text(most=MAX_NAMES_LENGTH - 1),
             "minWorkersNum": whole(0, MAX_WORKERS),
             "priority": whole(1, 10),
+            "priorityClassName": text(least=1, most=253),
             "schedulerPolicy": record(
                 {"jobQueuePolicy": one_of(*policies.queue), "basicPolicy": one_of(*policies.pod)}, closed=True
             ),

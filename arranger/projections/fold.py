@@ -19,6 +19,7 @@ from arranger.projections.jobs import LEADER, Replaced, expand, holds
 from arranger.projections.judging import irreplaceable, lacking, misplaced, need_of, out_of_turn, outdated
 from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import disowned, is_own
+from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State, Verdict
 
@@ -253,6 +254,8 @@ class _Fold(JobLife):
         self.state.listed[event.kind] = False
         if event.kind == k.Watched.QUOTA:
             self.state.quotas.clear()  # their present content is unknown
+        if event.kind == k.Watched.PRIORITY_CLASS:
+            self.state.priority_classes.clear()
         self.state.job_changes += 1
         self.changes.schedulable = True
         self.changes.jobs.update(dict.fromkeys(self.state.jobs))
@@ -385,6 +388,16 @@ class _Fold(JobLife):
         counts[0 if accepted else 1] += 1
 
 
+def _class_seen(fold: _Fold, _offset: int, event: k.PriorityClassSeen) -> None:
+    if fold._current(k.Watched.PRIORITY_CLASS, event.term):
+        see_class(fold.state, event, fold.changes)
+
+
+def _class_gone(fold: _Fold, _offset: int, event: k.PriorityClassGone) -> None:
+    if fold._current(k.Watched.PRIORITY_CLASS, event.term):
+        forget_class(fold.state, event)
+
+
 def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:
     """Whether the new quota may admit pods that the old one didn't: a limit rose, or the usage fell."""
     if old.scopes != new.scopes:
@@ -411,6 +424,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.JobGone: _Fold.job_gone,
     k.QuotaSeen: _Fold.quota_seen,
     k.QuotaGone: _Fold.quota_gone,
+    k.PriorityClassSeen: _class_seen,
+    k.PriorityClassGone: _class_gone,
     k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,

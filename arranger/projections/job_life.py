@@ -33,6 +33,7 @@ from arranger.projections.jobs import (
     requests_of,
 )
 from arranger.projections.ownership import disowned, is_own
+from arranger.projections.priorities import resolved, with_priority
 from arranger.projections.slots import Slots
 
 _FAILED = Phase.FAILED
@@ -48,7 +49,8 @@ class JobLife(Slots):
     __slots__ = ()
 
     def _begin_job(self, offset: int, event: k.JobSeen) -> None:
-        job = JobRecord(event, event.spec, offset, times=JobTimes(stage_ms=self.time_ms, scheduled_ms=self.time_ms))
+        spec = resolved(self.state, event.spec) if event.spec is not None else None
+        job = JobRecord(event, spec, offset, times=JobTimes(stage_ms=self.time_ms, scheduled_ms=self.time_ms))
         self.state.jobs[event.uid] = job
         self.state.job_changes += 1
         self.changes.schedulable = True
@@ -86,6 +88,8 @@ class JobLife(Slots):
             job.of_set(name).at_end = (ready, failed)
         if job.spec is None:
             return
+        if job.spec.priority_class and job.stage != Stage.PENDING and status.priority is not None:
+            job.spec = with_priority(job.spec, status.priority)
         job.slots.give_up(_workers_of(job.spec, status.given_up))
         self._adopt_charges(job, status)
         if job.ended:

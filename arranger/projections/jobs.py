@@ -274,6 +274,11 @@ class JobRecord:
         """Whether the spec allows no pods, because it terminates or suspends the job."""
         return self.spec is not None and (self.spec.terminating or self.spec.suspend)
 
+    @property
+    def lacks_class(self) -> bool:
+        """Whether the job waits for its PriorityClass, whose value isn't known."""
+        return self.active and not self.stands_still and not self.valid_spec.priority_known
+
     def owner_of(self, slot: SlotKey) -> PodOwner:
         """The owner that the pod of a slot of this attempt claims; the inverse of `slot_of`."""
         group, index = slot

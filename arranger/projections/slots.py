@@ -12,6 +12,7 @@ from arranger.model.pod import TERMINAL
 from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, Scaled, SlotKey, exists, holds, requests_of
 from arranger.projections.judging import lacking
 from arranger.projections.nodes import Requests
+from arranger.projections.priorities import resolved
 from arranger.projections.state import Assumed, Changes, State
 
 
@@ -148,6 +149,7 @@ class Slots:
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """Adopt a changed spec: release slots that no longer exist, and reserve changed requests for the others."""
+        spec = resolved(self.state, spec, job.spec)
         _note_scaling(job, spec, self.time_ms)
         for slot in sorted(slot for slot in job.placements if not exists(spec, slot) and slot not in job.bound):
             self._unplace(job, slot, job.stage)

@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from arranger.events.kinds import PodSeen, QuotaSeen
+from arranger.events.kinds import PodSeen, PriorityClassSeen, QuotaSeen
 from arranger.model.node import NodeFacts
 from arranger.projections.jobs import JobRecord, SetRecord, SlotKey, SlotTable, holds, is_ready
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
@@ -67,6 +67,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     exact_slots: bool = False
     pod_addresses: bool = False
     readiness: bool = False
+    priority_classes: tuple[PriorityClassSeen, ...] = ()  # by name
 
 
 #: An unchanged worker set, which isn't written.
@@ -102,6 +103,7 @@ def encode(state: State) -> bytes:
             exact_slots=state.exact_slots,
             pod_addresses=state.pod_addresses,
             readiness=state.readiness,
+            priority_classes=tuple(state.priority_classes[name] for name in sorted(state.priority_classes)),
         )
     )
 
@@ -176,6 +178,7 @@ def _state(image: StateImage) -> State:
     )
     for quota in image.quotas:
         state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
+    state.priority_classes = {of_class.name: of_class for of_class in image.priority_classes}
     for node in image.nodes:
         if node.uid:
             state.nodes.see(node.name, node.uid, node.version, node.facts, time_ms=node.down_ms)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from arranger.events.kinds import PodSeen, QuotaSeen, Watched
+from arranger.events.kinds import PodSeen, PriorityClassSeen, QuotaSeen, Watched
 from arranger.model.pod import PodOwner
 from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.jobs import JobRecord
@@ -17,6 +17,7 @@ from arranger.projections.nodes import NodeTable, Requests
 
 #: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
+_OPTIONAL = (Watched.QUOTA, Watched.PRIORITY_CLASS)
 
 
 class InconsistentState(ValueError):
@@ -88,6 +89,8 @@ class State:
     verdicts: dict[str, list[int]] = field(default_factory=dict)
     #: Namespace → name → ResourceQuota; only namespaces that have one.
     quotas: dict[str, dict[str, QuotaSeen]] = field(default_factory=dict)
+    #: By name.
+    priority_classes: dict[str, PriorityClassSeen] = field(default_factory=dict)
     #: Kinds whose watch the API server refuses, with the HTTP status of the refusal.
     unwatched: dict[str, int] = field(default_factory=dict)
     #: The Kubernetes cluster of this log, by the UID of its namespace kube-system; empty while unknown.
@@ -107,13 +110,14 @@ class State:
     def synced(self) -> bool:
         """Whether every kind was listed in this epoch. Before that no decision is made: absence proves nothing yet.
 
-        Quotas are needed only once they are watched (older logs don't have them), and not while the API server refuses
-        their watch: then only refusals of pods reveal them.
+        Quotas and PriorityClasses are needed only once they are watched (older logs don't have them), and not while the
+        API server refuses their watch: then only refusals of pods reveal quotas, and jobs wait for their classes.
         """
         if not all(self.listed.get(kind, False) for kind in _NEEDED):
             return False
-        quota = Watched.QUOTA
-        return quota not in self.terms or self.listed.get(quota, False) or quota in self.unwatched
+        return all(
+            kind not in self.terms or self.listed.get(kind, False) or kind in self.unwatched for kind in _OPTIONAL
+        )
 
     def validate(self) -> None:
         """Raise `InconsistentState` unless the state is consistent; slow for a large one."""

@@ -11,7 +11,7 @@ from arranger.kube.cluster import CRDS, PODS, Object
 from arranger.sandbox import builtin, garbage
 from arranger.sandbox.history import Stored
 from arranger.sandbox.kinds import Kind, definition_errors
-from arranger.sandbox.status import FieldError, bad_request, invalid
+from arranger.sandbox.status import FieldError, bad_request, forbidden, invalid
 
 _KEPT_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _EMPTY: tuple[object, ...] = ({}, [], None, "")
@@ -89,6 +89,26 @@ def drop_unknown(kind: Kind, body: Object, options: WriteOptions) -> tuple[str, 
     return told if options.strictness == "Warn" else ()
 
 
+def prioritise(pod: Object, classes: dict[tuple[str, str], Stored]) -> None:
+    """Give a pod the value of its PriorityClass; refuse it, with 403, if there is no such class."""
+    spec = pod.get("spec") or {}
+    name = spec.get("priorityClassName")
+    if not name:
+        return
+    of_class = classes.get(("", name))
+    if of_class is None:
+        why = f"no PriorityClass with name {name} was found"
+        raise forbidden("pods", "", pod["metadata"].get("name", ""), why)
+    value = of_class.object["value"]
+    if spec.get("priority") not in (None, value):
+        why = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
+        )
+        why += f"controller computed {value} from the given PriorityClass name"
+        raise forbidden("pods", "", pod["metadata"].get("name", ""), why)
+    spec["priority"] = value
+
+
 def separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], subresource: str) -> Object:
     """The object to write: status writes change only the status, others everything but the status.
 
@@ -130,6 +150,8 @@ def check(kind: Kind, new: Object, old: Object | None) -> None:
             found += builtin.CHECKS[resource.kind](new)
     elif resource.kind == "Pod":
         found += builtin.pod_update_errors(new, old)
+    elif resource.kind == "PriorityClass":
+        found += builtin.priority_class_update_errors(new, old)
     if old is not None and "deletionTimestamp" in old["metadata"]:
         found += garbage.added_finalizers(new, old)
     if resource == CRDS and not found:

@@ -337,6 +337,14 @@ def default_quota(quota: Object) -> None:
         spec["hard"] = _amounts(spec["hard"], "ResourceQuota")
 
 
+def default_priority_class(of_class: Object) -> None:
+    value = of_class.setdefault("value", 0)
+    if type(value) is not int:
+        message = "json: cannot unmarshal into Go struct field PriorityClass.value of type int32"
+        raise bad_request(f'PriorityClass in version "v1" cannot be handled as a PriorityClass: {message}')
+    of_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
 #: Defaults at the creation of an object, by kind.
 DEFAULTS: dict[str, Callable[[Object], None]] = {
     "Pod": default_pod,
@@ -344,6 +352,7 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
     "Namespace": default_namespace,
     "Secret": default_secret,
     "ResourceQuota": default_quota,
+    "PriorityClass": default_priority_class,
 }
 
 
@@ -355,5 +364,23 @@ def event_errors(event: Object) -> Iterator[FieldError]:
         yield wrong("involvedObject.namespace", about, "does not match event.namespace")
 
 
+def priority_class_errors(of_class: Object) -> Iterator[FieldError]:
+    """Only the server's own classes are above a bound."""
+    if of_class["value"] > _HIGHEST_PRIORITY and not of_class["metadata"]["name"].startswith("system-"):
+        why = f"Forbidden: maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+        yield FieldError("value", why, "FieldValueForbidden")
+
+
+def priority_class_update_errors(new: Object, old: Object) -> Iterator[FieldError]:
+    if new.get("value") != old["value"]:
+        yield FieldError("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")
+
+
+_HIGHEST_PRIORITY = 1_000_000_000
+
 #: Checks at the creation of an object, by kind.
-CHECKS: dict[str, Callable[[Object], Iterator[FieldError]]] = {"Pod": pod_errors, "Event": event_errors}
+CHECKS: dict[str, Callable[[Object], Iterator[FieldError]]] = {
+    "Pod": pod_errors,
+    "Event": event_errors,
+    "PriorityClass": priority_class_errors,
+}

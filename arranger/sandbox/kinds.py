@@ -7,7 +7,18 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, EVENTS, NAMESPACES, NODES, PODS, QUOTAS, SERVICES, Object, Resource
+from arranger.kube.cluster import (
+    CRDS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUOTAS,
+    SERVICES,
+    Object,
+    Resource,
+)
 from arranger.sandbox.status import FieldError
 from arranger.sandbox.validation import Schema
 
@@ -70,7 +81,6 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 BUILT_IN = (
     Kind(NAMESPACES, "namespace", ("ns",), has_status=True),
@@ -83,7 +93,7 @@ BUILT_IN = (
     Kind(SERVICES, "service", ("svc",), ("all",), has_status=True),
     Kind(QUOTAS, "resourcequota", ("quota",), has_status=True),
     Kind(LEASES, "lease"),
-    Kind(PRIORITY_CLASSES, "priorityclass", ("pc",)),
+    Kind(PRIORITY_CLASSES, "priorityclass", ("pc",), counts_generations=True),
     Kind(CRDS, "customresourcedefinition", ("crd", "crds"), ("api-extensions",), True, counts_generations=True),
 )
 

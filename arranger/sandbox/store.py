@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, NAMESPACES, PODS, QUOTAS, Object, Resource
+from arranger.kube.cluster import CRDS, NAMESPACES, PODS, PRIORITY_CLASSES, QUOTAS, Object, Resource
 from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
@@ -33,6 +33,7 @@ from arranger.sandbox.status import (
 #: Larger objects don't fit in etcd.
 OBJECT_LIMIT_BYTES = 1_572_864
 _ETERNAL = ("default", "kube-system", "kube-public")
+_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _PLAIN = WriteOptions()
 _BACKGROUND = DeleteOptions()
 
@@ -69,6 +70,8 @@ class Store:
         self._counts_quotas = True
         for name in (*_ETERNAL, "kube-node-lease"):
             self.create(NAMESPACES, "", {"metadata": {"name": name}})
+        for name, value in _SYSTEM_CLASSES.items():
+            self.create(PRIORITY_CLASSES, "", {"metadata": {"name": name}, "value": value})
 
     # Reading
 
@@ -165,6 +168,8 @@ class Store:
         metadata |= {"uid": self._new_uid(), "creationTimestamp": self._timestamp()}
         if kind.counts_generations:
             metadata["generation"] = 1
+        if resource == PODS:
+            admission.prioritise(body, self.collection(PRIORITY_CLASSES).objects)
         admission.check(kind, body, None)
         key = (namespace if kind.resource.namespaced else "", metadata["name"])
         # As on a real server, a quota refuses an already existing pod with 403 and not with 409.

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import Change, Object
-from arranger.kube.translate import job_seen, job_status_seen, node_seen, pod_seen, quota_seen
+from arranger.kube.translate import (
+    job_seen,
+    job_status_seen,
+    node_seen,
+    pod_seen,
+    priority_class_seen,
+    quota_seen,
+)
 from arranger.model.checks import Check
 from arranger.model.job import ENDED, Stage
 from arranger.projections.ownership import attributed
@@ -23,7 +30,7 @@ _ORDER: dict[str, int] = {
     Stage.FAILED: 3,
 }
 
-Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen
+Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | k.PriorityClassSeen
 
 
 def translate(
@@ -37,6 +44,8 @@ def translate(
         return pod_seen(item, term)
     if kind == k.Watched.QUOTA:
         return quota_seen(item, term)
+    if kind == k.Watched.PRIORITY_CLASS:
+        return priority_class_seen(item, term)
     return job_seen(item, term, with_status=with_status, checks=checks, last=last)
 
 
@@ -74,6 +83,9 @@ def known(state: State, event: Seen) -> bool:
     if isinstance(event, k.QuotaSeen):
         quota = state.quotas.get(event.namespace, {}).get(event.name)
         return quota is not None and _same(quota, event, ("term", "resource_version"))
+    if isinstance(event, k.PriorityClassSeen):
+        of_class = state.priority_classes.get(event.name)
+        return of_class is not None and _same(of_class, event, ("term", "resource_version"))
     job = state.jobs.get(event.uid)
     # A writer of a status needs the TYJob's latest resourceVersion.
     return job is not None and _same(job.seen, event, ("term", "status"))
@@ -123,6 +135,8 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [state.pods[uid] for uid in sorted(state.pods)]
     elif kind == k.Watched.QUOTA:
         seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
+    elif kind == k.Watched.PRIORITY_CLASS:
+        seen = [state.priority_classes[name] for name in sorted(state.priority_classes)]
     else:
         seen = [state.jobs[uid].seen for uid in sorted(state.jobs)]
     return [(each.uid, gone_event(each, term)) for each in seen]
@@ -136,4 +150,6 @@ def gone_event(seen: Seen, term: int) -> k.Event:
         return k.PodGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.QuotaSeen):
         return k.QuotaGone(term, seen.namespace, seen.name, seen.uid)
+    if isinstance(seen, k.PriorityClassSeen):
+        return k.PriorityClassGone(term, seen.name, seen.uid)
     return k.JobGone(term, seen.namespace, seen.name, seen.uid)

@@ -13,7 +13,18 @@ from arranger.errors import EpochLost, WatchSuperseded
 from arranger.events import kinds as k
 from arranger.events.fence import Fence
 from arranger.events.log import Appended
-from arranger.kube.cluster import NODES, PODS, QUOTAS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object, Watchable
+from arranger.kube.cluster import (
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUOTAS,
+    TYJOBS,
+    ApiError,
+    ClusterUnavailable,
+    Expired,
+    Object,
+    Watchable,
+)
 from arranger.logs import log_event
 from arranger.model.validation import tyjob_checks
 from arranger.workers.backoff import Backoff
@@ -24,7 +35,13 @@ from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
 
-RESOURCES = {k.Watched.NODE: NODES, k.Watched.POD: PODS, k.Watched.JOB: TYJOBS, k.Watched.QUOTA: QUOTAS}
+RESOURCES = {
+    k.Watched.NODE: NODES,
+    k.Watched.POD: PODS,
+    k.Watched.JOB: TYJOBS,
+    k.Watched.QUOTA: QUOTAS,
+    k.Watched.PRIORITY_CLASS: PRIORITY_CLASSES,
+}
 
 #: Changes this close together share one batch. The first after a silence is appended at once.
 _GATHER_S = 0.01
@@ -38,7 +55,7 @@ _COMPARE_S = 60.0
 _LISTING = "-"
 
 #: Optional kinds, and the codes with which an API server refuses to read them or lacks them.
-_OPTIONAL = frozenset({k.Watched.QUOTA})
+_OPTIONAL = frozenset({k.Watched.QUOTA, k.Watched.PRIORITY_CLASS})
 _REFUSED = frozenset({403, 404, 405})
 #: A kind that was refused is requested again after this time.
 _ASK_AGAIN_S = 300.0

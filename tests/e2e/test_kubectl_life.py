@@ -366,6 +366,25 @@ def test_an_autoscaler_finds_the_number_and_the_pods_of_the_scaled_set(scene: Sc
     scene.forget("sized-by-replicas")
 
 
+def test_a_job_waits_for_its_priority_class_and_its_pods_get_it(scene: Scene) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    apply(scene.kube, job("classed", workers=1, priorityClassName="urgent"))
+    waits = "waits for PriorityClass urgent, which doesn't exist"
+    eventually("it says for what it waits", lambda: waits in status_of(scene.kube, "classed").get("message", ""))
+    assert (status_of(scene.kube, "classed")["stage"], scene.phases("classed")) == ("Pending", {})
+    scene.kube.request("POST", classes, {"metadata": {"name": "urgent"}, "value": 100_000})
+    await_stage(scene.kube, "Running", "classed")
+    eventually("it is ready", lambda: scene.columns("classed")["READY"] == "1/1")
+    assert scene.columns("classed", "-o", "wide")["PRIORITY"] == "100000"
+    specs = [pod["spec"] for pod in pods_of(scene.kube, "classed")]
+    assert [(of["priorityClassName"], of["priority"]) for of in specs] == [("urgent", 100_000)] * 2
+    scene.kubectl("delete", "priorityclass", "urgent")
+    scene.forget("classed")
+    both = job("both", priority=5, priorityClassName="urgent")
+    made = scene.kube.kubectl("create", "-f", "-", stdin=json.dumps(both), check=False)
+    assert made.returncode == 1 and "spec.priorityClassName: Invalid value: must not be given" in made.stderr
+
+
 def test_a_deleted_job_takes_its_pods_with_it(scene: Scene) -> None:
     apply(scene.kube, job("gone", workers=3))
     await_stage(scene.kube, "Running", "gone")

@@ -112,6 +112,7 @@ async def test_a_tyjob_is_applied_changed_shown_and_deleted(kubectl: str, tmp_pa
         head, row = (await k("get", "tyj")).splitlines()
         assert head.split() == ["NAME", "STAGE", "READY", "GPUS", "QUEUE", "STARTED", "AGE"]
         assert row.split()[0] == "j1"
+        await k("patch", "tyj", "j1", "--subresource=status", "--type=merge", "-p", '{"status":{"priority":7}}')
         head, row = (await k("get", "tyj", "-o", "wide")).splitlines()
         assert "MESSAGE" in head and row.split()[2] == "7"
         assert (await k("get", "tyj", "j1", "-o", "name")).strip() == "tyjob.arranger.dev/j1"

@@ -176,6 +176,9 @@ class User:
             "leader": {"name": "learner", "template": self._template(leader=True)},
             "workerSets": sets,
         }
+        if of_class := self._world.classes.choose():
+            del spec["priority"]
+            spec["priorityClassName"] = of_class
         if sets and chance.random() < 0.2:
             spec["scaledSet"] = chance.choice(sets)["name"]
         if chance.random() < 0.3:

@@ -48,6 +48,7 @@ TICKS = ("tick lost", "tick doubled", "tick late")
 TIME = ("clock differs", "clock jumps", "clock off by hours", "clock off by hours from the start")
 WORLD = (
     "user edits counts", "user scales", "user edits priority", "user edits minWorkersNum", "user edits minCount",
+    "a priority class comes", "a priority class goes",
     "user terminates", "user deletes a job", "user creates a job again", "user deletes a pod",
     "node cordoned", "node tainted", "node deleted",
     "node added again", "node flaps", "node lost", "node shrinks", "stranger's pod", "kubelets pause",

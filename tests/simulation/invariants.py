@@ -12,7 +12,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.codec import StoredEntry, decode_batch, verified_run
 from arranger.events.log import Entry, Position, StoredSnapshot
-from arranger.kube.cluster import NODES, PODS, QUOTAS, TYJOBS, Object, Resource
+from arranger.kube.cluster import NODES, PODS, PRIORITY_CLASSES, QUOTAS, TYJOBS, Object, Resource
 from arranger.kube.translate import job_seen, node_seen, pod_seen, quota_seen
 from arranger.model.job import ENDED, CleanPodPolicy, Replacement, ScheduleState, Stage
 from arranger.model.pod import PodShape
@@ -457,6 +457,9 @@ class Checks:
             there, told = quotas.get(uid), held_quotas.get(uid)
             if (there and (there.hard, there.used, there.scopes)) != (told and (told.hard, told.used, told.scopes)):
                 found.append(("", f"quota {uid} is {there} and the projection holds {told}"))
+        classes = {of["metadata"]["name"]: of["value"] for of in self._objects(PRIORITY_CLASSES)}
+        if classes != {of.name: of.value for of in state.priority_classes.values()}:
+            found.append(("", f"priority classes are {classes} and the projection differs"))
         if nodes != held_nodes:
             found.append(("", f"nodes are {sorted(nodes)} and the projection differs"))
         return found

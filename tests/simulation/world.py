@@ -46,6 +46,7 @@ from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
+from tests.simulation.classes import Classes
 from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
 from tests.simulation.elsewhere import Elsewhere
@@ -373,6 +374,7 @@ class World:
         self.stalls = Stalls(self)
         self.denials = Denials(self)
         self.quotas = Quotas(self)
+        self.classes = Classes(self)
         self.refusals = Refusals(self)
         self.trials = Trials(self)
         self.upgrade = Upgrade(self)
@@ -538,6 +540,7 @@ class World:
         self.spawn(self.refusals.run(), "refusals")
         self.spawn(self.denials.delete_namespaces(), "namespaces")
         self.spawn(self.quotas.run(), "quotas")
+        self.spawn(self.classes.run(), "classes")
 
     async def _end_faults(self) -> None:
         self.faults.on = False
@@ -550,6 +553,7 @@ class World:
         for process in self.processes:
             process.cluster.connect(self.store)
         self.quotas.end()
+        self.classes.end()
         await self.machines.heal()
 
     def _log_and_api_are_well(self) -> None:

@@ -65,6 +65,20 @@ def nodes_of(pod: Mapping[str, Any]) -> int:
     return sum(texts(pod).values())
 
 
+def test_a_priority_class_in_the_files_decides_who_is_first(simulate: Simulate) -> None:
+    of_class = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+    jobs = (job("plain", workers=0, priority=10), job("classed", workers=0, priorityClassName="urgent"))
+    plan = simulate(node("n1", cpu="1"), *jobs, {**of_class, "value": 11})
+    assert {one["name"]: one["scheduleState"] for one in plan["jobs"]} == {
+        "classed": "ScheduledSucceed",
+        "plain": "Unscheduled",
+    }
+    plan = simulate(node("n1"), *jobs)
+    [waits] = [one for one in plan["jobs"] if one["name"] == "classed"]
+    assert (waits["scheduleState"], waits["queuePosition"]) == ("Unscheduled", 0)
+    assert "waits for PriorityClass urgent, which doesn't exist" in waits["message"]
+
+
 def test_the_plan_names_every_pod_and_its_node(simulate: Simulate) -> None:
     plan = simulate(node("n1"), node("n2", cpu="2"), job("train"))
     assert plan["jobs"] == [
@@ -314,7 +328,10 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
         "free)",
     ] in lines
     assert lines[-1] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
-    assert told.err == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)\n"
+    assert (
+        told.err
+        == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses and TYJobs)\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]
     """A log in Redis with some waiting jobs, a cycle, and everything listed; answers the jobs' UIDs."""
     world = World()
     world.watch_quotas()
+    world.watch_classes()
     world.node("n1")
     for number in range(jobs):
         world.job(f"j{number}")
@@ -117,6 +118,7 @@ async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRe
         "no watcher holds the watch of pod objects",
         "no watcher holds the watch of tyjob objects",
         "no watcher holds the watch of resourcequota objects",
+        "no watcher holds the watch of priorityclass objects",
     ]  # fmt: skip
     assert "arranger run applier" in answer["problems"][0]["next"]
 

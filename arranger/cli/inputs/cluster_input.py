@@ -20,7 +20,7 @@ from arranger.cli.inputs.cluster_files import Found
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
-from arranger.kube.translate import job_seen, node_seen, parse_time_ms, pod_seen, quota_seen
+from arranger.kube.translate import job_seen, node_seen, parse_time_ms, pod_seen, priority_class_seen, quota_seen
 from arranger.model.checks import Check
 from arranger.model.job import PodGroup
 from arranger.model.names import GROUP, KIND
@@ -34,7 +34,13 @@ from arranger.replay.what_if.simulation import TERMS
 _PODS = "110"
 _NAMESPACE = "default"
 #: (kind, group) of the objects that are read → whether they are namespaced.
-_KINDS = {("Node", ""): False, ("Pod", ""): True, ("ResourceQuota", ""): True, (KIND, GROUP): True}
+_KINDS = {
+    ("Node", ""): False,
+    ("Pod", ""): True,
+    ("ResourceQuota", ""): True,
+    ("PriorityClass", "scheduling.k8s.io"): False,
+    (KIND, GROUP): True,
+}
 
 Object = dict[str, Any]
 
@@ -48,7 +54,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def described(objects: Iterable[Found], checks: Check) -> Described:
-    """The observations of Nodes, Pods, ResourceQuotas and TYJobs.
+    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses and TYJobs.
 
     Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob is not an error: it is
     observed as invalid, as by the watcher.
@@ -76,6 +82,8 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
     seen += [_seen(job, job_seen, k.Watched.JOB, with_status=True, checks=checks) for job in jobs]
     quotas = [found for found in known.values() if found.kind == "ResourceQuota"]
     seen += [_seen(one, lambda item, term: quota_seen(_counted(item, pods), term), k.Watched.QUOTA) for one in quotas]
+    classes = [found for found in known.values() if found.kind == "PriorityClass"]
+    seen += [_seen(one, priority_class_seen, k.Watched.PRIORITY_CLASS) for one in classes]
     created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
     return Described(tuple(seen), max(created, default=0) + 1000, ignored)
 
@@ -84,7 +92,10 @@ def say_ignored(cluster: Described) -> None:
     """Print to standard error the kinds of objects that are ignored."""
     if cluster.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
-        say(f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas and TYJobs)", err=True)
+        say(
+            f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses and TYJobs)",
+            err=True,
+        )
 
 
 def _counted(quota: Object, pods: Iterable[Found]) -> Object:

@@ -20,6 +20,7 @@ class What(StrEnum):
     FURTHER_NODES = "FurtherNodes"
     BACK_OFF = "BackOff"
     RESUME = "Resume"
+    PRIORITY_CLASS = "PriorityClass"
     EARLIER_PODS = "EarlierPods"
     CONTROLLER = "Controller"
     FIRST_CYCLE = "FirstCycle"
@@ -51,6 +52,8 @@ def awaited(state: State, job: JobRecord) -> Awaited:
 def _before_start(state: State, job: JobRecord) -> Awaited:
     if job.spec is not None and job.spec.suspend:
         return Awaited(What.RESUME)
+    if job.spec is not None and not job.spec.priority_known:
+        return Awaited(What.PRIORITY_CLASS)
     if has_earlier_pods(state, job):
         return Awaited(What.EARLIER_PODS)
     if job.not_before_ms > state.time_ms:
@@ -84,6 +87,7 @@ _WORDS = {
     What.FURTHER_NODES: "nodes for further pods",
     What.BACK_OFF: "its back-off to end",
     What.RESUME: "its user to resume it",
+    What.PRIORITY_CLASS: "the value of its PriorityClass",
     What.EARLIER_PODS: "the pods of its earlier attempt to be gone",
     What.CONTROLLER: "its controller",
     What.FIRST_CYCLE: "a first scheduling cycle",

@@ -301,6 +301,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.JobGone: {"name": _named("job"), "namespace": _named("namespace"), "uid": keep},
     k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
     k.QuotaGone: {"name": _named("quota"), "namespace": _named("namespace"), "uid": keep},
+    k.PriorityClassSeen: {"name": _named("class"), **_UIDS},
+    k.PriorityClassGone: {"name": _named("class"), "uid": keep},
     k.CycleTaken: {"config": keep},
     k.Placed: {"job_uid": keep, "schedule_state": keep},
     k.Waits: {"job_uid": keep, "schedule_state": keep},
@@ -336,7 +338,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "values": lambda names, of: tuple(names.name("class", v) for v in of),
     },
     q.QuotaLack: {"quota": _named("quota"), "resource": keep},
-    j.JobSpec: {"queue_policy": keep, "pod_policy": keep},
+    j.JobSpec: {"queue_policy": keep, "pod_policy": keep, "priority_class": _named("class")},
     j.PlacedPods: {"node": _named("node")},
     j.JobStatusSeen: {
         "stage": keep,

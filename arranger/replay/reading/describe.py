@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import back_off_text
-from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.decisions import no_class_text, replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.readiness import below_quorum_text
 from arranger.messages.shortages import shortage_text
@@ -38,6 +38,8 @@ def message_of(state: State, job: JobRecord) -> str:
     takes precedence."""
     if job.seen.faults:
         return faults_text(job.seen.faults)
+    if job.lacks_class:
+        return no_class_text(job.valid_spec.priority_class, 0)
     waits = why_it_waits(job)
     waiting = shortage_text(waits.shortage) if waits is not None else back_off_text(job)
     told = "; ".join(part for part in (below_quorum_text(state, job), waiting) if part)
@@ -137,7 +139,8 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
     spec = event.spec
     of_sets = [f", {group.min_count} of {group.name}" for group in spec.groups if group.min_count]
     workers = f"{spec.total_workers} workers (at least {spec.min_workers}{''.join(of_sets)})"
-    parts = [f"priority {spec.priority}, leader and {workers}"]
+    of_class = f"of class {spec.priority_class}" if spec.priority_class else spec.priority
+    parts = [f"priority {of_class}, leader and {workers}"]
     words = (("terminating", spec.terminating), ("suspended", spec.suspend), ("being deleted", event.deleting))
     parts += [word for word, true in words if true]
     return ", ".join(parts)
@@ -191,6 +194,8 @@ _WORDS: dict[type, Any] = {
     k.JobGone: lambda event, _: "gone",
     k.QuotaSeen: _quota_seen,
     k.QuotaGone: lambda event, _: "gone",
+    k.PriorityClassSeen: lambda event, _: f"value {event.value}",
+    k.PriorityClassGone: lambda event, _: "gone",
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",
     k.Placed: _placed,

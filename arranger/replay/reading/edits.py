@@ -8,6 +8,7 @@ from arranger.replay.reading.describe import amounts_text
 _FIELDS = {
     "min_workers": "minWorkersNum",
     "priority": "priority",
+    "priority_class": "priorityClassName",
     "queue_policy": "queue policy",
     "pod_policy": "pod policy",
     "restart_limit": "restartLimit",

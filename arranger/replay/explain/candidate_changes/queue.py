@@ -78,6 +78,8 @@ def configurations(case: Case) -> Iterator[Change]:
 def priorities(case: Case) -> Iterator[Change]:
     """Raise the priority above that of some jobs ahead, in the smallest steps."""
     spec = case.spec
+    if spec.priority_class:
+        return  # the value of a class can't be edited
     levels = sorted({other.spec.priority for other in case.ahead if other.spec is not None})
     for level in levels:
         if spec.priority <= level < _HIGHEST:
