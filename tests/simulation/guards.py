@@ -36,22 +36,26 @@ SEEDS = range(40)
 STEPS = 800
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
-    "the clock of a process that applies": 4,
-    "the cluster that a process is connected to": 5,
-    "a node that closed since a worker was to stay there": 3,
+    "the clock of a process that applies": 3,
+    "the cluster that a process is connected to": 3,
+    "a node that closed since a worker was to stay there": 7,
     "the identity of an append": 2,
-    "the owner's UID of a pod that exists already": 5,
+    "the owner's UID of a pod that exists already": 0,
     "the owner of a pod as it is when it is deleted": 4,
-    "the term of who declares the log lost": 6,
+    "the term of who declares the log lost": 7,
     "the comparison of a watch": 2,
-    "where a watch that broke off goes on": 4,
-    "ending tasks for sure": 1,
-    "that no cycle places a job that backs off": 17,
+    "where a watch that broke off goes on": 2,
+    "that no cycle places a job that backs off": 14,
     "that a refused quorum gives its nodes up": 5,
     "the namespace, the name and the node of a pod that claims a slot": 2,
-    "the cluster of a claim": 0,
-    "the term of an append for a watch": 0,
+    "the cluster of a claim": 3,
+    "the term of an append for a watch": 2,
     "the deadline of a part of a quorum": 0,
+    "an observation's term": 0,
+    "a decision's version and attempt": 0,
+    "the whole quorum": 0,
+    "room on the nodes, decided and unconfirmed included": 0,
+    "a superseded cycle": 0,
 }
 #: Steps for guards that need rare events: a pause, a takeover and a deleted job at once, or a long-lived worker.
 _LONGER = {
