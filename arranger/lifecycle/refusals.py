@@ -29,7 +29,7 @@ def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Sta
 
 def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
     """Release the nodes of refused workers beyond the quorum. Refused workers within the quorum of a running job keep
-    their nodes, so that a refusal doesn't discard the job's work."""
+    their nodes for `quorum_ms`, so that a brief refusal doesn't discard the job's work."""
     overdue = _overdue(job, config, time_ms)
     given_up = _spare(job, overdue) if overdue else []
     if not given_up:

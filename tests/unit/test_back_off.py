@@ -190,13 +190,13 @@ def test_further_workers_of_a_running_job_that_are_refused_hold_no_room_and_come
     assert (job.stage, job.attempt, len(job.bound)) == (Stage.RUNNING, 0, 4)
 
 
-def test_a_running_job_keeps_the_rooms_of_its_quorum_whatever_is_refused() -> None:
+def test_a_running_job_keeps_the_rooms_of_its_quorum_for_its_grace_whatever_is_refused() -> None:
     world, job = starting(cpu=3, workers=2, min_workers=2)
     world.settle()
     assert job.stage == Stage.RUNNING
     world.pod_gone(job.bound[(1, 1)])
     refuse(world, job, (1, 1))
-    world.pass_time(600)
+    world.pass_time(world.lifecycle.quorum_ms / 1000 - 1)
     assert world.control() == [] and len(job.placements) == 3
 
 
