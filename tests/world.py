@@ -28,7 +28,6 @@ from arranger.model.job import (
     RestartPolicy,
     Stage,
 )
-from arranger.model.names import pod_name
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
 from arranger.model.quota import QuotaScope
@@ -235,6 +234,7 @@ class World:
         ttl_s: int | None = None,
         deadline_s: int | None = None,
         leader_service: bool = False,
+        keep_failed: int = 0,
         created: int = 0,
         uid: str | None = None,
         deleting: bool = False,
@@ -263,7 +263,7 @@ class World:
         spec = None if invalid else JobSpec(
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
-            priority_class, not priority_class,
+            priority_class, not priority_class, keep_failed,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()
@@ -355,8 +355,7 @@ class World:
         """Observe the running pod of a slot, by default with an address derived from the slot; returns its UID."""
         assert job.spec is not None
         group = job.spec.groups[slot[0]]
-        owner = PodOwner(job.uid, job.attempt, group.name, slot[0] == 0, slot[1])
-        name = pod_name(job.seen.name, group.name, slot[1], job.attempt)
+        owner, name = job.owner_of(slot), job.pod_name(slot)
         address = f"10.0.{slot[0]}.{slot[1]}" if ip is None else ip
         traits = PodTraits(group.shape.labels)
         if group.shape.rules is not None:

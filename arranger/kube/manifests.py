@@ -19,27 +19,25 @@ from arranger.model.validation import counts_of
 DEFAULT_RESTART_POLICY = "OnFailure"
 
 
-def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str, leader_address: str | None) -> Object:
+def pod_manifest(
+    job: Object,
+    *,
+    group: int,
+    index: int,
+    attempt: int,
+    node: str,
+    leader_address: str | None,
+    failed_before: int = 0,
+) -> Object:
     """The pod of a valid TYJob for this slot, bound to `node`. Workers get `leader_address`, or the leader's name if it
-    has a Service.
+    has a Service. `failed_before` as in `PodOwner`.
 
     `group` is 0 for the leader and `i + 1` for worker set `i`.
     """
     spec = job["spec"]
     part = spec["leader"] if group == LEADER_GROUP else spec["workerSets"][group - 1]
-    template, name = part["template"], job["metadata"]["name"]
-    own = template.get("metadata") or {}
-    metadata: Object = {
-        "name": pod_name(name, part["name"], index, attempt),
-        "namespace": job["metadata"]["namespace"],
-        "labels": {
-            **(own.get("labels") or {}),
-            **pod_labels(name, part["name"], leader=group == LEADER_GROUP, index=index, attempt=attempt),
-        },
-        "ownerReferences": [owner_reference(job)],
-    }
-    if annotations := own.get("annotations"):
-        metadata["annotations"] = annotations
+    template = part["template"]
+    metadata = _metadata(job, part, leader=group == LEADER_GROUP, index=index, attempt=attempt, before=failed_before)
     environment = _environment(job, group=group, index=index, attempt=attempt, leader_address=leader_address)
     pod_spec: Object = {
         **template["spec"],
@@ -55,6 +53,21 @@ def pod_manifest(job: Object, *, group: int, index: int, attempt: int, node: str
     if volumes := _volumes(pod_spec.get("volumes") or [], spec.get("volumes") or []):
         pod_spec["volumes"] = volumes
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+
+def _metadata(job: Object, part: Object, *, leader: bool, index: int, attempt: int, before: int) -> Object:
+    """Name, labels, annotations and owner of the pod of a leader or a worker set."""
+    own, name = part["template"].get("metadata") or {}, job["metadata"]["name"]
+    labels = pod_labels(name, part["name"], leader=leader, index=index, attempt=attempt, failed_before=before)
+    metadata: Object = {
+        "name": pod_name(name, part["name"], index, attempt, before),
+        "namespace": job["metadata"]["namespace"],
+        "labels": {**(own.get("labels") or {}), **labels},
+        "ownerReferences": [owner_reference(job)],
+    }
+    if annotations := own.get("annotations"):
+        metadata["annotations"] = annotations
+    return metadata
 
 
 def leader_service(job: Object) -> Object | None:

@@ -239,6 +239,7 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         charged=tuple((names.index(name), charges_of(of_set.get("restartsByIndex"))) for name, of_set in sets),
         at_end=_at_end(status, names) if stage in ENDED else (),
         priority=status["priority"] if type(status.get("priority")) is int else None,
+        failed_before=tuple((names.index(name), charges_of(of_set.get("failedBefore"))) for name, of_set in sets),
     )
 
 
@@ -270,6 +271,7 @@ def _failures_seen(status: Json) -> tuple[Failure, ...]:
                 _short(_text(each.get("reason"))),
                 first_line(_text(each.get("message")), POD_MESSAGE_LIMIT),
             ),
+            _whole(each.get("failedBefore")),
         )
         for each in entries[:FAILURES_KEPT]
     )
@@ -277,7 +279,7 @@ def _failures_seen(status: Json) -> tuple[Failure, ...]:
 
 def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
     """The worker sets in a status that the job has and that lost anything, by name."""
-    lost = ("restartsOfEarlierPods", "restartsByIndex", "givenUp", "replacing")
+    lost = ("restartsOfEarlierPods", "restartsByIndex", "givenUp", "replacing", "failedBefore")
     return [(name, of_set) for name, of_set in _sets(status, names) if any(of_set.get(field) for field in lost)]
 
 

@@ -4,7 +4,7 @@ Appliers reconcile the API server with it. It depends on the present state, not 
 (level-triggered), so after a crash between any two steps the next reconciliation repairs everything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -55,8 +55,10 @@ def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int 
     if job.seen.deleting:  # garbage collection deletes its pods by owner reference, except on lost nodes
         return _without([pod for pod in pods if pod.deleting], state, now_ms, lost_ms)
     if job.ended:
-        return _without([pod for pod in pods if _cleaned(job, pod)], state, now_ms, lost_ms)
-    stale = [pod for pod in pods if not (_in_slot(job, pod) or _shows_why(job, pod))]
+        cleaned = _cleaned(job)
+        return _without([pod for pod in pods if cleaned(pod)], state, now_ms, lost_ms)
+    kept = job.kept
+    stale = [pod for pod in pods if not (_in_slot(job, pod) or _shows_why(job, pod) or pod.uid in kept)]
     gone = _without(stale, state, now_ms, lost_ms)
     return Desired(_missing(state, job), gone.delete, gone.force)
 
@@ -89,13 +91,20 @@ def _highest_first(pod: PodSeen) -> tuple[int, str, str]:
     return (-pod.owner.index if pod.owner is not None else 0, pod.name, pod.uid)
 
 
-def _cleaned(job: JobRecord, pod: PodSeen) -> bool:
-    if pod.owner is None or pod.owner.attempt != job.attempt:
-        return True  # stale: the policy keeps only pods of the attempt that ended
+def _cleaned(job: JobRecord) -> Callable[[PodSeen], bool]:
+    """Which pods of an ended job are deleted: the policy keeps only pods of the attempt that ended, and failed ones of
+    before that are kept."""
     policy = job.spec.clean_pod_policy if job.spec is not None else CleanPodPolicy.ALL
-    if policy == CleanPodPolicy.NONE:
-        return False
-    return policy == CleanPodPolicy.ALL or pod.phase not in TERMINAL
+    kept = job.kept
+
+    def cleaned(pod: PodSeen) -> bool:
+        if policy == CleanPodPolicy.ALL or pod.owner is None:
+            return True
+        if pod.owner.attempt != job.attempt or job.replaced_before(pod.owner):
+            return pod.uid not in kept
+        return policy == CleanPodPolicy.RUNNING and pod.phase not in TERMINAL
+
+    return cleaned
 
 
 def _in_slot(job: JobRecord, pod: PodSeen) -> bool:
@@ -235,6 +244,10 @@ def _charged(job: JobRecord, number: int) -> dict[int, int]:
     return {index: count for (group, index), (count, _) in sorted(job.slots.charged.items()) if group == number}
 
 
+def _failed_before(job: JobRecord, number: int) -> dict[int, int]:
+    return {index: count for (group, index), count in sorted(job.slots.failed_before.items()) if group == number}
+
+
 def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Sequence[int]) -> dict[str, Any]:
     name = job.valid_spec.groups[number].name
     given_up = sorted(index for group, index in job.slots.given_up if group == number)
@@ -248,6 +261,7 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Se
         **({"restartsByIndex": charges_text(charged)} if (charged := _charged(job, number)) else {}),
         **({"givenUp": text_of(runs(given_up))} if given_up else {}),
         **({"replacing": text_of(runs(list(replacing)))} if replacing else {}),
+        **({"failedBefore": charges_text(before)} if (before := _failed_before(job, number)) else {}),
     }
 
 
@@ -255,10 +269,11 @@ def _failure(job: JobRecord, failure: Failure) -> dict[str, Any]:
     ended = failure.ended
     group = failure.worker_set or (job.spec.groups[0].name if job.spec is not None else "")
     return {
-        "pod": pod_name(job.seen.name, group, failure.index, failure.attempt),
+        "pod": pod_name(job.seen.name, group, failure.index, failure.attempt, failure.failed_before),
         **({"workerSet": failure.worker_set} if failure.worker_set else {}),
         "index": failure.index,
         "attempt": failure.attempt,
+        **({"failedBefore": failure.failed_before} if failure.failed_before else {}),
         "node": failure.node,
         "time": rfc3339(failure.time_ms),
         "container": ended.container,

@@ -125,8 +125,8 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         ),
         _K.IMMUTABLE: (
             "can't be changed once the job has started; only terminating, suspend, priority, minWorkersNum, replicas, "
-            "scaledSet, activeDeadlineSeconds, ttlSecondsAfterFinished, and counts, minCount and restart of worker "
-            "sets can"
+            "scaledSet, activeDeadlineSeconds, ttlSecondsAfterFinished, keepFailedPods, and counts, minCount and "
+            "restart of worker sets can"
         ),
         _K.FURTHER: "and {value} more",
         _K.RECORDED: "{value}",

@@ -117,7 +117,9 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
     `leader_service`: workers reach the leader by a fixed name, whatever its address. `scaled` is the group that the
     scale subresource counts; 0 without worker sets, and in logs of versions without that subresource. A job that names
-    a `priority_class` has the priority of that; in an observation it isn't known, and 0.
+    a `priority_class` has the priority of that; in an observation it isn't known, and 0. `keep_failed`: how many failed
+    pods of the leader, and of each worker set, stay for their logs after other pods took their slots; 0 in logs of
+    versions that kept none.
     """
 
     groups: tuple[PodGroup, ...]
@@ -135,6 +137,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scaled: int = 0
     priority_class: str = ""
     priority_known: bool = True
+    keep_failed: int = 0
 
     @property
     def total_workers(self) -> int:
@@ -182,7 +185,8 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     may still exist. `charged` has the restarts of slots that count against their limit: by group, runs of indices with
     equal numbers. `turned` is for each condition whether it holds and since when, `reason` that of the last decision on
     the stage. `failures` are the last ones, the newest first. `at_end` has for each worker set of an ended job how many
-    workers were ready or had finished when it ended, and how many had failed.
+    workers were ready or had finished when it ended, and how many had failed. `failed_before` has the numbers of failed
+    pods of each slot that were replaced in this attempt and kept, in the form of `charged`.
     """
 
     stage: str
@@ -203,3 +207,4 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     charged: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = ()
     at_end: tuple[tuple[str, int, int], ...] = ()
     priority: int | None = None
+    failed_before: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = ()

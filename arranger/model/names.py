@@ -1,7 +1,9 @@
 """Names and labels of a job's pods, from job, group, index and attempt, and their parsing.
 
-The form is `{job}-{group}-{index}`, with `-r{attempt}` appended from the second attempt on; the leader's index is 0. A
-pod whose labels and name don't agree is not ours, whatever its owner reference.
+The form is `{job}-{group}-{index}`, with `-r{attempt}` appended from the second attempt on; the leader's index is 0. If
+pods of the same slot and attempt failed before it and are kept, `-f{their number}` follows, so that the pods that are
+kept and the present one have different names. A pod whose labels and name don't agree is not ours, whatever its owner
+reference.
 """
 
 from collections.abc import Mapping
@@ -19,6 +21,8 @@ ROLE_LABEL = LABEL_PREFIX + "role"
 WORKER_SET_LABEL = LABEL_PREFIX + "worker-set"
 INDEX_LABEL = LABEL_PREFIX + "index"
 ATTEMPT_LABEL = LABEL_PREFIX + "attempt"
+#: How many pods of its slot and attempt failed before it and were kept; without this label none did.
+FAILED_BEFORE_LABEL = LABEL_PREFIX + "failed-before"
 
 LEADER_ROLE = "leader"
 WORKER_ROLE = "worker"
@@ -27,17 +31,27 @@ WORKER_ROLE = "worker"
 MAX_NAMES_LENGTH = 50
 
 
-def pod_name(job: str, group_name: str, index: int, attempt: int) -> str:
+def pod_name(job: str, group_name: str, index: int, attempt: int, failed_before: int = 0) -> str:
     name = f"{job}-{group_name}-{index}"
-    return f"{name}-r{attempt}" if attempt else name
+    name = f"{name}-r{attempt}" if attempt else name
+    return f"{name}-f{failed_before}" if failed_before else name
 
 
-def pod_labels(job: str, group_name: str, *, leader: bool, index: int, attempt: int) -> dict[str, str]:
+def name_in_slot(job: str, owner: PodOwner) -> str:
+    """The name of a job's pod with this owner."""
+    return pod_name(job, owner.group_name, owner.index, owner.attempt, owner.failed_before)
+
+
+def pod_labels(
+    job: str, group_name: str, *, leader: bool, index: int, attempt: int, failed_before: int = 0
+) -> dict[str, str]:
     labels = {JOB_LABEL: job, ROLE_LABEL: LEADER_ROLE if leader else WORKER_ROLE}
     if not leader:
         labels[WORKER_SET_LABEL] = group_name
     labels[INDEX_LABEL] = str(index)
     labels[ATTEMPT_LABEL] = str(attempt)
+    if failed_before:
+        labels[FAILED_BEFORE_LABEL] = str(failed_before)
     return labels
 
 
@@ -55,15 +69,16 @@ def known_labels(job: str, group_name: str, *, leader: bool) -> dict[str, str]:
 
 def job_name(name: str, owner: PodOwner) -> str:
     """The job's name, from the name of the pod in this slot."""
-    return name.removesuffix(pod_name("", owner.group_name, owner.index, owner.attempt))
+    return name.removesuffix(name_in_slot("", owner))
 
 
 def owner_of(name: str, labels: Mapping[str, str], *, job: str, job_uid: str) -> PodOwner | None:
     """The slot of a pod owned by this job; None if its name and labels don't define one."""
     index = _number(labels.get(INDEX_LABEL))
     attempt = _number(labels.get(ATTEMPT_LABEL))
+    before = _number(labels.get(FAILED_BEFORE_LABEL, "0"))
     role = labels.get(ROLE_LABEL)
-    if index is None or attempt is None or labels.get(JOB_LABEL) != job:
+    if index is None or attempt is None or before is None or labels.get(JOB_LABEL) != job:
         return None
     if role == WORKER_ROLE:
         group_name = labels.get(WORKER_SET_LABEL, "")
@@ -72,9 +87,8 @@ def owner_of(name: str, labels: Mapping[str, str], *, job: str, job_uid: str) ->
         group_name = name.removeprefix(f"{job}-").removesuffix(ending)
     else:
         return None
-    if not group_name or pod_name(job, group_name, index, attempt) != name:
-        return None
-    return PodOwner(job_uid=job_uid, attempt=attempt, group_name=group_name, leader=role == LEADER_ROLE, index=index)
+    owner = PodOwner(job_uid, attempt, group_name, role == LEADER_ROLE, index, before)
+    return owner if group_name and name_in_slot(job, owner) == name else None
 
 
 def _number(text: str | None) -> int | None:

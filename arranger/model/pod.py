@@ -179,7 +179,7 @@ FAILURES_KEPT = 5
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A failed container of a job's pod, recorded at `time_ms` (milliseconds since 1970). The pod is that of a worker
-    set, or of the leader if `worker_set` is empty, with its index and attempt."""
+    set, or of the leader if `worker_set` is empty, with its index and attempt; `failed_before` as in `PodOwner`."""
 
     worker_set: str
     index: int
@@ -187,16 +187,19 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     node: str
     time_ms: int
     ended: ContainerEnd
+    failed_before: int = 0
 
 
 class PodOwner(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The slot of one of our pods, from its owner reference and labels."""
+    """The slot of one of our pods, from its owner reference and labels. `failed_before` counts the kept pods of that
+    slot and attempt that failed before it."""
 
     job_uid: str
     attempt: int
     group_name: str
     leader: bool
     index: int
+    failed_before: int = 0
 
 
 def gpus_of(requests: Iterable[tuple[str, int]]) -> int:

@@ -10,6 +10,7 @@ from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup, RestartPolicy,
 from arranger.model.names import known_labels
 from arranger.model.template import pod_shape, present, quota_traits
 from arranger.model.validation import (
+    DEFAULT_KEEP_FAILED,
     DEFAULT_PRIORITY,
     DEFAULT_RESTART_LIMIT,
     counts_of,
@@ -47,6 +48,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         scaled=scaled + 1 if scaled is not None else 0,
         priority_class=of_class,
         priority_known=not of_class,
+        keep_failed=whole_of(spec, "keepFailedPods", DEFAULT_KEEP_FAILED),
     )
 
 

@@ -44,6 +44,7 @@ DEFAULT_RESTART_LIMIT = 3
 DEFAULT_COUNTS = 1
 DEFAULT_MIN_WORKERS = 1
 DEFAULT_PRIORITY = 5
+DEFAULT_KEEP_FAILED = 3
 
 #: The maximum number of workers of one job, all sets together.
 MAX_WORKERS = 10_000
@@ -195,6 +196,7 @@ def _spec(policies: PolicyNames) -> Check:
             "workerSets": items(_WORKER_SET, most=64, keys=("name",)),
             "leaderService": flag,
             "cleanPodPolicy": one_of(*(policy.value for policy in CleanPodPolicy)),
+            "keepFailedPods": whole(0, 100),
             "terminating": flag,
             "suspend": flag,
             "ttlSecondsAfterFinished": whole(0, _MAX_INT32),

@@ -113,6 +113,7 @@ class _Fold(JobLife):
                 for job in self.state.jobs.values():
                     job.slots.leaving = ()  # the listing had every old pod; a pod seen from now on is a new one
                     self._note_ready(job)
+                    self._adopt_kept(job)
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(

@@ -1,5 +1,7 @@
 """A job's record while one entry is folded: its creation, its stages, edits of its spec, and changes of its pods."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from arranger.events import kinds as k
@@ -62,6 +64,7 @@ class JobLife(Slots):
         self._note_ready(job)
         if self.state.listed.get(k.Watched.POD):
             job.slots.leaving = ()
+            self._adopt_kept(job)
 
     def _adopt(self, job: JobRecord, offset: int, event: k.JobSeen) -> None:
         """Architecture rule 5: the status has the decisions of earlier epochs."""
@@ -100,10 +103,9 @@ class JobLife(Slots):
         job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
 
     def _adopt_charges(self, job: JobRecord, status: JobStatusSeen) -> None:
-        for group, runs in status.charged:
-            for first, last, count in runs:
-                for index in range(first, min(last + 1, job.valid_spec.groups[group].count)):
-                    job.slots.charged[group, index] = (count, self.time_ms)
+        for slot, count in _numbers_of(job.valid_spec, status.charged):
+            job.slots.charged[slot] = (count, self.time_ms)
+        job.slots.failed_before = dict(_numbers_of(job.valid_spec, status.failed_before))
 
     def _change_spec(self, job: JobRecord, spec: JobSpec, *, edited: bool) -> None:
         """Adopt a changed spec, unless the user changed a field that is immutable once the job has started.
@@ -157,7 +159,10 @@ class JobLife(Slots):
     def _begin_attempt(self, job: JobRecord, before: Stage, *, failed: bool) -> None:
         """Begin an attempt without nodes; failures of the last attempt don't count for the next one."""
         job.leader.restarts += failed
+        for slot in sorted(job.bound):
+            self._keep_pod(job, self.state.pods[job.bound[slot]])
         self._unschedule(job, before)
+        job.slots.failed_before = {}
         for of_set in job.sets.values():
             of_set.failing_since_ms = 0
         job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if _over_attempts(job, slot)}
@@ -201,6 +206,7 @@ class JobLife(Slots):
         if worker.how == Replacement.RESTARTED:  # the slot is its pod's until that is gone, and so is the room
             job.retired[worker.pod_uid] = None
             return
+        pod = self.state.pods.get(job.bound.get(slot, ""))
         if worker.how == Replacement.SAME_NODE:
             self._count_restarts(job, slot, self.state.pods[job.slots.vacate(slot)])
             self.state.nodes.hold(job.placements[slot], requests_of(job, slot))
@@ -208,8 +214,32 @@ class JobLife(Slots):
             self._unplace(job, slot, job.stage)
         if worker.how == Replacement.GIVEN_UP:
             job.slots.give_up([slot])
+        elif pod is not None and self._keep_pod(job, pod):  # so the next pod needs another name
+            job.slots.failed_before[slot] = job.slots.failed_before.get(slot, 0) + 1
         elif worker.pod_uid:
             job.retired[worker.pod_uid] = None
+
+    def _keep_pod(self, job: JobRecord, pod: k.PodSeen) -> bool:
+        """Keep a failed pod that leaves its slot, for its log, and of its group only the newest few."""
+        limit = job.spec.keep_failed if job.spec is not None else 0
+        if not limit or pod.phase != _FAILED or blameless(pod):
+            return False
+        assert pod.owner is not None
+        of = job.leader if pod.owner.leader else job.of_set(pod.owner.group_name)
+        of.kept = (*of.kept, pod.uid)[-limit:]
+        return True
+
+    def _adopt_kept(self, job: JobRecord) -> None:
+        """Keep the failed pods of earlier attempts and of replaced workers that a new epoch finds."""
+        if not job.adopted_at or job.kept:
+            return
+        found = [
+            (pod.owner.attempt, pod.owner.failed_before, pod.owner.index, pod.uid)
+            for pod in self.state.pods_of.get(job.uid, {}).values()
+            if pod.owner is not None and pod.owner.attempt <= job.attempt and job.slot_of(pod.owner) is None
+        ]
+        for *_, uid in sorted(found):
+            self._keep_pod(job, self.state.pods[uid])
 
     def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
         """Handle an observed pod that claims a slot of the job's present attempt; returns whether a new pod's room is
@@ -313,8 +343,12 @@ class JobLife(Slots):
 
     def _unretire(self, job_uid: str, pod: k.PodSeen) -> None:
         job = self.state.jobs.get(job_uid)
-        if job is not None:
-            job.retired.pop(pod.uid, None)
+        if job is None:
+            return
+        job.retired.pop(pod.uid, None)
+        for of in job.keepers:
+            if pod.uid in of.kept:
+                of.kept = tuple(uid for uid in of.kept if uid != pod.uid)
 
 
 def _over_attempts(job: JobRecord, slot: SlotKey) -> bool:
@@ -323,7 +357,18 @@ def _over_attempts(job: JobRecord, slot: SlotKey) -> bool:
 
 
 def _failure(owner: PodOwner, node: str, time_ms: int, ended: ContainerEnd) -> Failure:
-    return Failure("" if owner.leader else owner.group_name, owner.index, owner.attempt, node, time_ms, ended)
+    name = "" if owner.leader else owner.group_name
+    return Failure(name, owner.index, owner.attempt, node, time_ms, ended, owner.failed_before)
+
+
+def _numbers_of(
+    spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...]
+) -> Iterator[tuple[SlotKey, int]]:
+    """Slot → number, of what a status tells by group and runs of indices."""
+    for group, runs in told:
+        for first, last, number in runs:
+            for index in range(first, min(last + 1, spec.groups[group].count)):
+                yield (group, index), number
 
 
 def _workers_of(spec: JobSpec, told: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]) -> list[SlotKey]:

@@ -15,6 +15,7 @@ from arranger.events.facts import EndCause
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.faults import Fault
 from arranger.model.job import ENDED, LEADER_GROUP, READY, JobSpec, PlacedPods, PodGroup, ScheduleState, Stage
+from arranger.model.names import name_in_slot
 from arranger.model.pod import DISRUPTED, FAILURES_KEPT, REFUSALS, STOPPED, TERMINAL, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
@@ -51,6 +52,9 @@ class SlotTable:
     leaving: tuple[SlotKey, ...] = ()
     #: Slot → its restarts that count against its limit, and the time in milliseconds of the first of them.
     charged: dict[SlotKey, tuple[int, int]] = field(default_factory=dict)
+    #: Slot → how many of its pods failed in this attempt, were replaced and kept: a part of the next pod's name. A slot
+    #: that an edit removes keeps its number, because it may come back.
+    failed_before: dict[SlotKey, int] = field(default_factory=dict)
     #: The slots whose pods are ready, and their number by group: it is needed at each change of one of thousands of
     #: pods. Both follow from the pods, so a snapshot doesn't have them.
     ready: dict[SlotKey, None] = field(default_factory=dict)
@@ -107,6 +111,8 @@ class LeaderRecord:
     ended: PodSeen | None = None
     #: How containers of its pods failed in all attempts, the oldest first; the last few.
     failures: tuple[Failure, ...] = ()
+    #: UIDs of its failed pods that are kept for their logs although they fill no slot, the oldest first.
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -125,6 +131,8 @@ class SetRecord:
     #: When the job ended: how many of its workers were ready or had finished, and how many had failed. None before, and
     #: in logs of versions that didn't record it.
     at_end: tuple[int, int] | None = None
+    #: As the leader's.
+    kept: tuple[str, ...] = ()
 
 
 class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -282,17 +290,40 @@ class JobRecord:
     def owner_of(self, slot: SlotKey) -> PodOwner:
         """The owner that the pod of a slot of this attempt claims; the inverse of `slot_of`."""
         group, index = slot
-        return PodOwner(self.uid, self.attempt, self.valid_spec.groups[group].name, group == LEADER_GROUP, index)
+        name, before = self.valid_spec.groups[group].name, self.slots.failed_before.get(slot, 0)
+        return PodOwner(self.uid, self.attempt, name, group == LEADER_GROUP, index, before)
 
     def slot_of(self, owner: PodOwner) -> SlotKey | None:
-        """The slot that a pod claims; None if this attempt of the job has no such slot."""
+        """The slot that a pod claims; None if this attempt of the job has no such slot, or another pod's name."""
         if self.spec is None or owner.attempt != self.attempt:
             return None
         name = owner.group_name
         for number, group in enumerate(self.spec.groups):
             if group.name == name and (number == LEADER_GROUP) == owner.leader:
-                return (number, owner.index) if owner.index < group.count else None
+                slot = (number, owner.index)
+                present = owner.failed_before == self.slots.failed_before.get(slot, 0)
+                return slot if present and owner.index < group.count else None
         return None
+
+    def replaced_before(self, owner: PodOwner) -> bool:
+        """Whether a pod with this owner failed in the present attempt, and the next pod has another name."""
+        groups = self.spec.groups if self.spec is not None else ()
+        number = next((number for number, group in enumerate(groups) if group.name == owner.group_name), LEADER_GROUP)
+        return owner.failed_before < self.slots.failed_before.get((number, owner.index), 0)
+
+    @property
+    def kept(self) -> set[str]:
+        """UIDs of failed pods that fill no slot and are kept for their logs."""
+        return {uid for of in self.keepers for uid in of.kept}
+
+    @property
+    def keepers(self) -> list[LeaderRecord | SetRecord]:
+        """The records of its groups, each of which keeps failed pods."""
+        return [self.leader, *self.sets.values()]
+
+    def pod_name(self, slot: SlotKey) -> str:
+        """The name of the pod of a slot of this attempt."""
+        return name_in_slot(self.seen.name, self.owner_of(slot))
 
     @property
     def suspended(self) -> bool:

@@ -7,7 +7,7 @@ can write them. The API server does check namespace and name: two live pods neve
 import msgspec
 
 from arranger.events.kinds import PodSeen
-from arranger.model.names import pod_name
+from arranger.model.names import name_in_slot
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 
@@ -19,7 +19,7 @@ def is_own(job: JobRecord, pod: PodSeen) -> bool:
         owner is not None
         and owner.job_uid == seen.uid
         and pod.namespace == seen.namespace
-        and pod.name == pod_name(seen.name, owner.group_name, owner.index, owner.attempt)
+        and pod.name == name_in_slot(seen.name, owner)
     )
 
 
@@ -35,9 +35,11 @@ def attributed(state: State, pod: PodSeen) -> PodSeen:
 
 
 def has_earlier_pods(state: State, job: JobRecord) -> bool:
-    """Whether pods of an earlier attempt still exist: a new attempt waits until they are deleted."""
+    """Whether pods of an earlier attempt still exist, beside failed ones that are kept: a new attempt waits until they
+    are deleted."""
     pods = state.pods_of.get(job.uid, {}).values()
-    return any(pod.owner is not None and pod.owner.attempt < job.attempt for pod in pods)
+    earlier = [pod.uid for pod in pods if pod.owner is not None and pod.owner.attempt < job.attempt]
+    return bool(earlier) and not job.kept.issuperset(earlier)
 
 
 def disowned(pod: PodSeen) -> PodSeen:

@@ -160,6 +160,8 @@ class Slots:
         job.spec, job.leader.restarts = spec, restarts
         for name, of_set in job.sets.items():
             of_set.spent = spent.get(name, 0)
+        for of in job.keepers:
+            of.kept = of.kept[-spec.keep_failed :] if spec.keep_failed else ()
         if job.ended:
             return
         job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(spec, slot)}

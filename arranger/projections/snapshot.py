@@ -44,6 +44,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     refused_slots: tuple[tuple[SlotKey, int], ...] = ()
     leaving: tuple[SlotKey, ...] = ()
     charged: tuple[tuple[SlotKey, tuple[int, int]], ...] = ()
+    failed_before: tuple[tuple[SlotKey, int], ...] = ()
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
@@ -213,6 +214,7 @@ def _job_image(job: JobRecord) -> JobImage:
         tuple(sorted(slots.refused_ms.items())),
         slots.leaving,
         tuple(sorted(slots.charged.items())),
+        tuple(sorted(slots.failed_before.items())),
     )
 
 
@@ -225,6 +227,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         dict.fromkeys(image.given_up),
         image.leaving,
         dict(image.charged),
+        dict(image.failed_before),
     )
     state.jobs[job.uid] = job
     for slot, uid in job.bound.items():

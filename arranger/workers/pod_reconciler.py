@@ -90,8 +90,10 @@ class PodReconciler:
         if not look.current():  # decided again while this waited: another attempt has other nodes
             return False
         job, (group, index) = look.job, slot
-        attempt, address = job.attempt, job.leader.address
-        pod = pod_manifest(template, group=group, index=index, attempt=attempt, node=node, leader_address=address)
+        attempt, address, before = job.attempt, job.leader.address, job.slots.failed_before.get(slot, 0)
+        pod = pod_manifest(
+            template, group=group, index=index, attempt=attempt, node=node, leader_address=address, failed_before=before
+        )
         done = await self._creation.create(look, slot, PODS, pod)
         if done:
             look.progress.settling[(attempt, slot)] = self._clock.monotonic_s() + SETTLE_S

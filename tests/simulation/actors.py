@@ -181,6 +181,8 @@ class User:
             spec["priorityClassName"] = of_class
         if sets and chance.random() < 0.2:
             spec["scaledSet"] = chance.choice(sets)["name"]
+        if chance.random() < 0.5:
+            spec["keepFailedPods"] = chance.randrange(0, 3)
         if chance.random() < 0.3:
             spec["ttlSecondsAfterFinished"] = chance.choice((chance.randrange(0, 30), _FAR_S))
         if chance.random() < 0.2:

@@ -503,14 +503,14 @@ class Checks:
         whole: Counter[str] = Counter()
         for pod in self._objects(PODS):
             owner = _owner(pod)
-            if owner is None or "deletionTimestamp" in pod["metadata"]:
-                continue
-            if self.forged.get(pod["metadata"]["uid"]):
+            if owner is None or "deletionTimestamp" in pod["metadata"] or self.forged.get(pod["metadata"]["uid"]):
                 continue
             slot, job = _place(pod, owner), state.jobs.get(owner["uid"])
             name = pod["metadata"]["name"]
             if job is None:
                 found.append((slot.job, f"pod {name} outlived its job"))
+            elif pod["metadata"]["uid"] in job.kept:
+                continue
             elif job.attempt != slot.attempt:
                 found.append((slot.job, f"pod {name} outlived its attempt"))
             elif job.ended and job.spec is not None:
@@ -526,6 +526,20 @@ class Checks:
                 continue  # a foreign pod has a pod's name, or the job doesn't fit: the status says so
             if spec is not None and pods <= spec.min_workers:
                 found.append((uid, f"{pods} pods of a quorum of {spec.min_workers + 1}"))
+        return [*found, *self._kept()]
+
+    def _kept(self) -> list[tuple[str, str]]:
+        """Pods that are kept for their logs although they run, or are too many, or their job's policy keeps none."""
+        there = {pod["metadata"]["uid"]: pod for pod in self._objects(PODS)}
+        found: list[tuple[str, str]] = []
+        for uid, job in self._world.oracle.state.jobs.items():
+            of_spec = job.spec.clean_pod_policy if job.ended and job.spec is not None else None
+            for of in job.keepers:
+                pods = [there[pod] for pod in of.kept if pod in there]
+                if len(of.kept) > (job.spec.keep_failed if job.spec is not None else 0) or any(map(_live, pods)):
+                    found.append((uid, f"{job.seen.name} keeps the pods {of.kept}"))
+                if of_spec == CleanPodPolicy.ALL and any("deletionTimestamp" not in pod["metadata"] for pod in pods):
+                    found.append((uid, f"kept pods of {job.seen.name} outlived it, whose cleanPodPolicy is All"))
         return found
 
     def _backlog(self) -> list[tuple[str, str]]:

@@ -143,11 +143,12 @@ def pod_names(story: Story, job: JobRecord) -> dict[str, None]:
     found: dict[str, None] = {}
     for placement in story.placements:
         for group, index in expand(placement.pods):
-            found[pod_name(name, placement.spec.groups[group].name, index, placement.attempt)] = None
+            found[placement.pod_name((group, index))] = None
     if job.spec is not None:
-        for group_of in job.spec.groups:
+        for number, group_of in enumerate(job.spec.groups):
             for index in range(group_of.count):
-                found[pod_name(name, group_of.name, index, job.attempt)] = None
+                for before in range(job.slots.failed_before.get((number, index), 0) + 1):
+                    found[pod_name(name, group_of.name, index, job.attempt, before)] = None
     return found
 
 
@@ -204,11 +205,7 @@ def _with_present(
     placement_explanations: Iterable[PlacementExplanation], job: JobRecord
 ) -> tuple[PlacementExplanation, ...]:
     """The explanations; `lasts` says whether the pod is still on its node."""
-    groups = job.spec.groups if job.spec is not None else ()
-    there = {
-        pod_name(job.seen.name, groups[group].name, index, job.attempt): node
-        for (group, index), node in job.placements.items()
-    }
+    there = {job.pod_name(slot): node for slot, node in job.placements.items()}
     return tuple(msgspec.structs.replace(one, lasts=there.get(one.pod) == one.node) for one in placement_explanations)
 
 

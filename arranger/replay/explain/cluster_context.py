@@ -10,9 +10,10 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, PlacedPods
+from arranger.model.names import pod_name
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodOwner
-from arranger.projections.jobs import holds
+from arranger.projections.jobs import SlotKey, holds
 from arranger.projections.state import State
 
 #: The number of changes that are kept for each node, the newest ones.
@@ -59,6 +60,13 @@ class Placement(msgspec.Struct, frozen=True):
     attempt: int
     spec: JobSpec
     pods: tuple[PlacedPods, ...]
+    #: As in `SlotTable`.
+    failed_before: dict[SlotKey, int] = {}
+
+    def pod_name(self, slot: SlotKey) -> str:
+        """The name of the pod of a slot of its job, which it may have placed."""
+        (group, index), name = slot, self.job.partition("/")[2]
+        return pod_name(name, self.spec.groups[group].name, index, self.attempt, self.failed_before.get(slot, 0))
 
 
 class ClusterContext:

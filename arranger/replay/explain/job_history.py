@@ -12,7 +12,6 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.names import pod_name
 from arranger.model.pod import TERMINAL
 from arranger.projections.jobs import SlotKey, expand
 from arranger.projections.state import Changes, State
@@ -241,6 +240,7 @@ class JobHistories:
             attempt=event.attempt,
             spec=job.spec,
             pods=event.pods,
+            failed_before=dict(job.slots.failed_before),
         )
 
     # --- repeated cycles -----------------------------------------------------------------------------------
@@ -264,10 +264,8 @@ class JobHistories:
         """The slot of the requested pod, if this decision placed it."""
         groups = placement.spec.groups
         for group, index in expand(placement.pods) if self._asked.pod else ():
-            if group < len(groups):
-                pod = pod_name(self._asked.name, groups[group].name, index, placement.attempt)
-                if pod == self._asked.pod:
-                    return group, index
+            if group < len(groups) and placement.pod_name((group, index)) == self._asked.pod:
+                return group, index
         return None
 
     # --- parts ---------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import numpy as np
 
 from arranger.messages.shortages import node_text
 from arranger.model.config import CycleConfig
-from arranger.model.names import pod_name
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.projections.jobs import SlotKey, expand, runs
 from arranger.projections.state import State
@@ -177,12 +176,11 @@ class ExplanationObserver(CycleObserver):
         """Why pod `number` of a run was placed on the node in this row."""
         placement = self._placement
         name = placement.spec.groups[group].name
-        job = placement.job.partition("/")[2]
         order = turn.order()
         ranking = turn.ranked(order[:TOP])
         reasons = turn.filters.reasons(turn.request.shape, turn.request.pod)
         return PlacementExplanation(
-            pod=pod_name(job, name, run[number], placement.attempt),
+            pod=placement.pod_name((group, run[number])),
             node=self._desired.get((group, run[number]), ""),
             together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),
             offset=placement.offset,

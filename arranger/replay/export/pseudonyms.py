@@ -30,10 +30,10 @@ from arranger.model import node as n
 from arranger.model import pod as p
 from arranger.model import quota as q
 from arranger.model import reasons as r
-from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, pod_name
+from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, name_in_slot
 from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.model.reasons import most_frequent_first
-from arranger.projections.jobs import NOT_ITS_DOING, JobRecord, JobTimes, LeaderRecord, SlotTable
+from arranger.projections.jobs import NOT_ITS_DOING, JobRecord, JobTimes, LeaderRecord, SetRecord, SlotTable
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
 
@@ -202,7 +202,8 @@ class Pseudonyms:
         name, owner = self.name("pod", pod.name) if pod.owner is None else "", pod.owner
         if owner is not None:
             job = self.name("job", job_name(pod.name, owner))
-            name = pod_name(job, self.name("set", owner.group_name), owner.index, owner.attempt)
+            named = msgspec.structs.replace(owner, group_name=self.name("set", owner.group_name))
+            name = name_in_slot(job, named)
         told = msgspec.structs.replace(told, name=name)
         self._pods[pod.uid] = told.name
         return told
@@ -352,7 +353,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     JobRecord: {"sets": _keys("set"), "retired": keep, "refusals": _keys("node")},
     SlotTable: {"nodes": keep, "pods": keep},  # empty: they follow in the snapshot
-    LeaderRecord: {"address": Pseudonyms.address},
+    LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
+    SetRecord: {"kept": keep},
     JobTimes: {"turned": keep},
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
     Assumed: {"node": _named("node"), "requests": keep},

@@ -18,6 +18,7 @@ _FIELDS = {
     "ttl_s": "ttlSecondsAfterFinished",
     "clean_pod_policy": "cleanPodPolicy",
     "leader_service": "leaderService",
+    "keep_failed": "keepFailedPods",
 }
 
 

@@ -96,7 +96,11 @@ class Listing:
         groups = job.spec.groups
         attempt: int = getattr(event, "attempt", 0)
         return tuple(
-            pod_name(job.seen.name, groups[group].name, index, attempt) for group, index in slots if group < len(groups)
+            pod_name(
+                *(job.seen.name, groups[group].name, index, attempt), job.slots.failed_before.get((group, index), 0)
+            )
+            for group, index in slots
+            if group < len(groups)
         )
 
     def _line(self, judged: Judged, entry: Entry) -> Line:

@@ -14,7 +14,7 @@ from arranger.events.log import Entry
 from arranger.messages.shortages import reason_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP
-from arranger.model.names import LEADER_ROLE, WORKER_ROLE, pod_name
+from arranger.model.names import LEADER_ROLE, WORKER_ROLE
 from arranger.model.quantity import quantity
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.model.text import counted
@@ -228,7 +228,7 @@ def _told(reasons: ReasonCounts, fits: str) -> tuple[dict[str, Any], ...]:
 def _named(job: JobRecord, slot: SlotKey) -> tuple[str, str, str | None, int]:
     number, index = slot
     name = job.valid_spec.groups[number].name
-    pod = pod_name(job.seen.name, name, index, job.attempt)
+    pod = job.pod_name(slot)
     return (pod, LEADER_ROLE, None, index) if number == LEADER_GROUP else (pod, WORKER_ROLE, name, index)
 
 
