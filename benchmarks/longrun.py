@@ -78,8 +78,8 @@ class LongRun:
         self._terms = dict(self.state.terms)
         yield from self._list(k.Watched.NODE, [self._node(number) for number in range(self._nodes)])
         yield from self._list(k.Watched.POD, [self._stranger(number) for number in range(self._strangers)])
-        yield from self._list(k.Watched.JOB, [])
-        yield from self._list(k.Watched.QUOTA, [])
+        for kind in (k.Watched.JOB, k.Watched.QUOTA, k.Watched.PRIORITY_CLASS):
+            yield from self._list(kind, [])
         while True:
             yield from self._second()
 
