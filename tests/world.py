@@ -25,6 +25,7 @@ from arranger.model.job import (
     JobStatusSeen,
     PodGroup,
     QuotaTraits,
+    Rendezvous,
     RestartPolicy,
     Stage,
 )
@@ -228,6 +229,7 @@ class World:
         queue: str = "",
         restart_limit: int = 3,
         restart: Mapping[str, RestartPolicy] | None = None,
+        rendezvous: Mapping[str, Rendezvous] | None = None,
         clean: CleanPodPolicy = CleanPodPolicy.ALL,
         terminating: bool = False,
         suspend: bool = False,
@@ -247,15 +249,15 @@ class World:
         priority_class: str = "",
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
-        `minimums` is minCount by worker set, `restart` its restart policy, `invalid` a field that is missing, `scaled`
-        the group of the scaled set."""
+        `minimums` is minCount by worker set, `restart` and `rendezvous` are what a worker set has of them, `invalid` is
+        a field that is missing, `scaled` the group of the scaled set."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
             PodGroup("learner", 1, leader, traits, 0, RestartPolicy(limit=restart_limit)),
             *(
                 PodGroup(n, count, of, traits, (minimums or {}).get(n, 0),
-                         (restart or {}).get(n, RestartPolicy(limit=restart_limit)))
+                         (restart or {}).get(n, RestartPolicy(limit=restart_limit)), (rendezvous or {}).get(n))
                 for n, count, of in sets if count or not isinstance(workers, int)
             ),
         )  # fmt: skip

@@ -1,16 +1,19 @@
 """The pod to create for one slot of a job, from the TYJob's own template.
 
-Arranger's settings override the template: name, namespace, owner, labels under arranger.dev/, and the node. The
-environment variables TYJOB_* come first in each container, so that a template's own variables and arguments can refer
-to them as $(TYJOB_NAME); a variable that the template sets itself is left to it. A template's volume overrides a shared
-one of the same name. Everything else in the template is sent to the API server unchanged.
+Arranger's settings override the template: name, namespace, owner, labels under arranger.dev/, the node, and in a job
+with a rendezvous the host name and its subdomain. Arranger's environment variables come first in each container, so
+that a template's own variables and arguments can refer to them as $(TYJOB_NAME); a variable that the template sets
+itself is left to it. A template's volume overrides a shared one of the same name. Everything else in the template is
+sent to the API server unchanged.
 """
 
 import msgspec
 
-from arranger.kube.cluster import SERVICES, TYJOBS, Object
+from arranger.kube.cluster import Object
+from arranger.kube.owners import owner_reference
+from arranger.kube.rendezvous import names_of, variables_of, with_members_file
 from arranger.model.job import LEADER_GROUP
-from arranger.model.names import LEADER_ROLE, WORKER_ROLE, known_labels, pod_labels, pod_name, service_name
+from arranger.model.names import LEADER_ROLE, WORKER_ROLE, domain, pod_labels, pod_name, service_name
 from arranger.model.pod import gpus_of
 from arranger.model.template import effective_requests
 from arranger.model.validation import counts_of
@@ -52,6 +55,7 @@ def pod_manifest(
         pod_spec["initContainers"] = [_told(container, environment) for container in pod_spec["initContainers"]]
     if volumes := _volumes(pod_spec.get("volumes") or [], spec.get("volumes") or []):
         pod_spec["volumes"] = volumes
+    pod_spec = {**with_members_file(pod_spec, job, group), **names_of(job, group, index)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
 
@@ -63,51 +67,16 @@ def _metadata(job: Object, part: Object, *, leader: bool, index: int, attempt: i
         "name": pod_name(name, part["name"], index, attempt, before),
         "namespace": job["metadata"]["namespace"],
         "labels": {**(own.get("labels") or {}), **labels},
-        "ownerReferences": [owner_reference(job)],
+        "ownerReferences": [owner_reference(job["metadata"])],
     }
     if annotations := own.get("annotations"):
         metadata["annotations"] = annotations
     return metadata
 
 
-def leader_service(job: Object) -> Object | None:
-    """The headless Service of a valid TYJob's leader, None if the job requests none.
-
-    Its name resolves as soon as the leader has an address: workers may look it up before the leader is ready.
-    """
-    spec = job["spec"]
-    if not spec.get("leaderService"):
-        return None
-    name = job["metadata"]["name"]
-    labels = known_labels(name, spec["leader"]["name"], leader=True)
-    return {
-        "apiVersion": SERVICES.api_version,
-        "kind": SERVICES.kind,
-        "metadata": {
-            "name": service_name(name, spec["leader"]["name"]),
-            "namespace": job["metadata"]["namespace"],
-            "labels": labels,
-            "ownerReferences": [owner_reference(job)],
-        },
-        "spec": {"clusterIP": "None", "selector": labels, "publishNotReadyAddresses": True},
-    }
-
-
-def owner_reference(job: Object) -> Object:
-    """The reference that makes a job's pods belong to it, so that they are deleted with it."""
-    return {
-        "apiVersion": TYJOBS.api_version,
-        "kind": TYJOBS.kind,
-        "name": job["metadata"]["name"],
-        "uid": job["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
 def _environment(job: Object, *, group: int, index: int, attempt: int, leader_address: str | None) -> list[Object]:
-    """TYJOB_*: the identity of this pod, as `docs/jobs.md` lists them. A leader has no worker set, and its worker count
-    is that of the whole job."""
+    """The identity of this pod, and how it finds the others, as `docs/jobs.md` lists them. A leader has no worker set,
+    and its worker count is that of the whole job."""
     spec, leader = job["spec"], group == LEADER_GROUP
     sets, counts = spec["workerSets"], counts_of(spec)
     part = spec["leader"] if leader else sets[group - 1]
@@ -124,11 +93,12 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
         "TYJOB_SETS": _sets_text(sets, counts),
         "TYJOB_GPUS": str(gpus_of(effective_requests(part["template"]["spec"]))),
     }
-    service = leader_service(job)
-    if service is not None:
-        variables["TYJOB_LEADER_ADDRESS"] = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    if spec.get("leaderService"):
+        service = service_name(variables["TYJOB_NAME"], spec["leader"]["name"])
+        variables["TYJOB_LEADER_ADDRESS"] = domain(service, variables["TYJOB_NAMESPACE"])
     elif leader_address and not leader:
         variables["TYJOB_LEADER_ADDRESS"] = leader_address
+    variables |= variables_of(job, group, index)
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 

@@ -56,6 +56,7 @@ class FaultKind(StrEnum):
     LEADER_NAME_TOO_LONG = "LeaderNameTooLong"
     SET_NAME_TOO_LONG = "SetNameTooLong"
     NO_SERVICE_NAME = "NoServiceName"
+    SEVERAL_PORTS = "SeveralPorts"
     IMMUTABLE = "Immutable"
     #: `value` is the number of faults that aren't listed.
     FURTHER = "Further"

@@ -72,6 +72,21 @@ class RestartPolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     window_s: int | None = None
 
 
+class RendezvousScope(StrEnum):
+    """Whose world a rendezvous counts: the worker set's, or that of the leader and all worker sets with this scope."""
+
+    SET = "Set"
+    JOB = "Job"
+
+
+class Rendezvous(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How the pods of a worker set find each other: the port of rank 0, and whether they get the members file."""
+
+    port: int
+    scope: RendezvousScope = RendezvousScope.SET
+    members_file: bool = False
+
+
 class CleanPodPolicy(StrEnum):
     """Which pods are deleted when the job has ended."""
 
@@ -108,6 +123,7 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     min_count: int = 0
     #: None in logs of versions that counted restarts by worker set.
     restart: RestartPolicy | None = None
+    rendezvous: Rendezvous | None = None
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -146,6 +162,16 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def restart_of(self, group: int) -> RestartPolicy:
         """The restart policy of a group."""
         return self.groups[group].restart or RestartPolicy(limit=self.restart_limit)
+
+    @property
+    def has_rendezvous(self) -> bool:
+        """Whether the job's pods have names, under a Service of the job."""
+        return any(group.rendezvous is not None for group in self.groups)
+
+    @property
+    def has_members_file(self) -> bool:
+        """Whether pods of the job get the members file."""
+        return any(group.rendezvous is not None and group.rendezvous.members_file for group in self.groups)
 
     @property
     def has_minimums(self) -> bool:

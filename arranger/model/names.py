@@ -60,6 +60,21 @@ def service_name(job: str, leader: str) -> str:
     return f"{job}-{leader}"
 
 
+def hostname(group_name: str, index: int) -> str:
+    """The host name of a slot's pod, the same in every attempt, in a job with a rendezvous."""
+    return f"{group_name}-{index}"
+
+
+def members_name(job: str) -> str:
+    """The name of the ConfigMap with a job's members file."""
+    return f"{job}-members"
+
+
+def domain(service: str, namespace: str) -> str:
+    """The name under which a Service is found from all namespaces of the cluster."""
+    return f"{service}.{namespace}.svc"
+
+
 def known_labels(job: str, group_name: str, *, leader: bool) -> dict[str, str]:
     """Arranger's labels that all pods of a group have in every attempt: other pods may select by them."""
     labels = pod_labels(job, group_name, leader=leader, index=0, attempt=0)

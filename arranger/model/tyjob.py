@@ -6,12 +6,21 @@ from typing import Any
 import msgspec
 
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup, RestartPolicy, RestartScope
+from arranger.model.job import (
+    CleanPodPolicy,
+    JobSpec,
+    PodGroup,
+    Rendezvous,
+    RendezvousScope,
+    RestartPolicy,
+    RestartScope,
+)
 from arranger.model.names import known_labels
 from arranger.model.template import pod_shape, present, quota_traits
 from arranger.model.validation import (
     DEFAULT_KEEP_FAILED,
     DEFAULT_PRIORITY,
+    DEFAULT_RENDEZVOUS_PORT,
     DEFAULT_RESTART_LIMIT,
     counts_of,
     least_workers,
@@ -66,7 +75,19 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
     traits = quota_traits(template["spec"])
     if (of_class := spec.get("priorityClassName")) and not traits.priority_class:
         traits = msgspec.structs.replace(traits, priority_class=of_class)
-    return PodGroup(group["name"], count, shape, traits, least, policy)
+    return PodGroup(group["name"], count, shape, traits, least, policy, rendezvous_of(group))
+
+
+def rendezvous_of(group: Mapping[str, Any]) -> Rendezvous | None:
+    """The rendezvous of a valid worker set; None without one, and for a leader."""
+    found = group.get("rendezvous")
+    if found is None:
+        return None
+    return Rendezvous(
+        port=whole_of(found, "port", DEFAULT_RENDEZVOUS_PORT),
+        scope=RendezvousScope(found.get("scope") or RendezvousScope.SET),
+        members_file=found.get("membersFile") is True,
+    )
 
 
 def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
@@ -101,4 +122,4 @@ def _same_pods(old: PodGroup, new: PodGroup) -> bool:
     shape = new.shape
     if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
         shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)
-    return (old.name, old.shape) == (new.name, shape)
+    return (old.name, old.shape, old.rendezvous) == (new.name, shape, new.rendezvous)

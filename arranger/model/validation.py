@@ -12,7 +12,7 @@ import msgspec
 
 from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import CleanPodPolicy, RestartScope
+from arranger.model.job import CleanPodPolicy, RendezvousScope, RestartScope
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume
 from arranger.model.schema import DNS_LABEL, definition
@@ -45,6 +45,8 @@ DEFAULT_COUNTS = 1
 DEFAULT_MIN_WORKERS = 1
 DEFAULT_PRIORITY = 5
 DEFAULT_KEEP_FAILED = 3
+#: The port of torch.distributed.
+DEFAULT_RENDEZVOUS_PORT = 29500
 
 #: The maximum number of workers of one job, all sets together.
 MAX_WORKERS = 10_000
@@ -111,6 +113,8 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     least = whole_of(spec, "minWorkersNum", 0 if minimums else DEFAULT_MIN_WORKERS)
     if least > total:
         yield Fault(f"{path}.minWorkersNum", _K.MIN_WORKERS_ABOVE_COUNTS, str(least), limits=(str(total),))
+    if len(_job_ports(spec)) > 1:
+        yield Fault(f"{path}.workerSets", _K.SEVERAL_PORTS)
     if total > MAX_WORKERS:
         yield Fault(f"{path}.workerSets", _K.TOO_MANY_WORKERS, str(total), limits=(str(MAX_WORKERS),))
 
@@ -130,6 +134,13 @@ def _scale(spec: dict[str, Any], path: str) -> Faults:
             yield Fault(f"{path}.workerSets", _K.MIN_COUNT_ABOVE_COUNTS, str(least), workers["name"], (str(count),))
 
 
+def _job_ports(spec: dict[str, Any]) -> set[int]:
+    """The ports of the rendezvous that the whole job has: its pods all get the address of one."""
+    found = [workers.get("rendezvous") or {} for workers in spec["workerSets"]]
+    scoped = [of for of in found if of.get("scope") == RendezvousScope.JOB]
+    return {whole_of(of, "port", DEFAULT_RENDEZVOUS_PORT) for of in scoped}
+
+
 def _mounts(spec: dict[str, Any], path: str) -> Faults:
     shared = frozenset(volume["name"] for volume in spec.get("volumes") or ())
     for kind in ("containers", "initContainers"):
@@ -142,13 +153,15 @@ def _mounts(spec: dict[str, Any], path: str) -> Faults:
 
 
 def _names_fit(tyjob: dict[str, Any], path: str) -> Faults:
-    """The names of the pods must fit into 63 characters, and that of the leader's Service must be valid."""
+    """The names of the pods must fit into 63 characters, and those of the Services must be valid."""
     own, spec = tyjob["metadata"]["name"], tyjob["spec"]
     room, limits = MAX_NAMES_LENGTH - len(own), (str(MAX_NAMES_LENGTH),)
     if len(spec["leader"]["name"]) > room:
         yield Fault("spec.leader.name", _K.LEADER_NAME_TOO_LONG, spec["leader"]["name"], own, limits)
     if spec.get("leaderService") and not own[0].isalpha():
         yield Fault("spec.leaderService", _K.NO_SERVICE_NAME)
+    if not own[0].isalpha() and any(workers.get("rendezvous") is not None for workers in spec["workerSets"]):
+        yield Fault("spec.workerSets", _K.NO_SERVICE_NAME)
     for workers in spec["workerSets"]:
         if len(workers["name"]) > room:
             yield Fault("spec.workerSets", _K.SET_NAME_TOO_LONG, workers["name"], own, limits)
@@ -174,6 +187,14 @@ _RESTART = record(
     },
     closed=True,
 )
+_RENDEZVOUS = record(
+    {
+        "port": whole(1, 65535),
+        "scope": one_of(*(scope.value for scope in RendezvousScope)),
+        "membersFile": flag,
+    },
+    closed=True,
+)
 _WORKER_SET = record(
     {
         "name": _NAME,
@@ -181,6 +202,7 @@ _WORKER_SET = record(
         "counts": whole(1, MAX_WORKERS),
         "minCount": whole(0, MAX_WORKERS),
         "restart": _RESTART,
+        "rendezvous": _RENDEZVOUS,
     },
     required=("name", "template"),
     closed=True,

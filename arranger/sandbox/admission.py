@@ -152,6 +152,8 @@ def check(kind: Kind, new: Object, old: Object | None) -> None:
         found += builtin.pod_update_errors(new, old)
     elif resource.kind == "PriorityClass":
         found += builtin.priority_class_update_errors(new, old)
+    elif resource.kind == "ConfigMap":
+        found += builtin.config_map_errors(new)
     if old is not None and "deletionTimestamp" in old["metadata"]:
         found += garbage.added_finalizers(new, old)
     if resource == CRDS and not found:

@@ -92,6 +92,8 @@ class _Pod(msgspec.Struct):
 
 
 _QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+#: The limit of a ConfigMap.
+_MIB = 1024 * 1024
 _CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _CLASSES = {
     **{kind: {"apiVersion", "kind", "metadata", "spec", "status"} for kind in ("Pod", "Node", "Namespace")},
@@ -123,7 +125,7 @@ def metadata_errors(metadata: dict[str, Any], kind: str) -> list[FieldError]:
     name = metadata.get("name") or ""
     if not name:
         return [required("metadata.name", "name or generateName is required")]
-    found = [*name_errors(name, "metadata.name", label=kind == "Namespace")]
+    found = [*name_errors(name, "metadata.name", label=kind in ("Namespace", "Service"))]
     found += label_errors(metadata.get("labels") or {})
     return found + _owner_errors(metadata.get("ownerReferences") or [])
 
@@ -279,6 +281,9 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
         yield from resources.pod_level_errors(spec)
     if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
         yield unsupported("spec.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never"))
+    for field in ("hostname", "subdomain"):
+        if name := spec.get(field):
+            yield from name_errors(name, f"spec.{field}", label=True)
     if node := spec.get("nodeName"):
         yield from name_errors(node, "spec.nodeName")
 
@@ -378,9 +383,17 @@ def priority_class_update_errors(new: Object, old: Object) -> Iterator[FieldErro
 
 _HIGHEST_PRIORITY = 1_000_000_000
 
+def config_map_errors(config_map: Object) -> Iterator[FieldError]:
+    """Its values have at most a mebibyte in all."""
+    texts, blobs = config_map.get("data") or {}, config_map.get("binaryData") or {}
+    if sum(len(text.encode()) for text in texts.values()) + sum(len(blob) * 3 // 4 for blob in blobs.values()) > _MIB:
+        yield FieldError("[]", f"Too long: may not be more than {_MIB} bytes", "FieldValueTooLong")
+
+
 #: Checks at the creation of an object, by kind.
 CHECKS: dict[str, Callable[[Object], Iterator[FieldError]]] = {
     "Pod": pod_errors,
     "Event": event_errors,
     "PriorityClass": priority_class_errors,
+    "ConfigMap": config_map_errors,
 }

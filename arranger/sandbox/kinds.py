@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import (
+    CONFIG_MAPS,
     CRDS,
     EVENTS,
     NAMESPACES,
@@ -77,7 +78,6 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
         return msgspec.json.encode(names)[:-1] + b","
 
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")

@@ -1,4 +1,4 @@
-"""Creates the pods and Services of jobs, interprets "already exists", and handles refusals.
+"""Creates the pods, Services and members files of jobs, interprets "already exists", and handles refusals.
 
 Every creation is safe to repeat: "already exists" counts as success only if the owner's UID is the job's.
 """
@@ -46,7 +46,7 @@ class Creation:
         self._chance = Backoff(self._clock, first_s=0.5, longest_s=0.5)
 
     async def create(self, look: Look, slot: SlotKey, resource: Resource, body: Object) -> bool:
-        """Create the pod of a slot, or the Service for the leader's slot; returns True once it exists and is ours."""
+        """Create the pod of a slot, or for the leader's slot what all pods need; True once it exists and is ours."""
         name = "create" if resource == PODS else "serve"
         return await self._effects.carry_out(name, lambda: self._create(look, slot, resource, body))
 
@@ -63,7 +63,9 @@ class Creation:
             return self._later(look)
         except ApiError as refused:
             if refused.code == 409 and refused.reason == "AlreadyExists":
-                return await self._ours(look, slot, resource, body["metadata"]["name"], body["spec"].get("nodeName"))
+                return await self._ours(
+                    look, slot, resource, body["metadata"]["name"], body.get("spec", {}).get("nodeName")
+                )
             if refused.code == 429 or (refused.code >= 500 and not _by_admission(refused)):
                 raise
             await self._refused(look, slot, refused)
@@ -131,7 +133,9 @@ class Creation:
         failed = EffectFailed(
             job.uid, job.attempt, "create", Slot(*slot), refused.code, reason, detail, permanent, refusals.tries
         )  # fmt: skip
-        log_event(_log, "the API server refuses a pod", level=logging.WARNING, job=job.seen.name, problem=refused)
+        log_event(
+            _log, "the API server refuses an object of a job", level=logging.WARNING, job=job.seen.name, problem=refused
+        )
         if job.failure is None or unknown or refusals.told != failed.message:
             await self._writer.append([failed])
             refusals.told = failed.message

@@ -17,6 +17,7 @@ from arranger.projections.jobs import SlotKey
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_pod, is_there
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
+from arranger.workers.members_writer import MembersWriter
 from arranger.workers.progress import Look, Progress
 from arranger.workers.service_writer import ServiceWriter
 from arranger.workers.work_queue import WorkQueue
@@ -34,7 +35,8 @@ class PodReconciler:
         self._effects = effects
         self._queue = queue
         self._creation = creation
-        self._services = ServiceWriter(creation)
+        self._services = ServiceWriter(effects, creation)
+        self._members = MembersWriter(effects, queue, creation)
         self._follower = effects.parts.follower
         self._clock = effects.parts.time
         self._lost_ms = effects.parts.settings.lost_node_s * 1000
@@ -54,9 +56,11 @@ class PodReconciler:
         create = [(slot, node) for slot, node in desired.create if (job.attempt, slot) not in progress.settling]
         if create:
             template = await self._template(look)
-            if template is None or not look.current() or not await self._services.stands(look, template):
+            prepared = template is not None and look.current() and await self._prepared(look)
+            if template is None or not look.current():
                 return
-            effects += [self._create(look, slot, node, template) for slot, node in create]
+            if prepared:
+                effects += [self._create(look, slot, node, template) for slot, node in create]
         effects += [
             self._delete(job.uid, progress, pod, force=pods is desired.force)
             for pods in (desired.delete, desired.force)
@@ -66,6 +70,12 @@ class PodReconciler:
         if job.stage == Stage.RUNNING and not effects and len(job.bound) == len(job.placements):
             progress.template = None
         await _together(effects)
+        await self._services.keep(look)
+        await self._members.keep(look)
+
+    async def _prepared(self, look: Look) -> bool:
+        """Whether everything exists that the pods of this attempt need."""
+        return await self._services.stands(look) and await self._members.stands(look)
 
     async def _template(self, look: Look) -> Object | None:
         """The TYJob with the pod templates, in the generation that the log has seen: room was decided on for those

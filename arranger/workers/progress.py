@@ -23,6 +23,20 @@ class Refusals(msgspec.Struct):
     leftover_s: float | None = None
 
 
+class MembersFile(msgspec.Struct):
+    """The ConfigMap with a job's members file, as this process knows it."""
+
+    #: The attempt in which it was last created or found; -1 for none.
+    attempt: int = -1
+    #: Its UID and resourceVersion ("" if unknown or outdated), and the digest of its content.
+    uid: str = ""
+    version: str = ""
+    digest: bytes = b""
+    #: When it was last read, and from when on it is compared again.
+    checked_s: float = -math.inf
+    due_s: float = -math.inf
+
+
 class Progress(msgspec.Struct):
     """The progress of one job: its effects in flight, and the status as stored."""
 
@@ -53,8 +67,10 @@ class Progress(msgspec.Struct):
     template: Object | None = None
     #: The version at which the job was expected to get its next decision at once, and since when.
     passing: tuple[int, float] = (0, 0.0)
-    #: The attempt in which the leader's Service was last created or found; -1 for none.
+    #: The attempt in which the Services were last created or found (-1 for none), and when they were last looked for.
     served: int = -1
+    served_s: float = -math.inf
+    members: MembersFile = msgspec.field(default_factory=MembersFile)
     #: The position in the queue that was stored last.
     position: int | None = None
     #: Since when pods of the job exist without the job being in the projection; None otherwise.

@@ -19,11 +19,13 @@ import yaml
 
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import (
+    CONFIG_MAPS,
     CRDS,
     EVENTS,
     NAMESPACES,
     NODES,
     PODS,
+    SERVICES,
     TYJOBS,
     ApiError,
     Change,
@@ -376,6 +378,46 @@ async def test_spec_and_status_do_not_reach_into_each_other(subject: Subject) ->
         assert by_spec["metadata"]["generation"] == 2
         labels = {"metadata": {"labels": {"x": "y"}}}
         assert (await place.cluster.patch(TYJOBS, place.namespace, "a", labels))["metadata"]["generation"] == 2
+
+
+async def test_a_service_has_a_name_that_is_a_dns_label(subject: Subject) -> None:
+    async with subject.open() as place:
+        spec = {"clusterIP": "None", "selector": {"a": "b"}, "publishNotReadyAddresses": True}
+        for name in ("j" * 64, "a.b", "-a"):
+            with refused(422, "Invalid", "metadata.name"):
+                await place.cluster.create(SERVICES, place.namespace, {"metadata": {"name": name}, "spec": spec})
+        made = await place.cluster.create(SERVICES, place.namespace, {"metadata": {"name": "j" * 63}, "spec": spec})
+        assert made["spec"]["publishNotReadyAddresses"] is True
+        assert made["spec"]["selector"] == {"a": "b"}
+
+
+async def test_a_config_map_holds_a_mebibyte_and_is_patched_by_those_who_know_it(subject: Subject) -> None:
+    async with subject.open() as place:
+        cluster, namespace = place.cluster, place.namespace
+        full = {"metadata": {"name": "c"}, "data": {"k": "x" * 1024 * 1024}}
+        made = await cluster.create(CONFIG_MAPS, namespace, full)
+        assert made["data"] == full["data"]
+        with refused(422, "Invalid", "1048576 bytes"):
+            await cluster.patch(CONFIG_MAPS, namespace, "c", {"data": {"more": "x"}})
+        with refused(422, "Invalid", "1048576 bytes"):
+            await cluster.create(
+                CONFIG_MAPS, namespace, {"metadata": {"name": "d"}, "data": {"k": "x" * (1024 * 1024 + 1)}}
+            )
+        known = {"uid": made["metadata"]["uid"], "resourceVersion": version(made)}
+        later = await cluster.patch(CONFIG_MAPS, namespace, "c", {"metadata": known, "data": {"k": "y"}})
+        assert later["data"] == {"k": "y"}
+        with refused(409, "Conflict"):
+            await cluster.patch(CONFIG_MAPS, namespace, "c", {"metadata": known, "data": {"k": "z"}})
+
+
+async def test_a_host_name_of_a_pod_is_a_dns_label(subject: Subject) -> None:
+    async with subject.open() as place:
+        for field in ("hostname", "subdomain"):
+            for name in ("w" * 64, "a.b", "-a"):
+                with refused(422, "Invalid", f"spec.{field}"):
+                    await place.cluster.create(PODS, place.namespace, pod("p", **{field: name}))
+        made = await place.cluster.create(PODS, place.namespace, pod("p", hostname="w" * 63, subdomain="0job"))
+        assert (made["spec"]["hostname"], made["spec"]["subdomain"]) == ("w" * 63, "0job")
 
 
 async def test_a_pods_status_is_written_through_its_subresource_alone(subject: Subject) -> None:

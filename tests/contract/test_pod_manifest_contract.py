@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from arranger.kube.cluster import PODS, SERVICES, TYJOBS
-from arranger.kube.manifests import leader_service, pod_manifest
+from arranger.kube.cluster import CONFIG_MAPS, PODS, SERVICES, TYJOBS
+from arranger.kube.manifests import pod_manifest
+from arranger.kube.rendezvous import job_service, leader_service, members_map
 from arranger.kube.translate import job_seen, pod_seen, status_digest
 from arranger.model.allocations import encode_allocations
 from arranger.model.job import PlacedPods
@@ -57,13 +58,31 @@ def test_pods_are_accepted_and_hold_what_was_planned(kube_server: RealKube, chan
 def test_a_leaders_service_is_taken_as_it_is_without_an_address_or_ports(kube_server: RealKube) -> None:
     namespace = kube_server.fresh_namespace()
     _, job = kube_server.request("POST", TYJOBS.path(namespace), tyjob_with({"spec/leaderService": True}))
-    service = leader_service(job)
-    assert service is not None
+    service = leader_service(job["metadata"], "learner")
     _, created = kube_server.request("POST", f"{SERVICES.path(namespace)}?fieldValidation=Strict", service)
     assert created["spec"]["clusterIPs"] == ["None"]
     assert "ports" not in created["spec"]
     code, answer = kube_server.request("POST", SERVICES.path(namespace), service, check=False)
     assert (code, answer["reason"]) == (409, "AlreadyExists")
+
+
+def test_a_job_of_the_longest_names_has_its_service_host_names_and_members_file(kube_server: RealKube) -> None:
+    namespace = kube_server.fresh_namespace()
+    sets = [{"name": "w" * 24, "counts": 9999, "template": template(cpu=1)}]
+    sets[0]["rendezvous"] = {"scope": "Job", "membersFile": True}
+    _, job = kube_server.request(
+        "POST",
+        TYJOBS.path(namespace),
+        tyjob_with({"metadata/name": "j" * 26, "spec/leader/name": "l" * 24, "spec/workerSets": sets}),
+    )
+    strict = "fieldValidation=Strict"
+    for group, index in ((0, 0), (1, 9998)):
+        manifest = pod_manifest(job, group=group, index=index, attempt=9, node="n1", leader_address="10.0.0.1")
+        _, created = kube_server.request("POST", f"{PODS.path(namespace)}?{strict}", manifest)
+        assert created["spec"]["subdomain"] == "j" * 26
+    assert created["spec"]["hostname"] == f"{'w' * 24}-9998"
+    kube_server.request("POST", f"{SERVICES.path(namespace)}?{strict}", job_service(job["metadata"]))
+    kube_server.request("POST", f"{CONFIG_MAPS.path(namespace)}?{strict}", members_map(job["metadata"], "{}"))
 
 
 def test_the_status_of_a_job_of_5000_workers_on_as_many_nodes_is_kept(kube_server: RealKube) -> None:

@@ -112,6 +112,7 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             kube.request("POST", SERVICES, {**taken, "spec": {"clusterIP": "None"}})
             served = job("served", run_s=1)
             served["spec"]["leaderService"] = True
+            served["spec"]["workerSets"][0]["rendezvous"] = {"membersFile": True}
             apply(kube, served)
             eventually("the taken name is told", lambda: "a service" in status_of(kube, "served").get("message", ""))
             kube.request("DELETE", f"{SERVICES}/served-learner")
@@ -166,7 +167,8 @@ def test_no_account_may_read_secrets_or_raise_its_own_rights(kube: RealKube, ins
     never += [("create", "", kind) for kind in ("serviceaccounts/token", "pods/exec", "pods/attach", "pods/binding")]
     never += [("create", "rbac.authorization.k8s.io", kind) for kind in ("clusterroles", "clusterrolebindings")]
     never += [(verb, "arranger.dev", "tyjobs") for verb in ("create", "update", "patch")]
-    never += [("get", "", "configmaps"), ("patch", "", "pods"), ("patch", "", "nodes"), ("get", "", "nodes/proxy")]
+    never += [(verb, "", "configmaps") for verb in ("list", "watch", "update", "delete")]
+    never += [("patch", "", "pods"), ("patch", "", "nodes"), ("get", "", "nodes/proxy")]
     assert [(account, *right) for account in ACCOUNTS for right in never if may(kube, account, *right)] == []
     deleting = [account for account in ACCOUNTS if may(kube, account, "delete", "arranger.dev", "tyjobs")]
     assert deleting == ["arranger-applier"]

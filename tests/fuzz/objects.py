@@ -221,6 +221,10 @@ def _enlarge(chance: random.Random, job: Object) -> None:
     sets = spec.get("workerSets")
     if isinstance(sets, list) and sets and isinstance(sets[0], dict):
         sets[0][chance.choice(("counts", "minCount"))] = chance.choice((10_000, 10_001, 9_999, 0, -5, 2**31, 10**30))
+    for each in sets if isinstance(sets, list) else ():
+        if isinstance(each, dict) and chance.random() < 0.3:
+            each["rendezvous"] = {"scope": chance.choice(("Set", "Job", "Group")), "membersFile": True}
+            each["rendezvous"] |= {"port": chance.choice((29500, 1, 0, 65536))} if chance.random() < 0.5 else {}
 
 
 def _draw(chance: random.Random, job: Object) -> None:

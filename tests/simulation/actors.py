@@ -167,6 +167,7 @@ class User:
                 each["restart"] = {"scope": chance.choice(("Worker", "Set", "Set", "Job"))}
                 each["restart"] |= {"limit": chance.randrange(0, 3)} if chance.random() < 0.7 else {}
                 each["restart"] |= {"windowSeconds": chance.choice((5, 60))} if chance.random() < 0.5 else {}
+        self._world.belongings.draw(sets)
         workers = sum(each["counts"] for each in sets)
         spec: dict[str, Any] = {
             "minWorkersNum": chance.randrange(0, workers + 1),

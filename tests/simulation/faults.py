@@ -8,7 +8,7 @@ import random
 from collections import Counter
 
 #: Effects of the workers, during which a process can be killed or paused, and which can fail or lose their response.
-WRITES = ("create pods", "delete pods", "patch tyjobs", "create events", "patch events")
+WRITES = ("create pods", "delete pods", "patch tyjobs", "create events", "patch events", "patch configmaps")
 READS = (
     "get namespaces",
     "get pods",
@@ -25,7 +25,10 @@ KINDS = ("nodes", "pods", "tyjobs")
 CRASHES = tuple(
     f"crash {when} {what}" for what in ("append", "snapshot", "trim", *WRITES[:3]) for when in ("before", "after")
 )
-PAUSES = tuple(f"pause {when} {what}" for what in ("append", *WRITES[:3]) for when in ("before", "after"))
+PAUSES = (
+    *(f"pause {when} {what}" for what in ("append", *WRITES[:3]) for when in ("before", "after")),
+    "pause before patch configmaps",
+)
 LOG = (
     "append unavailable", "append answer lost", "read unavailable", "log away for a while", "log lost its tail",
     "log emptied", "lease unavailable",
@@ -33,6 +36,12 @@ LOG = (
 API = (
     *(f"{what}: {how}" for what in WRITES for how in ("500 before", "time-out after", "429", "no connection")),
     "patch tyjobs: 409",
+    "patch configmaps: 409",
+    "create configmaps: 403",
+    "create configmaps: no connection",
+    "create services: 403",
+    "create services: no connection",
+    "get configmaps: no connection",
     "delete pods: 409",
     "create pods: 403",
     "create pods: 500 after",
@@ -54,6 +63,11 @@ WORLD = (
     "node added again", "node flaps", "node lost", "node shrinks", "stranger's pod", "kubelets pause",
     "watch history compacted",
     "user deletes a job and its name is used again at once", "a stranger takes a pod's name",
+)  # fmt: skip
+
+BELONGINGS = (
+    "user deletes a members file", "user edits a members file", "user deletes a Service",
+    "a stranger takes a members file's or a Service's name",
 )  # fmt: skip
 
 ROGUE = tuple(
@@ -105,7 +119,8 @@ UPGRADE = (
 )
 
 #: Every named site; tests fail if the fixed seeds never hit one of them.
-SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *ROGUE, *FORGERIES, *DENIALS, *QUOTAS,
+SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
+         *ROGUE, *FORGERIES, *DENIALS, *QUOTAS,
          *KUBELETS, *LOG_TROUBLE, *RACES, *USERS, *UPGRADE, *CLUSTERS,
          *STALLS, *SWALLOWED, *IN_FLIGHT)  # fmt: skip
 
@@ -127,7 +142,9 @@ _FAMILIES = {
 
 #: Parts of the names of sites that are passed so rarely that they need a higher rate to be hit at all: the factor.
 _RARE = {
-    "pause before delete pods": 24, "pause after delete pods": 24, "delete pods": 8, "snapshot": 8, "trim": 8,
+    "pause before patch configmaps": 24,
+    "configmaps": 6, "create services": 6, "pause before delete pods": 24, "pause after delete pods": 24,
+    "delete pods": 8, "snapshot": 8, "trim": 8,
     "a replacement is on its way": 40, "events: 429": 8, "events: time-out after": 8, "events: 500 before": 8,
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from arranger.lifecycle import stages
 from arranger.projections import fold, judging
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.workers import deletions, watcher
+from arranger.workers import deletions, members_writer, service_writer, watcher
 from arranger.workers.cancelling import _ask
 from arranger.workers.creation import Creation
 from arranger.workers.identity import ClusterIdentity
@@ -36,20 +36,23 @@ SEEDS = range(40)
 STEPS = 800
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
-    "the clock of a process that applies": 3,
+    "the clock of a process that applies": 1,
     "the cluster that a process is connected to": 3,
-    "a node that closed since a worker was to stay there": 7,
     "the identity of an append": 2,
     "the owner's UID of a pod that exists already": 0,
     "the owner of a pod as it is when it is deleted": 4,
-    "the term of who declares the log lost": 7,
+    "the term of who declares the log lost": 1,
     "the comparison of a watch": 2,
-    "where a watch that broke off goes on": 2,
-    "that no cycle places a job that backs off": 14,
+    "that a members file is read again": 6,
+    "that a Service is looked for again": 5,
+    "a node that closed since a worker was to stay there": 3,
+    "where a watch that broke off goes on": 3,
+    "ending tasks for sure": 0,
+    "that no cycle places a job that backs off": 9,
     "that a refused quorum gives its nodes up": 5,
     "the namespace, the name and the node of a pod that claims a slot": 2,
     "the cluster of a claim": 3,
-    "the term of an append for a watch": 2,
+    "the term of an append for a watch": 0,
     "the deadline of a part of a quorum": 0,
     "an observation's term": 0,
     "a decision's version and attempt": 0,
@@ -61,6 +64,7 @@ _BEFORE = {
 _LONGER = {
     "a node that closed since a worker was to stay there": 3000,
     "the term of who declares the log lost": 3000,
+    "that a members file is read again": 1500,
 }
 #: Raised rates of the faults that a guard handles, where they are so rare that a run may not have them.
 _OFTEN = {
@@ -217,6 +221,8 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the comparison of a watch": _never_compares,
     "where a watch that broke off goes on": _watches_from_the_beginning,
     "ending tasks for sure": _ends_once,
+    "that a members file is read again": lambda: mock.patch.object(members_writer, "_CHECK_S", math.inf),
+    "that a Service is looked for again": lambda: mock.patch.object(service_writer, "_CHECK_S", math.inf),
     "the deadline of a part of a quorum": _without(stages, "_incomplete", None),
     "that a refused quorum gives its nodes up": _without(stages, "refused_quorum", None),
     "that no cycle places a job that backs off": lambda: mock.patch.object(

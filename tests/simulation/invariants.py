@@ -12,7 +12,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.codec import StoredEntry, decode_batch, verified_run
 from arranger.events.log import Entry, Position, StoredSnapshot
-from arranger.kube.cluster import NODES, PODS, PRIORITY_CLASSES, QUOTAS, TYJOBS, Object, Resource
+from arranger.kube.cluster import CONFIG_MAPS, NODES, PODS, PRIORITY_CLASSES, QUOTAS, TYJOBS, Object, Resource
 from arranger.kube.translate import job_seen, node_seen, pod_seen, quota_seen
 from arranger.model.job import ENDED, CleanPodPolicy, Replacement, ScheduleState, Stage
 from arranger.model.pod import PodShape
@@ -27,6 +27,7 @@ from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
+from tests.simulation.belongings import of_its_job
 from tests.simulation.bounds import overgrown
 from tests.simulation.retaking import ROGUE, retaken
 
@@ -360,8 +361,10 @@ class Checks:
         groups = ["", *(group.name for group in job.spec.groups[1:])]
         return slot.group in groups and job.placements.get((groups.index(slot.group), slot.index)) == node
 
-    def worker_patches(self, resource: Resource, name: str, subresource: str) -> None:
-        """Check that workers write only Events and the status of TYJobs."""
+    def worker_patches(self, resource: Resource, namespace: str, name: str, subresource: str) -> None:
+        """Check that workers write only Events, the status of TYJobs, and the members files of TYJobs."""
+        if resource == CONFIG_MAPS and of_its_job(self._world, resource, namespace, name):
+            return
         if resource.plural != "events" and (resource != TYJOBS or subresource != "status"):
             raise Violation(f"a worker patches {resource.plural}/{name} {subresource}")
 
@@ -494,7 +497,7 @@ class Checks:
                 waiting or refused or stands_still or (stage == "Starting" and further) or stage in (*ENDED, "Running")
             ):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
-        return [*found, *self._strays()]
+        return [*found, *self._strays(), *self._world.belongings.unsettled()]
 
     def _strays(self) -> list[tuple[str, str]]:
         """Undesired pods, and incomplete quorums."""

@@ -46,6 +46,7 @@ from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
+from tests.simulation.belongings import Belongings
 from tests.simulation.classes import Classes
 from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
@@ -375,6 +376,7 @@ class World:
         self.denials = Denials(self)
         self.quotas = Quotas(self)
         self.classes = Classes(self)
+        self.belongings = Belongings(self)
         self.refusals = Refusals(self)
         self.trials = Trials(self)
         self.upgrade = Upgrade(self)
@@ -541,6 +543,7 @@ class World:
         self.spawn(self.denials.delete_namespaces(), "namespaces")
         self.spawn(self.quotas.run(), "quotas")
         self.spawn(self.classes.run(), "classes")
+        self.spawn(self.belongings.run(), "belongings")
 
     async def _end_faults(self) -> None:
         self.faults.on = False
@@ -567,6 +570,8 @@ class World:
             await asyncio.sleep(3.0)
             unsettled = self.checks.unsettled()
             good = 0 if unsettled else good + 1
+            if good == 1:
+                self.belongings.end()
             if self.loop.time() > deadline_s:
                 told = "; ".join(text for _, text in unsettled[:5])
                 raise Violation(

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from arranger.kube.manifests import leader_service, pod_manifest
+from arranger.kube.manifests import pod_manifest
+from arranger.kube.rendezvous import job_service, leader_service, members_map
 from arranger.kube.translate import pod_seen
 from arranger.model.pod import PodOwner
 from arranger.model.template import pod_shape
@@ -179,8 +180,7 @@ def test_the_job_itself_is_not_touched() -> None:
 
 def test_a_leaders_service_finds_the_leader_of_any_attempt_and_goes_with_the_job() -> None:
     job = tyjob_with({"spec/leaderService": True}, base=JOB)
-    service = leader_service(job)
-    assert service is not None
+    service = leader_service(job["metadata"], "learner")
     leader = pod_manifest(job, group=0, index=0, attempt=3, node="n1", leader_address=None)
     worker = pod_manifest(job, group=1, index=0, attempt=3, node="n1", leader_address="10.0.0.1")
     selector = service["spec"]["selector"].items()
@@ -203,4 +203,98 @@ def test_workers_are_told_the_name_of_the_leaders_service_in_place_of_its_addres
         leader_address="10.0.0.1",
     )
     assert told in worker["spec"]["containers"][0]["env"]
-    assert leader_service(JOB) is None
+
+
+def rendezvous(**by_set: dict[str, Any]) -> dict[str, Any]:
+    """The changes that give worker sets of `JOB` a rendezvous."""
+    sets = [
+        {**of, "rendezvous": by_set[of["name"]]} if of["name"] in by_set else of for of in JOB["spec"]["workerSets"]
+    ]
+    return {"spec/workerSets": sets}
+
+
+def found_by(changes: dict[str, Any], group: int, index: int = 0) -> dict[str, str]:
+    told = environment(pod(changes, group=group, index=index))
+    return {name: told[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK") if name in told}
+
+
+def test_a_set_finds_its_first_worker_under_a_name_that_stays() -> None:
+    changes = rendezvous(actors={"port": 1234})
+    address = {"MASTER_ADDR": "actors-0.train.team.svc", "MASTER_PORT": "1234", "NNODES": "4"}
+    assert [found_by(changes, 1, index) for index in (0, 3)] == [
+        {**address, "NODE_RANK": "0"},
+        {**address, "NODE_RANK": "3"},
+    ]
+    assert found_by(changes, 0) == {}
+    assert found_by(changes, 2) == {}
+
+
+def test_a_job_finds_its_leader_and_counts_the_sets_that_say_so() -> None:
+    changes = rendezvous(actors={"scope": "Job"}, evaluators={"scope": "Job"})
+    slots = [(0, 0), *((1, index) for index in range(4)), (2, 0)]
+    found = [found_by(changes, *slot) for slot in slots]
+    assert [int(each.pop("NODE_RANK")) for each in found] == list(range(6))
+    assert found == [{"MASTER_ADDR": "learner-0.train.team.svc", "MASTER_PORT": "29500", "NNODES": "6"}] * 6
+    alone = rendezvous(evaluators={"scope": "Job"}, actors={"scope": "Set"})
+    assert [found_by(alone, group)["NNODES"] for group in (0, 1, 2)] == ["2", "4", "2"]
+    assert found_by(alone, 2)["NODE_RANK"] == "1"
+
+
+def test_a_scaled_set_is_counted_by_its_replicas() -> None:
+    changes = {**rendezvous(actors={"scope": "Job"}, evaluators={"scope": "Job"}), "spec/replicas": 2}
+    assert found_by(changes, 2)["NNODES"] == "4"
+    assert found_by(changes, 2)["NODE_RANK"] == "3"
+    of_set = {**rendezvous(actors={}), "spec/replicas": 2}
+    assert found_by(of_set, 1)["NNODES"] == "2"
+
+
+def test_every_pod_of_a_job_with_a_rendezvous_has_a_name_in_each_attempt_under_the_jobs_service() -> None:
+    changes = rendezvous(evaluators={})
+    for group, index, name in ((0, 0, "learner-0"), (1, 3, "actors-3"), (2, 0, "evaluators-0")):
+        for attempt in (0, 5):
+            manifest = pod(changes, group=group, index=index, attempt=attempt)
+            service = job_service(JOB["metadata"])
+            assert (manifest["spec"]["hostname"], manifest["spec"]["subdomain"]) == (name, service["metadata"]["name"])
+            assert service["spec"]["selector"].items() <= manifest["metadata"]["labels"].items()
+    assert service["spec"] | {"clusterIP": "None", "publishNotReadyAddresses": True} == service["spec"]
+    assert service["metadata"]["ownerReferences"] == manifest["metadata"]["ownerReferences"]
+    assert "hostname" not in pod()["spec"]
+
+
+def test_a_variable_of_the_template_is_the_templates_also_for_a_rendezvous() -> None:
+    own = {"name": "MASTER_PORT", "value": "1"}
+    sets = rendezvous(actors={})["spec/workerSets"]
+    changed = tyjob_with({"spec/workerSets": sets}, base=JOB)
+    changed["spec"]["workerSets"][0]["template"]["spec"]["containers"][0]["env"] = [own]
+    told = pod_manifest(changed, group=1, index=0, attempt=0, node="n1", leader_address=None)
+    assert [each for each in told["spec"]["containers"][0]["env"] if each["name"] == "MASTER_PORT"] == [own]
+
+
+def test_the_members_file_is_mounted_where_it_is_asked_for() -> None:
+    changes = rendezvous(actors={"membersFile": True}, evaluators={"scope": "Job"})
+    manifest = pod(changes)
+    volume = {"name": "arranger-members", "configMap": {"name": "train-members"}}
+    mount = {"name": "arranger-members", "mountPath": "/etc/arranger", "readOnly": True}
+    assert manifest["spec"]["volumes"] == [volume]
+    assert manifest["spec"]["containers"][0]["volumeMounts"] == [mount]
+    assert environment(manifest)["TYJOB_MEMBERS_FILE"] == "/etc/arranger/members.json"
+    assert members_map(JOB["metadata"], "{}")["metadata"]["name"] == "train-members"
+    for group in (0, 2):
+        assert "volumes" not in pod(changes, group=group, index=0)["spec"]
+    of_job = rendezvous(actors={"scope": "Job", "membersFile": True})
+    assert pod(of_job, group=0, index=0)["spec"]["volumes"] == [volume]
+
+
+def test_what_a_template_mounts_in_place_of_the_members_file_is_left_to_it() -> None:
+    mounts = [{"name": "own", "mountPath": "/etc/arranger/"}]
+    own = [{"name": "own", "emptyDir": {}}]
+    changes = {
+        **rendezvous(actors={"scope": "Job", "membersFile": True}),
+        f"{LEADER}/volumes": own,
+        f"{LEADER}/containers": [{"name": "a", "image": "i", "volumeMounts": mounts}, {"name": "b", "image": "i"}],
+        f"{LEADER}/initContainers": [{"name": "c", "image": "i"}],
+    }
+    manifest = pod(changes, group=0, index=0)
+    assert manifest["spec"]["containers"][0]["volumeMounts"] == mounts
+    assert manifest["spec"]["containers"][1]["volumeMounts"][0]["mountPath"] == "/etc/arranger"
+    assert manifest["spec"]["initContainers"][0]["volumeMounts"][0]["mountPath"] == "/etc/arranger"

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from arranger.kube.cluster import CRDS, EVENTS, NAMESPACES, NODES, PODS, TYJOBS, Object, Resource
+from arranger.kube.cluster import CONFIG_MAPS, CRDS, EVENTS, NAMESPACES, NODES, PODS, TYJOBS, Object, Resource
 from arranger.kube.crd import tyjob_crd
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
-from arranger.sandbox.kinds import CONFIG_MAPS
+from arranger.sandbox.kinds import SECRETS
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.patching import JSON_PATCH, STRATEGIC
 from arranger.sandbox.status import Refusal
@@ -420,7 +420,7 @@ def test_a_definition_with_a_broken_rule_is_refused(store: Store) -> None:
 
 def test_an_object_too_large_for_etcd_is_refused(store: Store) -> None:
     with pytest.raises(Refusal, match="request is too large"):
-        store.create(CONFIG_MAPS, "default", {"metadata": {"name": "big"}, "data": {"a": "x" * 1_600_000}})
+        store.create(SECRETS, "default", {"metadata": {"name": "big"}, "data": {"a": "x" * 1_600_000}})
 
 
 def test_a_bound_pod_is_not_bound_again(store: Store) -> None:

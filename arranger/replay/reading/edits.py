@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from arranger.model.job import JobSpec, RestartPolicy
+from arranger.model.job import JobSpec, Rendezvous, RestartPolicy
 from arranger.replay.reading.describe import amounts_text
 
 _FIELDS = {
@@ -46,6 +46,12 @@ def _policy(policy: RestartPolicy) -> str:
     return f"{policy.scope}, limit {policy.limit}{within}"
 
 
+def _rendezvous(rendezvous: Rendezvous | None) -> str:
+    if rendezvous is None:
+        return "unset"
+    return f"{rendezvous.scope}, port {rendezvous.port}{', members file' if rendezvous.members_file else ''}"
+
+
 def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
     """Each difference: its field in words, and both values, empty if they are too long to show."""
     for field, words in _FIELDS.items():
@@ -59,6 +65,8 @@ def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
             yield f"{group.name} minCount", str(group.min_count), str(now.min_count)
         if before.restart_of(number) != after.restart_of(number) and before.restart_limit == after.restart_limit:
             yield f"{group.name} restart", _policy(before.restart_of(number)), _policy(after.restart_of(number))
+        if group.rendezvous != now.rendezvous:
+            yield f"{group.name} rendezvous", _rendezvous(group.rendezvous), _rendezvous(now.rendezvous)
         if group.shape.requests != now.shape.requests:
             yield f"{group.name} asks", amounts_text(group.shape.requests), amounts_text(now.shape.requests)
         elif group.shape != now.shape:
