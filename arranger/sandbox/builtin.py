@@ -383,6 +383,7 @@ def priority_class_update_errors(new: Object, old: Object) -> Iterator[FieldErro
 
 _HIGHEST_PRIORITY = 1_000_000_000
 
+
 def config_map_errors(config_map: Object) -> Iterator[FieldError]:
     """Its values have at most a mebibyte in all."""
     texts, blobs = config_map.get("data") or {}, config_map.get("binaryData") or {}

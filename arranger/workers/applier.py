@@ -136,7 +136,8 @@ class Applier:
         progress.orphaned_s = None
         if await self._statuses.stands(look):
             await self._pods.reconcile(look)
-            await self._expire(look)
+            if look.current():
+                await self._expire(look)
 
     async def _expire(self, look: Look) -> None:
         """Delete the ended TYJob after its TTL; garbage collection deletes its pods.

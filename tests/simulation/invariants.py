@@ -20,7 +20,7 @@ from arranger.model.quantity import amount
 from arranger.model.taints import untolerated
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import expand
+from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import attributed
 from arranger.projections.state import Changes, State
 from arranger.sandbox.history import Stored, Watch
@@ -493,9 +493,8 @@ class Checks:
             if record.times.short_ms:
                 found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
             stands_still = stage == "Pending" and record.suspended and record.spec is not None and record.spec.suspend
-            if not (
-                waiting or refused or stands_still or (stage == "Starting" and further) or stage in (*ENDED, "Running")
-            ):
+            goes_on = stage == "Starting" and (further or _may_fail_forever(record))
+            if not (waiting or refused or stands_still or goes_on or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         return [*found, *self._strays(), *self._world.belongings.unsettled()]
 
@@ -556,3 +555,9 @@ class Checks:
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state == ScheduleState.SUCCEED:
                 found.append((job.uid, f"{job.seen.name} is placed and doesn't start"))
         return [*found, *(("", text) for text in overgrown(world))]
+
+
+def _may_fail_forever(job: JobRecord) -> bool:
+    """Whether workers fail whose limit counts within a window: after a back-off beyond it, it counts from nothing."""
+    policies = [group.restart for group in job.valid_spec.groups if group.name in job.failing]
+    return any(policy is not None and policy.window_s is not None for policy in policies)
