@@ -52,13 +52,14 @@ class MembersWriter:
             return False
         file.attempt = job.attempt
         file.version = ""
-        await self._bring_up_to_date(look)  # it may be that of an earlier attempt
+        if look.current():
+            await self._bring_up_to_date(look)  # it may be that of an earlier attempt
         return look.current()
 
     async def keep(self, look: Look) -> None:
         """Write the file if it is due and differs; else look at the job again when it is due."""
         job, file = look.job, look.progress.members
-        if not has_members_file(job) or LEADER not in job.bound:
+        if not (has_members_file(job) and LEADER in job.bound and look.current()):
             return
         wait_s = file.due_s - self._clock.monotonic_s()
         if wait_s > 0:

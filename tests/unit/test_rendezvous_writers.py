@@ -12,6 +12,7 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import CONFIG_MAPS, PODS, SERVICES, TYJOBS, ApiError, Object, Resource
 from arranger.kube.translate import pod_seen
 from arranger.model.job import Stage
+from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
 from tests.unit.test_applier import JOB, Scene
 
@@ -250,3 +251,14 @@ async def test_a_file_of_another_attempt_is_brought_up_to_date_before_its_first_
     assert asked.index("patch configmaps") < asked.index("create pods")
     assert running.file()["attempt"] == 1
     assert running.file()["sets"][1]["addresses"] == ["", ""]
+
+
+async def test_a_job_of_an_ended_epoch_has_its_members_file_left_alone() -> None:
+    """The epoch ended while the look waited for an effect: the job's pods are not in the present projection."""
+    running = await Running().begun()
+    look = running.scene.look()
+    running.cluster.asked = []
+    running.clock.passed_s += 5.0
+    running.scene.applier._follower.state = State()
+    await running.scene.applier._pods._members.keep(look)
+    assert not running.cluster.asked
