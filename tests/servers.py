@@ -474,10 +474,12 @@ class RealKube(KubeServer):
         if status not in (201, 409):
             raise AssertionError(f"the API server refuses {TYJOB_CRD.name}: {answer.get('message', status)}")
         deadline = time.monotonic() + START_TIMEOUT_S
-        while self.request("GET", "/apis/arranger.dev/v1/tyjobs", check=False)[0] != 200:
-            if time.monotonic() > deadline:
-                raise AssertionError("the TYJob definition was taken but isn't served")
-            time.sleep(0.05)
+        # The schema comes half a second later, and kubectl keeps what it found before in its cache.
+        for path in ("/apis/arranger.dev/v1/tyjobs", "/openapi/v3/apis/arranger.dev/v1"):
+            while self.request("GET", path, check=False)[0] != 200:
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"the TYJob definition was taken, but {path} isn't served")
+                time.sleep(0.05)
 
     def fresh_namespace(self) -> str:
         """Create a namespace that no test has used and return its name."""

@@ -112,7 +112,7 @@ def test_kubectl_shows_a_job_in_the_columns_of_its_definition(kube_server: RealK
         "ready": "3/8",
         "leaderAddress": "10.0.0.7",
     }
-    status |= {"gpus": 16, "queuePosition": 4}
+    status |= {"gpus": 16, "queuePosition": 4, "priority": 5}
     kube_server.request(
         "PATCH",
         TYJOBS.path(namespace, "job", "status"),
