@@ -116,8 +116,8 @@ def test_a_job_grows_and_shrinks_is_suspended_and_resumed_and_ends_by_its_limits
         edit(kube, "ppo", activeDeadlineSeconds=1)
         eventually("it has failed and is gone", lambda: "ppo" not in stages(kube))
         events = kube.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").stdout.split()
-        started = ["Scheduled", "WorkersReady"]
-        assert events == ["Accepted", *started, "Suspended", "Resumed", *started, "DeadlineExceeded"]
+        started, scaled = ["Scheduled", "WorkersReady"], ["Scaled", "Scaled"]
+        assert events == ["Accepted", *started, *scaled, "Suspended", "Resumed", *started, "DeadlineExceeded"]
         assert sound(redis)
 
 

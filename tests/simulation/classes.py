@@ -28,8 +28,10 @@ class Classes:
 
     async def run(self) -> None:
         """Make one change after the other until the faults stop."""
-        while self._comes and self._world.faults.on:
+        while self._comes:
             await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
+            if not self._world.faults.on:
+                return
             with suppress(ApiError):
                 self._change(self._chance.choice(_NAMES))
 
