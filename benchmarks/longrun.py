@@ -78,7 +78,7 @@ class LongRun:
         self._terms = dict(self.state.terms)
         yield from self._list(k.Watched.NODE, [self._node(number) for number in range(self._nodes)])
         yield from self._list(k.Watched.POD, [self._stranger(number) for number in range(self._strangers)])
-        for kind in (k.Watched.JOB, k.Watched.QUOTA, k.Watched.PRIORITY_CLASS):
+        for kind in (k.Watched.JOB, *k.OPTIONAL):
             yield from self._list(kind, [])
         while True:
             yield from self._second()

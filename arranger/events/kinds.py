@@ -41,6 +41,10 @@ class Watched(StrEnum):
     PRIORITY_CLASS = "priorityclass"
 
 
+#: Kinds that an API server may refuse to read: Arranger works without them.
+OPTIONAL = (Watched.QUOTA, Watched.PRIORITY_CLASS)
+
+
 # --- observations: the state that Kubernetes reported ------------------------------------------------------
 
 

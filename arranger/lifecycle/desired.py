@@ -31,7 +31,7 @@ from arranger.projections.state import State
 MESSAGE_LIMIT = 1000
 #: The condition of a job that has ended, in either way. It follows from the stage, so the fold doesn't record it.
 FINISHED = "Finished"
-#: Reasons of the condition Ready while the job is running.
+#: The reason of the condition Ready while it is true.
 QUORUM_READY = "QuorumReady"
 
 

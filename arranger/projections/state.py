@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from arranger.events.kinds import PodSeen, PriorityClassSeen, QuotaSeen, Watched
+from arranger.events.kinds import OPTIONAL, PodSeen, PriorityClassSeen, QuotaSeen, Watched
 from arranger.model.pod import PodOwner
 from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.jobs import JobRecord
@@ -17,7 +17,6 @@ from arranger.projections.nodes import NodeTable, Requests
 
 #: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
-_OPTIONAL = (Watched.QUOTA, Watched.PRIORITY_CLASS)
 
 
 class InconsistentState(ValueError):
@@ -116,7 +115,7 @@ class State:
         if not all(self.listed.get(kind, False) for kind in _NEEDED):
             return False
         return all(
-            kind not in self.terms or self.listed.get(kind, False) or kind in self.unwatched for kind in _OPTIONAL
+            kind not in self.terms or self.listed.get(kind, False) or kind in self.unwatched for kind in OPTIONAL
         )
 
     def validate(self) -> None:

@@ -54,8 +54,7 @@ _COMPARE_S = 60.0
 #: The cursor during a listing: its pages are newer than any version from which a watch could continue.
 _LISTING = "-"
 
-#: Optional kinds, and the codes with which an API server refuses to read them or lacks them.
-_OPTIONAL = frozenset({k.Watched.QUOTA, k.Watched.PRIORITY_CLASS})
+#: The codes with which an API server refuses to read optional kinds, or lacks them.
 _REFUSED = frozenset({403, 404, 405})
 #: A kind that was refused is requested again after this time.
 _ASK_AGAIN_S = 300.0
@@ -101,7 +100,7 @@ class Observer:
             try:
                 await self._list_and_watch()
             except ApiError as refused:
-                if self._kind not in _OPTIONAL or refused.code not in _REFUSED:
+                if self._kind not in k.OPTIONAL or refused.code not in _REFUSED:
                     raise
                 await self._tell_refused(refused)
                 await self._clock.sleep(_ASK_AGAIN_S)
