@@ -39,6 +39,8 @@ ADDRESSED = {
     }
 }  # fmt: skip
 _LIMIT_S = 300.0
+#: After this time every process has seen the others' heartbeats, and they share the jobs.
+_SHARED_S = 4.0
 #: Pods are counted this often: a watch of them all would cost the server more.
 _LOOK_S = 0.05
 
@@ -137,6 +139,8 @@ async def through_arranger(api: ApiServer, redis_url: str, size: Size, *, mix: S
     async with workers(mix, redis_url=redis_url, kubeconfig=api.kubeconfig) as processes, api.session(8) as session:
         for process in processes:
             await process.ready()
+        if len(mix) > 1:
+            await asyncio.sleep(_SHARED_S)
         version = await pods_version(session)
         first_s: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         kubelet = asyncio.create_task(_address_leaders(api, session, version, first_s))

@@ -46,7 +46,7 @@ class Applier:
         self._retries = Retries(parts.time)
         self._queue = WorkQueue(parts.time, self._sweep)
         self._effects = Effects(parts)
-        self._reports = Reports(self._effects)
+        self._reports = Reports(self._effects, lambda: len(parts.membership.seen(ROLE)))
         self._statuses = StatusWriter(self._effects, self._queue, self._reports)
         self._creation = Creation(self._effects, self._queue, parts.writer(ROLE))
         self._pods = PodReconciler(self._effects, self._queue, self._creation)

@@ -1,10 +1,12 @@
 """The Events of an applier, recorded one after the other beside its other effects.
 
-Events are for people. They delay no pod and no status, and a busy API server gets one at a time from each applier.
+Events are for people. They delay no pod and no status. A busy API server gets about one at a time from all appliers
+together: after each, an applier rests for as long as the Event took, times the number of the other appliers.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from arranger.errors import ClockOff, ClusterError, EpochLost
 from arranger.logs import log_event
@@ -19,10 +21,12 @@ _MOST = 5000
 
 
 class Reports:
-    """Jobs whose Events are to be recorded, in the order in which they were reported first."""
+    """Jobs whose Events are to be recorded, in the order in which they were reported first. `appliers` counts the
+    processes that record Events, this one included."""
 
-    def __init__(self, effects: Effects) -> None:
+    def __init__(self, effects: Effects, appliers: Callable[[], int]) -> None:
         self._effects = effects
+        self._appliers = appliers
         self._follower = effects.parts.follower
         self._clock = effects.parts.time
         self._dropped = effects.parts.metrics.reports_dropped
@@ -53,8 +57,12 @@ class Reports:
         while True:
             while self._waiting and self._effects.allowed():
                 self._recording = next(iter(self._waiting))
+                began_s = self._clock.monotonic_s()
                 await self._record(*self._waiting.pop(self._recording))
                 self._recording = ""
+                rest_s = (self._clock.monotonic_s() - began_s) * (self._appliers() - 1)
+                if rest_s > 0:
+                    await self._clock.sleep(rest_s)
             if self._waiting:
                 await self._clock.sleep(STALE_S)
             else:

@@ -1,0 +1,62 @@
+"""The Events of several appliers: together they ask the API server for no more than one applier would."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from arranger.clock import SystemClock
+from arranger.workers.effects import Effects
+from arranger.workers.reporter import Told
+from arranger.workers.reports import Reports
+from tests.parts import parts
+
+_TOOK_S = 2.0
+
+
+class _Clock(SystemClock):
+    """A clock that stands still, except while somebody records or sleeps."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.at_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.at_s += seconds
+        await asyncio.sleep(0)
+
+
+class _Follower:
+    cluster = ""
+
+    def __init__(self, jobs: dict[str, Any]) -> None:
+        self.state = SimpleNamespace(jobs=jobs)
+
+    def fresh(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("appliers", [1, 3])
+async def test_each_of_several_appliers_rests_so_that_all_together_record_as_many_events_as_one(
+    appliers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = _Clock()
+    jobs: dict[str, Any] = {uid: SimpleNamespace(uid=uid) for uid in "abc"}
+    reports = Reports(Effects(parts(cluster=object(), follower=_Follower(jobs), clock=clock)), lambda: appliers)
+    begun: list[float] = []
+
+    async def record(*_: object) -> None:
+        begun.append(clock.at_s)
+        clock.at_s += _TOOK_S
+
+    monkeypatch.setattr(reports._reporter, "report", record)
+    for job in jobs.values():
+        reports.report(job, Told())
+    running = asyncio.create_task(reports.run())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert begun == [0.0, appliers * _TOOK_S, 2 * appliers * _TOOK_S]
