@@ -12,7 +12,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
-from arranger.model.pod import Phase
+from arranger.model.pod import NO_TRAITS
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import LEADER, Replaced, expand, holds
@@ -55,7 +55,7 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
         yield offset
 
 
-_POD, _FAILED = k.Watched.POD, Phase.FAILED
+_POD = k.Watched.POD
 
 #: For a batch without a cycle, whose placements are refused anyway.
 _NO_CONFIG = CycleConfig()
@@ -132,39 +132,36 @@ class _Fold(JobLife):
         if state.terms.get(_POD) != event.term:
             self._count("Observation", accepted=False)
             return
-        owner, old = event.owner, state.pods.get(uid)
-        job = state.jobs.get(owner.job_uid) if owner is not None else None
+        owner, old, job = event.owner, state.pods.get(uid), None
         moved = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
-        if job is not None and state.exact_slots:  # as `attributed`, once for each claim of a pod
-            new = old is None or moved or old.name != event.name or old.namespace != event.namespace
-            if new and not is_own(job, event):
-                event, owner, job, moved = disowned(event), None, None, True
+        if owner is not None:
+            job = state.jobs.get(owner.job_uid)
+            if job is not None and state.exact_slots:  # as `attributed`, once for each claim of a pod
+                new = old is None or moved or old.name != event.name or old.namespace != event.namespace
+                if new and not is_own(job, event):
+                    event, owner, job, moved = disowned(event), None, None, True
         state.pods[uid] = event
         if state.assumed and old is None and owner in state.assumed:
             forget_assumed(state, [state.assumed[owner]], self.changes)
-        if event.traits.anti_affinity:
+        traits = event.traits
+        if traits is not NO_TRAITS and traits.anti_affinity:
             state.repelling[uid] = event
         elif state.repelling:
             state.repelling.pop(uid, None)
         if moved and old is not None and old.owner is not None:
             self._forget_pod_of_job(old)
-        filled = False
         if owner is not None:
             (state.pods_of.get(owner.job_uid) or state.pods_of.setdefault(owner.job_uid, {}))[uid] = event
             self.changes.jobs[owner.job_uid] = None
-            slot = job.slot_of(owner) if job is not None else None
-            failing = event.restarts or event.phase == _FAILED
-            turned = old is None or old.ready != event.ready or old.deleting != event.deleting
-            noted = turned or failing or owner.leader
-            if job is not None and slot is not None and (noted or slot not in job.slots.pods):
-                filled = self._note_pod(job, slot, old, event)
-        if not filled and (
+            if job is not None and self._note_seen(job, owner, old, event):
+                return
+        if (
             old is None
             or old.phase != event.phase
             or old.node != event.node
             or old.deleting != event.deleting
             or old.requests is not event.requests  # equal requests are mostly one object; `_move` compares the values
-            or old.traits is not event.traits
+            or old.traits is not traits
         ):
             self._move(old, event)
 

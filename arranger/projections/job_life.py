@@ -241,6 +241,16 @@ class JobLife(Slots):
         for *_, uid in sorted(found):
             self._keep_pod(job, self.state.pods[uid])
 
+    def _note_seen(self, job: JobRecord, owner: PodOwner, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
+        """`_note_pod` where the observation says anything new of a slot."""
+        slot = job.slot_of(owner)
+        if slot is None:
+            return False
+        turned = old is None or old.ready != pod.ready or old.deleting != pod.deleting
+        if not (turned or pod.restarts or pod.phase == _FAILED or owner.leader or slot not in job.slots.pods):
+            return False
+        return self._note_pod(job, slot, old, pod)
+
     def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
         """Handle an observed pod that claims a slot of the job's present attempt; returns whether a new pod's room is
         counted now, as in `_end_placement`."""
