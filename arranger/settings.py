@@ -106,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, _about("seconds that a node may be gone or not ready before its pods count as lost", 1, _WEEK_S)
     ] = 60
     refused_node_s: Annotated[
-        int, _about("seconds that a job avoids a node whose kubelet refused one of its pods", 0, _WEEK_S)
+        int, _about("seconds that a job avoids a node that refused its pods, and a set one where it failed", 0, _WEEK_S)
     ] = 60
     quorum_grace_s: Annotated[
         int,

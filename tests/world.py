@@ -21,6 +21,7 @@ from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import (
     NO_QUOTA_TRAITS,
     CleanPodPolicy,
+    Dependency,
     JobSpec,
     JobStatusSeen,
     PodGroup,
@@ -247,6 +248,7 @@ class World:
         traits: QuotaTraits = NO_QUOTA_TRAITS,
         scaled: int = 1,
         priority_class: str = "",
+        after: Iterable[Dependency] = (),
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart` and `rendezvous` are what a worker set has of them, `invalid` is
@@ -254,7 +256,8 @@ class World:
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
-            PodGroup("learner", 1, leader, traits, 0, RestartPolicy(limit=restart_limit)),
+            PodGroup("learner", 1, leader, traits, 0,
+                     (restart or {}).get("learner", RestartPolicy(limit=restart_limit))),
             *(
                 PodGroup(n, count, of, traits, (minimums or {}).get(n, 0),
                          (restart or {}).get(n, RestartPolicy(limit=restart_limit)), (rendezvous or {}).get(n))
@@ -265,7 +268,7 @@ class World:
         spec = None if invalid else JobSpec(
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
-            priority_class, not priority_class, keep_failed,
+            priority_class, not priority_class, keep_failed, tuple(after),
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()

@@ -51,12 +51,13 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The facts behind a decision on a job's stage. The reason (`StageReason`) determines which fields are set.
 
     `node` is the leader's; `gone` means that it no longer exists, `cordoned` and `taint` how it was closed. `seconds`
-    is for how long a node is down, a quorum incomplete, or how long the job may be active. `count` counts restarts of
-    the leader or workers, `limit` is their limit of restarts, `needed` the number of workers that a quorum needs. With
-    `worker_set`, `count` and `needed` are that set's, or the decision is about its worker `index`. `address` is the
-    leader's, `was` the one before it. `words` come from another program, and `ended` is the container that failed, of
-    the leader or of that worker. `faults` say what is wrong with the spec; before there were faults, `words` did.
-    `sentence` is the text of an earlier version, or of an adopted job's status; then no other field is set.
+    is for how long a node is down, a quorum incomplete, or how long the job may be active; of a limit of restarts, its
+    window. `count` counts restarts of the leader or workers, `limit` is their limit of restarts, `needed` the number of
+    workers that a quorum needs. With `worker_set`, `count` and `needed` are that set's, or the decision is about its
+    worker `index`. `address` is the leader's, `was` the one before it. `words` come from another program, and `ended`
+    is the container that failed, of the leader or of that worker. `faults` say what is wrong with the spec; before
+    there were faults, `words` did. `job` is the one that had to succeed first. `sentence` is the text of an earlier
+    version, or of an adopted job's status; then no other field is set.
     """
 
     node: str = ""
@@ -76,6 +77,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ended: ContainerEnd | None = None
     worker_set: str = ""
     index: int = 0
+    job: str = ""
 
 
 #: For a decision without facts beyond its reason.
@@ -83,22 +85,24 @@ NO_FACTS = StageFacts()
 
 
 class EndKind(StrEnum):
-    """Why workers are replaced: they failed by their own fault, were evicted, refused or lost without it, were
-    restarted beyond the limit, the API server refuses their pods, or they are restarted with others of their set."""
+    """Why workers are replaced: they failed by their own fault, once or repeatedly on a node, were evicted, refused or
+    lost without it, were restarted beyond the limit, the API server refuses their pods, or they are restarted with
+    others of their set."""
 
     FAILED = "Failed"
     LOST = "Lost"
     OVER_LIMIT = "OverLimit"
     REFUSED = "Refused"
     WITH_SET = "WithSet"
+    FAILED_AGAIN = "FailedAgain"
 
 
 class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Why `count` workers are replaced: `first` is the first of them, and the other fields describe that one.
 
     `words` come from the kubelet or the API server, and `ended` is the container that failed; without both, `node` is
-    the worker's, with `cordoned` and `taint` if it was closed. `sentence` is the text that an earlier version recorded;
-    then no other field is set.
+    the worker's, with `cordoned` and `taint` if it was closed. Of one that failed `failures` times on it, `node`
+    is that. `sentence` is the text that an earlier version recorded; then no other field is set.
     """
 
     kind: EndKind
@@ -110,3 +114,4 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     taint: Taint | None = None
     sentence: str = ""
     ended: ContainerEnd | None = None
+    failures: int = 0

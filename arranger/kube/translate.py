@@ -16,7 +16,7 @@ from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, PriorityClassSeen,
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import BELOW_QUORUM, ENDED, READY, JobSpec, JobStatusSeen
+from arranger.model.job import BELOW_QUORUM, ENDED, LEADER_GROUP, READY, JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
@@ -39,7 +39,7 @@ from arranger.model.quota import quota_amounts, quota_scopes
 from arranger.model.template import REMEMBERED_BYTES, effective_requests, host_ports, pod_terms
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
-from arranger.model.validation import TYJOB, validate
+from arranger.model.validation import MAX_AFTER, TYJOB, validate
 
 Json = Mapping[str, Any]
 
@@ -236,11 +236,22 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
             for name, found in sorted(conditions.items())
         ),
         failures=_failures_seen(status),
-        charged=tuple((names.index(name), charges_of(of_set.get("restartsByIndex"))) for name, of_set in sets),
+        charged=(
+            *((LEADER_GROUP, ((0, 0, count),)) for count in (_whole(status.get("restartsInWindow")),) if count > 0),
+            *((names.index(name), charges_of(of_set.get("restartsByIndex"))) for name, of_set in sets),
+        ),
         at_end=_at_end(status, names) if stage in ENDED else (),
         priority=status["priority"] if type(status.get("priority")) is int else None,
         failed_before=tuple((names.index(name), charges_of(of_set.get("failedBefore"))) for name, of_set in sets),
+        after=_after_seen(status),
     )
+
+
+def _after_seen(status: Json) -> tuple[tuple[str, str], ...]:
+    """The jobs that it waited for and that have ended, each with its stage."""
+    found = status.get("after")
+    entries = [each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict)]
+    return tuple((_short(_text(each.get("name"))), _short(_text(each.get("stage")))) for each in entries[:MAX_AFTER])
 
 
 def _at_end(status: Json, names: tuple[str, ...]) -> tuple[tuple[str, int, int], ...]:

@@ -11,15 +11,16 @@ from typing import Any
 
 import msgspec
 
-from arranger.events.kinds import PodSeen, Watched
+from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
-from arranger.messages.decisions import no_class_text, quorum_text, replaced_text, stage_text
+from arranger.messages.decisions import quorum_text, replaced_text, stage_text
+from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.readiness import below_quorum_text, finished_text, finished_workers
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
-from arranger.model.job import BELOW_QUORUM, READY, CleanPodPolicy, ScheduleState, Stage
+from arranger.model.job import BELOW_QUORUM, READY, CleanPodPolicy, JobSpec, ScheduleState, Stage
 from arranger.model.names import known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line
@@ -176,8 +177,6 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         "observedGeneration": job.seen.generation,
         "conditions": _conditions(state, job),
     }
-    if job.spec is not None and job.spec.priority_known:
-        status["priority"] = job.spec.priority
     if job.leader.address:
         status["leaderAddress"] = job.leader.address
     if failures := job.last_failures():
@@ -192,8 +191,19 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
             _set_status(job, number, of_set, replacing.get(number, ())) for number, of_set in enumerate(counts, start=1)
         ]
         status["allocations"] = encode_allocations(compact(job.placements), [group.name for group in job.spec.groups])
-        status |= _scale(state, job)
+        status |= _scale(state, job) | _resolved(job.spec) | _in_window(job)
     return status
+
+
+def _in_window(job: JobRecord) -> dict[str, Any]:
+    count, _ = job.slots.charged.get(LEADER, (0, 0))
+    return {"restartsInWindow": count} if count else {}
+
+
+def _resolved(spec: JobSpec) -> dict[str, Any]:
+    """What is known of the PriorityClass and the jobs that the spec names."""
+    ends = [{"name": of.name, "stage": str(of.ended)} for of in spec.after if of.ended is not None]
+    return ({"priority": spec.priority} if spec.priority_known else {}) | ({"after": ends} if ends else {})
 
 
 def _scale(state: State, job: JobRecord) -> dict[str, Any]:
@@ -228,7 +238,8 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
     stuck = min(_stuck_slots(state, job), default=None)
     why = state.pods[job.bound[stuck]].waiting if stuck is not None else ""
     known = (job.version, job.seen.generation, job.schedule_state, address, job.leader.restarts, tuple(job.failing))
-    return (*known, job.waits, job.not_before_ms, refused, stuck, why)
+    ends = tuple(of.ended for of in job.spec.after) if job.spec is not None else ()
+    return (*known, job.waits, job.not_before_ms, refused, stuck, why, ends)
 
 
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
@@ -300,18 +311,11 @@ def _message(state: State, job: JobRecord) -> str:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if has_earlier_pods(state, job):
             return f"{decided}; the pods of the earlier attempt have to go first"
-        return _no_class(state, job) or _waits(job) or back_off_text(job) or decided
+        return prerequisites_text(state, job) or _waits(job) or back_off_text(job) or decided
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
     parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
     return "; ".join(part for part in parts if part) or _awaited(state, job) or decided
-
-
-def _no_class(state: State, job: JobRecord) -> str:
-    """Why a job waits for its PriorityClass; empty for all others."""
-    if not job.lacks_class:
-        return ""
-    return no_class_text(job.valid_spec.priority_class, state.unwatched.get(Watched.PRIORITY_CLASS, 0))
 
 
 def _waits(job: JobRecord) -> str:
@@ -376,7 +380,7 @@ def _awaited(state: State, job: JobRecord) -> str:
 def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own transition time."""
     decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
-    scheduled = (str(job.schedule_state), _no_class(state, job) or _waits(job) or back_off_text(job))
+    scheduled = (str(job.schedule_state), prerequisites_text(state, job) or _waits(job) or back_off_text(job))
     told = {"Scheduled": scheduled, "Running": decided, READY: decided}
     if below := below_quorum_text(state, job):
         told |= {"Running": (decided[0], below), READY: (BELOW_QUORUM, below)}

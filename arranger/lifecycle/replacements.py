@@ -19,7 +19,11 @@ from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, untolerated
 from arranger.projections.jobs import LEADER, JobRecord, SetRecord, SlotKey, blameless
 from arranger.projections.judging import lacking
+from arranger.projections.openness import open_to
 from arranger.projections.state import State
+
+#: A worker that failed so often on a node goes elsewhere, if others run well there.
+FAILURES_BEFORE_MOVE = 2
 
 
 class Fallen(msgspec.Struct):
@@ -147,21 +151,27 @@ def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
 
 
 def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
-    """The decision on these workers. A failed worker keeps its node if that is healthy and still has the room. If the
-    restart policy says so, all others of its set are restarted with it."""
+    """The decision on these workers. A failed worker keeps its node if that is healthy and still has the room, unless
+    it failed there repeatedly while others run well elsewhere. If the restart policy says so, all others of its set are
+    restarted with it."""
     workers = [_ended(slot, pod, Replacement.GIVEN_UP, counted=pod.phase == Phase.FAILED) for slot, pod in ended.over]
     workers += [_ended(slot, pod, Replacement.ELSEWHERE, counted=False) for slot, pod in ended.lost]
     kept: dict[str, dict[SlotKey, str]] = {}
+    moved = {slot for slot, _ in ended.failed if _better_elsewhere(state, job, slot)}
     for slot, pod in sorted(ended.failed, key=lambda one: one[0]):
         node = job.placements[slot]
         on_node = {**kept.get(node, {}), slot: node}
         again = _healthy(state, job, slot) and not lacking(state.nodes, job, on_node)
-        if again:
+        failures = failures_there(job, slot) if again or slot in moved else 0
+        if again and slot not in moved:
             kept[node] = on_node
-        workers.append(_ended(slot, pod, Replacement.SAME_NODE if again else Replacement.ELSEWHERE, counted=True))
+            how = Replacement.SAME_NODE
+        else:
+            how = Replacement.ELSEWHERE
+        workers.append(_ended(slot, pod, how, counted=True, failures=failures))
     others = _restarted(job, {worker.slot for worker in workers})
     workers = sorted(workers + others, key=lambda worker: worker.slot)
-    causes = _causes(state, job, ended) + _with_set([worker.slot for worker in others])
+    causes = _causes(state, job, ended, moved) + _with_set([worker.slot for worker in others])
     return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes, verdicts=VERDICTS)
 
 
@@ -185,14 +195,44 @@ def _healthy(state: State, job: JobRecord, slot: SlotKey) -> bool:
     return row is not None and state.nodes.facts[row].ready and barred(state, job, slot) is None
 
 
-def _ended(slot: SlotKey, pod: PodSeen | None, how: Replacement, *, counted: bool) -> EndedWorker:
-    return EndedWorker(Slot(*slot), pod.uid if pod is not None else "", how, counted)
+def failures_there(job: JobRecord, slot: SlotKey) -> int:
+    """How many pods of a slot have failed on its node, with the one that is decided on now. In a policy with a window,
+    only those within it count."""
+    count, policy = job.slots.failures.get(slot, 0) + 1, job.valid_spec.restart_of(slot[0])
+    return min(count, job.slots.charged.get(slot, (count, 0))[0]) if policy.window_s is not None else count
 
 
-def _causes(state: State, job: JobRecord, ended: Fallen) -> tuple[EndCause, ...]:
+def _better_elsewhere(state: State, job: JobRecord, slot: SlotKey) -> bool:
+    """Whether a worker failed repeatedly on its node, while another one that never failed where it is runs on another
+    node, and there is a node with room for it that its set hasn't left in this way. The scheduler chooses that."""
+    node, slots, nodes, group = job.placements[slot], job.slots, state.nodes, job.valid_spec.groups[slot[0]]
+    if not _healthy(state, job, slot) or failures_there(job, slot) < FAILURES_BEFORE_MOVE:
+        return False
+    if not any(of != LEADER and job.placements[of] != node and of not in slots.failures for of in slots.ready):
+        return False
+    asked, left = nodes.vector(group.shape.requests), {node, *job.sets.get(group.name, SetRecord()).avoids}
+    roomy = ((nodes.free() >= asked) | (asked == 0)).all(axis=1)
+    return any(
+        roomy[row] and name not in left and nodes.present(row) and open_to(nodes.facts[row], group.shape)
+        for name, row in nodes.rows.items()
+    )
+
+
+def _ended(slot: SlotKey, pod: PodSeen | None, how: Replacement, *, counted: bool, failures: int = 0) -> EndedWorker:
+    return EndedWorker(Slot(*slot), pod.uid if pod is not None else "", how, counted, failures)
+
+
+def _causes(state: State, job: JobRecord, ended: Fallen, moved: set[SlotKey]) -> tuple[EndCause, ...]:
     """The causes of the replacements, with the first worker of each kind."""
-    kinds = ((ended.failed, EndKind.FAILED), (ended.lost, EndKind.LOST), (ended.over, EndKind.OVER_LIMIT))
-    return tuple(_cause(state, job, pods, kind) for pods, kind in kinds if pods)
+    stay = [one for one in ended.failed if one[0] not in moved]
+    kinds = ((stay, EndKind.FAILED), (ended.lost, EndKind.LOST), (ended.over, EndKind.OVER_LIMIT))
+    found = [_cause(state, job, pods, kind) for pods, kind in kinds if pods]
+    if moved:
+        slot, pod = min(one for one in ended.failed if one[0] in moved)
+        node, times, words = job.placements[slot], failures_there(job, slot), pod.reason or pod.message
+        again = EndCause(EndKind.FAILED_AGAIN, Slot(*slot), len(moved), words, node, ended=pod.ended, failures=times)
+        found.append(again)
+    return tuple(found)
 
 
 def _cause(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: EndKind) -> EndCause:

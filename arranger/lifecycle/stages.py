@@ -17,6 +17,7 @@ from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope,
 from arranger.model.pod import Phase
 from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
+from arranger.projections.dependencies import failed_dependency
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey, blameless, by_group, short_set
 from arranger.projections.state import State
 
@@ -89,6 +90,9 @@ def _as_asked(job: JobRecord, time_ms: int) -> StageDecided | None:
 
 
 def _pending(job: JobRecord) -> StageDecided | None:
+    failed = failed_dependency(job)
+    if failed is not None:
+        return _decide(job, R.DEPENDENCY_FAILED, StageFacts(job=failed.name))
     beyond = _beyond_quorum(job)
     if beyond is not None:
         return beyond
@@ -172,18 +176,27 @@ def _ready(job: JobRecord, leader: PodSeen) -> StageDecided | None:
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
-    limit = job.valid_spec.restart_of(LEADER_GROUP).limit
-    used = job.leader.restarts + leader.restarts
+    policy, used = job.valid_spec.restart_of(LEADER_GROUP), _restarts_before(job, leader)
+    limit, window_s = policy.limit, policy.window_s or 0
     words, ended = leader.reason or leader.message, leader.ended
     if blameless(leader):
         return _decide(job, R.LEADER_EVICTED, StageFacts(words=words, ended=ended))
     if leader.phase != Phase.FAILED:
-        return _decide(job, R.RESTART_LIMIT, StageFacts(count=used, limit=limit, ended=ended)) if used > limit else None
+        facts = StageFacts(count=used, limit=limit, ended=ended, seconds=window_s)
+        return _decide(job, R.RESTART_LIMIT, facts) if used > limit else None
     if used + 1 > limit:
-        return _decide(job, R.RESTART_LIMIT, StageFacts(limit=limit, words=words, ended=ended))
+        return _decide(job, R.RESTART_LIMIT, StageFacts(limit=limit, words=words, ended=ended, seconds=window_s))
     back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
-    facts = StageFacts(count=used + 1, limit=limit, words=words, ended=ended)
+    facts = StageFacts(count=used + 1, limit=limit, words=words, ended=ended, seconds=window_s)
     return _decide(job, R.LEADER_FAILED, facts, back_off_ms)
+
+
+def _restarts_before(job: JobRecord, leader: PodSeen) -> int:
+    """The restarts of the leader that count against its limit, without that which a failed pod needs now."""
+    if job.valid_spec.restart_of(LEADER_GROUP).window_s is None:
+        return job.leader.restarts + leader.restarts
+    count, _ = job.slots.charged.get(LEADER, (0, 0))
+    return max(count - (leader.phase == Phase.FAILED), 0)
 
 
 def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:
@@ -251,7 +264,8 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
     if whole is not None:
         return whole
     decision = replacement(state, job, ended)
-    moving = [worker.slot for worker in decision.workers if worker.how == Replacement.ELSEWHERE]
+    # One that failed there repeatedly has room elsewhere: until it is there, the job may lack a part of its quorum.
+    moving = [worker.slot for worker in decision.workers if worker.how == Replacement.ELSEWHERE and not worker.failures]
     if not moving:
         return decision
     spec, released = job.valid_spec, {(slot.group, slot.index) for slot in moving}

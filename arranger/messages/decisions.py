@@ -75,6 +75,12 @@ def _ended(cause: EndCause, spec: JobSpec | None) -> str:
         return f"{counted(cause.count, 'other worker')} of {name} restarted too"
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
     closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
+    if cause.kind == EndKind.FAILED_AGAIN:
+        ending = _in_brackets(failure_text(cause.ended, cause.words))
+        return (
+            f"moved: {name} {index}{others} failed {cause.failures} times on {cause.node}{ending}, and others run well "
+            "elsewhere"
+        )
     why = failure_text(cause.ended, cause.words) or f"node {cause.node} {closed}".rstrip()
     return f"{_KINDS[cause.kind]}: {name} {index}{others} ({why})"
 
@@ -99,8 +105,12 @@ def _restart_limit(facts: StageFacts) -> str:
         return f"worker {worker} failed ({_ending(facts)}) and its restart limit is {facts.limit}"
     if facts.count:
         last = f", last after {container_text(facts.ended)}" if facts.ended is not None else ""
-        return f"the leader restarted {facts.count} times{last}; restartLimit is {facts.limit}"
-    return f"the leader failed ({_ending(facts)}) and restartLimit is {facts.limit}"
+        return f"the leader restarted {facts.count} times{last}; restartLimit is {facts.limit}{_window(facts)}"
+    return f"the leader failed ({_ending(facts)}) and restartLimit is {facts.limit}{_window(facts)}"
+
+
+def _window(facts: StageFacts) -> str:
+    return f" in {facts.seconds} s" if facts.seconds else ""
 
 
 def _ending(facts: StageFacts) -> str:
@@ -128,14 +138,6 @@ def scaled_text(sets: Sequence[tuple[int, int, int]], spec: JobSpec) -> str:
     return "; ".join(f"{spec.groups[group].name} scaled from {before} to {after}" for group, before, after in known)
 
 
-def no_class_text(name: str, refused: int) -> str:
-    """Why a job waits for its PriorityClass. `refused` is the HTTP status with which the API server refuses to list
-    them, else 0."""
-    if refused:
-        return f"waits for the value of PriorityClass {name}: the API server doesn't let Arranger list them ({refused})"
-    return f"waits for PriorityClass {name}, which doesn't exist: create it, or edit spec.priorityClassName"
-
-
 def _needed(facts: StageFacts) -> str:
     if facts.worker_set:
         return f"minCount of {facts.worker_set} is {facts.needed}"
@@ -150,7 +152,9 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.TERMINATED: lambda _: "ended by spec.terminating",
     _R.SUSPENDED: lambda _: "suspended by spec.suspend; it holds no nodes",
     _R.RESUMED: lambda _: "resumed; waits for the next scheduling cycle",
-    _R.LEADER_FAILED: lambda facts: f"the leader failed ({_ending(facts)}); restart {facts.count} of {facts.limit}",
+    _R.LEADER_FAILED: lambda facts: (
+        f"the leader failed ({_ending(facts)}); restart {facts.count} of {facts.limit}{_window(facts)}"
+    ),
     _R.LEADER_EVICTED: lambda facts: f"the leader's pod ended ({_ending(facts)}); scheduled again",
     _R.LEADER_LOST: lambda _: "the leader's pod is gone; scheduled again",
     _R.LEADER_MOVED: lambda facts: f"the leader's address changed from {facts.was} to {facts.address}; scheduled again",
@@ -171,6 +175,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
         "its template was edited before its status told that it starts; scheduled again with that"
     ),
     _R.UNSCHEDULABLE: lambda facts: _shortage(facts) or facts.words or "no node can hold it",
+    _R.DEPENDENCY_FAILED: lambda facts: f"job {facts.job} failed, which had to succeed first",
     _R.WORKERS_FAILED: lambda facts: (
         f"{_workers(facts.count, 'is', 'are')} given up (restartLimit is {facts.limit}) and {_needed(facts)}"
     ),

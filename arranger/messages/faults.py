@@ -124,6 +124,7 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "Invalid value: needs a job whose name begins with a letter, as the name of a Service does"
         ),
         _K.SEVERAL_PORTS: "Invalid value: worker sets with a rendezvous of the scope Job must have the same port",
+        _K.AFTER_ITSELF: "Invalid value: a job can't wait for itself",
         _K.IMMUTABLE: (
             "can't be changed once the job has started; only terminating, suspend, priority, minWorkersNum, replicas, "
             "scaledSet, activeDeadlineSeconds, ttlSecondsAfterFinished, keepFailedPods, and counts, minCount and "

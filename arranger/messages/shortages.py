@@ -109,6 +109,7 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.NODE_SELECTOR: lambda _: "node selector doesn't match",
         _K.NODE_AFFINITY: lambda _: "required node affinity doesn't match",
         _K.REFUSED_RECENTLY: lambda _: "refused one of its pods recently",
+        _K.FAILED_THERE: lambda _: "a worker of the set failed there repeatedly",
         _K.HOST_PORT: _host_port,
         _K.NO_AFFINITY_LABEL: lambda reason: f"no label {reason.name} (affinity)",
         _K.AFFINITY: lambda reason: f"not {_same(reason.name)} the pods it must join (affinity)",

@@ -57,6 +57,7 @@ class FaultKind(StrEnum):
     SET_NAME_TOO_LONG = "SetNameTooLong"
     NO_SERVICE_NAME = "NoServiceName"
     SEVERAL_PORTS = "SeveralPorts"
+    AFTER_ITSELF = "AfterItself"
     IMMUTABLE = "Immutable"
     #: `value` is the number of faults that aren't listed.
     FURTHER = "Further"

@@ -87,6 +87,27 @@ class Rendezvous(msgspec.Struct, frozen=True, array_like=True, gc=False):
     members_file: bool = False
 
 
+class OnFailure(StrEnum):
+    """What the failure of a job means for a job that waits for it: that fails too, or goes on."""
+
+    FAIL = "Fail"
+    IGNORE = "Ignore"
+
+
+class Dependency(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A job of the same namespace that must have succeeded first. `ended` is how a job of that name ended; None if that
+    isn't known, and in an observation of a TYJob."""
+
+    name: str
+    on_failure: OnFailure = OnFailure.FAIL
+    ended: Stage | None = None
+
+    @property
+    def met(self) -> bool:
+        """Whether nothing waits for it any more."""
+        return self.ended == Stage.SUCCEEDED or (self.ended is not None and self.on_failure == OnFailure.IGNORE)
+
+
 class CleanPodPolicy(StrEnum):
     """Which pods are deleted when the job has ended."""
 
@@ -135,7 +156,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scale subresource counts; 0 without worker sets, and in logs of versions without that subresource. A job that names
     a `priority_class` has the priority of that; in an observation it isn't known, and 0. `keep_failed`: how many failed
     pods of the leader, and of each worker set, stay for their logs after other pods took their slots; 0 in logs of
-    versions that kept none.
+    versions that kept none. `after` are the jobs that it waits for, in the order given.
     """
 
     groups: tuple[PodGroup, ...]
@@ -154,6 +175,12 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priority_class: str = ""
     priority_known: bool = True
     keep_failed: int = 0
+    after: tuple[Dependency, ...] = ()
+
+    @property
+    def unmet(self) -> list[Dependency]:
+        """The jobs that have to end first."""
+        return [of for of in self.after if not of.met]
 
     @property
     def total_workers(self) -> int:
@@ -212,7 +239,8 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     equal numbers. `turned` is for each condition whether it holds and since when, `reason` that of the last decision on
     the stage. `failures` are the last ones, the newest first. `at_end` has for each worker set of an ended job how many
     workers were ready or had finished when it ended, and how many had failed. `failed_before` has the numbers of failed
-    pods of each slot that were replaced in this attempt and kept, in the form of `charged`.
+    pods of each slot that were replaced in this attempt and kept, in the form of `charged`. `after` are the jobs that
+    it waited for and that have ended, each with its stage.
     """
 
     stage: str
@@ -234,3 +262,4 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_end: tuple[tuple[str, int, int], ...] = ()
     priority: int | None = None
     failed_before: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = ()
+    after: tuple[tuple[str, str], ...] = ()

@@ -23,6 +23,7 @@ class ReasonKind(StrEnum):
     NODE_SELECTOR = "NodeSelector"
     NODE_AFFINITY = "NodeAffinity"
     REFUSED_RECENTLY = "RefusedRecently"
+    FAILED_THERE = "FailedThere"
     HOST_PORT = "HostPort"
     NO_AFFINITY_LABEL = "NoAffinityLabel"
     AFFINITY = "Affinity"

@@ -35,6 +35,8 @@ class StageReason(StrEnum):
     QUORUM_REFUSED = "QuorumRefused"
     TEMPLATE_EDITED = "TemplateEdited"
     UNSCHEDULABLE = "Unschedulable"
+    #: A job failed that must have succeeded first.
+    DEPENDENCY_FAILED = "DependencyFailed"
     WORKERS_FAILED = "WorkersFailed"
     RESTART_LIMIT = "RestartLimit"
     IMAGE_ERROR = "ImageError"
@@ -67,7 +69,7 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
     (_BEGUN, (_R.NODE_LOST, _R.NODE_CLOSED, _R.ROOM_TAKEN, _R.WORKERS_LOST, _R.WORKER_ENDED), Stage.RESCHEDULING),
     ((Stage.STARTING,), (_R.QUORUM_REFUSED, _R.TEMPLATE_EDITED), Stage.RESCHEDULING),
     (_BEGUN, (_R.QUORUM_INCOMPLETE,), Stage.RESCHEDULING),
-    (_WAITING, (_R.UNSCHEDULABLE,), Stage.FAILED),
+    (_WAITING, (_R.UNSCHEDULABLE, _R.DEPENDENCY_FAILED), Stage.FAILED),
     (_BEGUN, (_R.RESTART_LIMIT, _R.IMAGE_ERROR), Stage.FAILED),
     (_ACTIVE, (_R.WORKERS_FAILED, _R.POD_REFUSED, _R.DEADLINE_EXCEEDED, _R.INVALID_SPEC, _R.DELETED), Stage.FAILED),
 )

@@ -8,7 +8,9 @@ import msgspec
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import (
     CleanPodPolicy,
+    Dependency,
     JobSpec,
+    OnFailure,
     PodGroup,
     Rendezvous,
     RendezvousScope,
@@ -58,6 +60,9 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         priority_class=of_class,
         priority_known=not of_class,
         keep_failed=whole_of(spec, "keepFailedPods", DEFAULT_KEEP_FAILED),
+        after=tuple(
+            Dependency(of["name"], OnFailure(of.get("onFailure") or OnFailure.FAIL)) for of in spec.get("after") or ()
+        ),
     )
 
 
@@ -105,10 +110,15 @@ def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
             ("spec.leaderService", old.leader_service == new.leader_service),
             ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
             ("spec.priorityClassName", old.priority_class == new.priority_class),
+            ("spec.after", _jobs_before(old) == _jobs_before(new)),
             ("spec.schedulerPolicy", (old.queue_policy, old.pod_policy) == (new.queue_policy, new.pod_policy)),
         )
         if not same
     )
+
+
+def _jobs_before(spec: JobSpec) -> list[tuple[str, OnFailure]]:
+    return sorted((of.name, of.on_failure) for of in spec.after)
 
 
 def _same_limit(old: JobSpec, new: JobSpec) -> bool:

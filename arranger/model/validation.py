@@ -12,7 +12,7 @@ import msgspec
 
 from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import CleanPodPolicy, RendezvousScope, RestartScope
+from arranger.model.job import CleanPodPolicy, OnFailure, RendezvousScope, RestartScope
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume
 from arranger.model.schema import DNS_LABEL, definition
@@ -50,6 +50,9 @@ DEFAULT_RENDEZVOUS_PORT = 29500
 
 #: The maximum number of workers of one job, all sets together.
 MAX_WORKERS = 10_000
+
+#: The maximum number of jobs that a job waits for.
+MAX_AFTER = 32
 
 _MAX_INT32 = (1 << 31) - 1
 
@@ -153,8 +156,11 @@ def _mounts(spec: dict[str, Any], path: str) -> Faults:
 
 
 def _names_fit(tyjob: dict[str, Any], path: str) -> Faults:
-    """The names of the pods must fit into 63 characters, and those of the Services must be valid."""
+    """The names of the pods must fit into 63 characters, those of the Services must be valid, and a job that is waited
+    for must be another one."""
     own, spec = tyjob["metadata"]["name"], tyjob["spec"]
+    if any(of["name"] == own for of in spec.get("after") or ()):
+        yield Fault("spec.after", _K.AFTER_ITSELF)
     room, limits = MAX_NAMES_LENGTH - len(own), (str(MAX_NAMES_LENGTH),)
     if len(spec["leader"]["name"]) > room:
         yield Fault("spec.leader.name", _K.LEADER_NAME_TOO_LONG, spec["leader"]["name"], own, limits)
@@ -175,7 +181,11 @@ _LIMIT = whole(0, 1_000_000)
 _NAME = text(most=MAX_NAMES_LENGTH - 1, form=DNS_LABEL, fault=_K.NO_DNS_LABEL)
 
 _LEADER = record(
-    {"name": _NAME, "template": _TEMPLATE, "restart": record({"limit": _LIMIT}, closed=True)},
+    {
+        "name": _NAME,
+        "template": _TEMPLATE,
+        "restart": record({"limit": _LIMIT, "windowSeconds": whole(1, _MAX_INT32)}, closed=True),
+    },
     required=("name", "template"),
     closed=True,
 )
@@ -194,6 +204,9 @@ _RENDEZVOUS = record(
         "membersFile": flag,
     },
     closed=True,
+)
+_DEPENDENCY = record(
+    {"name": _NAME, "onFailure": one_of(*(each.value for each in OnFailure))}, required=("name",), closed=True
 )
 _WORKER_SET = record(
     {
@@ -228,6 +241,7 @@ def _spec(policies: PolicyNames) -> Check:
             "minWorkersNum": whole(0, MAX_WORKERS),
             "priority": whole(1, 10),
             "priorityClassName": text(least=1, most=253),
+            "after": items(_DEPENDENCY, most=MAX_AFTER, keys=("name",)),
             "schedulerPolicy": record(
                 {"jobQueuePolicy": one_of(*policies.queue), "basicPolicy": one_of(*policies.pod)}, closed=True
             ),

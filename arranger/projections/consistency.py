@@ -47,8 +47,26 @@ def inconsistencies(state: "State") -> Iterator[Inconsistency]:
                 if slot not in job.bound:
                     _add(held, node, requests_of(job, slot))
     yield from map(Inconsistency, _of_nodes(state, held))
+    if (state.named, state.dependents) != _names(state):
+        yield Inconsistency("the indexes of jobs by name aren't those of the jobs")
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
         yield Inconsistency("the index of pods that keep others away isn't that of the pods")
+
+
+_Names = dict[tuple[str, str], tuple[str, ...]]
+
+
+def _names(state: "State") -> tuple[_Names, _Names]:
+    """Which jobs have each name, and which wait for it."""
+    named: _Names = {}
+    dependents: _Names = {}
+    for uid, job in sorted(state.jobs.items()):
+        name = (job.seen.namespace, job.seen.name)
+        named[name] = (*named.get(name, ()), uid)
+        for of in job.spec.after if job.spec is not None else ():
+            name = (job.seen.namespace, of.name)
+            dependents[name] = (*dependents.get(name, ()), uid)
+    return named, dependents
 
 
 def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
@@ -62,6 +80,8 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
         yield f"pods fill slots without a node: {sorted(job.bound.keys() - job.placements.keys())}"
     if job.slots.given_up.keys() & job.placements.keys():
         yield f"slots are given up and have a node: {sorted(job.slots.given_up.keys() & job.placements.keys())}"
+    if not job.slots.failures.keys() <= job.placements.keys():
+        yield "failures on their nodes are counted of slots without a node"
     if not job.slots.refused_ms.keys() <= job.placements.keys() - job.bound.keys():
         yield "the API server refuses pods of slots that have one, or no node"
     if len(set(job.bound.values())) < len(job.bound):

@@ -13,10 +13,11 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import NO_TRAITS
+from arranger.projections import dependencies
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import LEADER, Replaced, expand, holds
-from arranger.projections.judging import irreplaceable, lacking, misplaced, need_of, out_of_turn, outdated
+from arranger.projections.judging import irreplaceable, lacking, misplaced, need_of, out_of_turn, outdated, too_early
 from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import forget_class, see_class
@@ -222,6 +223,8 @@ class _Fold(JobLife):
             self.changes.schedulable = True
             self.state.job_changes += 1
             self._release_all(job, job.stage)
+            dependencies.leave(self.state, job)
+            dependencies.tell_dependents(self.state, job, self.changes)
 
     def quota_seen(self, _offset: int, event: k.QuotaSeen) -> None:
         if not self._current(k.Watched.QUOTA, event.term):
@@ -274,7 +277,7 @@ class _Fold(JobLife):
         desired = expand(event.pods)
         refused, need = self.cycle_refused or outdated(job, event.based_on, event.attempt), None
         if not refused and job is not None:
-            refused = misplaced(job, desired, self.cycle_config)
+            refused = too_early(job) or misplaced(job, desired, self.cycle_config)
             if not refused and desired:
                 need = need_of(nodes, job, desired)
                 refused = lacking(nodes, job, desired, need)

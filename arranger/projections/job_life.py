@@ -19,7 +19,9 @@ from arranger.model.job import (
 from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
+from arranger.projections import dependencies
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
+from arranger.projections.dependencies import tell_dependents, with_ends
 from arranger.projections.jobs import (
     LEADER,
     STEPS_KEPT,
@@ -40,6 +42,9 @@ from arranger.projections.slots import Slots
 
 _FAILED = Phase.FAILED
 
+#: How many nodes a worker set avoids at most.
+_AVOIDED = 8
+
 #: The values that a status may have; unknown ones, written by another program, are not adopted.
 _STAGES = frozenset(Stage)
 _SCHEDULE_STATES = frozenset(ScheduleState)
@@ -51,13 +56,15 @@ class JobLife(Slots):
     __slots__ = ()
 
     def _begin_job(self, offset: int, event: k.JobSeen) -> None:
-        spec = resolved(self.state, event.spec) if event.spec is not None else None
+        spec = with_ends(self.state, event.namespace, resolved(self.state, event.spec)) if event.spec else None
         job = JobRecord(event, spec, offset, times=JobTimes(stage_ms=self.time_ms, scheduled_ms=self.time_ms))
         self.state.jobs[event.uid] = job
+        dependencies.enter(self.state, job)
         self.state.job_changes += 1
         self.changes.schedulable = True
         if event.status is not None and event.status.stage in _STAGES:
             self._adopt(job, offset, event)
+        tell_dependents(self.state, job, self.changes)
         self._disown_strangers(job)
         self._bind_waiting(job)
         self._note_short(job)
@@ -93,6 +100,7 @@ class JobLife(Slots):
             return
         if job.spec.priority_class and job.stage != Stage.PENDING and status.priority is not None:
             job.spec = with_priority(job.spec, status.priority)
+        job.spec = dependencies.adopted(job.spec, status)
         job.slots.give_up(_workers_of(job.spec, status.given_up))
         self._adopt_charges(job, status)
         if job.ended:
@@ -143,6 +151,7 @@ class JobLife(Slots):
             job.times.completion_ms = self.time_ms
         self._note_turns(job)
         self._note_short(job)
+        tell_dependents(self.state, job, self.changes)
 
     def _note_end(self, job: JobRecord) -> None:
         """Record how many workers of each set the ending job has, while they still fill its slots."""
@@ -206,12 +215,16 @@ class JobLife(Slots):
         if worker.how == Replacement.RESTARTED:  # the slot is its pod's until that is gone, and so is the room
             job.retired[worker.pod_uid] = None
             return
-        pod = self.state.pods.get(job.bound.get(slot, ""))
+        pod, node = self.state.pods.get(job.bound.get(slot, "")), job.placements[slot]
         if worker.how == Replacement.SAME_NODE:
+            if worker.failures:
+                job.slots.failures[slot] = worker.failures
             self._count_restarts(job, slot, self.state.pods[job.slots.vacate(slot)])
             self.state.nodes.hold(job.placements[slot], requests_of(job, slot))
         else:
             self._unplace(job, slot, job.stage)
+            if worker.failures:
+                _avoid(job.of_set(job.valid_spec.groups[slot[0]].name), node, self.time_ms)
         if worker.how == Replacement.GIVEN_UP:
             job.slots.give_up([slot])
         elif pod is not None and self._keep_pod(job, pod):  # so the next pod needs another name
@@ -291,7 +304,7 @@ class JobLife(Slots):
     def _charge(self, job: JobRecord, slot: SlotKey, restarts: int) -> None:
         """Count restarts against the limit of a slot, from 1 on again if they come after its window."""
         policy = job.valid_spec.groups[slot[0]].restart
-        if policy is None or slot == LEADER or restarts <= 0:
+        if policy is None or restarts <= 0 or (slot == LEADER and policy.window_s is None):
             return
         count, since_ms = job.slots.charged.get(slot, (0, self.time_ms))
         if policy.window_s is not None and self.time_ms - since_ms > policy.window_s * 1000:
@@ -306,7 +319,7 @@ class JobLife(Slots):
         for slot, uid in job.bound.items():
             count, since_ms = job.slots.charged.get(slot, (0, 0))
             pod = self.state.pods[uid]
-            if count and pod.phase == _FAILED and not blameless(pod):
+            if slot != LEADER and count and pod.phase == _FAILED and not blameless(pod):
                 job.slots.charged[slot] = (count - 1, since_ms)
         job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if of[0]}
 
@@ -361,9 +374,14 @@ class JobLife(Slots):
                 of.kept = tuple(uid for uid in of.kept if uid != pod.uid)
 
 
+def _avoid(of_set: SetRecord, node: str, time_ms: int) -> None:
+    before = [(name, since_ms) for name, since_ms in of_set.avoids.items() if name != node]
+    of_set.avoids = dict([*before, (node, time_ms)][-_AVOIDED:])
+
+
 def _over_attempts(job: JobRecord, slot: SlotKey) -> bool:
     """Whether restarts count on after an attempt: a policy that restarts the job would never reach its limit."""
-    return job.spec is not None and job.spec.restart_of(slot[0]).scope == RestartScope.JOB
+    return slot == LEADER or (job.spec is not None and job.spec.restart_of(slot[0]).scope == RestartScope.JOB)
 
 
 def _failure(owner: PodOwner, node: str, time_ms: int, ended: ContainerEnd) -> Failure:

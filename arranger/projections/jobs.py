@@ -55,6 +55,8 @@ class SlotTable:
     #: Slot → how many of its pods failed in this attempt, were replaced and kept: a part of the next pod's name. A slot
     #: that an edit removes keeps its number, because it may come back.
     failed_before: dict[SlotKey, int] = field(default_factory=dict)
+    #: Slot → how many of its pods failed on its node, as decisions on them counted it.
+    failures: dict[SlotKey, int] = field(default_factory=dict)
     #: The slots whose pods are ready, and their number by group: it is needed at each change of one of thousands of
     #: pods. Both follow from the pods, so a snapshot doesn't have them.
     ready: dict[SlotKey, None] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class SlotTable:
     def empty(self, slot: SlotKey) -> tuple[str, str | None]:
         """Remove a slot's node and pod; returns the node and the pod's UID."""
         self.refused_ms.pop(slot, None)
+        self.failures.pop(slot, None)
         self.note_ready(slot, ready=False)
         return self.nodes.pop(slot), self.pods.pop(slot, None)
 
@@ -133,6 +136,8 @@ class SetRecord:
     at_end: tuple[int, int] | None = None
     #: As the leader's.
     kept: tuple[str, ...] = ()
+    #: Node → when a worker was last moved away because it failed there repeatedly, in milliseconds; the last few.
+    avoids: dict[str, int] = field(default_factory=dict)
 
 
 class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -283,9 +288,9 @@ class JobRecord:
         return self.spec is not None and (self.spec.terminating or self.spec.suspend)
 
     @property
-    def lacks_class(self) -> bool:
-        """Whether the job waits for its PriorityClass, whose value isn't known."""
-        return self.active and not self.stands_still and not self.valid_spec.priority_known
+    def avoids(self) -> bool:
+        """Whether it may avoid some nodes."""
+        return bool(self.refusals) or any([of.avoids for of in self.sets.values()])
 
     def owner_of(self, slot: SlotKey) -> PodOwner:
         """The owner that the pod of a slot of this attempt claims; the inverse of `slot_of`."""

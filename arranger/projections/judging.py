@@ -10,7 +10,8 @@ import numpy as np
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, Replacement, Stage
-from arranger.model.stages import may_enter
+from arranger.model.stages import StageReason, may_enter
+from arranger.projections.dependencies import failed_dependency
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey, by_group, exists, requests_of, short_set
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
@@ -39,7 +40,15 @@ def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
         return f"a job doesn't go from {job.stage} to {event.stage} for the reason {event.reason}"
     if event.stage in (Stage.STARTING, Stage.RUNNING) and not job.quorum_placed():
         return f"it can't be {event.stage}: its quorum has no nodes"
+    if event.reason == StageReason.DEPENDENCY_FAILED and failed_dependency(job) is None:
+        return "no job has failed that has to succeed first"
     return ""
+
+
+def too_early(job: JobRecord) -> str:
+    """Why a job gets no nodes yet: another one has to end first; empty if none has to."""
+    unmet = job.valid_spec.unmet
+    return f"job {unmet[0].name} has to end first" if unmet else ""
 
 
 def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) -> str:

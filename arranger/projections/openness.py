@@ -25,6 +25,11 @@ def closed_to_next(nodes: NodeTable, spec: JobSpec, again: dict[SlotKey, str]) -
     return _closed(nodes, spec, ((node, group) for (group, _), node in again.items()), given)
 
 
+def open_to(facts: NodeFacts, shape: PodShape) -> bool:
+    """Whether a node accepts new pods of this shape."""
+    return not _why(facts, shape, lambda taints: taints)
+
+
 def _closed(
     nodes: NodeTable,
     spec: JobSpec,

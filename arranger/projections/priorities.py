@@ -7,6 +7,7 @@ import msgspec
 
 from arranger.events.kinds import PriorityClassGone, PriorityClassSeen
 from arranger.model.job import JobSpec
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 
 
@@ -19,6 +20,11 @@ def resolved(state: State, spec: JobSpec, before: JobSpec | None = None) -> JobS
         return with_priority(spec, before.priority)
     of_class = state.priority_classes.get(spec.priority_class)
     return spec if of_class is None else with_priority(spec, of_class.value)
+
+
+def lacks_class(job: JobRecord) -> bool:
+    """Whether a job waits for its PriorityClass, whose value isn't known."""
+    return job.active and not job.stands_still and not job.valid_spec.priority_known
 
 
 def with_priority(spec: JobSpec, priority: int) -> JobSpec:

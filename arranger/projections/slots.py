@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from arranger.events import kinds as k
 from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL
+from arranger.projections.dependencies import follow, with_ends
 from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, Scaled, SlotKey, exists, holds, requests_of
 from arranger.projections.judging import lacking
 from arranger.projections.nodes import Requests
@@ -149,15 +150,20 @@ class Slots:
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """Adopt a changed spec: release slots that no longer exist, and reserve changed requests for the others."""
-        spec = resolved(self.state, spec, job.spec)
+        before, spec = (
+            job.spec,
+            with_ends(self.state, job.seen.namespace, resolved(self.state, spec, job.spec), job.spec),
+        )
         _note_scaling(job, spec, self.time_ms)
         for slot in sorted(slot for slot in job.placements if not exists(spec, slot) and slot not in job.bound):
             self._unplace(job, slot, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
         restarts, spent, refused = job.leader.restarts, job.spent, dict(job.slots.refused_ms)
+        failures = dict(job.slots.failures)
         if job.spec is not None:
             self._release_all(job, Stage.PENDING)  # reserved again below, so no pod becomes assumed
         job.spec, job.leader.restarts = spec, restarts
+        follow(self.state, job, before)
         for name, of_set in job.sets.items():
             of_set.spent = spent.get(name, 0)
         for of in job.keepers:
@@ -170,6 +176,7 @@ class Slots:
             if exists(spec, slot):
                 self._reserve(job, slot, node)
         job.slots.refused_ms = {slot: since_ms for slot, since_ms in refused.items() if slot in job.placements}
+        job.slots.failures = {slot: count for slot, count in failures.items() if slot in job.placements}
         retired, job.retired = job.retired, {}  # a pod of a set that is restarted has its slot until it is gone
         for slot, uid in filled.items():
             self._bind_if_placed(job, self.state.pods[uid])

@@ -14,6 +14,7 @@ import numpy as np
 
 from arranger.events.kinds import PodSeen, PriorityClassSeen, QuotaSeen
 from arranger.model.node import NodeFacts
+from arranger.projections import dependencies
 from arranger.projections.jobs import JobRecord, SetRecord, SlotKey, SlotTable, holds, is_ready
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
@@ -45,6 +46,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     leaving: tuple[SlotKey, ...] = ()
     charged: tuple[tuple[SlotKey, tuple[int, int]], ...] = ()
     failed_before: tuple[tuple[SlotKey, int], ...] = ()
+    failures: tuple[tuple[SlotKey, int], ...] = ()
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
@@ -215,6 +217,7 @@ def _job_image(job: JobRecord) -> JobImage:
         slots.leaving,
         tuple(sorted(slots.charged.items())),
         tuple(sorted(slots.failed_before.items())),
+        tuple(sorted(slots.failures.items())),
     )
 
 
@@ -228,8 +231,10 @@ def _restore_job(state: State, image: JobImage) -> None:
         image.leaving,
         dict(image.charged),
         dict(image.failed_before),
+        dict(image.failures),
     )
     state.jobs[job.uid] = job
+    dependencies.enter(state, job)
     for slot, uid in job.bound.items():
         if slot not in job.placements or uid not in state.pods:
             raise UnusableSnapshot(f"the snapshot has no placement or no pod for slot {slot} of job {job.uid}")

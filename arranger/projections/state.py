@@ -100,6 +100,10 @@ class State:
     pod_addresses: bool = False
     #: Whether the readiness of quorums is recorded (`WatchClaimed.readiness`).
     readiness: bool = False
+    #: (Namespace, name) → the UIDs of the jobs of that name, and of those that wait for it. They follow from the jobs,
+    #: so a snapshot doesn't have them.
+    named: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    dependents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         # Short, because asyncio calls it when a coroutine returned a state, and a whole cluster takes a second.
@@ -136,5 +140,5 @@ class State:
 
     def find_job(self, namespace: str, name: str) -> JobRecord | None:
         """The job of that name that is not being deleted, else the newest of that name, else None."""
-        found = [j for j in self.jobs.values() if j.seen.name == name and j.seen.namespace == namespace]
+        found = [self.jobs[uid] for uid in self.named.get((namespace, name), ())]
         return max(found, key=lambda j: (not j.seen.deleting, j.seen.created_ms, j.uid), default=None)

@@ -78,6 +78,6 @@ def _wants_nodes(state: State, job: JobRecord) -> bool:
     """Whether a job that lacks nodes may get some now."""
     if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED:
         return False
-    if not job.valid_spec.priority_known:
+    if not job.valid_spec.priority_known or job.valid_spec.unmet:
         return False
     return job.stage in (Stage.STARTING, Stage.RUNNING) or not has_earlier_pods(state, job)

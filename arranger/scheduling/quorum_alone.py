@@ -42,7 +42,7 @@ class QuorumAlone:
     def _counted(self, state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool | None:
         """Whether the quorum surely fits, or surely doesn't; None if counts don't show it."""
         policy, nodes = policies.pod_policy(job, config), state.nodes
-        if job.refusals or job.placements or job.slots.given_up or heeds_others(state, job):
+        if job.avoids or job.placements or job.slots.given_up or heeds_others(state, job):
             return None
         if policy.name not in BUILT_IN.pod or job.spec is None:
             return None  # another package's policy may leave room unused

@@ -1,7 +1,8 @@
 """Kubernetes Events on TYJobs: the history that `kubectl describe tyj` shows.
 
 Each decision on the stage has one Event, and so has each change of the counts of worker sets. Within a stage, one Event
-each shows why the job waits, the end of that wait, replaced workers, and pods that the API server refuses. It is
+each shows for which jobs and which PriorityClass the job waits, why it waits for nodes, the end of that wait, replaced
+workers, and pods that the API server refuses. It is
 updated when something other than numbers changes (the status has the numbers). A name depends only on the Event's
 subject, so two appliers, or one after a restart, update the same Event. Names begin with the time of the decision,
 because Events are listed by name and their times have seconds only: so a listing is in order. Events are for people: a
@@ -19,11 +20,14 @@ from arranger.kube.cluster import EVENTS, TYJOBS, Cluster
 from arranger.lifecycle.desired import rfc3339
 from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, scaled_text, stage_text
+from arranger.messages.prerequisites import short_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.reasons import Reason
 from arranger.model.text import one_line
+from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import STEPS_KEPT, JobRecord
+from arranger.projections.priorities import lacks_class
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +41,12 @@ _WAITING = "waiting"
 _WHOLE = "whole"
 _WORKERS = "workers"
 _REFUSED = "refused"
+_BEFORE = "before"
 
 #: The order of Events with the same time in their names; those about a stage come after its own.
 _ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 3, Stage.RUNNING: 6}
 _LAST = 9
-_WITHIN = {"": 0, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _WHOLE: 2}
+_WITHIN = {"": 0, _BEFORE: 1, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _WHOLE: 2}
 
 
 class Told(msgspec.Struct):
@@ -51,6 +56,8 @@ class Told(msgspec.Struct):
     step: int | None = None
     waiting: tuple[ScheduleState | Reason, ...] = ()
     refused: str = ""
+    #: The jobs that have to end first, and a PriorityClass that isn't known.
+    before: tuple[str, ...] = ()
     replacements: int = 0
     #: The generation of the TYJob in which its worker sets were last scaled.
     scaled: int = 0
@@ -92,6 +99,7 @@ class Reporter:
             told.refused = refused
             if refused:
                 await self._update(job, told, _REFUSED, reason="FailedCreate", message=refused)
+        await self._tell_before(job, told)
         await self._tell_waiting(job, told)
 
     async def _tell_steps(self, job: JobRecord, told: Told) -> None:
@@ -101,7 +109,7 @@ class Reporter:
         if last is None and not job.adopted_at and not job.seen.faults and len(steps) < STEPS_KEPT:
             created_ms = job.seen.created_ms
             name = _name(job, Stage.PENDING, created_ms)
-            message = "Pending: accepted; waits for the next scheduling cycle"
+            message = f"Pending: accepted; {short_text(job) or 'waits for the next scheduling cycle'}"
             await self._create(job, name, reason="Accepted", message=message, time_ms=created_ms)
         for decided, time_ms in steps:
             if last is None or decided.based_on > last:
@@ -120,6 +128,20 @@ class Reporter:
                 name = f"{job.seen.name}.{scaled.time_ms:011x}.1-scaled-{scaled.generation}.{job.uid[:8]}"
                 message = scaled_text(scaled.sets, job.spec)
                 await self._create(job, name, reason="Scaled", message=message, time_ms=scaled.time_ms)
+
+    async def _tell_before(self, job: JobRecord, told: Told) -> None:
+        """Report for which jobs it waits, and for which PriorityClass."""
+        jobs = tuple(of.name for of in awaited_jobs(job))
+        before = (*jobs, job.valid_spec.priority_class) if lacks_class(job) else jobs
+        if before == told.before:
+            return
+        told.before = before
+        if jobs:
+            await self._update(job, told, _BEFORE, reason="WaitsForJobs", message=short_text(job), kind=_NORMAL)
+        elif before:
+            await self._update(
+                job, told, _BEFORE, reason="WaitsForPriorityClass", message=short_text(job), kind=_NORMAL
+            )
 
     async def _tell_waiting(self, job: JobRecord, told: Told) -> None:
         if job.ended or job.waits is None or job.schedule_state == ScheduleState.SUCCEED:

@@ -47,7 +47,8 @@ _QUEUE_S = 5.0
 _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "totalWorkers",
     "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
-    "completionTime", "lastFailures", "gpus", "replicas", "selector", "priority", QUEUE_POSITION,
+    "completionTime", "lastFailures", "gpus", "replicas", "selector", "priority", "after",
+    "restartsInWindow", QUEUE_POSITION,
 )  # fmt: skip
 
 

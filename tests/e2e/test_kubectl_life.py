@@ -412,6 +412,48 @@ def test_a_job_waits_for_its_priority_class_and_its_pods_get_it(scene: Scene) ->
     assert made.returncode == 1 and "spec.priorityClassName: Invalid value: must not be given" in made.stderr
 
 
+def test_a_job_waits_for_others_and_says_for_which(scene: Scene) -> None:
+    apply(scene.kube, job("chained", workers=1, after=[{"name": "prep"}, {"name": "check", "onFailure": "Ignore"}]))
+    missing = (
+        "waits for job prep, which doesn't exist: create it, or edit spec.after; for job check, which doesn't exist"
+    )
+    eventually("it names both", lambda: missing in status_of(scene.kube, "chained").get("message", ""))
+    apply(scene.kube, job("prep", workers=0, ttlSecondsAfterFinished=0), job("check", workers=0, restartLimit=0))
+    await_stage(scene.kube, "Running", "prep", "check")
+    eventually(
+        "it says that they run",
+        lambda: (
+            status_of(scene.kube, "chained")["message"]
+            == "waits for job prep, which is Running; for job check, which is Running"
+        ),
+    )
+    assert (status_of(scene.kube, "chained")["stage"], scene.phases("chained")) == ("Pending", {})
+    finish_leader(scene.kube, "prep")
+    eventually("prep is deleted", lambda: scene.kube.request("GET", f"{TYJOBS}/prep", check=False)[0] == 404)
+    eventually(
+        "one is left", lambda: status_of(scene.kube, "chained")["message"] == "waits for job check, which is Running"
+    )
+    scene.kube.request("PATCH", f"{PODS}/check-learner-0/status", {"status": {"phase": "Failed"}}, content_type=MERGE)
+    await_stage(scene.kube, "Running", "chained")
+    assert status_of(scene.kube, "chained")["after"] == [
+        {"name": "prep", "stage": "Succeeded"},
+        {"name": "check", "stage": "Failed"},
+    ]
+    told = json.loads(scene.kubectl("get", "events", "-o", "json"))["items"]
+    assert [e["message"] for e in told if e["reason"] == "WaitsForJobs"] == ["waits for job check"]
+    edited = scene.kube.kubectl("patch", "tyj", "chained", "--type=merge", "-p", '{"spec": {"after": []}}', check=False)
+    assert edited.returncode == 1 and "spec.after: Invalid value: can't be changed once" in edited.stderr
+    apply(scene.kube, job("failing", workers=0, after=[{"name": "check"}]))
+    eventually("it fails", lambda: status_of(scene.kube, "failing").get("stage") == "Failed")
+    assert status_of(scene.kube, "failing")["message"] == "job check failed, which had to succeed first"
+    scene.forget("chained")
+    scene.kubectl("delete", "tyj", "check", "failing", *WAIT)
+    itself = scene.kube.kubectl(
+        "create", "-f", "-", stdin=json.dumps(job("itself", after=[{"name": "itself"}])), check=False
+    )
+    assert itself.returncode == 1 and "spec.after: Invalid value: a job can't wait for itself" in itself.stderr
+
+
 def test_a_deleted_job_takes_its_pods_with_it(scene: Scene) -> None:
     apply(scene.kube, job("gone", workers=3))
     await_stage(scene.kube, "Running", "gone")

@@ -174,12 +174,13 @@ class User:
             "restartLimit": chance.randrange(0, 3),
             "priority": chance.randrange(1, 11),
             "cleanPodPolicy": chance.choice(("Running", "All", "None")),
-            "leader": {"name": "learner", "template": self._template(leader=True)},
+            "leader": {"name": "learner", "template": self._template(leader=True), **self._world.windows.draw()},
             "workerSets": sets,
         }
         if of_class := self._world.classes.choose():
             del spec["priority"]
             spec["priorityClassName"] = of_class
+        spec |= self._world.dependencies.draw([of for of in _NAMES if of != name and home_of(of) == home_of(name)])
         if sets and chance.random() < 0.2:
             spec["scaledSet"] = chance.choice(sets)["name"]
         if chance.random() < 0.5:

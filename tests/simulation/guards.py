@@ -15,9 +15,11 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import stages
+from arranger.model.job import JobSpec
 from arranger.projections import fold, judging
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
+from arranger.scheduling import refusals
 from arranger.workers import deletions, members_writer, service_writer, watcher
 from arranger.workers.cancelling import _ask
 from arranger.workers.creation import Creation
@@ -59,6 +61,7 @@ _BEFORE = {
     "the whole quorum": 0,
     "room on the nodes, decided and unconfirmed included": 0,
     "a superseded cycle": 0,
+    "that no cycle places a worker where its set failed repeatedly": 0,
 }
 #: Steps for guards that need rare events: a pause, a takeover and a deleted job at once, or a long-lived worker.
 _LONGER = {
@@ -205,6 +208,11 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "room on the nodes, decided and unconfirmed included": _without(fold, "lacking", ""),
     "a node that closed since the cycle began": _without(fold, "closed_to_new", ""),
     "a node that closed since a worker was to stay there": _without(judging, "closed_to_next", ""),
+    "the jobs that a job waits for": _without(fold, "too_early", ""),
+    "that no cycle places a job that waits for others": lambda: mock.patch.object(
+        JobSpec, "unmet", property(lambda _: [])
+    ),
+    "that no cycle places a worker where its set failed repeatedly": _without(refusals, "_now", ()),
     "a superseded cycle": lambda: mock.patch.object(
         fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
     ),

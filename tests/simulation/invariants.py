@@ -14,7 +14,7 @@ from arranger.events.codec import StoredEntry, decode_batch, verified_run
 from arranger.events.log import Entry, Position, StoredSnapshot
 from arranger.kube.cluster import CONFIG_MAPS, NODES, PODS, PRIORITY_CLASSES, QUOTAS, TYJOBS, Object, Resource
 from arranger.kube.translate import job_seen, node_seen, pod_seen, quota_seen
-from arranger.model.job import ENDED, CleanPodPolicy, Replacement, ScheduleState, Stage
+from arranger.model.job import ENDED, CleanPodPolicy, OnFailure, Replacement, ScheduleState, Stage
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount
 from arranger.model.taints import untolerated
@@ -59,6 +59,8 @@ class Oracle:
         #: slot.
         self.placed: dict[tuple[str, int, str, int], set[str]] = {}
         self.rejected: Counter[str] = Counter()
+        #: (Namespace, name, stage) of every job that ever ended.
+        self._ended: set[tuple[str, str, str]] = set()
         #: The number of cycles that gave the identical plan when repeated.
         self.cycles = 0
         self.epochs: list[int] = []
@@ -82,6 +84,8 @@ class Oracle:
         if self._begun.setdefault(epoch, first) != first or epoch <= begun.previous:
             raise Violation(f"epoch {epoch} follows epoch {self.epochs[-1]}")
         self.verify_snapshots()
+        self._world.bad_nodes.forget()
+        self._world.windows.forget()
         self.epochs.append(epoch)
         self.state, self.entries, self.chain, self.snapshots = State(epoch=epoch), [], "", []
         self._identities = set()
@@ -100,6 +104,8 @@ class Oracle:
         self.entries.append(entry)
         changes = Changes()
         jobs = {uid: job for uid, job in self.state.jobs.items()}
+        replaced = [event.job_uid for event in entry.batch.events if isinstance(event, k.WorkersReplaced)]
+        nodes = {uid: dict(jobs[uid].placements) for uid in replaced if uid in jobs}
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         time_ms = next((event.time_ms for event in entry.batch.events if isinstance(event, k.CycleTaken)), 0)
@@ -114,8 +120,17 @@ class Oracle:
             elif isinstance(event, k.Placed):
                 self._accept(event, time_ms)
             elif verdict is not None:
+                if isinstance(event, k.StageDecided) and self._world.windows.too_many(
+                    event, jobs[event.job_uid], self.state.time_ms
+                ):
+                    raise Violation("a leader is restarted beyond its limit", job=event.job_uid)
+                if isinstance(event, k.StageDecided) and event.stage in ENDED:
+                    seen = jobs[event.job_uid].seen
+                    self._ended.add((seen.namespace, seen.name, event.stage))
                 if isinstance(event, k.WorkersReplaced):
                     self._stay(event)
+                    job = self.state.jobs[event.job_uid]
+                    self._world.bad_nodes.left(event, job, nodes[event.job_uid], self.state.time_ms)
                 self._world.clocks.check_decision(event, self.state.jobs.get(getattr(event, "job_uid", "")))
 
     def _check_terms(self, entry: Entry) -> None:
@@ -133,9 +148,15 @@ class Oracle:
             early_ms = until_ms - cycle_time_ms
             raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
         assert job.spec is not None
+        for of in job.spec.after:
+            stages = [Stage.SUCCEEDED, *([Stage.FAILED] if of.on_failure == OnFailure.IGNORE else [])]
+            if not any((job.seen.namespace, of.name, stage) in self._ended for stage in stages):
+                raise Violation(f"a job has nodes before {of.name} has ended, which it waits for", job=job.uid)
         for (group, index), node in expand(event.pods).items():
             slot = (event.job_uid, event.attempt, job.spec.groups[group].name if group else "", index)
             self.placed.setdefault(slot, set()).add(node)
+            if self._world.bad_nodes.returns(job, group, node, cycle_time_ms):
+                raise Violation(f"a worker is placed on {node}, where its set failed repeatedly", job=job.uid)
         for pods in event.pods:
             self._open(pods.node, job.spec.groups[pods.group].shape, event.job_uid)
         workers = len(job.placements) - 1
@@ -173,6 +194,8 @@ class Oracle:
 
     def lose_after(self, offset: int) -> None:
         """Fold the log again after it lost its tail."""
+        self._world.bad_nodes.forget()
+        self._world.windows.forget()
         kept = [entry for entry in self.entries if entry.last <= offset]
         self.state = _folded(State(epoch=self.state.epoch), kept)
         self.entries = kept
@@ -494,7 +517,11 @@ class Checks:
                 found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
             stands_still = stage == "Pending" and record.suspended and record.spec is not None and record.spec.suspend
             goes_on = stage == "Starting" and (further or _may_fail_forever(record))
-            if not (waiting or refused or stands_still or goes_on or stage in (*ENDED, "Running")):
+            goes_on = goes_on or (stage == "Rescheduling" and self._world.windows.fails_forever(record))
+            before = stage in ("Pending", "Rescheduling") and self._world.dependencies.waits_rightly(record)
+            if before and not status.get("message", "").startswith("waits for job ") and not stands_still:
+                found.append((uid, f"{name} doesn't say for which job it waits: {status.get('message')}"))
+            if not (waiting or refused or stands_still or before or goes_on or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         return [*found, *self._strays(), *self._world.belongings.unsettled()]
 

@@ -11,8 +11,10 @@ from arranger.events.facts import ShortageFacts
 from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.stages import StageReason
+from arranger.projections import snapshot
 from arranger.projections.jobs import LEADER, JobRecord, SlotKey
 from arranger.projections.state import State
+from arranger.scheduling.cycle import take_cycle
 from tests.memory_log import MemoryLog
 from tests.simulation.invariants import Violation
 
@@ -23,10 +25,9 @@ if TYPE_CHECKING:
 class Rogue:
     """A second writer that is late, outdated or wrong: its batches must have no effect."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", chance: random.Random | None = None) -> None:
         self._world = world
-        self._chance = random.Random(world.chance.getrandbits(64))
-        self._seq = 0
+        self._chance = chance or random.Random(world.chance.getrandbits(64))
 
     async def run(self) -> None:
         """Append something void now and then, until the faults stop."""
@@ -47,8 +48,8 @@ class Rogue:
     async def _say(self, site: str, *events: k.Event) -> None:
         oracle = self._world.oracle
         epoch, before = oracle.state.epoch, _substance(oracle.state)
-        self._seq += 1
-        batch = k.Batch("rogue", self._seq, oracle.state.time_ms, events)  # another time alone would have an effect
+        number = next(self._world.rogue_batches)
+        batch = k.Batch("rogue", number, oracle.state.time_ms, events)  # another time alone would have an effect
         await MemoryLog(self._world.home).append(batch, epoch=epoch)
         self._world.faults.hit(site)
         self._world.step("rogue", f"appends {site}")
@@ -87,6 +88,17 @@ class Rogue:
                 placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, pods)
                 await self._say("two writers: no room", self._cycle(), placed)
                 return
+
+    async def too_early(self) -> None:
+        """Place a job that waits for others, as a cycle would that doesn't know of them."""
+        jobs = [job for job in self._waiting() if job.spec is not None and job.spec.unmet]
+        if not jobs:
+            return
+        uid, state = self._chance.choice(jobs).uid, snapshot.restore(snapshot.encode(self._world.oracle.state))
+        state.jobs[uid].spec = msgspec.structs.replace(state.jobs[uid].valid_spec, after=())
+        for event in take_cycle(state, self._world.cycle_config, state.time_ms):
+            if isinstance(event, k.Placed) and event.job_uid == uid:
+                await self._say("two writers: a job that waits for another", self._cycle(), event)
 
     async def _closed(self) -> None:
         """Decide that a worker keeps its node after that was closed to it."""

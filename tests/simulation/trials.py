@@ -1,14 +1,14 @@
 """Trials of liveness with deadlines at the end of a run, because faults could delay it earlier.
 
 A job whose pods are refused makes room for a job of another namespace, and is scheduled again. A job that lacks a part
-of its quorum releases the other part.
+of its quorum releases the other part. A worker that fails repeatedly on its node goes elsewhere.
 """
 
 import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from arranger.kube.cluster import TYJOBS, Object
+from arranger.kube.cluster import PODS, TYJOBS, Object
 from arranger.model.job import Stage
 from arranger.projections.state import State
 from tests.simulation.denials import TEAM
@@ -35,6 +35,7 @@ class Trials:
         self._world = world
         chance = random.Random(f"{world.seed} trials")
         self._refuses, self._raises = chance.random() < 0.4, chance.random() < 0.4
+        self._fails = chance.random() < 0.4
 
     async def run(self) -> None:
         """Run one trial after the other. Raises `Violation`."""
@@ -42,6 +43,8 @@ class Trials:
             await self._raised_minimum()
         if self._refuses:
             await self._refused_namespace()
+        if self._fails:
+            await self._bad_node()
 
     async def _raised_minimum(self) -> None:
         """Raise the minimum of a starting job above the room: the job must not keep a part of its quorum for long."""
@@ -60,6 +63,32 @@ class Trials:
                     raise Violation(f"a job holds a part of its quorum for {_SHORT_S:.0f} s", job=uid)
                 break
         self._world.store.delete(TYJOBS, "default", "raised")
+
+    async def _bad_node(self) -> None:
+        """A worker fails twice on its node while another runs on a second one, and a third one has room."""
+        cpu = min((spot[1] for spot in _with_room(self._state)[-3:]), default=0)
+        if len(_with_room(self._state)) < 3 or self._state.quotas:
+            return
+        uid = self._create_apart(cpu)
+        first = await self._runs(uid)
+        for _ in range(2):
+            if first is None:
+                break  # the leader, or a pod of another owner, has taken the room
+            pod = self._state.pods[self._state.jobs[uid].bound[1, 0]]
+            ended = {"status": {"phase": "Failed"}}
+            self._world.store.patch(PODS, "default", pod.name, ended, subresource="status")
+            self._world.step("trials", f"{pod.name} fails on {pod.node}")
+            await self._runs(uid, beside=pod.uid)
+        self._world.store.delete(TYJOBS, "default", "apart")
+
+    async def _runs(self, uid: str, *, beside: str = "") -> str | None:
+        """Wait until both workers run, the first one with another pod; returns its node, None if that takes long."""
+        for _ in range(200):
+            await asyncio.sleep(0.5)
+            job = self._state.jobs.get(uid)
+            if job is not None and job.quorum_ready and job.bound.get((1, 0), beside) != beside:
+                return job.placements[1, 0]
+        return None
 
     async def _refused_namespace(self) -> None:
         """A job whose pods are refused, and a job of another namespace, need the same room."""
@@ -108,6 +137,25 @@ class Trials:
         self._world.step("refusals", f"creates {name} [{stored.uid}] for {cpu} cpu of {node}")
         return stored.uid
 
+    def _create_apart(self, cpu: int) -> str:
+        """Create a job of two workers that are on different nodes because of their host port; returns its UID."""
+        asked = {"cpu": str(cpu)}
+        container = {"name": "c", "image": "i", "resources": {"requests": asked, "limits": asked}}
+        apart = {**container, "ports": [{"containerPort": 7777, "hostPort": 7777}]}
+        leader = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "0"}}}
+        spec = {
+            "priority": 10,
+            "leader": {"name": "learner", "template": {"spec": {"containers": [leader]}}},
+            "workerSets": [
+                {"name": "w", "counts": 2, "minCount": 2, "restart": {"limit": 9},
+                 "template": {"spec": {"containers": [apart], "restartPolicy": "Never"}}},
+            ],
+        }  # fmt: skip
+        body = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": "apart"}, "spec": spec}
+        stored = self._world.store.create(TYJOBS, "default", body).stored
+        self._world.user.names[stored.uid] = "apart"
+        return stored.uid
+
     async def _look_on(self, uid: str, spot: tuple[str, int]) -> str:
         """Check that the refused job doesn't keep nodes for long, retries less and less often, and that the other job
         runs. Returns the UID of that job, empty if another pod took the room first."""
@@ -147,15 +195,19 @@ class Trials:
 
 def _roomiest(state: State) -> tuple[str, int] | None:
     """A healthy node with the most free whole cpus, and their number; None if no node has any."""
+    return max(_with_room(state), key=lambda spot: (spot[1], spot[0]), default=None)
+
+
+def _with_room(state: State) -> list[tuple[str, int]]:
+    """The healthy nodes with free whole cpus, and their number, in ascending order of that."""
     nodes, found = state.nodes, []
     for name, row in nodes.rows.items():
         facts = nodes.facts[row] if nodes.has(name) else None
         if facts is not None and facts.ready and not facts.cordoned and not facts.taints:
             pods_used, pods = nodes.amounts(row).get("pods", (0, 0))
-            if pods_used < pods:
+            if pods_used < pods and _free(state, name) > 0:
                 found.append((_free(state, name), name))
-    cpu, name = max(found, default=(0, ""))
-    return (name, cpu) if cpu > 0 else None
+    return [(name, cpu) for cpu, name in sorted(found)]
 
 
 def _free(state: State, node: str) -> int:

@@ -8,6 +8,7 @@ user's action, a crash. Every event is a line of the trace, and the trace's dige
 import asyncio
 import gc
 import hashlib
+import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine
@@ -46,10 +47,12 @@ from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
+from tests.simulation.bad_nodes import BadNodes
 from tests.simulation.belongings import Belongings
 from tests.simulation.classes import Classes
 from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
+from tests.simulation.dependencies import Dependencies
 from tests.simulation.elsewhere import Elsewhere
 from tests.simulation.faults import FORGERIES, Faults
 from tests.simulation.forgeries import Forger
@@ -62,6 +65,7 @@ from tests.simulation.rogue import Rogue
 from tests.simulation.stalls import Stalls
 from tests.simulation.trials import Trials
 from tests.simulation.upgrades import Upgrade, bridges
+from tests.simulation.windows import Windows
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 #: The shipped settings, with shorter periods and lower limits, because a run takes minutes and has few events.
@@ -376,6 +380,11 @@ class World:
         self.denials = Denials(self)
         self.quotas = Quotas(self)
         self.classes = Classes(self)
+        self.dependencies = Dependencies(self)
+        self.bad_nodes = BadNodes(self)
+        self.windows = Windows(self)
+        #: The numbers of the batches of all rogues, which have one name.
+        self.rogue_batches = itertools.count(1)
         self.belongings = Belongings(self)
         self.refusals = Refusals(self)
         self.trials = Trials(self)
@@ -543,6 +552,7 @@ class World:
         self.spawn(self.denials.delete_namespaces(), "namespaces")
         self.spawn(self.quotas.run(), "quotas")
         self.spawn(self.classes.run(), "classes")
+        self.spawn(self.dependencies.run(), "dependencies")
         self.spawn(self.belongings.run(), "belongings")
 
     async def _end_faults(self) -> None:

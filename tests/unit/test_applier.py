@@ -27,7 +27,7 @@ from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier
 from arranger.workers.progress import Look, Progress
-from arranger.workers.status_writer import QueuePositions
+from arranger.workers.status_writer import _STATUS_FIELDS, QueuePositions
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.parts import parts
 from tests.world import World
@@ -869,3 +869,9 @@ async def test_the_service_of_an_earlier_job_of_the_name_is_not_taken_for_ours()
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])
     assert scene.decoded(SERVICES, "default", "j-learner")["metadata"]["ownerReferences"][0]["uid"] == scene.job.uid
+
+
+def test_a_status_clears_every_field_that_the_definition_has() -> None:
+    definition = yaml.safe_load(tyjob_crd())
+    status = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert sorted(_STATUS_FIELDS) == sorted(status["properties"])

@@ -79,6 +79,13 @@ def test_a_priority_class_in_the_files_decides_who_is_first(simulate: Simulate) 
     assert "waits for PriorityClass urgent, which doesn't exist" in waits["message"]
 
 
+def test_a_job_that_waits_for_another_gets_no_nodes_in_a_plan(simulate: Simulate) -> None:
+    plan = simulate(node("n1"), job("prep", workers=0), job("train", workers=0, after=[{"name": "prep"}]))
+    [waits] = [one for one in plan["jobs"] if one["name"] == "train"]
+    assert (waits["scheduleState"], waits["queuePosition"]) == ("Unscheduled", 0)
+    assert waits["message"] == "waits for job prep, which is Starting"
+
+
 def test_the_plan_names_every_pod_and_its_node(simulate: Simulate) -> None:
     plan = simulate(node("n1"), node("n2", cpu="2"), job("train"))
     assert plan["jobs"] == [

@@ -142,6 +142,7 @@ WORDS = [
     (Reason(K.NODE_SELECTOR), "node selector doesn't match"),
     (Reason(K.NODE_AFFINITY), "required node affinity doesn't match"),
     (Reason(K.REFUSED_RECENTLY), "refused one of its pods recently"),
+    (Reason(K.FAILED_THERE), "a worker of the set failed there repeatedly"),
     (Reason(K.HOST_PORT, "TCP", needed=80), "host port 80 taken"),
     (Reason(K.HOST_PORT, "UDP", needed=53), "host port 53/UDP taken"),
     (Reason(K.NO_AFFINITY_LABEL, ZONE), f"no label {ZONE} (affinity)"),

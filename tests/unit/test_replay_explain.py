@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
+from arranger.model.job import Dependency
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.model.reasons import Reason, ReasonKind
@@ -206,6 +207,7 @@ def test_of_several_nodes_that_lack_the_same_the_closest_says_how_many_are_alike
         ({"invalid": "spec.priority"}, None),
         ({"deleting": True}, "it is being ended"),
         ({"terminating": True}, "it is being ended"),
+        ({"after": [Dependency("prep")]}, "waits for job prep, which doesn't exist: create it"),
     ],
 )
 def test_a_job_outside_the_queue_says_what_keeps_it_out(options: dict[str, object], why: str | None) -> None:
@@ -217,6 +219,15 @@ def test_a_job_outside_the_queue_says_what_keeps_it_out(options: dict[str, objec
         assert waiting is None
     else:
         assert waiting is not None and waiting.position == 0 and waiting.why.startswith(why)
+
+
+def test_a_job_that_waits_for_another_would_get_nodes_without_that() -> None:
+    world = World()
+    world.node("n1")
+    world.job("j", workers=0, min_workers=0, after=[Dependency("prep"), Dependency("other")])
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None
+    assert [(one.text, one.pods) for one in waiting.remedies] == [("spec.after without prep, other", 1)]
 
 
 def test_room_that_has_come_since_the_last_cycle_is_seen() -> None:

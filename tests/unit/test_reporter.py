@@ -5,7 +5,7 @@ import msgspec
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import EVENTS, Object
-from arranger.model.job import JobStatusSeen
+from arranger.model.job import Dependency, JobStatusSeen
 from arranger.projections.jobs import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
@@ -250,3 +250,30 @@ async def test_workers_that_are_given_up_and_the_failure_that_follows_are_told_i
     assert [(e["reason"], e["count"]) for e in scene.events()] == [
         ("Accepted", 1), ("Scheduled", 1), ("WorkersReady", 1), ("WorkersReplaced", 2), ("WorkersFailed", 1),
     ]  # fmt: skip
+
+
+async def test_the_jobs_and_the_class_that_a_job_waits_for_are_told() -> None:
+    scene = Scene()
+    scene.world.watch_classes()
+    ended = JobStatusSeen("Succeeded", "Unscheduled", 0, 0, "", ())
+    job = scene.world.job("j", after=[Dependency("a"), Dependency("b")], priority_class="urgent")
+    for name in ("", "a", "b"):
+        if name:
+            scene.world.job(name, status=ended)
+        await scene.report(job)
+        await scene.report(job)
+        told = [(e["reason"], e["message"], e["count"], e["type"]) for e in scene.events() if e["reason"] != "Accepted"]
+        left = {"": "job a, job b, ", "a": "job b, ", "b": ""}[name]
+        count = ("", "a", "b").index(name) + 1
+        assert told == [("WaitsForJobs", f"waits for {left}PriorityClass urgent", count, "Normal")]
+    accepted = next(e["message"] for e in scene.events() if e["reason"] == "Accepted")
+    assert accepted == "Pending: accepted; waits for job a, job b, PriorityClass urgent"
+
+
+async def test_a_class_that_a_job_waits_for_is_told() -> None:
+    scene = Scene()
+    scene.world.watch_classes()
+    job = scene.world.job("j", priority_class="urgent")
+    await scene.report(job)
+    told = [(e["reason"], e["message"]) for e in scene.events() if e["reason"] != "Accepted"]
+    assert told == [("WaitsForPriorityClass", "waits for PriorityClass urgent")]

@@ -104,7 +104,7 @@ class QuorumFits(Condition):
             job.spec,
             len(job.placements),
             job.attempt,
-            state.time_ms if job.refusals else 0,
+            state.time_ms if job.avoids else 0,
             state.job_changes if heeds_others(state, job) else 0,
         )
         known = asked == self._asked

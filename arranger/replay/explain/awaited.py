@@ -7,6 +7,7 @@ import msgspec
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.reasons import Reason
+from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
@@ -20,6 +21,7 @@ class What(StrEnum):
     FURTHER_NODES = "FurtherNodes"
     BACK_OFF = "BackOff"
     RESUME = "Resume"
+    OTHER_JOBS = "OtherJobs"
     PRIORITY_CLASS = "PriorityClass"
     EARLIER_PODS = "EarlierPods"
     CONTROLLER = "Controller"
@@ -52,6 +54,8 @@ def awaited(state: State, job: JobRecord) -> Awaited:
 def _before_start(state: State, job: JobRecord) -> Awaited:
     if job.spec is not None and job.spec.suspend:
         return Awaited(What.RESUME)
+    if awaited_jobs(job):
+        return Awaited(What.OTHER_JOBS)
     if job.spec is not None and not job.spec.priority_known:
         return Awaited(What.PRIORITY_CLASS)
     if has_earlier_pods(state, job):
@@ -87,6 +91,7 @@ _WORDS = {
     What.FURTHER_NODES: "nodes for further pods",
     What.BACK_OFF: "its back-off to end",
     What.RESUME: "its user to resume it",
+    What.OTHER_JOBS: "other jobs to end",
     What.PRIORITY_CLASS: "the value of its PriorityClass",
     What.EARLIER_PODS: "the pods of its earlier attempt to be gone",
     What.CONTROLLER: "its controller",

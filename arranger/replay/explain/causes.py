@@ -11,7 +11,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.messages.decisions import replaced_text, stage_text
-from arranger.model.job import LEADER_GROUP
+from arranger.model.job import LEADER_GROUP, PodGroup
 from arranger.model.pod import REFUSALS, Phase
 from arranger.model.stages import StageReason
 from arranger.model.text import counted
@@ -361,9 +361,14 @@ def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
         if pod is not None and pod.restarts:
             earlier[groups[group].name] += pod.restarts
     return {
-        group.name: earlier[group.name] if not number or group.restart is None else _most_charged(job, number)[1]
+        group.name: earlier[group.name] if _of_whole_set(group, number) else _most_charged(job, number)[1]
         for number, group in enumerate(groups)
     }
+
+
+def _of_whole_set(group: PodGroup, number: int) -> bool:
+    """Whether restarts don't count by slot: the leader's without a window, and all in older logs."""
+    return group.restart is None or (number == LEADER_GROUP and group.restart.window_s is None)
 
 
 def _most_charged(job: JobRecord, number: int) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.messages.decisions import no_class_text
 from arranger.messages.faults import faults_text
+from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.shortages import counts_text, fits_text, quota_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
@@ -124,8 +124,8 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         return "it is being ended, so it gets no more nodes"
     if job.valid_spec.suspend:
         return "it is suspended, so it gets no nodes until spec.suspend is false"
-    if not job.valid_spec.priority_known:
-        return no_class_text(job.valid_spec.priority_class, state.unwatched.get(k.Watched.PRIORITY_CLASS, 0))
+    if before := prerequisites_text(state, job):
+        return before
     return _why_not_now(state, job)
 
 

@@ -7,8 +7,9 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import back_off_text
-from arranger.messages.decisions import no_class_text, replaced_text, stage_text
+from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
+from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.readiness import below_quorum_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
@@ -38,8 +39,8 @@ def message_of(state: State, job: JobRecord) -> str:
     takes precedence."""
     if job.seen.faults:
         return faults_text(job.seen.faults)
-    if job.lacks_class:
-        return no_class_text(job.valid_spec.priority_class, 0)
+    if before := prerequisites_text(state, job):
+        return before
     waits = why_it_waits(job)
     waiting = shortage_text(waits.shortage) if waits is not None else back_off_text(job)
     told = "; ".join(part for part in (below_quorum_text(state, job), waiting) if part)
@@ -141,6 +142,7 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
     workers = f"{spec.total_workers} workers (at least {spec.min_workers}{''.join(of_sets)})"
     of_class = f"of class {spec.priority_class}" if spec.priority_class else spec.priority
     parts = [f"priority {of_class}, leader and {workers}"]
+    parts += [f"after {', '.join(of.name for of in spec.after)}"] if spec.after else []
     words = (("terminating", spec.terminating), ("suspended", spec.suspend), ("being deleted", event.deleting))
     parts += [word for word, true in words if true]
     return ", ".join(parts)

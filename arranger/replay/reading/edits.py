@@ -52,12 +52,18 @@ def _rendezvous(rendezvous: Rendezvous | None) -> str:
     return f"{rendezvous.scope}, port {rendezvous.port}{', members file' if rendezvous.members_file else ''}"
 
 
+def _jobs(spec: JobSpec) -> str:
+    return ", ".join(of.name for of in spec.after) or "unset"
+
+
 def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
     """Each difference: its field in words, and both values, empty if they are too long to show."""
     for field, words in _FIELDS.items():
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
             yield words, shown(old), shown(new)
+    if [(of.name, of.on_failure) for of in before.after] != [(of.name, of.on_failure) for of in after.after]:
+        yield "after", _jobs(before), _jobs(after)
     for number, (group, now) in enumerate(zip(before.groups, after.groups, strict=False)):
         if group.count != now.count:
             yield f"{group.name} counts", str(group.count), str(now.count)

@@ -112,6 +112,7 @@ def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
     for event in events:
         if isinstance(event, (k.JobSeen, k.JobGone)):
             yield event.uid
+            yield from state.dependents.get((event.namespace, event.name), ())
         elif isinstance(event, (k.PodSeen, k.PodGone)):
             pods = [state.pods.get(event.uid), event if isinstance(event, k.PodSeen) else None]
             yield from (pod.owner.job_uid for pod in pods if pod is not None and pod.owner is not None)
@@ -139,4 +140,6 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         verdicts={kind: list(counts) for kind, counts in state.verdicts.items()},
         quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
         unwatched=dict(state.unwatched),
+        named=dict(state.named),
+        dependents=dict(state.dependents),
     )

@@ -33,16 +33,19 @@ _NODES_TOGETHER = {
 
 
 def refusals(case: Case) -> Iterator[Change]:
-    """Wait until the job no longer avoids a node whose kubelet refused one of its pods."""
+    """Wait until the job no longer avoids a node: its kubelet refused one of its pods, or workers failed there."""
     now_ms, avoid_ms = case.state.time_ms, case.config.refusal_avoid_ms
-    ends = sorted((since_ms + avoid_ms, node) for node, since_ms in case.job.refusals.items())
-    for end_ms, node in ends:
+    ends = [(since_ms + avoid_ms, node, "") for node, since_ms in case.job.refusals.items()]
+    sets = case.job.sets.items()
+    ends += [(since_ms + avoid_ms, node, name) for name, of in sets for node, since_ms in of.avoids.items()]
+    for end_ms, node, of_set in sorted(ends):
         if end_ms <= now_ms:
             continue
-        cause = case.story.pod_histories.refused_by.get(node)
+        cause = case.story.pod_histories.refused_by.get(node) if not of_set else None
+        why = f"where workers of {of_set} failed repeatedly" if of_set else "which refused one of its pods"
         yield Change(
             "wait",
-            f"in {(end_ms - now_ms) / 1000:g} s, when it no longer avoids {node}, which refused one of its pods",
+            f"in {(end_ms - now_ms) / 1000:g} s, when it no longer avoids {node}, {why}",
             (),
             cause.offset if cause is not None else 0,
             cause.text if cause is not None else "",

@@ -36,6 +36,10 @@ def out_of_queue(case: Case) -> Iterator[Change]:
             offset,
             "it was suspended" if edit is not None else "it was created suspended",
         )
+    elif spec.unmet:
+        met = msgspec.structs.replace(spec, after=tuple(of for of in spec.after if of.met))
+        what = f"spec.after without {', '.join(of.name for of in spec.unmet)}" + (f", {when}" if when else "")
+        yield Change("spec", what, (hypothesis.job_seen(job, state, met), *gone), case.story.created_at)
     elif stay or left_ms > 0:
         began = next((one for one in reversed(case.story.consequences) if one.what != "Replaced"), None)
         yield Change(

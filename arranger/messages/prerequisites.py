@@ -1,0 +1,68 @@
+"""What keeps a job out of the queue, in one line: jobs that have to end first, and a PriorityClass that isn't known."""
+
+from collections.abc import Iterator
+
+from arranger.events.kinds import Watched
+from arranger.projections.dependencies import awaited_jobs
+from arranger.projections.jobs import JobRecord
+from arranger.projections.priorities import lacks_class
+from arranger.projections.state import State
+
+#: So many jobs are named at most.
+_NAMED = 5
+
+
+def prerequisites_text(state: State, job: JobRecord) -> str:
+    """What a job waits for before it is in the queue; empty if it waits for nothing of that."""
+    names = [of.name for of in awaited_jobs(job)]
+    jobs = [_job(state, job, name) for name in names[:_NAMED]]
+    more = f"; for {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    parts = [f"waits for {'; for '.join(jobs)}{more}"] if jobs else []
+    return "; ".join([*parts, *_no_class(state, job)])
+
+
+def short_text(job: JobRecord) -> str:
+    """The same by names alone."""
+    names = [f"job {of.name}" for of in awaited_jobs(job)]
+    names += [f"PriorityClass {job.valid_spec.priority_class}"] if lacks_class(job) else []
+    return f"waits for {', '.join(names)}" if names else ""
+
+
+def _no_class(state: State, job: JobRecord) -> Iterator[str]:
+    if not lacks_class(job):
+        return
+    name, refused = job.valid_spec.priority_class, state.unwatched.get(Watched.PRIORITY_CLASS, 0)
+    if refused:  # the HTTP status
+        yield f"waits for the value of PriorityClass {name}: the API server doesn't let Arranger list them ({refused})"
+    else:
+        yield f"waits for PriorityClass {name}, which doesn't exist: create it, or edit spec.priorityClassName"
+
+
+def _job(state: State, job: JobRecord, name: str) -> str:
+    of = state.find_job(job.seen.namespace, name)
+    if of is None:
+        return f"job {name}, which doesn't exist: create it, or edit spec.after"
+    if circle := " → ".join(_circle(state, job, of)):
+        return f"job {name}, which waits for this one ({circle}): edit spec.after of one of them"
+    return f"job {name}, which is {'suspended' if of.suspended else of.stage}"
+
+
+def _circle(state: State, job: JobRecord, first: JobRecord) -> list[str]:
+    """The names of jobs from `first` to the job itself, each of which waits for the next; empty if there is no such
+    way."""
+    found: list[JobRecord] = [first]
+    before: dict[str, JobRecord] = {}  # by UID, the job that waits for it on the way from the first one
+    for of in found:
+        if of.uid == job.uid:
+            break
+        for each in awaited_jobs(of):
+            after = state.find_job(job.seen.namespace, each.name)
+            if after is not None and after.uid not in before and after.uid != first.uid:
+                before[after.uid] = of
+                found.append(after)
+    if job.uid not in before:
+        return []
+    way = [job]
+    while way[-1].uid != first.uid:
+        way.append(before[way[-1].uid])
+    return [of.seen.name for of in reversed(way)]

@@ -1,0 +1,105 @@
+"""Jobs that wait for others (`spec.after`): which jobs have a name, who waits for it, and how the last one ended.
+
+A job keeps the end of a job that it waits for, as it keeps the value of its PriorityClass: if that job is deleted, or
+made again, after it has succeeded, nothing waits for it any more. A job that is deleted before its end has not failed.
+"""
+
+import msgspec
+
+from arranger.model.job import Dependency, JobSpec, JobStatusSeen, Stage
+from arranger.model.stages import StageReason
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import Changes, State
+
+_Index = dict[tuple[str, str], tuple[str, ...]]
+
+
+def awaited_jobs(job: JobRecord) -> list[Dependency]:
+    """The jobs that have to end before this one gets nodes."""
+    return job.valid_spec.unmet if job.active and not job.stands_still else []
+
+
+def failed_dependency(job: JobRecord) -> Dependency | None:
+    """A job that has failed and had to succeed first."""
+    unmet = job.spec.unmet if job.spec is not None else ()
+    return next((of for of in unmet if of.ended is not None), None)
+
+
+def with_ends(state: State, namespace: str, spec: JobSpec, before: JobSpec | None = None) -> JobSpec:
+    """The spec with the ends of the jobs that it names, as far as they are known: from the spec `before`, else from the
+    present jobs."""
+    if not spec.after:
+        return spec
+    known = {of.name: of.ended for of in before.after} if before is not None else {}
+    ends = {of.name: known.get(of.name) or _end_of(state.find_job(namespace, of.name)) for of in spec.after}
+    return _replaced(spec, ends)
+
+
+def adopted(spec: JobSpec, status: JobStatusSeen) -> JobSpec:
+    """The spec with the ends that its status names: the jobs may be gone in this epoch."""
+    return _replaced(spec, {name: Stage(stage) for name, stage in status.after if stage in ("Succeeded", "Failed")})
+
+
+def tell_dependents(state: State, job: JobRecord, changes: Changes) -> None:
+    """Let the jobs that wait for this one know its present stage."""
+    seen, end = job.seen, _end_of(job)
+    for uid in state.dependents.get((seen.namespace, seen.name), ()):
+        of = state.jobs[uid]
+        changes.jobs[uid] = None
+        if of.spec is None or of.ended or all(each.met for each in of.spec.after if each.name == seen.name):
+            continue
+        spec = msgspec.structs.replace(
+            of.spec,
+            after=tuple(
+                msgspec.structs.replace(each, ended=end) if each.name == seen.name else each for each in of.spec.after
+            ),
+        )
+        if spec != of.spec:
+            of.spec = spec
+            changes.schedulable = True
+            state.job_changes += 1
+
+
+def enter(state: State, job: JobRecord) -> None:
+    """Record the name of a new job, and for whom it waits."""
+    _add(state.named, (job.seen.namespace, job.seen.name), job.uid)
+    follow(state, job, None)
+
+
+def leave(state: State, job: JobRecord) -> None:
+    """The inverse of `enter`."""
+    _remove(state.named, (job.seen.namespace, job.seen.name), job.uid)
+    for of in job.spec.after if job.spec is not None else ():
+        _remove(state.dependents, (job.seen.namespace, of.name), job.uid)
+
+
+def follow(state: State, job: JobRecord, before: JobSpec | None) -> None:
+    """Record for whom a job waits after its spec changed."""
+    for of in before.after if before is not None else ():
+        _remove(state.dependents, (job.seen.namespace, of.name), job.uid)
+    for of in job.spec.after if job.spec is not None else ():
+        _add(state.dependents, (job.seen.namespace, of.name), job.uid)
+
+
+def _add(index: _Index, name: tuple[str, str], uid: str) -> None:
+    index[name] = tuple(sorted((*index.get(name, ()), uid)))
+
+
+def _remove(index: _Index, name: tuple[str, str], uid: str) -> None:
+    left = tuple(other for other in index[name] if other != uid)
+    if left:
+        index[name] = left
+    else:
+        del index[name]
+
+
+def _replaced(spec: JobSpec, ends: dict[str, Stage | None] | dict[str, Stage]) -> JobSpec:
+    after = tuple(msgspec.structs.replace(of, ended=ends.get(of.name) or of.ended) for of in spec.after)
+    return msgspec.structs.replace(spec, after=after)
+
+
+def _end_of(job: JobRecord | None) -> Stage | None:
+    """How a job ended by itself; None if it hasn't."""
+    if job is None or not job.ended or (job.decided is not None and job.decided.reason == StageReason.DELETED):
+        return None
+    return job.stage
