@@ -11,7 +11,8 @@ from fractions import Fraction
 
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
-from arranger.projections.jobs import JobRecord, SlotKey
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord
 from tests.world import World
 
 #: Pods by job, group and node.

@@ -33,6 +33,7 @@ from arranger.model.job import (
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
 from arranger.model.quota import QuotaScope
+from arranger.model.tyjob import NO_LEADER
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
@@ -249,26 +250,32 @@ class World:
         scaled: int = 1,
         priority_class: str = "",
         after: Iterable[Dependency] = (),
+        success: tuple[int, ...] = (0,),
+        start_after: Mapping[str, int] | None = None,
+        equals: bool = False,
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart` and `rendezvous` are what a worker set has of them, `invalid` is
-        a field that is missing, `scaled` the group of the scaled set."""
+        a field that is missing, `scaled` the group of the scaled set. `success` and `start_after` (by worker set) are
+        groups; a job of `equals` has no leader, and by default ends with all of its workers."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
-            PodGroup("learner", 1, leader, traits, 0,
-                     (restart or {}).get("learner", RestartPolicy(limit=restart_limit))),
+            NO_LEADER if equals else PodGroup("learner", 1, leader, traits, 0,
+                                              (restart or {}).get("learner", RestartPolicy(limit=restart_limit))),
             *(
                 PodGroup(n, count, of, traits, (minimums or {}).get(n, 0),
-                         (restart or {}).get(n, RestartPolicy(limit=restart_limit)), (rendezvous or {}).get(n))
+                         (restart or {}).get(n, RestartPolicy(limit=restart_limit)), (rendezvous or {}).get(n),
+                         (start_after or {}).get(n))
                 for n, count, of in sets if count or not isinstance(workers, int)
             ),
         )  # fmt: skip
-        least = max(min_workers, sum(group.min_count for group in groups))
+        least = max(min_workers, sum(group.min_count for group in groups), int(equals))
+        success = tuple(range(1, len(groups))) if equals and success == (0,) else success
         spec = None if invalid else JobSpec(
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
-            priority_class, not priority_class, keep_failed, tuple(after),
+            priority_class, not priority_class, keep_failed, tuple(after), success,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()
@@ -355,7 +362,14 @@ class World:
         return effects
 
     def run_pod(
-        self, job: JobRecord, slot: tuple[int, int], node: str, *, phase: str = "Running", ip: str | None = None
+        self,
+        job: JobRecord,
+        slot: tuple[int, int],
+        node: str,
+        *,
+        phase: str = "Running",
+        ip: str | None = None,
+        ready: bool = True,
     ) -> str:
         """Observe the running pod of a slot, by default with an address derived from the slot; returns its UID."""
         assert job.spec is not None
@@ -367,7 +381,7 @@ class World:
             traits = PodTraits(group.shape.labels, group.shape.rules.host_ports, group.shape.rules.anti_affinity)
         return self.pod(
             name, node, phase=phase, owner=owner, ip=address, amounts=group.shape.requests, traits=traits,
-            namespace=job.seen.namespace,
+            namespace=job.seen.namespace, ready=ready,
         )  # fmt: skip
 
     def settle(self, *, rounds: int = 50) -> None:

@@ -56,8 +56,8 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     workers that a quorum needs. With `worker_set`, `count` and `needed` are that set's, or the decision is about its
     worker `index`. `address` is the leader's, `was` the one before it. `words` come from another program, and `ended`
     is the container that failed, of the leader or of that worker. `faults` say what is wrong with the spec; before
-    there were faults, `words` did. `job` is the one that had to succeed first. `sentence` is the text of an earlier
-    version, or of an adopted job's status; then no other field is set.
+    there were faults, `words` did. `job` is the one that had to succeed first. `leaderless`: the job has no leader.
+    `sentence` is the text of an earlier version, or of an adopted job's status; then no other field is set.
     """
 
     node: str = ""
@@ -78,6 +78,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     worker_set: str = ""
     index: int = 0
     job: str = ""
+    leaderless: bool = False
 
 
 #: For a decision without facts beyond its reason.

@@ -319,9 +319,10 @@ class StageDecided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     back_off_ms: int = 0
 
 
-def start(job_uid: str, based_on: int, attempt: int) -> StageDecided:
+def start(job_uid: str, based_on: int, attempt: int, *, leaderless: bool = False) -> StageDecided:
     """A job starts, because its quorum has nodes."""
-    return StageDecided(job_uid, based_on, attempt, Stage.STARTING, StageReason.SCHEDULED)
+    facts = StageFacts(leaderless=True) if leaderless else NO_FACTS
+    return StageDecided(job_uid, based_on, attempt, Stage.STARTING, StageReason.SCHEDULED, facts)
 
 
 class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LeaderAddressed.1"):

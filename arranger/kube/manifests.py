@@ -16,7 +16,7 @@ from arranger.model.job import LEADER_GROUP
 from arranger.model.names import LEADER_ROLE, WORKER_ROLE, domain, pod_labels, pod_name, service_name
 from arranger.model.pod import gpus_of
 from arranger.model.template import effective_requests
-from arranger.model.validation import counts_of
+from arranger.model.validation import counts_of, leaders_of
 
 #: The kubelet starts a failed container again, which `restartLimit` counts.
 DEFAULT_RESTART_POLICY = "OnFailure"
@@ -78,7 +78,7 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
     """The identity of this pod, and how it finds the others, as `docs/jobs.md` lists them. A leader has no worker set,
     and its worker count is that of the whole job."""
     spec, leader = job["spec"], group == LEADER_GROUP
-    sets, counts = spec["workerSets"], counts_of(spec)
+    sets, counts, leaders = spec["workerSets"], counts_of(spec), leaders_of(spec)
     part = spec["leader"] if leader else sets[group - 1]
     variables = {
         "TYJOB_NAME": job["metadata"]["name"],
@@ -88,9 +88,9 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
         "TYJOB_WORKER_SET": "" if leader else part["name"],
         "TYJOB_WORKER_INDEX": str(index),
         "TYJOB_WORKER_COUNT": str(sum(counts) if leader else counts[group - 1]),
-        "TYJOB_RANK": "0" if leader else str(_first_rank(counts, group) + index),
-        "TYJOB_WORLD_SIZE": str(1 + sum(counts)),
-        "TYJOB_SETS": _sets_text(sets, counts),
+        "TYJOB_RANK": "0" if leader else str(leaders + sum(counts[: group - 1]) + index),
+        "TYJOB_WORLD_SIZE": str(leaders + sum(counts)),
+        "TYJOB_SETS": _sets_text(sets, counts, leaders),
         "TYJOB_GPUS": str(gpus_of(effective_requests(part["template"]["spec"]))),
     }
     if spec.get("leaderService"):
@@ -102,21 +102,17 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def _first_rank(counts: list[int], group: int) -> int:
-    """The rank of a worker set's first pod: the leader has rank 0, and the sets follow in their order."""
-    return 1 + sum(counts[: group - 1])
-
-
-def _sets_text(sets: list[Object], counts: list[int]) -> str:
-    """The worker sets as JSON: name, count, minimum, and the rank of the first pod."""
+def _sets_text(sets: list[Object], counts: list[int], leaders: int) -> str:
+    """The worker sets as JSON: name, count, minimum, and the rank of the first pod: the leader, if there is one, has
+    rank 0, and the sets follow in their order."""
     found = [
         {
             "name": of["name"],
             "count": count,
             "minCount": of.get("minCount") or 0,
-            "firstRank": _first_rank(counts, group),
+            "firstRank": leaders + sum(counts[:number]),
         }
-        for group, (of, count) in enumerate(zip(sets, counts, strict=True), start=1)
+        for number, (of, count) in enumerate(zip(sets, counts, strict=True))
     ]
     return msgspec.json.encode(found).decode()
 

@@ -244,7 +244,14 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         priority=status["priority"] if type(status.get("priority")) is int else None,
         failed_before=tuple((names.index(name), charges_of(of_set.get("failedBefore"))) for name, of_set in sets),
         after=_after_seen(status),
+        finished=_finished_seen(status, names),
     )
+
+
+def _finished_seen(status: Json, names: tuple[str, ...]) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+    leader = ((LEADER_GROUP, ((0, 0),)),) if status.get("leaderFinished") is True else ()
+    sets = _sets_seen(status, names)
+    return leader + tuple((names.index(name), runs_of(of_set.get("finished"))) for name, of_set in sets)
 
 
 def _after_seen(status: Json) -> tuple[tuple[str, str], ...]:
@@ -290,7 +297,7 @@ def _failures_seen(status: Json) -> tuple[Failure, ...]:
 
 def _sets_seen(status: Json, names: tuple[str, ...]) -> list[tuple[str, Json]]:
     """The worker sets in a status that the job has and that lost anything, by name."""
-    lost = ("restartsOfEarlierPods", "restartsByIndex", "givenUp", "replacing", "failedBefore")
+    lost = ("restartsOfEarlierPods", "restartsByIndex", "givenUp", "replacing", "failedBefore", "finished")
     return [(name, of_set) for name, of_set in _sets(status, names) if any(of_set.get(field) for field in lost)]
 
 

@@ -17,14 +17,15 @@ from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import quorum_text, replaced_text, stage_text
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.readiness import below_quorum_text, finished_text, finished_workers
+from arranger.messages.readiness import below_quorum_text, finished_text, finished_workers, held_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
 from arranger.model.job import BELOW_QUORUM, READY, CleanPodPolicy, JobSpec, ScheduleState, Stage
 from arranger.model.names import known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey, compact, runs
+from arranger.projections.job_parts import LEADER, SlotKey
+from arranger.projections.jobs import JobRecord, compact, runs
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 
@@ -114,20 +115,19 @@ def _in_slot(job: JobRecord, pod: PodSeen) -> bool:
 
 
 def _shows_why(job: JobRecord, pod: PodSeen) -> bool:
-    """Whether it is the ended pod of a given-up worker, which is kept so that its log can be read."""
-    return pod.phase in TERMINAL and pod.owner is not None and job.slot_of(pod.owner) in job.slots.given_up
+    """Whether it is the ended pod of a slot that gets no other, which is kept so that its log can be read."""
+    slot = job.slot_of(pod.owner) if pod.owner is not None else None
+    return pod.phase in TERMINAL and slot is not None and job.slots.over(slot)
 
 
 def _missing(state: State, job: JobRecord) -> list[tuple[SlotKey, str]]:
-    """Slots with a node and no pod: first only the leader, then the workers once its address is known."""
+    """Slots with a node and no pod whose group may start: first only the leader, then the workers."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.refused or job.seen.faults:
         return []  # room was decided for other templates
-    if not job.leader.address:
-        slots = [LEADER] if LEADER in job.placements and LEADER not in job.bound else []
-    elif LEADER not in job.bound:
-        slots = []  # the controller decides on a lost leader
-    else:
-        slots = sorted(slot for slot in job.placements if slot not in job.bound and slot != LEADER)
+    if job.leader.address and LEADER not in job.bound and LEADER not in job.slots.finished:
+        return []  # the controller decides on a lost leader
+    start = [job.may_start(group) for group in range(len(job.valid_spec.groups))]
+    slots = sorted(slot for slot in job.placements if slot not in job.bound and start[slot[0]])
     occupied = _occupied(state, job) if slots else {}
     slots = [slot for slot in slots if slot not in occupied]
     fits: dict[tuple[str, int], bool] = {}
@@ -179,6 +179,8 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
     }
     if job.leader.address:
         status["leaderAddress"] = job.leader.address
+    if LEADER in job.slots.finished:
+        status["leaderFinished"] = True
     if failures := job.last_failures():
         status["lastFailures"] = [_failure(job, failure) for failure in failures]
     if job.times.start_ms:
@@ -262,6 +264,7 @@ def _failed_before(job: JobRecord, number: int) -> dict[int, int]:
 def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Sequence[int]) -> dict[str, Any]:
     name = job.valid_spec.groups[number].name
     given_up = sorted(index for group, index in job.slots.given_up if group == number)
+    finished = sorted(index for group, index in job.slots.finished if group == number)
     return {
         "name": name,
         "total": counts.total,
@@ -271,6 +274,7 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Se
         "restartsOfEarlierPods": job.spent.get(name, 0),
         **({"restartsByIndex": charges_text(charged)} if (charged := _charged(job, number)) else {}),
         **({"givenUp": text_of(runs(given_up))} if given_up else {}),
+        **({"finished": text_of(runs(finished))} if finished else {}),
         **({"replacing": text_of(runs(list(replacing)))} if replacing else {}),
         **({"failedBefore": charges_text(before)} if (before := _failed_before(job, number)) else {}),
     }
@@ -314,7 +318,8 @@ def _message(state: State, job: JobRecord) -> str:
         return prerequisites_text(state, job) or _waits(job) or back_off_text(job) or decided
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
-    parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
+    held = held_text(job) if job.stage == Stage.RUNNING else ""
+    parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job), held)
     return "; ".join(part for part in parts if part) or _awaited(state, job) or decided
 
 
@@ -367,14 +372,18 @@ def _stuck(state: State, job: JobRecord) -> str:
 def _awaited(state: State, job: JobRecord) -> str:
     """What a starting job waits for, without counts: they change often and have their own status fields."""
     leader = leader_pod(state, job)
-    if job.stage != Stage.STARTING or job.spec is None or leader is None:
+    if job.stage != Stage.STARTING or job.spec is None:
         return ""
-    if leader.phase != Phase.RUNNING or not job.leader.address:
+    if leader is None and job.spec.has_leader and LEADER not in job.slots.finished:
+        return ""
+    if leader is not None and (leader.phase != Phase.RUNNING or not job.leader.address):
         return f"waits for the leader's pod {leader.name} to run on {leader.node}"
     are = "is" if job.spec.min_workers == 1 else "are"
     finished = sum(finished_workers(state, job))
     done = f"; {finished_text(finished)}" if finished else ""
-    return f"the leader runs; waits until {quorum_text(job.spec)} {are} ready{done}"
+    held = f"; {text}" if (text := held_text(job)) else ""
+    runs = "the leader runs; " if leader is not None else ""
+    return f"{runs}waits until {quorum_text(job.spec)} {are} ready{done}{held}"
 
 
 def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:

@@ -1,24 +1,24 @@
-"""Records since when leaders wait for images that can't be pulled; the image grace starts then.
+"""Records since when pods wait for images that can't be pulled; the image grace starts then.
 
 The projection doesn't have this time, so each controller records its own, and one that takes over a job starts again. A
 grace period that is too long does no harm, while one that is too short fails a job because of a brief registry outage.
 """
 
-from arranger.lifecycle.stages import leader_without_image
+from arranger.lifecycle.stages import pod_without_image
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 
 
 class ImageWaits:
-    """The waiting leaders that one controller has observed."""
+    """The waiting pods that one controller has observed."""
 
     def __init__(self) -> None:
-        #: Job → its leader's pod, and when that was first observed to wait, in milliseconds.
+        #: Job → its waiting pod, and when that was first observed to wait, in milliseconds.
         self._since: dict[str, tuple[str, int]] = {}
 
     def since_ms(self, state: State, job: JobRecord, time_ms: int) -> int | None:
-        """Since when the job's leader was continuously observed to wait, in milliseconds; None if it doesn't wait."""
-        pod = leader_without_image(state, job)
+        """Since when such a pod was continuously observed to wait, in milliseconds; None if none waits."""
+        pod = pod_without_image(state, job)
         if pod is None:
             self.forget(job.uid)
             return None

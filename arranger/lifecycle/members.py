@@ -26,6 +26,8 @@ def members_text(state: State, job: JobRecord) -> str:
     """The content of the members file, as JSON; it changes only if what it shows changes."""
     spec, ranks, sets = job.valid_spec, 0, []
     for number, group in enumerate(spec.groups):
+        if number == LEADER_GROUP and not spec.has_leader:
+            continue
         sets.append(
             {
                 "name": group.name,

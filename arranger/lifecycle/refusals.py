@@ -10,7 +10,8 @@ from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import GANG, Replacement, Slot, Stage
 from arranger.model.stages import TRANSITIONS, StageReason
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey, by_group
+from arranger.projections.job_parts import LEADER, SlotKey
+from arranger.projections.jobs import JobRecord, by_group
 
 
 def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
@@ -52,15 +53,16 @@ def _overdue(job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[Slot
 
 
 def _holds_without(job: JobRecord, overdue: list[SlotKey]) -> bool:
-    """Whether a starting job has enough pods without these; one with the policy Gang needs all."""
-    if LEADER in overdue or job.valid_spec.pod_policy == GANG:
+    """Whether a starting job has enough pods without these; one with the policy Gang needs all. If there is no pod at
+    all, something may be refused that all of them need."""
+    if LEADER in overdue or not job.bound or job.valid_spec.pod_policy == GANG:
         return False
-    return not job.valid_spec.workers_missing(by_group(job.valid_spec, job.placements.keys() - set(overdue)))
+    return not job.valid_spec.workers_missing(by_group(job.valid_spec, job.provided - set(overdue)))
 
 
 def _spare(job: JobRecord, overdue: list[SlotKey]) -> list[SlotKey]:
     """The last of the refused workers that the quorum doesn't need, in order."""
-    spec, left, found = job.valid_spec, by_group(job.valid_spec, job.placements), []
+    spec, left, found = job.valid_spec, by_group(job.valid_spec, job.provided), []
     for slot in reversed(overdue):
         if slot != LEADER:
             left[slot[0]] -= 1

@@ -17,7 +17,8 @@ from arranger.model.job import Replacement, RestartScope, Slot
 from arranger.model.node import Taint
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, untolerated
-from arranger.projections.jobs import LEADER, JobRecord, SetRecord, SlotKey, blameless
+from arranger.projections.job_parts import LEADER, SetRecord, SlotKey
+from arranger.projections.jobs import JobRecord, blameless
 from arranger.projections.judging import lacking
 from arranger.projections.openness import open_to
 from arranger.projections.state import State

@@ -18,7 +18,8 @@ from arranger.model.pod import Phase
 from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
 from arranger.projections.dependencies import failed_dependency
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey, blameless, by_group, short_set
+from arranger.projections.job_parts import LEADER, SlotKey
+from arranger.projections.jobs import JobRecord, blameless, by_group, short_set
 from arranger.projections.state import State
 
 #: Waiting reasons of a container whose image can't be pulled.
@@ -44,15 +45,14 @@ def next_decision(
         return None
     if job.stands_still or job.suspended:
         return _as_asked(job, time_ms)
-    overdue = _overdue(job, time_ms)
-    if overdue is not None:
-        return overdue
-    if job.failure is not None and job.failure.permanent:
-        return _decide(job, R.POD_REFUSED, StageFacts(words=job.failure.message))
+    over = _over(job, time_ms)
+    if over is not None:
+        return over
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _pending(job)
     missing = _image_missing(state, job, config, time_ms, no_image_ms)
-    return missing or _with_leader(state, job, config, time_ms)
+    led = job.spec.has_leader and LEADER not in job.slots.finished
+    return missing or (_with_leader if led else _without_leader)(state, job, config, time_ms)
 
 
 def _unusable(job: JobRecord) -> StageDecided:
@@ -69,6 +69,16 @@ def _deleted(job: JobRecord) -> StageDecided | None:
     if len(job.bound) == len(job.placements):
         return None
     return _decide(job, R.DELETED)
+
+
+def _over(job: JobRecord, time_ms: int) -> StageDecided | None:
+    """The end of a job in any stage: its deadline is over, its pods are invalid, or its workers have finished."""
+    overdue = _overdue(job, time_ms)
+    if overdue is not None:
+        return overdue
+    if job.failure is not None and job.failure.permanent:
+        return _decide(job, R.POD_REFUSED, StageFacts(words=job.failure.message))
+    return _decide(job, R.WORKERS_SUCCEEDED) if job.succeeded else None
 
 
 def _overdue(job: JobRecord, time_ms: int) -> StageDecided | None:
@@ -99,7 +109,7 @@ def _pending(job: JobRecord) -> StageDecided | None:
     if job.schedule_state == ScheduleState.FAILED:
         return _decide(job, R.UNSCHEDULABLE, StageFacts(shortage=_shortage(job)))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
-        return start(job.uid, job.version, job.attempt)
+        return start(job.uid, job.version, job.attempt, leaderless=not job.valid_spec.has_leader)
     return None
 
 
@@ -117,6 +127,13 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms:
         return failed
     ended = _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
     return ended or _addressed(state, job, leader) or _ready(job, leader)
+
+
+def _without_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
+    """The decision for Starting and Running of a job of equals, or one whose leader has finished before its workers."""
+    failed = refused_quorum(job, config, time_ms) or _incomplete(job, config, time_ms)
+    ended = failed or _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
+    return ended or _ready(job, None)
 
 
 def _going(state: State, leader: PodSeen, time_ms: int) -> bool:
@@ -166,13 +183,15 @@ def _addressed(state: State, job: JobRecord, leader: PodSeen) -> Decided | None:
     return _decide(job, R.LEADER_MOVED, StageFacts(was=job.leader.address, address=leader.ip))
 
 
-def _ready(job: JobRecord, leader: PodSeen) -> StageDecided | None:
-    """Whether the starting job runs. Workers that have finished don't count: their end isn't part of its success."""
-    if job.stage != Stage.STARTING or leader.phase != Phase.RUNNING or not job.leader.address:
+def _ready(job: JobRecord, leader: PodSeen | None) -> StageDecided | None:
+    """Whether the starting job runs. Workers that have finished count only if their end is part of its success."""
+    if job.stage != Stage.STARTING:
         return None
-    if job.valid_spec.workers_missing(job.ready):
+    if leader is not None and (leader.phase != Phase.RUNNING or not job.leader.address):
         return None
-    return _decide(job, R.WORKERS_READY)
+    if job.valid_spec.workers_missing(job.ready_or_finished):
+        return None
+    return _decide(job, R.WORKERS_READY, StageFacts(leaderless=not job.valid_spec.has_leader))
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
@@ -201,19 +220,31 @@ def _restarts_before(job: JobRecord, leader: PodSeen) -> int:
 
 def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:
     """The leader's pod, if it waits for an image that can't be pulled."""
+
+
+def pod_without_image(state: State, job: JobRecord) -> PodSeen | None:
+    """The pod that keeps a job from running because its image can't be pulled: the leader's, or in a starting job
+    without a leader that of the first such worker."""
+    if job.spec is not None and not job.spec.has_leader:
+        bound = sorted(job.bound.items()) if job.stage == Stage.STARTING else []
+        return next((state.pods[uid] for _, uid in bound if _lacks_image(state.pods[uid])), None)
     leader = leader_pod(state, job)
-    if leader is None or leader.phase != Phase.PENDING or leader.waiting not in IMAGE_ERRORS:
-        return None  # a pod that has run had its image, so the kubelet's own back-off suffices
-    return leader
+    return leader if leader is not None and _lacks_image(leader) else None
+
+
+def _lacks_image(pod: PodSeen) -> bool:
+    """A pod that has run had its image, so the kubelet's own back-off suffices."""
+    return pod.phase == Phase.PENDING and pod.waiting in IMAGE_ERRORS
 
 
 def _image_missing(
     state: State, job: JobRecord, config: LifecycleConfig, time_ms: int, no_image_ms: int | None
 ) -> StageDecided | None:
-    leader = leader_without_image(state, job)
-    if leader is None or no_image_ms is None or time_ms - no_image_ms < config.image_grace_ms:
+    pod = pod_without_image(state, job)
+    if pod is None or pod.owner is None or no_image_ms is None or time_ms - no_image_ms < config.image_grace_ms:
         return None
-    return _decide(job, R.IMAGE_ERROR, StageFacts(words=leader.waiting))
+    worker = StageFacts(words=pod.waiting, worker_set=pod.owner.group_name, index=pod.owner.index)
+    return _decide(job, R.IMAGE_ERROR, StageFacts(words=pod.waiting) if pod.owner.leader else worker)
 
 
 def _incomplete(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
@@ -232,13 +263,17 @@ def _shortage(job: JobRecord) -> ShortageFacts | None:
 
 
 def _beyond_quorum(job: JobRecord) -> StageDecided | None:
-    """Fail the job if the workers that aren't given up can never be a quorum."""
+    """Fail the job if the workers that aren't given up can never be a quorum, or if all others whose end is the job's
+    have finished: the job can't succeed any more, and none of these has anything left to do."""
     spec, given_up = job.valid_spec, by_group(job.valid_spec, job.slots.given_up)
     left = [group.count - gone for group, gone in zip(spec.groups, given_up, strict=True)]
-    if not spec.workers_missing(left):
+    if not spec.workers_missing(left) and not job.unfinishable:
         return None
     limits = [spec.restart_of(group).limit for group, count in enumerate(given_up) if count]
     limit = min(limits, default=spec.restart_limit)
+    if not spec.workers_missing(left):
+        count = sum(given_up[group] for group in spec.success)
+        return _decide(job, R.WORKERS_FAILED, StageFacts(count=count, limit=limit))
     return _decide(job, R.WORKERS_FAILED, _too_few(spec, left, given_up, limit=limit))
 
 
@@ -269,7 +304,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
     if not moving:
         return decision
     spec, released = job.valid_spec, {(slot.group, slot.index) for slot in moving}
-    left = by_group(spec, job.placements.keys() - released - {slot for slot, _ in ended.over})
+    left = by_group(spec, job.provided - released - {slot for slot, _ in ended.over})
     if not spec.workers_missing(left):
         return decision
     if not ended.over:

@@ -141,14 +141,25 @@ def scaled_text(sets: Sequence[tuple[int, int, int]], spec: JobSpec) -> str:
 def _needed(facts: StageFacts) -> str:
     if facts.worker_set:
         return f"minCount of {facts.worker_set} is {facts.needed}"
-    return f"minWorkersNum is {facts.needed}"
+    return (
+        f"minWorkersNum is {facts.needed}" if facts.needed else "all others that the job's success needs have finished"
+    )
+
+
+def _whose(facts: StageFacts) -> str:
+    return f"worker {facts.worker_set}-{facts.index}'s" if facts.worker_set else "the leader's"
 
 
 _R = StageReason
 _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
-    _R.SCHEDULED: lambda _: "its quorum has nodes; the leader is started first",
-    _R.WORKERS_READY: lambda _: "the leader runs and enough workers are ready",
+    _R.SCHEDULED: lambda facts: (
+        "its quorum has nodes" if facts.leaderless else "its quorum has nodes; the leader is started first"
+    ),
+    _R.WORKERS_READY: lambda facts: (
+        "enough workers are ready" if facts.leaderless else "the leader runs and enough workers are ready"
+    ),
     _R.LEADER_SUCCEEDED: lambda _: "the leader has finished",
+    _R.WORKERS_SUCCEEDED: lambda _: "all workers whose end is the job's have finished",
     _R.TERMINATED: lambda _: "ended by spec.terminating",
     _R.SUSPENDED: lambda _: "suspended by spec.suspend; it holds no nodes",
     _R.RESUMED: lambda _: "resumed; waits for the next scheduling cycle",
@@ -180,7 +191,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
         f"{_workers(facts.count, 'is', 'are')} given up (restartLimit is {facts.limit}) and {_needed(facts)}"
     ),
     _R.RESTART_LIMIT: _restart_limit,
-    _R.IMAGE_ERROR: lambda facts: f"the leader's image can't be pulled ({facts.words})",
+    _R.IMAGE_ERROR: lambda facts: f"{_whose(facts)} image can't be pulled ({facts.words})",
     _R.POD_REFUSED: lambda facts: f"the API server refuses its pods: {facts.words}",
     _R.DEADLINE_EXCEEDED: lambda facts: f"it was active for longer than activeDeadlineSeconds ({facts.seconds})",
     _R.INVALID_SPEC: lambda facts: faults_text(facts.faults) or facts.words,

@@ -125,6 +125,21 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         ),
         _K.SEVERAL_PORTS: "Invalid value: worker sets with a rendezvous of the scope Job must have the same port",
         _K.AFTER_ITSELF: "Invalid value: a job can't wait for itself",
+        _K.NO_LEADER: "Invalid value: there is no leader",
+        _K.NO_WORKER_SET: "Invalid value: there is no worker set",
+        _K.NO_LEADER_NOR_SET: "Invalid value: a job without a leader needs a worker set",
+        _K.NO_MIN_WORKERS: "Invalid value: must be at least 1 in a job without a leader",
+        _K.SETS_WITHOUT_TYPE: "Invalid value: must be given where the type is Sets, and only there",
+        _K.STARTS_AFTER_NO_LEADER: (
+            "Invalid value: startAfter of worker set '{name}' is {value}, but there is no leader"
+        ),
+        _K.STARTS_AFTER_NO_SET: (
+            "Invalid value: startAfter of worker set '{name}' must be {listed} or the name of another worker set, but "
+            "there is no '{value}'"
+        ),
+        _K.STARTS_AFTER_ITSELF: (
+            "Invalid value: worker set '{name}' would start after itself: its startAfter is '{value}'"
+        ),
         _K.IMMUTABLE: (
             "can't be changed once the job has started; only terminating, suspend, priority, minWorkersNum, replicas, "
             "scaledSet, activeDeadlineSeconds, ttlSecondsAfterFinished, keepFailedPods, and counts, minCount and "

@@ -108,6 +108,22 @@ class Dependency(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.ended == Stage.SUCCEEDED or (self.ended is not None and self.on_failure == OnFailure.IGNORE)
 
 
+class SuccessType(StrEnum):
+    """Whose end with exit code 0 is the job's success: the leader's, that of all workers, or that of some sets."""
+
+    LEADER = "Leader"
+    ALL_WORKERS = "AllWorkers"
+    SETS = "Sets"
+
+
+class StartAfter(StrEnum):
+    """What workers of a set start after, beside the readiness of another set: that the leader has an address, or is
+    ready."""
+
+    LEADER_ADDRESS = "LeaderAddress"
+    LEADER_READY = "LeaderReady"
+
+
 class CleanPodPolicy(StrEnum):
     """Which pods are deleted when the job has ended."""
 
@@ -145,10 +161,14 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: None in logs of versions that counted restarts by worker set.
     restart: RestartPolicy | None = None
     rendezvous: Rendezvous | None = None
+    #: The group that must be ready before pods of this one are created; None for the default: the leader must have an
+    #: address, and without a leader there is nothing to wait for.
+    start_after: int | None = None
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A valid TYJob's spec. `groups[0]` is the leader, `groups[1:]` the worker sets in the order given.
+    """A valid TYJob's spec. `groups[0]` is the leader, `groups[1:]` the worker sets in the order given. In a job
+    without a leader, `groups[0]` has no name and the count 0.
 
     `queue_policy` and `pod_policy` are empty if the job names none and the configured default applies. `ttl_s` is how
     long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
@@ -156,7 +176,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scale subresource counts; 0 without worker sets, and in logs of versions without that subresource. A job that names
     a `priority_class` has the priority of that; in an observation it isn't known, and 0. `keep_failed`: how many failed
     pods of the leader, and of each worker set, stay for their logs after other pods took their slots; 0 in logs of
-    versions that kept none. `after` are the jobs that it waits for, in the order given.
+    versions that kept none. `after` are the jobs that it waits for, in the order given. `success` are the groups whose
+    end is that of the job: the leader, or worker sets.
     """
 
     groups: tuple[PodGroup, ...]
@@ -176,11 +197,27 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priority_known: bool = True
     keep_failed: int = 0
     after: tuple[Dependency, ...] = ()
+    success: tuple[int, ...] = (LEADER_GROUP,)
 
     @property
     def unmet(self) -> list[Dependency]:
         """The jobs that have to end first."""
         return [of for of in self.after if not of.met]
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether the job has a leader."""
+        return self.groups[LEADER_GROUP].count > 0
+
+    @property
+    def ends_with_leader(self) -> bool:
+        """Whether the leader's end is that of the job."""
+        return self.success == (LEADER_GROUP,)
+
+    def keeps_finished(self, group: int) -> bool:
+        """Whether a pod of the group that finishes with exit code 0 has done its part: it counts towards the quorum,
+        and no other pod takes its slot. That holds where workers' end is the job's: for these, and for the leader."""
+        return not self.ends_with_leader and (group == LEADER_GROUP or group in self.success)
 
     @property
     def total_workers(self) -> int:
@@ -240,7 +277,8 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the stage. `failures` are the last ones, the newest first. `at_end` has for each worker set of an ended job how many
     workers were ready or had finished when it ended, and how many had failed. `failed_before` has the numbers of failed
     pods of each slot that were replaced in this attempt and kept, in the form of `charged`. `after` are the jobs that
-    it waited for and that have ended, each with its stage.
+    it waited for and that have ended, each with its stage. `finished` are the slots whose pods have done their part, in
+    the form of `given_up`; group 0 is the leader.
     """
 
     stage: str
@@ -263,3 +301,4 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priority: int | None = None
     failed_before: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = ()
     after: tuple[tuple[str, str], ...] = ()
+    finished: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()

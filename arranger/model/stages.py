@@ -16,6 +16,8 @@ class StageReason(StrEnum):
     SCHEDULED = "Scheduled"
     WORKERS_READY = "WorkersReady"
     LEADER_SUCCEEDED = "LeaderSucceeded"
+    #: All workers whose end is the job's have finished.
+    WORKERS_SUCCEEDED = "WorkersSucceeded"
     TERMINATED = "Terminated"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
@@ -62,7 +64,7 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
     (_WAITING, (_R.SCHEDULED,), Stage.STARTING),
     ((Stage.STARTING,), (_R.WORKERS_READY,), Stage.RUNNING),
     (_BEGUN, (_R.LEADER_SUCCEEDED,), Stage.SUCCEEDED),
-    (_ACTIVE, (_R.TERMINATED,), Stage.SUCCEEDED),
+    (_ACTIVE, (_R.WORKERS_SUCCEEDED, _R.TERMINATED), Stage.SUCCEEDED),
     (_ACTIVE, (_R.SUSPENDED,), Stage.PENDING),
     ((Stage.PENDING,), (_R.RESUMED,), Stage.PENDING),
     (_BEGUN, (_R.LEADER_FAILED, _R.LEADER_EVICTED, _R.LEADER_LOST, _R.LEADER_MOVED), Stage.RESCHEDULING),

@@ -7,6 +7,7 @@ import msgspec
 
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import (
+    LEADER_GROUP,
     CleanPodPolicy,
     Dependency,
     JobSpec,
@@ -16,8 +17,11 @@ from arranger.model.job import (
     RendezvousScope,
     RestartPolicy,
     RestartScope,
+    StartAfter,
+    SuccessType,
 )
 from arranger.model.names import known_labels
+from arranger.model.pod import PodShape
 from arranger.model.template import pod_shape, present, quota_traits
 from arranger.model.validation import (
     DEFAULT_KEEP_FAILED,
@@ -32,14 +36,15 @@ from arranger.model.validation import (
 
 
 def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
-    """The spec of a TYJob that passes `validate`; the leader's group comes first."""
+    """The spec of a TYJob that passes `validate`; the leader's group comes first, also where there is no leader."""
     spec: Mapping[str, Any] = tyjob["spec"]
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
     name: str = tyjob["metadata"]["name"]
     scaled, of_class = scaled_set(spec), spec.get("priorityClassName") or ""
+    leader = spec.get("leader")
     return JobSpec(
         groups=(
-            _group(name, spec, spec["leader"], 1, leader=True),
+            _group(name, spec, leader, 1, leader=True) if leader is not None else NO_LEADER,
             *(
                 _group(name, spec, workers, count, leader=False)
                 for workers, count in zip(spec["workerSets"], counts_of(spec), strict=True)
@@ -63,7 +68,33 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         after=tuple(
             Dependency(of["name"], OnFailure(of.get("onFailure") or OnFailure.FAIL)) for of in spec.get("after") or ()
         ),
+        success=_success(spec),
     )
+
+
+#: The first group of a job without a leader.
+NO_LEADER = PodGroup("", 0, PodShape(()))
+
+
+def _success(spec: Mapping[str, Any]) -> tuple[int, ...]:
+    """The groups whose end is the job's: if not given, the leader, or without one all worker sets."""
+    policy: Mapping[str, Any] = spec.get("successPolicy") or {}
+    default = SuccessType.LEADER if spec.get("leader") is not None else SuccessType.ALL_WORKERS
+    kind, names = policy.get("type") or default, policy.get("sets") or ()
+    if kind == SuccessType.LEADER:
+        return (LEADER_GROUP,)
+    sets = enumerate(spec["workerSets"], start=1)
+    return tuple(number for number, of in sets if kind == SuccessType.ALL_WORKERS or of["name"] in names)
+
+
+def _start_after(spec: Mapping[str, Any], group: Mapping[str, Any]) -> int | None:
+    """The group that must be ready before a worker set starts, as in `PodGroup`."""
+    after = group.get("startAfter")
+    if after is None or after == StartAfter.LEADER_ADDRESS:
+        return None
+    if after == StartAfter.LEADER_READY:
+        return LEADER_GROUP
+    return 1 + [of["name"] for of in spec["workerSets"]].index(after)
 
 
 def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: int, *, leader: bool) -> PodGroup:
@@ -80,7 +111,8 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
     traits = quota_traits(template["spec"])
     if (of_class := spec.get("priorityClassName")) and not traits.priority_class:
         traits = msgspec.structs.replace(traits, priority_class=of_class)
-    return PodGroup(group["name"], count, shape, traits, least, policy, rendezvous_of(group))
+    after = _start_after(spec, group)
+    return PodGroup(group["name"], count, shape, traits, least, policy, rendezvous_of(group), after)
 
 
 def rendezvous_of(group: Mapping[str, Any]) -> Rendezvous | None:
@@ -107,6 +139,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
             ("spec.leader", _same_pods(old.groups[0], new.groups[0]) and _same_limit(old, new)),
             ("spec.workerSets", same_sets),
             ("spec.restartLimit", old.restart_limit == new.restart_limit),
+            ("spec.successPolicy", old.success == new.success or old.has_leader != new.has_leader),
             ("spec.leaderService", old.leader_service == new.leader_service),
             ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
             ("spec.priorityClassName", old.priority_class == new.priority_class),
@@ -132,4 +165,4 @@ def _same_pods(old: PodGroup, new: PodGroup) -> bool:
     shape = new.shape
     if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
         shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)
-    return (old.name, old.shape, old.rendezvous) == (new.name, shape, new.rendezvous)
+    return (old.name, old.shape, old.rendezvous, old.start_after) == (new.name, shape, new.rendezvous, new.start_after)

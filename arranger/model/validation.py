@@ -12,7 +12,7 @@ import msgspec
 
 from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import CleanPodPolicy, OnFailure, RendezvousScope, RestartScope
+from arranger.model.job import CleanPodPolicy, OnFailure, RendezvousScope, RestartScope, StartAfter, SuccessType
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume
 from arranger.model.schema import DNS_LABEL, definition
@@ -94,32 +94,88 @@ def counts_of(spec: Mapping[str, Any]) -> list[int]:
     return counts
 
 
+def leaders_of(spec: Mapping[str, Any]) -> int:
+    """1 for a job with a leader, else 0."""
+    return int(spec.get("leader") is not None)
+
+
 def least_workers(spec: Mapping[str, Any]) -> int:
     """How many workers a quorum needs in all: minWorkersNum (if unset, 1, or the sum of the sets' minimums if any set
-    has one), or that sum if it is more."""
+    has one), or that sum if it is more. Without a leader, it is at least 1."""
     minimums = [int(workers["minCount"]) for workers in spec["workerSets"] if workers.get("minCount") is not None]
     default = sum(minimums) if minimums else DEFAULT_MIN_WORKERS
-    return max(whole_of(spec, "minWorkersNum", default), sum(minimums))
+    return max(whole_of(spec, "minWorkersNum", default), sum(minimums), 1 - leaders_of(spec))
 
 
 def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     """The rules between fields of a spec whose fields are well-typed."""
-    leader_name = spec["leader"]["name"]
-    if any(workers["name"] == leader_name for workers in spec["workerSets"]):
+    leader = spec.get("leader")
+    leader_name = leader["name"] if leader is not None else ""
+    if leader is None:
+        yield from _leaderless(spec, path)
+    elif any(workers["name"] == leader_name for workers in spec["workerSets"]):
         yield Fault(f"{path}.workerSets", _K.NAME_OF_THE_LEADER, name=leader_name)
     if spec.get("priority") is not None and spec.get("priorityClassName") is not None:
         yield Fault(f"{path}.priorityClassName", _K.TWO_PRIORITIES)
     yield from _mounts(spec, path)
     yield from _scale(spec, path)
+    yield from _success(spec, path)
+    yield from _starts(spec, path)
     total = sum(counts_of(spec))
-    minimums = any(workers.get("minCount") is not None for workers in spec["workerSets"])
+    minimums = leader is not None and any(workers.get("minCount") is not None for workers in spec["workerSets"])
     least = whole_of(spec, "minWorkersNum", 0 if minimums else DEFAULT_MIN_WORKERS)
-    if least > total:
+    if least > total and (leader is not None or spec["workerSets"]):
         yield Fault(f"{path}.minWorkersNum", _K.MIN_WORKERS_ABOVE_COUNTS, str(least), limits=(str(total),))
     if len(_job_ports(spec)) > 1:
         yield Fault(f"{path}.workerSets", _K.SEVERAL_PORTS)
     if total > MAX_WORKERS:
         yield Fault(f"{path}.workerSets", _K.TOO_MANY_WORKERS, str(total), limits=(str(MAX_WORKERS),))
+
+
+def _leaderless(spec: dict[str, Any], path: str) -> Faults:
+    """The rules about a job of equals."""
+    if not spec["workerSets"]:
+        yield Fault(f"{path}.workerSets", _K.NO_LEADER_NOR_SET)
+    if spec.get("leaderService"):
+        yield Fault(f"{path}.leaderService", _K.NO_LEADER)
+    if whole_of(spec, "minWorkersNum", 1) == 0:
+        yield Fault(f"{path}.minWorkersNum", _K.NO_MIN_WORKERS)
+
+
+def _success(spec: dict[str, Any], path: str) -> Faults:
+    """The rules about whose end is the job's."""
+    policy = spec.get("successPolicy") or {}
+    kind, sets = policy.get("type"), policy.get("sets")
+    if kind == SuccessType.LEADER and spec.get("leader") is None:
+        yield Fault(f"{path}.successPolicy.type", _K.NO_LEADER)
+    if kind == SuccessType.ALL_WORKERS and not spec["workerSets"]:
+        yield Fault(f"{path}.successPolicy.type", _K.NO_WORKER_SET)
+    if (kind == SuccessType.SETS) != (sets is not None):
+        yield Fault(f"{path}.successPolicy.sets", _K.SETS_WITHOUT_TYPE)
+    names = {workers["name"] for workers in spec["workerSets"]}
+    if missing := [name for name in sets or () if name not in names]:
+        yield Fault(f"{path}.successPolicy.sets", _K.NO_SUCH_SET, name=missing[0])
+
+
+def _starts(spec: dict[str, Any], path: str) -> Faults:
+    """The rules about what worker sets start after. The CRD's rules find the cycles of one or two sets."""
+    after = {of["name"]: of["startAfter"] for of in spec["workerSets"] if of.get("startAfter") is not None}
+    names, leads = {of["name"] for of in spec["workerSets"]}, frozenset(StartAfter)
+    if found := [name for name in after if after[name] in leads and spec.get("leader") is None]:
+        yield Fault(f"{path}.workerSets", _K.STARTS_AFTER_NO_LEADER, after[found[0]], found[0])
+    if found := [name for name in after if after[name] not in leads | names]:
+        yield Fault(f"{path}.workerSets", _K.STARTS_AFTER_NO_SET, after[found[0]], found[0], tuple(StartAfter))
+    if found := [name for name in after if name in _chain(after, after[name])]:
+        yield Fault(f"{path}.workerSets", _K.STARTS_AFTER_ITSELF, after[found[0]], found[0])
+
+
+def _chain(after: Mapping[str, str], name: str) -> list[str]:
+    """What comes before a worker set, the set itself first, each once."""
+    chain: list[str] = []
+    while name not in chain:
+        chain.append(name)
+        name = after.get(name, name)
+    return chain
 
 
 def _scale(spec: dict[str, Any], path: str) -> Faults:
@@ -146,8 +202,9 @@ def _job_ports(spec: dict[str, Any]) -> set[int]:
 
 def _mounts(spec: dict[str, Any], path: str) -> Faults:
     shared = frozenset(volume["name"] for volume in spec.get("volumes") or ())
+    leader = spec.get("leader")
     for kind in ("containers", "initContainers"):
-        for name in mounts_without_volume(spec["leader"]["template"], kind, shared):
+        for name in mounts_without_volume(leader["template"], kind, shared) if leader is not None else ():
             yield Fault(f"{path}.leader.template.spec.{kind}", _K.NO_VOLUME_IN_LEADER, name=name)
     for kind, fault in (("containers", _K.NO_VOLUME_IN_SET), ("initContainers", _K.NO_VOLUME_IN_INIT_OF_SET)):
         for workers in spec["workerSets"]:
@@ -162,8 +219,9 @@ def _names_fit(tyjob: dict[str, Any], path: str) -> Faults:
     if any(of["name"] == own for of in spec.get("after") or ()):
         yield Fault("spec.after", _K.AFTER_ITSELF)
     room, limits = MAX_NAMES_LENGTH - len(own), (str(MAX_NAMES_LENGTH),)
-    if len(spec["leader"]["name"]) > room:
-        yield Fault("spec.leader.name", _K.LEADER_NAME_TOO_LONG, spec["leader"]["name"], own, limits)
+    leader_name = (spec.get("leader") or {}).get("name", "")
+    if len(leader_name) > room:
+        yield Fault("spec.leader.name", _K.LEADER_NAME_TOO_LONG, leader_name, own, limits)
     if spec.get("leaderService") and not own[0].isalpha():
         yield Fault("spec.leaderService", _K.NO_SERVICE_NAME)
     if not own[0].isalpha() and any(workers.get("rendezvous") is not None for workers in spec["workerSets"]):
@@ -208,6 +266,14 @@ _RENDEZVOUS = record(
 _DEPENDENCY = record(
     {"name": _NAME, "onFailure": one_of(*(each.value for each in OnFailure))}, required=("name",), closed=True
 )
+_SUCCESS = record(
+    {
+        "type": one_of(*(kind.value for kind in SuccessType)),
+        "sets": items(text(most=MAX_NAMES_LENGTH - 1), least=1, most=64, unique=True),
+    },
+    required=("type",),
+    closed=True,
+)
 _WORKER_SET = record(
     {
         "name": _NAME,
@@ -216,6 +282,7 @@ _WORKER_SET = record(
         "minCount": whole(0, MAX_WORKERS),
         "restart": _RESTART,
         "rendezvous": _RENDEZVOUS,
+        "startAfter": text(most=MAX_NAMES_LENGTH - 1),
     },
     required=("name", "template"),
     closed=True,
@@ -230,6 +297,7 @@ def _spec(policies: PolicyNames) -> Check:
             "leader": _LEADER,
             "workerSets": items(_WORKER_SET, most=64, keys=("name",)),
             "leaderService": flag,
+            "successPolicy": _SUCCESS,
             "cleanPodPolicy": one_of(*(policy.value for policy in CleanPodPolicy)),
             "keepFailedPods": whole(0, 100),
             "terminating": flag,
@@ -246,7 +314,7 @@ def _spec(policies: PolicyNames) -> Check:
                 {"jobQueuePolicy": one_of(*policies.queue), "basicPolicy": one_of(*policies.pod)}, closed=True
             ),
         },
-        required=("leader", "workerSets"),
+        required=("workerSets",),
         closed=True,
     )
     return both(fields, _spec_as_a_whole)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from arranger.model.job import Stage
-from arranger.projections.jobs import JobRecord, holds, is_ready, requests_of
+from arranger.projections.job_parts import is_ready
+from arranger.projections.jobs import JobRecord, holds, requests_of
 
 if TYPE_CHECKING:
     from arranger.projections.state import State
@@ -76,14 +77,7 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
         yield "it has slots and no spec"
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.placements and not job.quorum_placed():
         yield "it hasn't started and holds a part of its quorum"
-    if not job.bound.keys() <= job.placements.keys():
-        yield f"pods fill slots without a node: {sorted(job.bound.keys() - job.placements.keys())}"
-    if job.slots.given_up.keys() & job.placements.keys():
-        yield f"slots are given up and have a node: {sorted(job.slots.given_up.keys() & job.placements.keys())}"
-    if not job.slots.failures.keys() <= job.placements.keys():
-        yield "failures on their nodes are counted of slots without a node"
-    if not job.slots.refused_ms.keys() <= job.placements.keys() - job.bound.keys():
-        yield "the API server refuses pods of slots that have one, or no node"
+    yield from _of_slots(job)
     if len(set(job.bound.values())) < len(job.bound):
         yield "a pod fills two slots"
     for slot, uid in job.bound.items():
@@ -93,6 +87,19 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
         elif pod.owner is None or pod.owner.job_uid != job.uid or job.slot_of(pod.owner) != slot:
             yield f"the pod {pod.name} in slot {slot} claims another"
     yield from _of_ready(state, job)
+
+
+def _of_slots(job: JobRecord) -> Iterator[str]:
+    if not job.bound.keys() <= job.placements.keys():
+        yield f"pods fill slots without a node: {sorted(job.bound.keys() - job.placements.keys())}"
+    if job.slots.given_up.keys() & job.placements.keys():
+        yield f"slots are given up and have a node: {sorted(job.slots.given_up.keys() & job.placements.keys())}"
+    if not job.slots.failures.keys() <= job.placements.keys():
+        yield "failures on their nodes are counted of slots without a node"
+    if job.slots.finished.keys() & (job.placements.keys() | job.slots.given_up.keys()):
+        yield f"slots have finished and have a node, or are given up: {sorted(job.slots.finished)}"
+    if not job.slots.refused_ms.keys() <= job.placements.keys() - job.bound.keys():
+        yield "the API server refuses pods of slots that have one, or no node"
 
 
 def _of_ready(state: "State", job: JobRecord) -> Iterator[str]:
@@ -128,6 +135,7 @@ def _story(job: JobRecord) -> tuple[str, ...]:
         f"job {job.seen.namespace}/{job.seen.name}, UID {job.uid}",
         f"{job.stage}, {job.schedule_state}, attempt {job.attempt}, version {job.version}, adopted at {job.adopted_at}",
         f"slots on nodes: {job.placements}",
-        f"filled by: {job.bound}; given up: {[*job.slots.given_up]}; pods that go: {[*job.retired]}",
+        f"filled by: {job.bound}; given up: {[*job.slots.given_up]}; finished: {[*job.slots.finished]}; "
+        f"pods that go: {[*job.retired]}",
         *last,
     )

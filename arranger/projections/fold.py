@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from arranger.events import kinds as k
+from arranger.events.facts import EndKind
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
@@ -16,7 +17,8 @@ from arranger.model.pod import NO_TRAITS
 from arranger.projections import dependencies
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
-from arranger.projections.jobs import LEADER, Replaced, expand, holds
+from arranger.projections.job_parts import LEADER, Replaced
+from arranger.projections.jobs import expand, holds
 from arranger.projections.judging import irreplaceable, lacking, misplaced, need_of, out_of_turn, outdated, too_early
 from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import disowned, is_own
@@ -295,7 +297,8 @@ class _Fold(JobLife):
             self._note_short(job)
             self.changes.jobs[job.uid] = None
             if self.cycle_config.verdicts >= 2 and job.stage in (Stage.PENDING, Stage.RESCHEDULING):
-                self._enter(job, k.start(job.uid, event.based_on, event.attempt))
+                leaderless = not job.valid_spec.has_leader
+                self._enter(job, k.start(job.uid, event.based_on, event.attempt, leaderless=leaderless))
 
     def waits(self, offset: int, event: k.Waits) -> None:
         job = self.state.jobs.get(event.job_uid)
@@ -350,6 +353,8 @@ class _Fold(JobLife):
             times = job.back_offs.further.in_a_row(self.time_ms)
             job.back_offs.further = BackOff(times + 1, self.time_ms + event.back_off_ms)
             job.waits = job.failure = None  # both concern pods that will be decided on again
+        if event.causes and event.causes[0].kind != EndKind.REFUSED:
+            self._run_again(job, event)
         self._settle_schedule(job)
         job.replaced = Replaced(job.replaced.times + 1, event.causes, self.time_ms)
         job.version = offset

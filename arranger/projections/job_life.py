@@ -22,20 +22,8 @@ from arranger.model.tyjob import refused_change
 from arranger.projections import dependencies
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.dependencies import tell_dependents, with_ends
-from arranger.projections.jobs import (
-    LEADER,
-    STEPS_KEPT,
-    JobRecord,
-    JobTimes,
-    SetRecord,
-    SlotKey,
-    blameless,
-    by_group,
-    exists,
-    expand,
-    is_ready,
-    requests_of,
-)
+from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, SetRecord, SlotKey, is_ready
+from arranger.projections.jobs import JobRecord, blameless, by_group, exists, expand, requests_of
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import resolved, with_priority
 from arranger.projections.slots import Slots
@@ -102,11 +90,15 @@ class JobLife(Slots):
             job.spec = with_priority(job.spec, status.priority)
         job.spec = dependencies.adopted(job.spec, status)
         job.slots.give_up(_workers_of(job.spec, status.given_up))
+        finished = expand(tuple(PlacedPods("", group, indices) for group, indices in status.finished))
+        job.slots.finished = {
+            slot: None for slot in finished if exists(job.spec, slot) and job.spec.keeps_finished(slot[0])
+        }
         self._adopt_charges(job, status)
         if job.ended:
             return
         for slot, node in expand(status.allocations).items():
-            if exists(job.spec, slot) and slot not in job.slots.given_up:
+            if exists(job.spec, slot) and not job.slots.over(slot):
                 self._reserve(job, slot, node)
         job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
 
@@ -140,6 +132,8 @@ class JobLife(Slots):
             job.times.start_ms = self.time_ms
         if job.slots.charged and event.reason != StageReason.WORKER_ENDED:
             self._forgive(job)
+        if event.reason == StageReason.WORKER_ENDED:
+            job.slots.finished = {}  # the whole job is restarted
         if job.stage == Stage.RESCHEDULING:
             self._begin_attempt(job, before, failed=event.reason == StageReason.LEADER_FAILED)
         if job.stage == Stage.PENDING:
@@ -157,7 +151,7 @@ class JobLife(Slots):
         """Record how many workers of each set the ending job has, while they still fill its slots."""
         if job.spec is None:
             return
-        ready, failed = job.ready, by_group(job.spec, job.slots.given_up)
+        ready, failed = job.ready_or_finished, by_group(job.spec, job.slots.given_up)
         for slot, uid in job.bound.items():
             phase = self.state.pods[uid].phase
             ready[slot[0]] += phase == Phase.SUCCEEDED and slot not in job.slots.ready
@@ -173,7 +167,8 @@ class JobLife(Slots):
         self._unschedule(job, before)
         job.slots.failed_before = {}
         for of_set in job.sets.values():
-            of_set.failing_since_ms = 0
+            of_set.failing_since_ms, of_set.started = 0, False
+        job.slots.finished = {slot: None for slot in job.slots.finished if _stays_finished(job, slot)}
         job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if _over_attempts(job, slot)}
         job.slots.refused_ms.clear()
         job.back_offs.further = NO_BACK_OFF
@@ -232,6 +227,16 @@ class JobLife(Slots):
         elif worker.pod_uid:
             job.retired[worker.pod_uid] = None
 
+    def _run_again(self, job: JobRecord, event: k.WorkersReplaced) -> None:
+        """Run finished workers again whose set is restarted as a whole."""
+        sets = {worker.slot.group for worker in event.workers if _scope(job, worker.slot.group) == RestartScope.SET}
+        again = {slot for slot in job.slots.finished if slot[0] in sets}
+        for slot in again:
+            del job.slots.finished[slot]
+        for uid, pod in self.state.pods_of.get(job.uid, {}).items() if again else ():
+            if pod.owner is not None and job.slot_of(pod.owner) in again:
+                job.retired[uid] = None
+
     def _keep_pod(self, job: JobRecord, pod: k.PodSeen) -> bool:
         """Keep a failed pod that leaves its slot, for its log, and of its group only the newest few."""
         limit = job.spec.keep_failed if job.spec is not None else 0
@@ -260,7 +265,7 @@ class JobLife(Slots):
         if slot is None:
             return False
         turned = old is None or old.ready != pod.ready or old.deleting != pod.deleting
-        if not (turned or pod.restarts or pod.phase == _FAILED or owner.leader or slot not in job.slots.pods):
+        if not (turned or pod.restarts or pod.phase in TERMINAL or owner.leader or slot not in job.slots.pods):
             return False
         return self._note_pod(job, slot, old, pod)
 
@@ -276,6 +281,7 @@ class JobLife(Slots):
             self._note_failure(job, slot, old, pod)
         if job.bound.get(slot) == pod.uid:
             job.slots.note_ready(slot, is_ready(pod))
+            self._note_finished(job, slot, pod)
             self._note_ready(job)
         return took_over
 
@@ -379,9 +385,19 @@ def _avoid(of_set: SetRecord, node: str, time_ms: int) -> None:
     of_set.avoids = dict([*before, (node, time_ms)][-_AVOIDED:])
 
 
+def _stays_finished(job: JobRecord, slot: SlotKey) -> bool:
+    """Whether a finished worker isn't run again in the next attempt: one of equals that restart alone."""
+    spec = job.spec
+    return spec is not None and not spec.has_leader and _scope(job, slot[0]) == RestartScope.WORKER
+
+
 def _over_attempts(job: JobRecord, slot: SlotKey) -> bool:
     """Whether restarts count on after an attempt: a policy that restarts the job would never reach its limit."""
-    return slot == LEADER or (job.spec is not None and job.spec.restart_of(slot[0]).scope == RestartScope.JOB)
+    return slot == LEADER or (job.spec is not None and _scope(job, slot[0]) == RestartScope.JOB)
+
+
+def _scope(job: JobRecord, group: int) -> RestartScope:
+    return job.valid_spec.restart_of(group).scope
 
 
 def _failure(owner: PodOwner, node: str, time_ms: int, ended: ContainerEnd) -> Failure:

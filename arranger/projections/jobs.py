@@ -4,195 +4,31 @@ A *placement* is a slot's decided node. Until its pod is observed, the placement
 rule 7). From then on the pod's own requests count, and the placement is *bound* to that pod.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
-import msgspec
-
-from arranger.events.facts import EndCause
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.faults import Fault
 from arranger.model.job import ENDED, LEADER_GROUP, READY, JobSpec, PlacedPods, PodGroup, ScheduleState, Stage
 from arranger.model.names import name_in_slot
-from arranger.model.pod import DISRUPTED, FAILURES_KEPT, REFUSALS, STOPPED, TERMINAL, Failure, Phase, PodOwner
+from arranger.model.pod import FAILURES_KEPT, TERMINAL, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
-from arranger.projections.backoff import NO_BACK_OFF, BackOff
-
-#: (group, index): a `Slot` as a plain tuple, because it is a key on the hot path.
-SlotKey = tuple[int, int]
-
-LEADER: SlotKey = (LEADER_GROUP, 0)
-
-#: Prefixes of a pod's reason for an end that its program didn't cause. Such an end doesn't use the restart budget. A
-#: program that saves its state and exits successfully because it is stopped hasn't completed its work.
-NOT_ITS_DOING = (
-    "Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", DISRUPTED, STOPPED, *REFUSALS,
-)  # fmt: skip
-
-#: How many of a job's last decisions on its stage are kept, and of its last changes of counts.
-STEPS_KEPT = 4
-
-
-@dataclass(slots=True)
-class SlotTable:
-    """The slots of one job: each has no node, is given up, or has a node with no pod yet, a pod, or a refused pod.
-    `State.validate` reports a slot in two of these states. Only the fold changes the table."""
-
-    #: Slot → its node.
-    nodes: dict[SlotKey, str] = field(default_factory=dict)
-    #: Slot → UID of the pod that fills it in this attempt.
-    pods: dict[SlotKey, str] = field(default_factory=dict)
-    #: Slot → time in milliseconds since which the API server refuses to create its pod.
-    refused_ms: dict[SlotKey, int] = field(default_factory=dict)
-    #: Slots that are never filled again, because their set's restarts exceeded the limit.
-    given_up: dict[SlotKey, None] = field(default_factory=dict)
-    #: For a job adopted from its status: slots whose pod, if it still exists, was replaced in an earlier epoch.
-    leaving: tuple[SlotKey, ...] = ()
-    #: Slot → its restarts that count against its limit, and the time in milliseconds of the first of them.
-    charged: dict[SlotKey, tuple[int, int]] = field(default_factory=dict)
-    #: Slot → how many of its pods failed in this attempt, were replaced and kept: a part of the next pod's name. A slot
-    #: that an edit removes keeps its number, because it may come back.
-    failed_before: dict[SlotKey, int] = field(default_factory=dict)
-    #: Slot → how many of its pods failed on its node, as decisions on them counted it.
-    failures: dict[SlotKey, int] = field(default_factory=dict)
-    #: The slots whose pods are ready, and their number by group: it is needed at each change of one of thousands of
-    #: pods. Both follow from the pods, so a snapshot doesn't have them.
-    ready: dict[SlotKey, None] = field(default_factory=dict)
-    ready_counts: dict[int, int] = field(default_factory=dict)
-
-    def place(self, slot: SlotKey, node: str) -> None:
-        self.nodes[slot] = node
-
-    def fill(self, slot: SlotKey, pod: PodSeen) -> None:
-        self.pods[slot] = pod.uid
-        self.refused_ms.pop(slot, None)
-        self.note_ready(slot, is_ready(pod))
-
-    def note_ready(self, slot: SlotKey, ready: bool) -> None:
-        """Record whether the pod in a slot is ready."""
-        if ready == (slot in self.ready):
-            return
-        if ready:
-            self.ready[slot] = None
-        else:
-            del self.ready[slot]
-        self.ready_counts[slot[0]] = self.ready_counts.get(slot[0], 0) + (1 if ready else -1)
-
-    def vacate(self, slot: SlotKey) -> str:
-        """Detach a slot's deleted pod but keep its node; returns the pod's UID."""
-        self.note_ready(slot, ready=False)
-        return self.pods.pop(slot)
-
-    def refuse(self, slot: SlotKey, now_ms: int) -> None:
-        """Record that the API server refuses a slot's pod; the first time is kept."""
-        self.refused_ms.setdefault(slot, now_ms)
-
-    def empty(self, slot: SlotKey) -> tuple[str, str | None]:
-        """Remove a slot's node and pod; returns the node and the pod's UID."""
-        self.refused_ms.pop(slot, None)
-        self.failures.pop(slot, None)
-        self.note_ready(slot, ready=False)
-        return self.nodes.pop(slot), self.pods.pop(slot, None)
-
-    def give_up(self, slots: Iterable[SlotKey]) -> None:
-        self.given_up.update(dict.fromkeys(slots))
-
-    def left(self, slot: SlotKey) -> None:
-        """Remove a slot from `leaving`: its replaced pod is deleted or being deleted."""
-        self.leaving = tuple(each for each in self.leaving if each != slot)
-
-
-@dataclass(slots=True)
-class LeaderRecord:
-    """The leader: the address that workers use, and the restarts of its containers and pods over all attempts."""
-
-    address: str = ""
-    restarts: int = 0
-    #: The last observation of this attempt's leader, if it ended and was deleted before a decision on it.
-    ended: PodSeen | None = None
-    #: How containers of its pods failed in all attempts, the oldest first; the last few.
-    failures: tuple[Failure, ...] = ()
-    #: UIDs of its failed pods that are kept for their logs although they fill no slot, the oldest first.
-    kept: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class SetRecord:
-    """One worker set. `spent` counts restarts of former pods: container restarts, and re-creations after a failure.
-    Times are in milliseconds."""
-
-    spent: int = 0
-    #: When the first failure was observed that isn't decided on yet; 0 for none.
-    failing_since_ms: int = 0
-    #: Replacements in a row, and when the last was decided.
-    in_a_row: int = 0
-    replaced_ms: int = 0
-    #: As the leader's.
-    failures: tuple[Failure, ...] = ()
-    #: When the job ended: how many of its workers were ready or had finished, and how many had failed. None before, and
-    #: in logs of versions that didn't record it.
-    at_end: tuple[int, int] | None = None
-    #: As the leader's.
-    kept: tuple[str, ...] = ()
-    #: Node → when a worker was last moved away because it failed there repeatedly, in milliseconds; the last few.
-    avoids: dict[str, int] = field(default_factory=dict)
-
-
-class Replaced(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Accepted replacements of workers within an attempt: their number, and the causes and time of the last."""
-
-    times: int = 0
-    causes: tuple[EndCause, ...] = ()
-    time_ms: int = 0
-
-
-NOTHING_REPLACED = Replaced()
-
-
-class Scaled(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An edit of the spec that changed how many workers sets have: of each, its group and the counts before and after.
-    `generation` is that of the edited TYJob."""
-
-    generation: int
-    time_ms: int
-    sets: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(slots=True)
-class JobTimes:
-    """When each state of a job began, in milliseconds; 0 where it doesn't apply."""
-
-    stage_ms: int = 0
-    scheduled_ms: int = 0
-    waits_ms: int = 0
-    infeasible_ms: int = 0
-    #: The job has started and lacks nodes for a part of its quorum, or its pods are refused.
-    short_ms: int = 0
-    #: The first start and the end.
-    start_ms: int = 0
-    completion_ms: int = 0
-    #: Condition → whether it is true, and since when; a missing one is false since the TYJob's creation.
-    turned: dict[str, tuple[bool, int]] = field(default_factory=dict)
-    #: The last edits that changed the counts of worker sets.
-    scaled: tuple[Scaled, ...] = ()
-
-
-@dataclass(slots=True)
-class BackOffs:
-    """The back-off before a new attempt, and the one before further pods of the present attempt get nodes."""
-
-    attempt: BackOff = NO_BACK_OFF
-    further: BackOff = NO_BACK_OFF
-    #: The API server refused the job's quorum, and the job hasn't been Running since: it is queued behind other jobs of
-    #: its priority.
-    held_back: bool = False
-
-    def end(self) -> None:
-        """Clear all back-offs: the job is scheduled like a new one."""
-        self.attempt = self.further = NO_BACK_OFF
-        self.held_back = False
+from arranger.projections.job_parts import (
+    LEADER,
+    NOT_ITS_DOING,
+    NOTHING_REPLACED,
+    BackOffs,
+    JobTimes,
+    LeaderRecord,
+    Replaced,
+    SetRecord,
+    SlotKey,
+    SlotTable,
+)
 
 
 @dataclass(slots=True)
@@ -346,35 +182,82 @@ class JobRecord:
         return [counts.get(group, 0) for group in range(len(self.valid_spec.groups))]
 
     @property
+    def ready_or_finished(self) -> list[int]:
+        """How many pods of each group count towards a ready quorum, the leader's first."""
+        ready, finished = self.ready, self.slots.finished
+        for group, count in Counter(map(itemgetter(0), finished)).items() if finished else ():
+            ready[group] += count
+        return ready
+
+    @property
     def quorum_ready(self) -> bool:
-        """Whether the job runs and has as many ready pods as its quorum needs."""
-        return self._is_running and self._has_quorum(self.ready)
+        """Whether the job runs and has as many ready or finished pods as its quorum needs."""
+        return self._is_running and self._has_quorum(self.ready_or_finished)
 
     @property
     def below_quorum(self) -> bool:
-        """Whether the job runs and has fewer ready pods than its quorum needs."""
-        return self._is_running and not self._has_quorum(self.ready)
+        """Whether the job runs and has fewer ready or finished pods than its quorum needs."""
+        return self._is_running and not self._has_quorum(self.ready_or_finished)
 
     @property
     def _is_running(self) -> bool:
         return self.stage == Stage.RUNNING and self.spec is not None
 
     def _has_quorum(self, there: Sequence[int]) -> bool:
-        return there[LEADER_GROUP] > 0 and not self.valid_spec.workers_missing(there)
+        spec = self.valid_spec
+        return there[LEADER_GROUP] >= spec.groups[LEADER_GROUP].count and not spec.workers_missing(there)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the job's end is that of workers, and all of them have finished."""
+        return self._workers_over(given_up=0)
+
+    @property
+    def unfinishable(self) -> bool:
+        """Whether the job's end is that of workers, and all of them have finished or are given up, but not all have
+        finished."""
+        given_up = sum(group in self.spec.success for group, _ in self.slots.given_up) if self.spec is not None else 0
+        return bool(given_up) and self._workers_over(given_up=given_up)
+
+    def _workers_over(self, *, given_up: int) -> bool:
+        spec = self.spec
+        if spec is None or spec.ends_with_leader:
+            return False
+        finished = sum(group in spec.success for group, _ in self.slots.finished)
+        return 0 < finished + given_up == sum(spec.groups[group].count for group in spec.success)
+
+    def may_start(self, group: int) -> bool:
+        """Whether pods of a group may be created now: the leader's until it has an address, and those of a worker set
+        once what it starts after is there."""
+        spec = self.valid_spec
+        if group == LEADER_GROUP or (spec.has_leader and not self.leader.address):
+            return (group == LEADER_GROUP) == (not self.leader.address)
+        return self.may_start_after(spec.groups[group])
+
+    def may_start_after(self, of: PodGroup) -> bool:
+        """Whether the group that a worker set starts after has been ready in this attempt, if there is one."""
+        return of.start_after is None or (of.name in self.sets and self.sets[of.name].started)
 
     def pods_desired(self) -> int:
-        """The number of pods of the whole job, including the leader, without workers that are given up."""
+        """The number of pods of the whole job, including the leader, without those that are given up or have
+        finished."""
         spec = self.spec
         if spec is None:
             return 0
-        desired = 1 - len(self.slots.given_up)
-        for group in spec.groups[1:]:  # a loop costs half as much as a sum over a generator, and every cycle calls this
+        desired = -len(self.slots.given_up) - len(self.slots.finished)
+        for group in spec.groups:  # a loop costs half as much as a sum over a generator, and every cycle calls this
             desired += group.count
         return desired
 
+    @property
+    def provided(self) -> Set[SlotKey]:
+        """The slots that count towards a quorum of nodes: those that have one, and those that have finished."""
+        nodes, finished = self.slots.nodes.keys(), self.slots.finished.keys()
+        return nodes | finished if finished else nodes
+
     def quorum_placed(self) -> bool:
-        """Whether the leader and a quorum's workers have nodes."""
-        return self.spec is not None and is_quorum(self.spec, self.slots.nodes)
+        """Whether the leader and a quorum's workers have nodes, or have finished."""
+        return self.spec is not None and is_quorum(self.spec, self.provided)
 
     def refusal(self) -> EffectFailed | None:
         """The last refusal by the API server; None once its slot has no node, because nothing updates it then."""
@@ -393,7 +276,7 @@ class JobRecord:
             return False
         if not self.quorum_placed():
             return True
-        return self.failure is not None and not is_quorum(self.spec, self.bound)
+        return self.failure is not None and not is_quorum(self.spec, self.bound.keys() | self.slots.finished.keys())
 
 
 @lru_cache
@@ -454,11 +337,6 @@ def holds(pod: PodSeen) -> bool:
     return pod.node != "" and pod.phase not in TERMINAL
 
 
-def is_ready(pod: PodSeen) -> bool:
-    """Whether a pod is ready and stays: one that is being deleted ends soon."""
-    return pod.ready and not pod.deleting
-
-
 def by_group(spec: JobSpec, slots: Iterable[SlotKey]) -> list[int]:
     """How many of the slots each group has, the leader's first."""
     counts = [0] * len(spec.groups)
@@ -468,8 +346,9 @@ def by_group(spec: JobSpec, slots: Iterable[SlotKey]) -> list[int]:
 
 
 def is_quorum(spec: JobSpec, slots: Collection[SlotKey]) -> bool:
-    """Whether the slots are the leader's and those of enough workers, each of which the job has."""
-    if LEADER not in slots or len(slots) <= spec.min_workers:
+    """Whether the slots are the leader's, if there is one, and those of enough workers, each of which the job has."""
+    leaders = spec.groups[LEADER_GROUP].count
+    if (leaders and LEADER not in slots) or len(slots) < leaders + spec.min_workers:
         return False
     return not spec.has_minimums or short_set(spec, by_group(spec, slots)) is None
 

@@ -12,7 +12,8 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import GANG, Replacement, Stage
 from arranger.model.stages import StageReason, may_enter
 from arranger.projections.dependencies import failed_dependency
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey, by_group, exists, requests_of, short_set
+from arranger.projections.job_parts import LEADER, SlotKey
+from arranger.projections.jobs import JobRecord, by_group, exists, requests_of, short_set
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
 
@@ -42,6 +43,10 @@ def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
         return f"it can't be {event.stage}: its quorum has no nodes"
     if event.reason == StageReason.DEPENDENCY_FAILED and failed_dependency(job) is None:
         return "no job has failed that has to succeed first"
+    if event.reason == StageReason.WORKERS_SUCCEEDED and not job.succeeded:
+        return "it hasn't succeeded: workers whose end is the job's haven't finished"
+    if event.reason == StageReason.LEADER_SUCCEEDED and job.spec is not None and not job.spec.ends_with_leader:
+        return "it hasn't succeeded: the leader's end isn't the job's"
     return ""
 
 
@@ -53,20 +58,22 @@ def too_early(job: JobRecord) -> str:
 
 def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) -> str:
     """Why the pods of a placement have no free slots in their job, or leave its quorum incomplete."""
-    spec, nodes_decided = job.valid_spec, len(desired) + len(job.placements)
-    placements = job.placements
+    spec, placements = job.valid_spec, job.placements
+    provided = job.provided
     for slot in desired:
         if slot in placements:
             return f"slot {slot} has a node already"
+        if slot in provided:
+            return f"slot {slot} has finished and needs no node"
         if not exists(spec, slot):
             return f"the job has no slot {slot}"
-    if LEADER not in desired and LEADER not in placements:
+    if spec.has_leader and LEADER not in desired and LEADER not in provided:
         return "the quorum is not whole: the leader has no node"
-    if nodes_decided <= spec.min_workers:
+    if len(desired) + len(provided) < spec.min_workers + spec.has_leader:
         return f"the quorum is not whole: {spec.min_workers} workers needed"
-    if spec.has_minimums and (short := short_set(spec, by_group(spec, [*desired, *placements]))) is not None:
+    if spec.has_minimums and (short := short_set(spec, by_group(spec, [*desired, *provided]))) is not None:
         return f"the quorum is not whole: {short.min_count} workers of {short.name} needed"
-    if (spec.pod_policy or config.pod_policy) == GANG and nodes_decided < job.pods_desired():
+    if (spec.pod_policy or config.pod_policy) == GANG and len(desired) + len(placements) < job.pods_desired():
         return f"the gang is not whole: {job.pods_desired()} pods needed"
     return ""
 

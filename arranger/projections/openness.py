@@ -10,7 +10,7 @@ from arranger.model.job import JobSpec, PlacedPods
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
 from arranger.model.taints import given, taint_text, untolerated
-from arranger.projections.jobs import SlotKey
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.nodes import NodeTable
 
 

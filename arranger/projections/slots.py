@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from arranger.events import kinds as k
 from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
-from arranger.model.pod import TERMINAL
+from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.dependencies import follow, with_ends
-from arranger.projections.jobs import LEADER, STEPS_KEPT, JobRecord, Scaled, SlotKey, exists, holds, requests_of
+from arranger.projections.job_parts import LEADER, STEPS_KEPT, Scaled, SlotKey
+from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
 from arranger.projections.judging import lacking
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
@@ -62,7 +63,7 @@ class Slots:
             if self.state.exact_slots and pod.node != node:
                 return False  # created for an earlier decision: it must be deleted before the decided pod is created
             took_over = self._end_placement(node, requests_of(job, slot), pod, counted=counted)
-        elif job.adopted_at == job.version and slot not in slots.given_up and pod.phase not in TERMINAL:
+        elif job.adopted_at == job.version and not slots.over(slot) and pod.phase not in TERMINAL:
             self.state.job_changes += 1  # adopted with the job: the pod itself is the evidence
         else:
             return False
@@ -71,6 +72,8 @@ class Slots:
         slots.fill(slot, pod)
         if slot == LEADER:
             self._note_address(job, pod)
+        elif job.valid_spec.groups[slot[0]].start_after is not None:
+            job.of_set(job.valid_spec.groups[slot[0]].name).started = True  # so a new epoch need not know why
         if self.state.quotas and job.seen.namespace in self.state.quotas:
             self.state.job_changes += 1  # from now on the quota counts the pod's usage
             self.changes.schedulable = True
@@ -78,7 +81,17 @@ class Slots:
             job.failure = None  # the pod was created after all
         if job.times.short_ms:
             self._note_short(job)
+        self._note_finished(job, slot, pod)
         return took_over
+
+    def _note_finished(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+        """Take a pod that has done its part out of its slot, which needs no other; it uses no room any more."""
+        if pod.phase != Phase.SUCCEEDED or not job.valid_spec.keeps_finished(slot[0]) or blameless(pod):
+            return
+        self._unplace(job, slot, job.stage)
+        job.slots.finished[slot] = None
+        self.state.job_changes += 1
+        self._settle_schedule(job)
 
     def _end_placement(self, node: str, requests: Requests, pod: k.PodSeen, *, counted: bool) -> bool:
         """Stop counting the room of a placement, because its pod's own room counts from now on.
@@ -171,6 +184,7 @@ class Slots:
         if job.ended:
             return
         job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(spec, slot)}
+        job.slots.finished = {slot: None for slot in job.slots.finished if exists(spec, slot)}
         job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if exists(spec, slot)}
         for slot, node in kept.items():
             if exists(spec, slot):
@@ -225,8 +239,27 @@ class Slots:
 
     def _note_ready(self, job: JobRecord) -> None:
         """Record the time at which the condition Ready changed. In a new epoch that is unknown until all pods are."""
+        self._note_started(job)
         if self.state.readiness and self.state.listed.get(k.Watched.POD):
             self._note_turn(job, READY, job.quorum_ready)
+
+    def _note_started(self, job: JobRecord) -> None:
+        """Record which worker sets may start, because the group that they start after is ready; they stay started."""
+        if job.spec is None or job.stage not in (Stage.STARTING, Stage.RUNNING):
+            return
+        for of in job.spec.groups:
+            if of.start_after is not None and not job.may_start_after(of) and self._is_ready(job, of.start_after):
+                job.of_set(of.name).started = True
+                self.changes.jobs[job.uid] = None
+
+    def _is_ready(self, job: JobRecord, group: int) -> bool:
+        """Whether a group is ready: as many of its pods as its `min_count`, or without one all that have nodes, at
+        least one. Pods that have finished count as ready, and those that are given up aren't waited for."""
+        of, pods = job.valid_spec.groups[group], self.state.pods
+        left = of.count - sum(slot[0] == group for slot in job.slots.given_up)
+        ended = sum(pods[uid].phase == Phase.SUCCEEDED for slot, uid in job.bound.items() if slot[0] == group)
+        placed = sum(slot[0] == group for slot in job.provided)
+        return job.ready_or_finished[group] + ended >= (of.min_count or max(placed, min(1, left)))
 
     def _note_turn(self, job: JobRecord, name: str, is_so: bool) -> None:
         before = job.times.turned.get(name)
@@ -251,8 +284,8 @@ def _note_scaling(job: JobRecord, spec: JobSpec, time_ms: int) -> None:
 
 
 def _may_come(job: JobRecord, slot: SlotKey, stage: Stage) -> bool:
-    """Whether a slot may have an unobserved pod in a stage: until the leader has an address only the leader's slot may,
-    afterwards only workers' slots, and none after the API server found a pod invalid."""
+    """Whether a slot may have an unobserved pod in a stage: only if its group may start, and none after the API server
+    found a pod invalid."""
     if stage not in (Stage.STARTING, Stage.RUNNING) or (job.failure is not None and job.failure.permanent):
         return False
-    return (slot == LEADER) == (job.leader.address == "")
+    return job.may_start(slot[0])

@@ -15,7 +15,8 @@ import numpy as np
 from arranger.events.kinds import PodSeen, PriorityClassSeen, QuotaSeen
 from arranger.model.node import NodeFacts
 from arranger.projections import dependencies
-from arranger.projections.jobs import JobRecord, SetRecord, SlotKey, SlotTable, holds, is_ready
+from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
+from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.state import Assumed, State
@@ -47,6 +48,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     charged: tuple[tuple[SlotKey, tuple[int, int]], ...] = ()
     failed_before: tuple[tuple[SlotKey, int], ...] = ()
     failures: tuple[tuple[SlotKey, int], ...] = ()
+    finished: tuple[SlotKey, ...] = ()
 
 
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
@@ -218,6 +220,7 @@ def _job_image(job: JobRecord) -> JobImage:
         tuple(sorted(slots.charged.items())),
         tuple(sorted(slots.failed_before.items())),
         tuple(sorted(slots.failures.items())),
+        tuple(sorted(slots.finished)),
     )
 
 
@@ -232,6 +235,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         dict(image.charged),
         dict(image.failed_before),
         dict(image.failures),
+        dict.fromkeys(image.finished),
     )
     state.jobs[job.uid] = job
     dependencies.enter(state, job)

@@ -39,6 +39,8 @@ def _desired(state: State) -> Iterator[tuple[PodShape, int]]:
         if job.active and job.spec is not None:
             for group in job.spec.groups:
                 shape = group.shape
+                if not group.count:
+                    continue
                 yield (
                     PodShape(shape.requests, shape.node_selector, shape.tolerations, shape.required_terms),
                     group.count,

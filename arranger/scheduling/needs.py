@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from arranger.model.job import LEADER_GROUP, PodGroup
-from arranger.projections.jobs import LEADER, JobRecord, by_group
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord, by_group
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import neighbour_of, selected_by
 from arranger.scheduling.placement_try import Piece, PlacementTry
@@ -47,7 +48,7 @@ def least_of(job: JobRecord, needs: Needs) -> dict[int, int]:
     spec = job.valid_spec
     least = {LEADER_GROUP: 1} if LEADER_GROUP in needs else {}
     if spec.has_minimums:
-        missing = spec.pods_missing(by_group(spec, job.placements))
+        missing = spec.pods_missing(by_group(spec, job.provided))
         least |= {group: count for group, count in enumerate(missing) if count}
     return least
 
@@ -58,11 +59,12 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     The quorum is the leader, the minimum of each worker set, and `min_workers` workers in all, worker sets in the given
     order; for a policy with `whole`, all pods of the job.
     """
-    spec = job.valid_spec
-    needs: Needs = {} if LEADER in job.placements else {LEADER_GROUP: range(1)}
+    spec, provided = job.valid_spec, job.provided
+    leaders, led = spec.groups[LEADER_GROUP].count, LEADER in provided
+    needs: Needs = {LEADER_GROUP: range(1)} if leaders and not led else {}
     least = least_of(job, {})
-    missing = job.pods_desired() - 1 if policy.whole else spec.min_workers
-    missing -= len(job.placements) - (LEADER in job.placements)
+    missing = job.pods_desired() + len(job.slots.finished) - leaders if policy.whole else spec.min_workers
+    missing -= len(provided) - led
     spare = max(missing - sum(least.values()), 0)
     for group, indices in free_indices(job, range(1, len(spec.groups))).items():
         taken = indices[: least.get(group, 0) + spare]
@@ -75,7 +77,7 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
 def free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] = ()) -> Needs:
     """Group → ascending indices without a node; groups without any are left out."""
     taken: dict[int, set[int]] = {}
-    for slots in (job.placements, job.slots.given_up):
+    for slots in (job.provided, job.slots.given_up):
         for group, index in slots:
             taken.setdefault(group, set()).add(index)
     for piece in pieces:
@@ -108,22 +110,24 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
     It certainly doesn't if the nodes take too few pods of a group, or too few pods if all were as small as the smallest
     in every resource, or if the leader and the smallest workers request more than those nodes have in total.
     """
-    spec = job.valid_spec
-    workers = job.pods_desired() - 1 if policy.whole else spec.min_workers
+    spec, leaders = job.valid_spec, job.valid_spec.groups[LEADER_GROUP].count
+    if job.slots.finished:
+        return False  # it has run on these nodes, and needs fewer than then
+    workers = job.pods_desired() - leaders if policy.whole else spec.min_workers
     rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
     possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
-    if not rooms[LEADER_GROUP].any() or possible < workers:
+    if (leaders and not rooms[LEADER_GROUP].any()) or possible < workers:
         return True
     if any(int(room.sum()) < group.min_count for group, room in zip(spec.groups, rooms, strict=True)):
         return True
     requests = np.array([view.request(group.shape) for group in spec.groups])
     counts = np.array([group.count for group in spec.groups[1:]], np.int64)
     smallest = np.sort(np.repeat(requests[1:], counts, axis=0), axis=0)[:workers]
-    there = view.allocatable[np.any(np.array(rooms) > 0, axis=0)]
-    least = requests.min(axis=0)
+    there = view.allocatable[np.any(np.array(rooms[1 - leaders :]) > 0, axis=0)]
+    least = requests[1 - leaders :].min(axis=0)
     asked = np.flatnonzero(least)  # never empty: every pod requests 1 of `pods`
     # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient, and faster than `//`.
-    if int(np.floor((there[:, asked] / least[asked]).min(axis=1)).sum()) < 1 + workers:
+    if int(np.floor((there[:, asked] / least[asked]).min(axis=1)).sum()) < leaders + workers:
         return True
     return bool((requests[LEADER_GROUP] + smallest.sum(axis=0) > there.sum(axis=0)).any())
 

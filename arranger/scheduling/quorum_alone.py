@@ -42,11 +42,11 @@ class QuorumAlone:
     def _counted(self, state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> bool | None:
         """Whether the quorum surely fits, or surely doesn't; None if counts don't show it."""
         policy, nodes = policies.pod_policy(job, config), state.nodes
-        if job.avoids or job.placements or job.slots.given_up or heeds_others(state, job):
+        if job.avoids or job.provided or job.slots.given_up or heeds_others(state, job):
             return None
         if policy.name not in BUILT_IN.pod or job.spec is None:
             return None  # another package's policy may leave room unused
-        groups = job.spec.groups
+        groups, leaders = job.spec.groups, job.spec.groups[LEADER_GROUP].count
         asked = (nodes.facts_version, job.spec, policies)
         if asked != self._asked:
             filters = Filters(ClusterView(nodes), policies.filters)
@@ -56,14 +56,14 @@ class QuorumAlone:
         rooms = [int((_pods(free, vector) * mask).sum()) for vector, mask in zip(vectors, self._masks, strict=True)]
         workers = job.spec.total_workers if policy.whole else job.spec.min_workers
         possible = sum(min(group.count, room) for group, room in zip(groups[1:], rooms[1:], strict=True))
-        if not rooms[LEADER_GROUP] or possible < workers:
+        if (leaders and not rooms[LEADER_GROUP]) or possible < workers:
             return False
         if any(room < group.min_count for group, room in zip(groups, rooms, strict=True)):
             return False
         # No pod takes more than one that is as large as the largest in every resource.
         everywhere = np.logical_and.reduce(self._masks)
         surely = int((_pods(free, np.maximum.reduce(vectors)) * everywhere).sum())
-        return True if surely >= 1 + workers else None
+        return True if surely >= leaders + workers else None
 
 
 def _pods(free: Amounts, vector: Amounts) -> Amounts:

@@ -51,8 +51,10 @@ class QuorumMemory:
         """Everything that determines a job's nodes: the spec, and the job's name where rules among pods apply."""
         placing = self._placing
         groups = wary_groups(job, placing.config, placing.time_ms)
-        if job.slots.given_up or groups is not job.valid_spec.groups:
-            return (job.valid_spec, groups, tuple(sorted(job.slots.given_up)), job.seen.namespace, job.seen.name)
+        slots = job.slots
+        if slots.given_up or slots.finished or groups is not job.valid_spec.groups:
+            over = (tuple(sorted(slots.given_up)), tuple(sorted(slots.finished)))
+            return (job.valid_spec, groups, over, job.seen.namespace, job.seen.name)
         if placing.view.neighbours is not None:
             for number, group in enumerate(job.valid_spec.groups):
                 if placing.concerned(group.shape, neighbour_of(job, number)):

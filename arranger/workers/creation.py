@@ -12,7 +12,7 @@ from arranger.logs import log_event
 from arranger.model.job import Slot
 from arranger.model.names import LABEL_PREFIX
 from arranger.model.text import one_line
-from arranger.projections.jobs import SlotKey
+from arranger.projections.job_parts import SlotKey
 from arranger.workers.backoff import Backoff
 from arranger.workers.effects import STALE_S, Effects
 from arranger.workers.follower import Writer

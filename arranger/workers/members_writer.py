@@ -15,7 +15,6 @@ from arranger.kube.translate import owned_by
 from arranger.lifecycle.members import has_members_file, members_text
 from arranger.logs import log_event
 from arranger.model.names import members_name
-from arranger.projections.jobs import LEADER
 from arranger.workers.creation import Creation
 from arranger.workers.effects import STALE_S, Effects
 from arranger.workers.progress import Look
@@ -48,7 +47,7 @@ class MembersWriter:
         if not has_members_file(job) or file.attempt == job.attempt:
             return True
         body = members_map(identity_of(job.seen), members_text(self._follower.state, job))
-        if not await self._creation.create(look, LEADER, CONFIG_MAPS, body):
+        if not await self._creation.create(look, min(job.placements), CONFIG_MAPS, body):
             return False
         file.attempt = job.attempt
         file.version = ""
@@ -59,7 +58,7 @@ class MembersWriter:
     async def keep(self, look: Look) -> None:
         """Write the file if it is due and differs; else look at the job again when it is due."""
         job, file = look.job, look.progress.members
-        if not (has_members_file(job) and LEADER in job.bound and look.current()):
+        if not (has_members_file(job) and job.bound and look.current()):
             return
         wait_s = file.due_s - self._clock.monotonic_s()
         if wait_s > 0:

@@ -13,7 +13,7 @@ from arranger.lifecycle.desired import desired_pods, orphans
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.model.names import job_name
-from arranger.projections.jobs import SlotKey
+from arranger.projections.job_parts import SlotKey
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_pod, is_there
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects

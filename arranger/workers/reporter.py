@@ -26,7 +26,8 @@ from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.reasons import Reason
 from arranger.model.text import one_line
 from arranger.projections.dependencies import awaited_jobs
-from arranger.projections.jobs import STEPS_KEPT, JobRecord
+from arranger.projections.job_parts import STEPS_KEPT
+from arranger.projections.jobs import JobRecord
 from arranger.projections.priorities import lacks_class
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from arranger.kube.owners import identity_of
 from arranger.kube.rendezvous import job_service, leader_service
 from arranger.logs import log_event
 from arranger.model.job import Stage
-from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.jobs import JobRecord
 from arranger.workers.creation import Creation
 from arranger.workers.effects import Effects
 from arranger.workers.progress import Look
@@ -34,7 +34,7 @@ class ServiceWriter:
         if not services or progress.served == job.attempt:
             return True
         for service in services:
-            if not await self._creation.create(look, LEADER, SERVICES, service):
+            if not await self._creation.create(look, min(job.placements), SERVICES, service):
                 return False
         progress.served, progress.served_s = job.attempt, self._clock.monotonic_s()
         return look.current()
@@ -42,7 +42,7 @@ class ServiceWriter:
     async def keep(self, look: Look) -> None:
         """Create a Service again that was deleted while the job runs."""
         job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
-        running = job.active and job.stage in (Stage.STARTING, Stage.RUNNING) and LEADER in job.bound
+        running = job.active and job.stage in (Stage.STARTING, Stage.RUNNING) and job.bound
         if not running or not job.valid_spec.has_rendezvous or now_s - progress.served_s < _CHECK_S:
             return
         progress.served_s = now_s

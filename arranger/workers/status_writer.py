@@ -45,9 +45,9 @@ _QUEUE_S = 5.0
 
 #: Every field of the status; a merge patch clears one only if it is named.
 _STATUS_FIELDS = (
-    "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "totalWorkers",
-    "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration", "startTime",
-    "completionTime", "lastFailures", "gpus", "replicas", "selector", "priority", "after",
+    "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "leaderFinished",
+    "totalWorkers", "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration",
+    "startTime", "completionTime", "lastFailures", "gpus", "replicas", "selector", "priority", "after",
     "restartsInWindow", QUEUE_POSITION,
 )  # fmt: skip
 

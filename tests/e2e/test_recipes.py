@@ -68,7 +68,7 @@ def test_a_recipe_is_accepted_and_runs_with_all_its_pods(kube: KubeServer, recip
     with running(kube, recipe) as name:
         pods = pods_of(kube, name)
         spec = yaml.safe_load((REPOSITORY / "docs" / "recipes" / f"{recipe}.yaml").read_text())["spec"]
-        assert len(pods) == 1 + sum(of["counts"] for of in spec["workerSets"])
+        assert len(pods) == ("leader" in spec) + sum(of["counts"] for of in spec["workerSets"])
         for pod in pods:
             container, environment = pod["spec"]["containers"][0], environment_of(pod)
             texts = [*container.get("command", ()), *container.get("args", ())]
@@ -112,7 +112,7 @@ def test_rays_workers_join_the_head_and_jax_has_its_coordinator(kube: KubeServer
         assert [command[2] for command in joins] == ["--address=head-0.ray.default.svc:6379"] * 6
     with running(kube, "jax") as name:
         told = [environment_of(pod) for pod in pods_of(kube, name)]
-        assert {(each["MASTER_ADDR"], each["NNODES"]) for each in told} == {("process0-0.jax.default.svc", "4")}
+        assert {(each["MASTER_ADDR"], each["NNODES"]) for each in told} == {("processes-0.jax.default.svc", "4")}
         assert sorted(each["NODE_RANK"] for each in told) == ["0", "1", "2", "3"]
 
 

@@ -140,6 +140,8 @@ class User:
         if found is None:
             return
         name, job = found
+        if "leader" not in job["spec"]:
+            return
         leader = msgspec.json.decode(msgspec.json.encode(job["spec"]["leader"]))
         resources = leader["template"]["spec"]["containers"][0]["resources"]
         cpu = str(self._chance.randrange(1, 5))
@@ -195,6 +197,7 @@ class User:
             spec["schedulerPolicy"] = {"basicPolicy": chance.choice(_POLICIES)}
         if chance.random() < 0.3:
             spec.setdefault("schedulerPolicy", {})["jobQueuePolicy"] = chance.choice(("Priority", "DRF"))
+        self._world.endings.draw(spec)
         return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
 
     def _template(self, *, leader: bool) -> Object:

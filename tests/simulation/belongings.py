@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.kube.cluster import CONFIG_MAPS, SERVICES, TYJOBS, ApiError, Object, Resource
 from arranger.lifecycle.members import has_members_file, members_text
 from arranger.model.names import members_name
-from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.jobs import JobRecord
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -104,7 +104,7 @@ class Belongings:
         state = self._world.oracle.state
         found = []
         for job in state.jobs.values():
-            if not (job.active and LEADER in job.bound and job.spec is not None and job.spec.has_rendezvous):
+            if not (job.active and job.bound and job.spec is not None and job.spec.has_rendezvous):
                 continue
             if not self._there(job, SERVICES, job.seen.name):
                 found.append((job.uid, f"{job.seen.name} has no Service"))

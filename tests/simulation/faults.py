@@ -60,6 +60,7 @@ WORLD = (
     "a priority class comes", "a priority class goes",
     "a job waits for others", "user edits for whom a job waits", "two writers: a job that waits for another",
     "a worker leaves a node on which it failed repeatedly", "a leader's restarts count within a window",
+    "a job of equals", "a set starts after another group", "the end of workers ends a job",
     "user terminates", "user deletes a job", "user creates a job again", "user deletes a pod",
     "node cordoned", "node tainted", "node deleted",
     "node added again", "node flaps", "node lost", "node shrinks", "stranger's pod", "kubelets pause",

@@ -66,11 +66,11 @@ class Forger:
         if self._chance.random() < 0.2:
             attempt += self._chance.choice((-1, 1))
         try:
-            names = [(spec["leader"]["name"], True, 1)]
+            names = [(spec["leader"]["name"], True, 1)] if "leader" in spec else []
             names += [(each["name"], False, int(each["counts"])) for each in spec.get("workerSets") or ()]
         except (KeyError, TypeError, ValueError, AttributeError):  # a wild spec
             return None
-        name, leader, count = self._chance.choice(names)
+        name, leader, count = self._chance.choice(names or [("", False, 0)])
         if attempt < 0 or count < 1 or not isinstance(name, str):
             return None
         return name, leader, self._chance.randrange(count), attempt
@@ -167,7 +167,7 @@ class Forger:
     async def _seen_far(self) -> None:
         """Forge the observation of a leader that never existed, in another namespace, with an address."""
         job = self._record()
-        if job is None or job.spec is None:
+        if job is None or job.spec is None or not job.spec.has_leader:
             return
         group, seen = job.spec.groups[0], job.seen
         owner = PodOwner(job.uid, job.attempt, group.name, True, 0)

@@ -62,6 +62,8 @@ _BEFORE = {
     "room on the nodes, decided and unconfirmed included": 0,
     "a superseded cycle": 0,
     "that no cycle places a worker where its set failed repeatedly": 0,
+    "what a worker set starts after": 7,
+    "that all have finished whose end is the job's": 3,
 }
 #: Steps for guards that need rare events: a pause, a takeover and a deleted job at once, or a long-lived worker.
 _LONGER = {
@@ -233,6 +235,10 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a Service is looked for again": lambda: mock.patch.object(service_writer, "_CHECK_S", math.inf),
     "the deadline of a part of a quorum": _without(stages, "_incomplete", None),
     "that a refused quorum gives its nodes up": _without(stages, "refused_quorum", None),
+    "what a worker set starts after": _without(JobRecord, "may_start_after", True),
+    "that all have finished whose end is the job's": lambda: mock.patch.object(
+        JobRecord, "succeeded", property(lambda job: bool(job.slots.finished))
+    ),
     "that no cycle places a job that backs off": lambda: mock.patch.object(
         JobRecord, "not_before_ms", property(lambda _: 0)
     ),

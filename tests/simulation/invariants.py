@@ -131,6 +131,8 @@ class Oracle:
                     self._stay(event)
                     job = self.state.jobs[event.job_uid]
                     self._world.bad_nodes.left(event, job, nodes[event.job_uid], self.state.time_ms)
+                elif isinstance(event, k.StageDecided) and (problem := self._world.endings.problem_of_end(event)):
+                    raise Violation(f"a job has succeeded, though {problem}", job=event.job_uid)
                 self._world.clocks.check_decision(event, self.state.jobs.get(getattr(event, "job_uid", "")))
 
     def _check_terms(self, entry: Entry) -> None:
@@ -159,10 +161,10 @@ class Oracle:
                 raise Violation(f"a worker is placed on {node}, where its set failed repeatedly", job=job.uid)
         for pods in event.pods:
             self._open(pods.node, job.spec.groups[pods.group].shape, event.job_uid)
-        workers = len(job.placements) - 1
-        of_sets = Counter(group for group, _ in job.placements)
+        there = [*job.placements, *job.slots.finished]
+        of_sets = Counter(group for group, _ in there)
         short = [group.name for number, group in enumerate(job.spec.groups) if of_sets[number] < group.min_count]
-        if (0, 0) not in job.placements or workers < job.spec.min_workers or short:
+        if of_sets[0] != job.spec.groups[0].count or len(there) - of_sets[0] < job.spec.min_workers or short:
             raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
 
     def _stay(self, event: k.WorkersReplaced) -> None:
@@ -331,6 +333,7 @@ class Checks:
             self._forged_addresses.add(address)
         if owner is None or uid in self.forged:
             return
+        self._world.endings.see(pod)
         if change == "DELETED" or not _live(pod):
             found = self._pods.pop(uid, None)
             self._unawaited.discard(uid)
@@ -349,6 +352,8 @@ class Checks:
             raise Violation(f"pod {name} was created on {node} without an accepted decision", job=slot.job)
         if slot in self._there:
             raise Violation(f"two live pods fill the slot of {name}", job=slot.job)
+        if problem := self._world.endings.problem_of_new(pod):
+            raise Violation(f"pod {name} was created, though {problem}", job=slot.job)
         self._there[slot] = uid
         self._pods[uid] = (slot, node)
         self._on.setdefault(node, {})[uid] = (slot, requests_of(pod["spec"]))
@@ -553,8 +558,9 @@ class Checks:
             job = state.jobs[uid]
             if job.failure is not None or (job.schedule_state == ScheduleState.PARTLY and job.waits is not None):
                 continue  # a foreign pod has a pod's name, or the job doesn't fit: the status says so
-            if spec is not None and pods <= spec.min_workers:
-                found.append((uid, f"{pods} pods of a quorum of {spec.min_workers + 1}"))
+            needed = spec.groups[0].count + spec.min_workers - len(job.slots.finished) if spec is not None else 0
+            if pods < needed:
+                found.append((uid, f"{pods} pods of a quorum of {needed}"))
         return [*found, *self._kept()]
 
     def _kept(self) -> list[tuple[str, str]]:

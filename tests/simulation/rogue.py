@@ -12,7 +12,8 @@ from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey
+from arranger.projections.job_parts import LEADER, SlotKey
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.cycle import take_cycle
 from tests.memory_log import MemoryLog

@@ -44,7 +44,8 @@ def _spots(value: Any) -> Any:
 
 
 def large(tyjob: Object) -> Object:
-    """A TYJob near the API server's size limit, most of it in the leader's environment."""
-    container = tyjob["spec"]["leader"]["template"]["spec"]["containers"][0]
+    """A TYJob near the API server's size limit, most of it in the environment of the leader or of the first workers."""
+    group = tyjob["spec"].get("leader") or tyjob["spec"]["workerSets"][0]
+    container = group["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "BLOB", "value": "x" * LARGE_BYTES}]
     return tyjob

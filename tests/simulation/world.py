@@ -54,6 +54,7 @@ from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
 from tests.simulation.dependencies import Dependencies
 from tests.simulation.elsewhere import Elsewhere
+from tests.simulation.endings import Endings
 from tests.simulation.faults import FORGERIES, Faults
 from tests.simulation.forgeries import Forger
 from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
@@ -385,6 +386,7 @@ class World:
         self.windows = Windows(self)
         #: The numbers of the batches of all rogues, which have one name.
         self.rogue_batches = itertools.count(1)
+        self.endings = Endings(self)
         self.belongings = Belongings(self)
         self.refusals = Refusals(self)
         self.trials = Trials(self)

@@ -9,7 +9,8 @@ from arranger.messages.decisions import stage_text
 from arranger.model.job import ScheduleState, Slot, Stage
 from arranger.projections import snapshot
 from arranger.projections.backoff import NO_BACK_OFF
-from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord
 from arranger.scheduling import queue
 from arranger.scheduling.cycle import Cycles
 from tests.world import World, shape, starting

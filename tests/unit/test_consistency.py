@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from arranger.model.job import Stage
-from arranger.projections.jobs import LEADER
+from arranger.projections.job_parts import LEADER
 from arranger.projections.state import InconsistentState
 from tests.world import World
 

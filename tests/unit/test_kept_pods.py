@@ -8,7 +8,8 @@ from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.model.job import CleanPodPolicy, RestartPolicy, RestartScope, Stage
 from arranger.model.pod import ContainerEnd
 from arranger.projections import snapshot
-from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord
 from tests.world import World
 
 KILLED = ContainerEnd("main", 137, reason="OOMKilled")

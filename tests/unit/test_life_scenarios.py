@@ -7,7 +7,8 @@ import pytest
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.projections import snapshot
-from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord
 from tests.world import World, shape
 
 

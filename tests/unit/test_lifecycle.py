@@ -796,7 +796,10 @@ def test_once_faults_stop_every_job_has_ended_or_runs_or_says_why_it_waits(histo
         elif job.stage in (Stage.PENDING, Stage.RESCHEDULING):
             assert job.waits is not None and not job.placements
         else:
-            assert leader is not None and job.bound.keys() == job.placements.keys()
+            assert (leader is not None) == (job.spec.has_leader and LEADER not in job.slots.finished)
+            absent = job.placements.keys() - job.bound.keys()
+            assert not any(job.may_start(group) for group, _ in absent)
+            assert not absent or "starts once" in desired_status(world.state, job)["message"]
             phases = [world.state.pods[uid].phase for uid in job.bound.values()]
             assert "Failed" not in phases, "whoever failed was replaced or given up"
             assert not job.retired

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.pod import PodRules, PodShape, PodTerm, Requirement
-from arranger.projections.jobs import JobRecord, SlotKey, expand
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord, expand
 from arranger.replay.explain.cluster_context import ClusterContext
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.story import Placement, Story

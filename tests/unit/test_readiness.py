@@ -8,7 +8,8 @@ from arranger.lifecycle.desired import desired_status
 from arranger.messages.readiness import below_quorum_text
 from arranger.model.job import JobStatusSeen, Stage
 from arranger.projections import snapshot
-from arranger.projections.jobs import LEADER, JobRecord
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord
 from arranger.replay.reading.overview import overview
 from tests.world import World, shape
 

@@ -7,7 +7,7 @@ import pytest
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.model.node import Taint
-from arranger.projections.jobs import LEADER
+from arranger.projections.job_parts import LEADER
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
 from arranger.replay.bisect.conditions import All, Condition, Negated

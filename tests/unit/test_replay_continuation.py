@@ -10,7 +10,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.pod import Phase
 from arranger.projections import snapshot
-from arranger.projections.jobs import LEADER
+from arranger.projections.job_parts import LEADER
 from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.replay.reading.recording import Recording

@@ -12,7 +12,8 @@ from arranger.kube.translate import job_seen
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import JobSpec, Stage
 from arranger.model.tyjob import job_spec
-from arranger.projections.jobs import STEPS_KEPT, JobRecord
+from arranger.projections.job_parts import STEPS_KEPT
+from arranger.projections.jobs import JobRecord
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store

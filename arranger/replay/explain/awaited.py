@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from arranger.messages.readiness import held_text
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.reasons import Reason
@@ -28,6 +29,7 @@ class What(StrEnum):
     FIRST_CYCLE = "FirstCycle"
     WORKERS = "Workers"
     LEADER_ADDRESS = "LeaderAddress"
+    READINESS = "Readiness"
 
 
 class Awaited(msgspec.Struct, frozen=True):
@@ -43,12 +45,13 @@ def awaited(state: State, job: JobRecord) -> Awaited:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _before_start(state, job)
     if job.stage == Stage.STARTING:
-        return Awaited(What.WORKERS if job.leader.address else What.LEADER_ADDRESS)
+        led = job.spec is None or not job.spec.has_leader or job.leader.address
+        return Awaited(What.WORKERS if led else What.LEADER_ADDRESS)
     if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
         return _nodes(What.FURTHER_NODES, job)
     if job.schedule_state == ScheduleState.PARTLY and job.not_before_ms > state.time_ms:
         return Awaited(What.BACK_OFF)
-    return Awaited(What.NOTHING)
+    return Awaited(What.READINESS if held_text(job) else What.NOTHING)
 
 
 def _before_start(state: State, job: JobRecord) -> Awaited:
@@ -98,4 +101,5 @@ _WORDS = {
     What.FIRST_CYCLE: "a first scheduling cycle",
     What.WORKERS: "enough ready workers",
     What.LEADER_ADDRESS: "its leader's address",
+    What.READINESS: "the leader or set to be ready that other worker sets start after",
 }

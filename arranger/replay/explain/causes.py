@@ -15,14 +15,21 @@ from arranger.model.job import LEADER_GROUP, PodGroup
 from arranger.model.pod import REFUSALS, Phase
 from arranger.model.stages import StageReason
 from arranger.model.text import counted
-from arranger.projections.jobs import LEADER, JobRecord, SlotKey, expand
+from arranger.projections.job_parts import LEADER, SlotKey
+from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import ClusterContext
 from arranger.replay.reading.edits import changed
 
 #: Stage decisions in a job's normal course, which need no cause.
 _USUAL = frozenset(
-    {StageReason.SCHEDULED, StageReason.WORKERS_READY, StageReason.LEADER_SUCCEEDED, StageReason.ADOPTED}
+    {
+        StageReason.SCHEDULED,
+        StageReason.WORKERS_READY,
+        StageReason.LEADER_SUCCEEDED,
+        StageReason.WORKERS_SUCCEEDED,
+        StageReason.ADOPTED,
+    }
 )
 
 
@@ -363,6 +370,7 @@ def restarts_used(job: JobRecord, state: State) -> dict[str, int]:
     return {
         group.name: earlier[group.name] if _of_whole_set(group, number) else _most_charged(job, number)[1]
         for number, group in enumerate(groups)
+        if number or group.count
     }
 
 
@@ -383,7 +391,7 @@ def budget_text(job: JobRecord | None, state: State, about: Collection[int] | No
     if job is None or job.spec is None:
         return ""
     parts = []
-    for number, (name, count) in enumerate(restarts_used(job, state).items()):
+    for number, (name, count) in enumerate(restarts_used(job, state).items(), start=not job.spec.has_leader):
         limit = job.spec.restart_of(number).limit
         who = "leader" if number == LEADER_GROUP else name
         if count and number != LEADER_GROUP and job.spec.groups[number].restart is not None:

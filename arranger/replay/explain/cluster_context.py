@@ -13,7 +13,8 @@ from arranger.model.job import JobSpec, PlacedPods
 from arranger.model.names import pod_name
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodOwner
-from arranger.projections.jobs import SlotKey, holds
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import holds
 from arranger.projections.state import State
 
 #: The number of changes that are kept for each node, the newest ones.

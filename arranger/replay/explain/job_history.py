@@ -13,7 +13,8 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.pod import TERMINAL
-from arranger.projections.jobs import SlotKey, expand
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import expand
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of

@@ -33,7 +33,8 @@ from arranger.model import reasons as r
 from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, name_in_slot
 from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.model.reasons import most_frequent_first
-from arranger.projections.jobs import NOT_ITS_DOING, JobRecord, JobTimes, LeaderRecord, SetRecord, SlotTable
+from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable
+from arranger.projections.jobs import JobRecord
 from arranger.projections.snapshot import JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
 

@@ -141,7 +141,7 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
     of_sets = [f", {group.min_count} of {group.name}" for group in spec.groups if group.min_count]
     workers = f"{spec.total_workers} workers (at least {spec.min_workers}{''.join(of_sets)})"
     of_class = f"of class {spec.priority_class}" if spec.priority_class else spec.priority
-    parts = [f"priority {of_class}, leader and {workers}"]
+    parts = [f"priority {of_class}, {'leader and ' if spec.has_leader else ''}{workers}"]
     parts += [f"after {', '.join(of.name for of in spec.after)}"] if spec.after else []
     words = (("terminating", spec.terminating), ("suspended", spec.suspend), ("being deleted", event.deleting))
     parts += [word for word, true in words if true]

@@ -13,7 +13,8 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.quantity import amount_text
 from arranger.model.taints import taint_text
-from arranger.projections.jobs import JobRecord, SlotKey, compact
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord, compact
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label, pods_text, why_it_waits
 from arranger.scheduling import BUILT_IN, Policies, in_order

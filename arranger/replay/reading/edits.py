@@ -62,20 +62,29 @@ def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
             yield words, shown(old), shown(new)
+    if before.success != after.success:
+        yield "successPolicy", "", ""
     if [(of.name, of.on_failure) for of in before.after] != [(of.name, of.on_failure) for of in after.after]:
         yield "after", _jobs(before), _jobs(after)
-    for number, (group, now) in enumerate(zip(before.groups, after.groups, strict=False)):
-        if group.count != now.count:
-            yield f"{group.name} counts", str(group.count), str(now.count)
-        if group.min_count != now.min_count:
-            yield f"{group.name} minCount", str(group.min_count), str(now.min_count)
-        if before.restart_of(number) != after.restart_of(number) and before.restart_limit == after.restart_limit:
-            yield f"{group.name} restart", _policy(before.restart_of(number)), _policy(after.restart_of(number))
-        if group.rendezvous != now.rendezvous:
-            yield f"{group.name} rendezvous", _rendezvous(group.rendezvous), _rendezvous(now.rendezvous)
-        if group.shape.requests != now.shape.requests:
-            yield f"{group.name} asks", amounts_text(group.shape.requests), amounts_text(now.shape.requests)
-        elif group.shape != now.shape:
-            yield f"pods of {group.name}", "", ""
+    for number in range(min(len(before.groups), len(after.groups))):
+        yield from _of_group(before, after, number)
     if len(before.groups) != len(after.groups):
         yield "worker sets", "", ""
+
+
+def _of_group(before: JobSpec, after: JobSpec, number: int) -> Iterator[tuple[str, str, str]]:
+    group, now = before.groups[number], after.groups[number]
+    if group.count != now.count:
+        yield f"{group.name} counts", str(group.count), str(now.count)
+    if group.min_count != now.min_count:
+        yield f"{group.name} minCount", str(group.min_count), str(now.min_count)
+    if before.restart_of(number) != after.restart_of(number) and before.restart_limit == after.restart_limit:
+        yield f"{group.name} restart", _policy(before.restart_of(number)), _policy(after.restart_of(number))
+    if group.start_after != now.start_after:
+        yield f"{group.name} startAfter", "", ""
+    if group.rendezvous != now.rendezvous:
+        yield f"{group.name} rendezvous", _rendezvous(group.rendezvous), _rendezvous(now.rendezvous)
+    if group.shape.requests != now.shape.requests:
+        yield f"{group.name} asks", amounts_text(group.shape.requests), amounts_text(now.shape.requests)
+    elif group.shape != now.shape:
+        yield f"pods of {group.name}", "", ""

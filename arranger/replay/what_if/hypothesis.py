@@ -15,7 +15,8 @@ from arranger.events.log import Entry
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord, SlotKey
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.what_if.quota_account import accounted

@@ -19,7 +19,8 @@ from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
 from arranger.model.stages import StageReason
 from arranger.model.taints import taint_text
-from arranger.projections.jobs import LEADER, JobRecord, expand, is_quorum
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord, expand, is_quorum
 from arranger.projections.state import State
 from arranger.replay.reading.describe import amounts_text, label, pods_text
 from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold, say
@@ -227,7 +228,7 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
     slots = [slot for slot, node in sorted(job.placements.items()) if node in lost]
     if not slots or job.spec is None or job.ended:
         return []
-    left = job.placements.keys() - set(slots)
+    left = job.provided - set(slots)
     if job.stage in (Stage.STARTING, Stage.RUNNING) and not is_quorum(job.spec, left):
         lost_node = job.placements[LEADER if LEADER in slots else slots[0]]
         reason, facts = StageReason.NODE_LOST, StageFacts(lost_node, gone=True)

@@ -19,7 +19,8 @@ from arranger.model.quantity import quantity
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.model.text import counted
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord, SlotKey
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object, message_of
 from arranger.scheduling import (

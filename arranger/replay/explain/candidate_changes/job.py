@@ -39,6 +39,7 @@ def fewer_workers(case: Case) -> Sequence[Change]:
         without = tuple(msgspec.structs.replace(group, min_count=0) for group in spec.groups)
         seen = hypothesis.job_seen(job, state, msgspec.structs.replace(spec, groups=without))
         return [Change("spec", f"minWorkersNum {most} without a minCount of each set", (seen,))]
+    least = max(least, 0 if spec.has_leader else 1)
 
     def with_fewer(number: int) -> Change:
         fewer = most - 1 - number

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from arranger.events import kinds as k
-from arranger.projections.jobs import JobRecord, SlotKey, expand, holds
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord, expand, holds
 from arranger.replay.explain.candidate_changes.case import Case, Lack
 from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
 from arranger.replay.explain.holders import Amounts, amounts_on

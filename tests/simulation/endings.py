@@ -1,0 +1,102 @@
+"""What jobs of the simulated world have no leader for, whose end is theirs, and what their sets start after; and the
+rules of that, checked against the pods of the API server.
+"""
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from arranger.events import kinds as k
+from arranger.kube.cluster import Object
+from arranger.kube.translate import pod_seen
+from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.model.pod import Phase, PodOwner
+from arranger.model.stages import StageReason
+from arranger.projections.jobs import blameless
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: A job's attempt and the name of a worker set in it; empty for the leader.
+_Group = tuple[str, int, str]
+
+
+class Endings:
+    """Draws these fields, and remembers which pods were ever ready, and which have finished."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = chance = random.Random(f"{world.seed} endings")
+        self._comes = chance.random() < 0.5
+        self._were_ready: set[_Group] = set()
+        #: (job UID, worker set, index) of workers that have finished in any attempt.
+        self._finished: set[tuple[str, str, int]] = set()
+
+    def draw(self, spec: dict[str, Any]) -> None:
+        """Take the leader away, choose whose end is the job's, and what sets start after."""
+        chance, sets = self._chance, spec["workerSets"]
+        if not self._comes or not sets:
+            return
+        if chance.random() < 0.4:
+            del spec["leader"]
+            spec["minWorkersNum"] = max(spec["minWorkersNum"], 1)
+            self._world.faults.hit("a job of equals")
+        kinds = ["AllWorkers", "Sets", "", *(["Leader"] if "leader" in spec else [])]
+        if kind := chance.choice(kinds):
+            spec["successPolicy"] = {"type": kind}
+        if kind == "Sets":
+            spec["successPolicy"]["sets"] = [chance.choice(sets)["name"]]
+        for each in sets if kind in ("AllWorkers", "Sets") or "leader" not in spec else ():
+            if chance.random() < 0.7:
+                notes = each["template"]["metadata"]["annotations"]
+                notes.setdefault("sandbox.arranger.dev/run-seconds", f"{chance.uniform(1, 30):.1f}")
+        before = ["LeaderAddress", "LeaderReady"] if "leader" in spec else []
+        for each in chance.sample(sets, len(sets)):
+            if before and chance.random() < 0.4:
+                each["startAfter"] = chance.choice(before)
+            before.append(each["name"])
+
+    # --- the rules -----------------------------------------------------------------------------------------
+
+    def see(self, pod: Object) -> None:
+        """Remember what a pod of the API server shows."""
+        seen = pod_seen(pod, 0)
+        if (owner := seen.owner) is None:
+            return
+        finished = seen.phase == Phase.SUCCEEDED and not blameless(seen)
+        if seen.ready or finished:
+            self._were_ready.add((owner.job_uid, owner.attempt, "" if owner.leader else owner.group_name))
+        if finished:
+            self._finished.add((owner.job_uid, owner.group_name, owner.index))
+
+    def problem_of_new(self, pod: Object) -> str:
+        """Why a pod shouldn't have been created; empty if it may."""
+        owner = pod_seen(pod, 0).owner
+        job = self._world.oracle.state.jobs.get(owner.job_uid) if owner is not None else None
+        if owner is None or job is None or job.spec is None or job.attempt != owner.attempt:
+            return ""
+        if (slot := job.slot_of(owner)) in job.slots.finished:
+            return f"its worker {slot} has finished"
+        return self._too_early(owner, job.spec, job.slots.given_up)
+
+    def _too_early(self, owner: PodOwner, spec: JobSpec, given_up: dict[tuple[int, int], None]) -> str:
+        of = next((of for of in spec.groups[1:] if not owner.leader and of.name == owner.group_name), None)
+        if of is None or of.start_after is None:
+            return ""
+        self._world.faults.hit("a set starts after another group")
+        after = spec.groups[of.start_after]
+        left = after.count - sum(group == of.start_after for group, _ in given_up)
+        name = "" if of.start_after == LEADER_GROUP else after.name
+        if left and (owner.job_uid, owner.attempt, name) not in self._were_ready:
+            return f"{of.name} starts after {name or 'the leader'}, which was never ready"
+        return ""
+
+    def problem_of_end(self, event: k.StageDecided) -> str:
+        """Why an accepted end isn't one; empty if it is."""
+        job = self._world.oracle.state.jobs.get(event.job_uid)
+        if event.reason != StageReason.WORKERS_SUCCEEDED or job is None or job.spec is None:
+            return ""
+        self._world.faults.hit("the end of workers ends a job")
+        sets = [job.spec.groups[group] for group in job.spec.success]
+        workers = {(job.uid, of.name, index) for of in sets for index in range(of.count)}
+        missing = sorted(workers - self._finished)
+        return f"{missing} haven't finished" if missing or not workers else ""
