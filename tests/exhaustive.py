@@ -58,9 +58,11 @@ def random_world(
     policy: str,
     config: CycleConfig = searching(),  # noqa: B008  # it never changes
     with_minimums: bool = False,
+    with_worker_groups: bool = False,
 ) -> tuple[World, JobRecord]:
     """A cluster of up to so many nodes, and one job whose quorum has up to so many pods and is about as large as the
-    cluster; on request, with minimums of some of its worker sets."""
+    cluster; on request, with minimums of some of its worker sets, or with worker groups of which the minimums say how
+    many are needed."""
     world = World(config=config)
     count = rng.randint(1, nodes)
     for number in range(count):
@@ -85,8 +87,13 @@ def random_world(
         left -= of_set
     total = sum(of_set for _, of_set, _ in sets)
     minimums = {name: rng.randint(0, of_set) for name, of_set, _ in sets if with_minimums and rng.random() < 0.3}
-    job = world.job("j", leader=_shape(rng, kind), workers=sets, min_workers=rng.randint((total + 1) // 2, total),
-                    minimums=minimums, policy=policy)  # fmt: skip
+    least, sizes = rng.randint((total + 1) // 2, total), {}
+    if with_worker_groups:
+        sizes = {name: rng.choice([size for size in (1, 2, 3) if not of_set % size]) for name, of_set, _ in sets}
+        minimums = {name: rng.randint(0, of_set // sizes[name]) * sizes[name] for name, of_set, _ in sets}
+        least = sum(minimums.values())
+    job = world.job("j", leader=_shape(rng, kind), workers=sets, min_workers=least, minimums=minimums,
+                    group_sizes=sizes, policy=policy)  # fmt: skip
     return world, job
 
 

@@ -90,12 +90,13 @@ def _job(world: World, a: int, b: int) -> None:
         ("eval", a % 3, shape(cpu=2, selector={"pool": "1"}, rules=_RULES[b % 5])),
     ]
     workers = sum(count for _, count, _ in sets)
+    sizes = {name: 2 for name, count, _ in sets if count % 2 == 0 and a % 2}
     world.job(f"j{a % 4}", leader=shape(cpu=1 + b % 2), workers=sets, min_workers=min(b % 4, workers),
               priority=1 + b % 3, policy=_POLICIES[(a + b) % 8], queue=_QUEUES[a % 3], created=a,
               equals=(a + b) % 5 == 4 and workers > 0, success=_SUCCESS[(a + b) % 3],
               start_after={"eval": (a * b) % 2} if (a + b) % 4 == 1 and a * b % 3 else None,
               restart_limit=1, terminating=b == 11, suspend=b == 6, deadline_s=90 if a == 7 else None,
-              deleting=b == 10, invalid="spec" if b == 9 and a > 8 else "")  # fmt: skip
+              deleting=b == 10, invalid="spec" if b == 9 and a > 8 else "", group_sizes=sizes)  # fmt: skip
 
 
 def _jobs(world: World, number: int) -> JobRecord | None:

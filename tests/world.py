@@ -232,6 +232,7 @@ class World:
         restart_limit: int = 3,
         restart: Mapping[str, RestartPolicy] | None = None,
         rendezvous: Mapping[str, Rendezvous] | None = None,
+        group_sizes: Mapping[str, int] | None = None,
         clean: CleanPodPolicy = CleanPodPolicy.ALL,
         terminating: bool = False,
         suspend: bool = False,
@@ -255,9 +256,9 @@ class World:
         equals: bool = False,
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
-        `minimums` is minCount by worker set, `restart` and `rendezvous` are what a worker set has of them, `invalid` is
-        a field that is missing, `scaled` the group of the scaled set. `success` and `start_after` (by worker set) are
-        groups; a job of `equals` has no leader, and by default ends with all of its workers."""
+        `minimums` is minCount by worker set, `restart`, `rendezvous` and `group_sizes` are what a worker set has of
+        them, `invalid` is a field that is missing, `scaled` the group of the scaled set. `success` and `start_after`
+        (by worker set) are groups; a job of `equals` has no leader, and by default ends with all of its workers."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
@@ -266,7 +267,7 @@ class World:
             *(
                 PodGroup(n, count, of, traits, (minimums or {}).get(n, 0),
                          (restart or {}).get(n, RestartPolicy(limit=restart_limit)), (rendezvous or {}).get(n),
-                         (start_after or {}).get(n))
+                         (start_after or {}).get(n), (group_sizes or {}).get(n, 1))
                 for n, count, of in sets if count or not isinstance(workers, int)
             ),
         )  # fmt: skip

@@ -87,14 +87,15 @@ NO_FACTS = StageFacts()
 
 class EndKind(StrEnum):
     """Why workers are replaced: they failed by their own fault, once or repeatedly on a node, were evicted, refused or
-    lost without it, were restarted beyond the limit, the API server refuses their pods, or they are restarted with
-    others of their set."""
+    lost without it, were restarted beyond the limit, the API server refuses their pods, or they go with others of their
+    set or worker group."""
 
     FAILED = "Failed"
     LOST = "Lost"
     OVER_LIMIT = "OverLimit"
     REFUSED = "Refused"
     WITH_SET = "WithSet"
+    WITH_GROUP = "WithGroup"
     FAILED_AGAIN = "FailedAgain"
 
 

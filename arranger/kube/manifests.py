@@ -13,13 +13,15 @@ from arranger.kube.cluster import Object
 from arranger.kube.owners import owner_reference
 from arranger.kube.rendezvous import names_of, variables_of, with_members_file
 from arranger.model.job import LEADER_GROUP
-from arranger.model.names import LEADER_ROLE, WORKER_ROLE, domain, pod_labels, pod_name, service_name
+from arranger.model.names import LEADER_ROLE, WORKER_ROLE, domain, group_labels, pod_labels, pod_name, service_name
 from arranger.model.pod import gpus_of
 from arranger.model.template import effective_requests
-from arranger.model.validation import counts_of, leaders_of
+from arranger.model.validation import counts_of, group_size_of, leaders_of
 
 #: The kubelet starts a failed container again, which `restartLimit` counts.
 DEFAULT_RESTART_POLICY = "OnFailure"
+#: A kubelet would start the container alone, and a worker group is restarted whole.
+RESTART_POLICY_IN_GROUPS = "Never"
 
 
 def pod_manifest(
@@ -48,7 +50,7 @@ def pod_manifest(
         "containers": [_told(container, environment) for container in template["spec"]["containers"]],
     }
     if not pod_spec.get("restartPolicy"):
-        pod_spec["restartPolicy"] = DEFAULT_RESTART_POLICY
+        pod_spec["restartPolicy"] = RESTART_POLICY_IN_GROUPS if group_size_of(part) > 1 else DEFAULT_RESTART_POLICY
     if (of_class := spec.get("priorityClassName")) and not pod_spec.get("priorityClassName"):
         pod_spec["priorityClassName"] = of_class
     if pod_spec.get("initContainers"):
@@ -63,6 +65,7 @@ def _metadata(job: Object, part: Object, *, leader: bool, index: int, attempt: i
     """Name, labels, annotations and owner of the pod of a leader or a worker set."""
     own, name = part["template"].get("metadata") or {}, job["metadata"]["name"]
     labels = pod_labels(name, part["name"], leader=leader, index=index, attempt=attempt, failed_before=before)
+    labels |= group_labels(index, group_size_of(part))
     metadata: Object = {
         "name": pod_name(name, part["name"], index, attempt, before),
         "namespace": job["metadata"]["namespace"],
@@ -80,6 +83,7 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
     spec, leader = job["spec"], group == LEADER_GROUP
     sets, counts, leaders = spec["workerSets"], counts_of(spec), leaders_of(spec)
     part = spec["leader"] if leader else sets[group - 1]
+    size = group_size_of(part)
     variables = {
         "TYJOB_NAME": job["metadata"]["name"],
         "TYJOB_NAMESPACE": job["metadata"]["namespace"],
@@ -88,6 +92,9 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
         "TYJOB_WORKER_SET": "" if leader else part["name"],
         "TYJOB_WORKER_INDEX": str(index),
         "TYJOB_WORKER_COUNT": str(sum(counts) if leader else counts[group - 1]),
+        "TYJOB_GROUP_INDEX": str(index // size),
+        "TYJOB_GROUP_RANK": str(index % size),
+        "TYJOB_GROUP_SIZE": str(size),
         "TYJOB_RANK": "0" if leader else str(leaders + sum(counts[: group - 1]) + index),
         "TYJOB_WORLD_SIZE": str(leaders + sum(counts)),
         "TYJOB_SETS": _sets_text(sets, counts, leaders),
@@ -103,13 +110,14 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
 
 
 def _sets_text(sets: list[Object], counts: list[int], leaders: int) -> str:
-    """The worker sets as JSON: name, count, minimum, and the rank of the first pod: the leader, if there is one, has
-    rank 0, and the sets follow in their order."""
+    """The worker sets as JSON: name, count and minimum in workers, size of worker groups, and the rank of the first
+    pod: the leader, if there is one, has rank 0, and the sets follow in their order."""
     found = [
         {
             "name": of["name"],
             "count": count,
-            "minCount": of.get("minCount") or 0,
+            "minCount": (of.get("minCount") or 0) * group_size_of(of),
+            "groupSize": group_size_of(of),
             "firstRank": leaders + sum(counts[:number]),
         }
         for number, (of, count) in enumerate(zip(sets, counts, strict=True))

@@ -12,7 +12,7 @@ from arranger.kube.owners import owner_reference
 from arranger.model.job import LEADER_GROUP, Rendezvous, RendezvousScope
 from arranger.model.names import JOB_LABEL, domain, hostname, known_labels, members_name, service_name
 from arranger.model.tyjob import rendezvous_of
-from arranger.model.validation import counts_of, leaders_of
+from arranger.model.validation import counts_of, group_size_of, leaders_of
 
 #: Where pods find the members file. The directory is mounted, not the file: a mounted file would never change.
 MEMBERS_DIRECTORY = "/etc/arranger"
@@ -74,8 +74,12 @@ def variables_of(job: Object, group: int, index: int) -> dict[str, str]:
     if not found:
         return {}
     rendezvous, metadata, counts = found[0], job["metadata"], counts_of(job["spec"])
+    rank_0 = 0
     if rendezvous.scope == RendezvousScope.SET:
         first, rank, size = group, index, counts[group - 1]
+    elif rendezvous.scope == RendezvousScope.GROUP:
+        size = group_size_of(job["spec"]["workerSets"][group - 1])
+        first, rank, rank_0 = group, index % size, index - index % size
     else:
         joining = [_counts_job(rendezvous_of(workers)) for workers in job["spec"]["workerSets"]]
         in_world = [count if joins else 0 for count, joins in zip(counts, joining, strict=True)]
@@ -83,7 +87,7 @@ def variables_of(job: Object, group: int, index: int) -> dict[str, str]:
         first, size = LEADER_GROUP if leaders else 1 + joining.index(True), leaders + sum(in_world)
         rank = 0 if group == LEADER_GROUP else leaders + sum(in_world[: group - 1]) + index
     variables = {
-        "MASTER_ADDR": f"{hostname(_name(job, first), 0)}.{domain(metadata['name'], metadata['namespace'])}",
+        "MASTER_ADDR": f"{hostname(_name(job, first), rank_0)}.{domain(metadata['name'], metadata['namespace'])}",
         "MASTER_PORT": str(rendezvous.port),
         "NNODES": str(size),
         "NODE_RANK": str(rank),

@@ -21,13 +21,14 @@ from arranger.messages.readiness import below_quorum_text, finished_text, finish
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
 from arranger.model.job import BELOW_QUORUM, READY, CleanPodPolicy, JobSpec, ScheduleState, Stage
-from arranger.model.names import known_labels, pod_name
+from arranger.model.names import WORKER_GROUP_LABEL, group_labels, known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, compact, runs
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
+from arranger.projections.worker_groups import parted, with_whole
 
 #: A status message longer than this is cut: a status stays small.
 MESSAGE_LIMIT = 1000
@@ -129,13 +130,23 @@ def _missing(state: State, job: JobRecord) -> list[tuple[SlotKey, str]]:
     start = [job.may_start(group) for group in range(len(job.valid_spec.groups))]
     slots = sorted(slot for slot in job.placements if slot not in job.bound and start[slot[0]])
     occupied = _occupied(state, job) if slots else {}
-    slots = [slot for slot in slots if slot not in occupied]
+    incomplete = _incomplete_groups(state, job) if slots else set()
+    slots = [slot for slot in slots if slot not in occupied and slot not in incomplete]
     fits: dict[tuple[str, int], bool] = {}
     for slot in slots:
         spot = (job.placements[slot], slot[0])
         if spot not in fits:
             fits[spot] = not closed(state, job, slot)
     return [(slot, job.placements[slot]) for slot in slots if fits[job.placements[slot], slot[0]]]
+
+
+def _incomplete_groups(state: State, job: JobRecord) -> set[SlotKey]:
+    """The slots of worker groups that can't begin: others of them have no nodes, or have pods that must go first."""
+    spec = job.valid_spec
+    if not spec.has_worker_groups:
+        return set()
+    going = [slot for slot in _going(state, job) if slot is not None]
+    return with_whole(spec, going) | set(parted(spec, job.provided))
 
 
 def _going(state: State, job: JobRecord) -> dict[SlotKey | None, None]:
@@ -209,13 +220,17 @@ def _resolved(spec: JobSpec) -> dict[str, Any]:
 
 
 def _scale(state: State, job: JobRecord) -> dict[str, Any]:
-    """What the scale subresource shows: the pods of the scaled set, and the selector by which autoscalers find them."""
+    """What the scale subresource shows: the pods of the scaled set, and the selector by which autoscalers find them.
+    Of a worker group both count the first pod, because autoscalers multiply their number of pods."""
     number = job.valid_spec.scaled
     if not number:
         return {}
-    labels = known_labels(job.seen.name, job.valid_spec.groups[number].name, leader=False)
+    of = job.valid_spec.groups[number]
+    labels = known_labels(job.seen.name, of.name, leader=False) | group_labels(0, of.group_size)
+    labels.pop(WORKER_GROUP_LABEL, None)
     selector = ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
-    pods = (state.pods[uid] for (group, _), uid in job.bound.items() if group == number)
+    firsts = (uid for (group, index), uid in job.bound.items() if group == number and not index % of.group_size)
+    pods = (state.pods[uid] for uid in firsts)
     present = sum(pod.phase not in TERMINAL and not pod.deleting for pod in pods)
     return {"replicas": present, "selector": selector}
 

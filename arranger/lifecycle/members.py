@@ -34,6 +34,7 @@ def members_text(state: State, job: JobRecord) -> str:
                 "role": LEADER_ROLE if number == LEADER_GROUP else WORKER_ROLE,
                 "count": group.count,
                 "minCount": group.min_count,
+                "groupSize": group.group_size,
                 "firstRank": ranks,
                 "hostnames": [hostname(group.name, index) for index in range(group.count)],
                 **_columns(state, job, number, group.count),

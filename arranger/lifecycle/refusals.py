@@ -12,6 +12,7 @@ from arranger.model.job import GANG, Replacement, Slot, Stage
 from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group
+from arranger.projections.worker_groups import with_whole
 
 
 def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
@@ -35,7 +36,9 @@ def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Wo
     given_up = _spare(job, overdue) if overdue else []
     if not given_up:
         return None
-    workers = tuple(EndedWorker(Slot(*slot), "", Replacement.ELSEWHERE, False) for slot in given_up)
+    workers = tuple(
+        EndedWorker(Slot(*slot), job.bound.get(slot, ""), Replacement.ELSEWHERE, False) for slot in given_up
+    )
     back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(time_ms))
     cause = EndCause(EndKind.REFUSED, Slot(*given_up[0]), len(given_up), _words(job))
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,), back_off_ms=back_off_ms)
@@ -61,16 +64,17 @@ def _holds_without(job: JobRecord, overdue: list[SlotKey]) -> bool:
 
 
 def _spare(job: JobRecord, overdue: list[SlotKey]) -> list[SlotKey]:
-    """The last of the refused workers that the quorum doesn't need, in order."""
-    spec, left, found = job.valid_spec, by_group(job.valid_spec, job.provided), []
+    """The last of the refused workers that the quorum doesn't need, in order, each with its whole worker group."""
+    spec, left, found = job.valid_spec, by_group(job.valid_spec, job.provided), set[SlotKey]()
     for slot in reversed(overdue):
-        if slot != LEADER:
-            left[slot[0]] -= 1
+        if slot != LEADER and slot not in found:
+            size = spec.groups[slot[0]].group_size
+            left[slot[0]] -= size
             if spec.workers_missing(left):
-                left[slot[0]] += 1
+                left[slot[0]] += size
             else:
-                found.append(slot)
-    return found[::-1]
+                found |= with_whole(spec, [slot])
+    return sorted(found & job.placements.keys())
 
 
 def _words(job: JobRecord) -> str:

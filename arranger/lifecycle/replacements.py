@@ -22,17 +22,23 @@ from arranger.projections.jobs import JobRecord, blameless
 from arranger.projections.judging import lacking
 from arranger.projections.openness import open_to
 from arranger.projections.state import State
+from arranger.projections.worker_groups import parted
 
 #: A worker that failed so often on a node goes elsewhere, if others run well there.
 FAILURES_BEFORE_MOVE = 2
 
 
 class Fallen(msgspec.Struct):
-    """Workers whose pods ended by their own fault (`failed`) or without it (`lost`), or exceed the limit (`over`)."""
+    """Workers whose pods ended by their own fault (`failed`) or without it (`lost`), or exceed the limit (`over`); and
+    slots of worker groups of which other slots have no node (`parted`)."""
 
     failed: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
     lost: list[tuple[SlotKey, PodSeen | None]] = msgspec.field(default_factory=list)
     over: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
+    parted: list[SlotKey] = msgspec.field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.failed or self.lost or self.over or self.parted)
 
 
 def closed(state: State, job: JobRecord, slot: SlotKey) -> bool:
@@ -106,7 +112,8 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     over = {slot for slot, _ in found.over}
     found.failed = [one for one in found.failed if one[0] not in over]
     _keep_due(job, found, config, time_ms)
-    return found if found.failed or found.lost or found.over else None
+    found.parted = [slot for slot in parted(job.valid_spec, job.provided) if slot in job.placements]
+    return found or None
 
 
 def _over_limit(
@@ -170,10 +177,38 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
         else:
             how = Replacement.ELSEWHERE
         workers.append(_ended(slot, pod, how, counted=True, failures=failures))
+    ended_slots = {worker.slot for worker in workers}
+    workers = _in_whole_groups(job, workers, ended.parted)
+    with_group = [worker.slot for worker in workers if worker.slot not in ended_slots]
     others = _restarted(job, {worker.slot for worker in workers})
     workers = sorted(workers + others, key=lambda worker: worker.slot)
-    causes = _causes(state, job, ended, moved) + _with_set([worker.slot for worker in others])
+    causes = _causes(state, job, ended, moved) + _with(EndKind.WITH_GROUP, with_group)
+    causes += _with(EndKind.WITH_SET, [worker.slot for worker in others])
     return WorkersReplaced(job.uid, job.version, job.attempt, tuple(workers), causes, verdicts=VERDICTS)
+
+
+def _in_whole_groups(job: JobRecord, workers: list[EndedWorker], parted: Sequence[SlotKey]) -> list[EndedWorker]:
+    """The workers with the others of their worker groups: all of these are given up, or all lose their nodes and are
+    placed again together, or all have their next pods on their nodes. A worker group with `parted` slots is placed
+    again."""
+    found = {worker.slot: worker for worker in workers}
+    hows: dict[tuple[int, range], set[Replacement]] = {}
+    for slot, how in [(of.slot, of.how) for of in workers] + [(Slot(*slot), Replacement.ELSEWHERE) for slot in parted]:
+        members = job.valid_spec.groups[slot.group].worker_group(slot.index)
+        if len(members) > 1:
+            hows.setdefault((slot.group, members), set()).add(how)
+    for (group, members), of_group in hows.items():
+        if any((group, index) in job.slots.finished for index in members):
+            of_group.add(Replacement.ELSEWHERE)  # the finished ones begin again too, and need nodes for that
+        freed = next((how for how in (Replacement.GIVEN_UP, Replacement.ELSEWHERE) if how in of_group), None)
+        for slot in (Slot(group, index) for index in members if (group, index) in job.placements):
+            uid = job.bound.get((slot.group, slot.index), "")
+            if freed is not None:
+                if slot not in found or found[slot].how != freed:
+                    found[slot] = EndedWorker(slot, uid, freed, slot in found and found[slot].counted)
+            elif slot not in found and uid and uid not in job.retired:
+                found[slot] = EndedWorker(slot, uid, Replacement.RESTARTED, False)
+    return list(found.values())
 
 
 def _restarted(job: JobRecord, ended: set[Slot]) -> list[EndedWorker]:
@@ -183,11 +218,11 @@ def _restarted(job: JobRecord, ended: set[Slot]) -> list[EndedWorker]:
     return [EndedWorker(slot, uid, Replacement.RESTARTED, False) for slot, uid in others if slot not in ended]
 
 
-def _with_set(slots: list[Slot]) -> tuple[EndCause, ...]:
-    """One cause for each set of which others are restarted."""
+def _with(kind: EndKind, slots: list[Slot]) -> tuple[EndCause, ...]:
+    """One cause for each set of which others go too."""
     counts = Counter(slot.group for slot in slots)
     firsts = {slot.group: slot for slot in sorted(slots, reverse=True)}
-    return tuple(EndCause(EndKind.WITH_SET, firsts[group], counts[group]) for group in sorted(counts))
+    return tuple(EndCause(kind, firsts[group], counts[group]) for group in sorted(counts))
 
 
 def _healthy(state: State, job: JobRecord, slot: SlotKey) -> bool:

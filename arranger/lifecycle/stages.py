@@ -284,7 +284,7 @@ def _too_few(spec: JobSpec, left: Sequence[int], lost: Sequence[int], *, limit: 
     if short is None:
         return StageFacts(count=sum(lost), limit=limit, needed=spec.min_workers)
     count = lost[spec.groups.index(short)]
-    return StageFacts(count=count, limit=limit, needed=short.min_count, worker_set=short.name)
+    return StageFacts(count=count, limit=limit, needed=short.min_count // short.group_size, worker_set=short.name)
 
 
 def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
@@ -308,7 +308,8 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
     if not spec.workers_missing(left):
         return decision
     if not ended.over:
-        return _decide(job, R.WORKERS_LOST, _too_few(spec, left, by_group(spec, released)))
+        lost = [sum(slot[0] == group for slot in released) for group in range(len(spec.groups))]
+        return _decide(job, R.WORKERS_LOST, _too_few(spec, left, lost))
     return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
 
 

@@ -6,7 +6,7 @@ from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.kinds import StageDecided
 from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
-from arranger.model.job import JobSpec
+from arranger.model.job import JobSpec, PodGroup
 from arranger.model.node import Taint
 from arranger.model.pod import ContainerEnd
 from arranger.model.stages import StageReason
@@ -73,6 +73,8 @@ def _ended(cause: EndCause, spec: JobSpec | None) -> str:
     name = spec.groups[group].name if spec is not None and group < len(spec.groups) else f"group {group}"
     if cause.kind == EndKind.WITH_SET:
         return f"{counted(cause.count, 'other worker')} of {name} restarted too"
+    if cause.kind == EndKind.WITH_GROUP:
+        return f"{counted(cause.count, 'other worker')} of {name} in the same worker groups"
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
     closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
     if cause.kind == EndKind.FAILED_AGAIN:
@@ -129,13 +131,21 @@ def _shortage(facts: StageFacts) -> str:
 def quorum_text(spec: JobSpec) -> str:
     """The workers of a quorum: "3 workers", "5 workers (2 of trainer, 1 of rollout)"."""
     of_sets = [f"{group.min_count} of {group.name}" for group in spec.groups if group.min_count]
-    return counted(spec.min_workers, "worker") + (f" ({', '.join(of_sets)})" if of_sets else "")
+    whole = " in whole worker groups" if spec.has_worker_groups else ""
+    return counted(spec.min_workers, "worker") + whole + (f" ({', '.join(of_sets)})" if of_sets else "")
 
 
 def scaled_text(sets: Sequence[tuple[int, int, int]], spec: JobSpec) -> str:
-    """Changed counts of worker sets: of each, its group and the counts before and after."""
-    known = [of for of in sets if of[0] < len(spec.groups)]
-    return "; ".join(f"{spec.groups[group].name} scaled from {before} to {after}" for group, before, after in known)
+    """Changed counts of worker sets: of each, its group and the counts before and after, in workers."""
+    known = [(spec.groups[group], before, after) for group, before, after in sets if group < len(spec.groups)]
+    return "; ".join(
+        f"{of.name} scaled from {_scaled(of, before)} to {_scaled(of, after)}" for of, before, after in known
+    )
+
+
+def _scaled(group: PodGroup, workers: int) -> str:
+    """A number of workers as it is scaled."""
+    return str(workers) if group.group_size == 1 else counted(workers // group.group_size, "worker group")
 
 
 def _needed(facts: StageFacts) -> str:

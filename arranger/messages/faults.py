@@ -124,6 +124,10 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "Invalid value: needs a job whose name begins with a letter, as the name of a Service does"
         ),
         _K.SEVERAL_PORTS: "Invalid value: worker sets with a rendezvous of the scope Job must have the same port",
+        _K.GROUP_RESTARTED_IN_PART: (
+            "Invalid value: must be Group, Set or Job where groupSize is above 1: a worker group is restarted whole"
+        ),
+        _K.NO_GROUP_SIZE: "Invalid value: Group needs groupSize",
         _K.AFTER_ITSELF: "Invalid value: a job can't wait for itself",
         _K.NO_LEADER: "Invalid value: there is no leader",
         _K.NO_WORKER_SET: "Invalid value: there is no worker set",

@@ -16,9 +16,11 @@ def below_quorum_text(state: State, job: JobRecord) -> str:
     for group, lacking in enumerate(spec.pods_missing(ready)):
         if lacking and group != LEADER_GROUP:
             of = spec.groups[group]
-            parts.append(_of(ready[group], of.min_count, f" of set {of.name}", finished[group]))
+            size, what = of.group_size, "worker group" if of.group_size > 1 else "worker"
+            counts = ready[group] // size, of.min_count // size, finished[group] // size
+            parts.append(_of(*counts, f" of set {of.name}", what))
     if spec.min_workers > sum(ready[1:]):
-        parts.append(_of(sum(ready[1:]), spec.min_workers, "", sum(finished)))
+        parts.append(_of(sum(ready[1:]), spec.min_workers, sum(finished)))
     return f"running below its quorum: {', '.join(parts)}"
 
 
@@ -40,8 +42,8 @@ def finished_workers(state: State, job: JobRecord) -> list[int]:
     return by_group(job.valid_spec, ended)
 
 
-def _of(ready: int, needed: int, of_set: str, finished: int) -> str:
-    workers, are = "worker" if needed == 1 else "workers", "is" if ready == 1 else "are"
+def _of(ready: int, needed: int, finished: int, of_set: str = "", what: str = "worker") -> str:
+    workers, are = what if needed == 1 else f"{what}s", "is" if ready == 1 else "are"
     done = f" ({finished_text(finished)})" if finished else ""
     return f"{ready} of {needed} {workers}{of_set} {are} ready{done}"
 

@@ -57,6 +57,8 @@ class FaultKind(StrEnum):
     SET_NAME_TOO_LONG = "SetNameTooLong"
     NO_SERVICE_NAME = "NoServiceName"
     SEVERAL_PORTS = "SeveralPorts"
+    GROUP_RESTARTED_IN_PART = "GroupRestartedInPart"
+    NO_GROUP_SIZE = "NoGroupSize"
     AFTER_ITSELF = "AfterItself"
     NO_LEADER = "NoLeader"
     NO_WORKER_SET = "NoWorkerSet"

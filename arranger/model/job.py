@@ -46,8 +46,8 @@ class ScheduleState(StrEnum):
 
 
 class Replacement(StrEnum):
-    """What happens to the slot of a worker that ended alone, or whose set is restarted with it (RESTARTED): then its
-    pod is deleted, and the next one gets the same node once it is gone."""
+    """What happens to the slot of a worker that ended alone, or that is restarted with others (RESTARTED): then its pod
+    is deleted, and the next one gets the same node once it is gone."""
 
     SAME_NODE = "SameNode"
     ELSEWHERE = "Elsewhere"
@@ -55,10 +55,15 @@ class Replacement(StrEnum):
     RESTARTED = "Restarted"
 
 
+#: With these, the slot loses its node.
+FREEING = frozenset({Replacement.ELSEWHERE, Replacement.GIVEN_UP})
+
+
 class RestartScope(StrEnum):
-    """What a worker's end restarts: the worker alone, its whole set, or the whole job."""
+    """What a worker's end restarts beside it: nothing, its worker group, its set, or the whole job."""
 
     WORKER = "Worker"
+    GROUP = "Group"
     SET = "Set"
     JOB = "Job"
 
@@ -73,9 +78,11 @@ class RestartPolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RendezvousScope(StrEnum):
-    """Whose world a rendezvous counts: the worker set's, or that of the leader and all worker sets with this scope."""
+    """Whose world a rendezvous counts: the worker set's, the worker group's, or that of the leader and all worker sets
+    with this scope."""
 
     SET = "Set"
+    GROUP = "Group"
     JOB = "Job"
 
 
@@ -150,7 +157,11 @@ NO_QUOTA_TRAITS = QuotaTraits()
 
 
 class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Equal pods: the leader (count 1), or one worker set with `count` workers."""
+    """Equal pods: the leader (count 1), or one worker set with `count` workers.
+
+    A worker set with a `group_size` above 1 has worker groups of so many pods with consecutive indices. `count` and
+    `min_count` are numbers of pods nevertheless, and multiples of it.
+    """
 
     name: str
     count: int
@@ -164,6 +175,12 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: The group that must be ready before pods of this one are created; None for the default: the leader must have an
     #: address, and without a leader there is nothing to wait for.
     start_after: int | None = None
+    group_size: int = 1
+
+    def worker_group(self, index: int) -> range:
+        """The indices of the worker group of a pod: the pod's alone in a set without worker groups."""
+        first = index - index % self.group_size
+        return range(first, first + self.group_size)
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -236,6 +253,11 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def has_members_file(self) -> bool:
         """Whether pods of the job get the members file."""
         return any(group.rendezvous is not None and group.rendezvous.members_file for group in self.groups)
+
+    @property
+    def has_worker_groups(self) -> bool:
+        """Whether workers come in worker groups of more than one."""
+        return any([group.group_size > 1 for group in self.groups])  # as below
 
     @property
     def has_minimums(self) -> bool:

@@ -21,6 +21,9 @@ ROLE_LABEL = LABEL_PREFIX + "role"
 WORKER_SET_LABEL = LABEL_PREFIX + "worker-set"
 INDEX_LABEL = LABEL_PREFIX + "index"
 ATTEMPT_LABEL = LABEL_PREFIX + "attempt"
+#: In a worker set with worker groups: the number of the pod's worker group, and of the pod in it, both from 0.
+WORKER_GROUP_LABEL = LABEL_PREFIX + "worker-group"
+GROUP_RANK_LABEL = LABEL_PREFIX + "group-rank"
 #: How many pods of its slot and attempt failed before it and were kept; without this label none did.
 FAILED_BEFORE_LABEL = LABEL_PREFIX + "failed-before"
 
@@ -53,6 +56,13 @@ def pod_labels(
     if failed_before:
         labels[FAILED_BEFORE_LABEL] = str(failed_before)
     return labels
+
+
+def group_labels(index: int, group_size: int) -> dict[str, str]:
+    """The labels that tell the place of the pod in its worker group; none in a set without worker groups."""
+    if group_size == 1:
+        return {}
+    return {WORKER_GROUP_LABEL: str(index // group_size), GROUP_RANK_LABEL: str(index % group_size)}
 
 
 def service_name(job: str, leader: str) -> str:

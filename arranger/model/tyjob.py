@@ -29,6 +29,7 @@ from arranger.model.validation import (
     DEFAULT_RENDEZVOUS_PORT,
     DEFAULT_RESTART_LIMIT,
     counts_of,
+    group_size_of,
     least_workers,
     scaled_set,
     whole_of,
@@ -102,17 +103,18 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
     labels = present((template.get("metadata") or {}).get("labels"))
     known = known_labels(job, group["name"], leader=leader)
     shape = pod_shape(template["spec"], tuple(sorted(labels.items())), known=known)
+    size = group_size_of(group)
     policy = RestartPolicy(
-        scope=RestartScope(restart.get("scope") or RestartScope.WORKER),
+        scope=RestartScope(restart.get("scope") or (RestartScope.GROUP if size > 1 else RestartScope.WORKER)),
         limit=whole_of(restart, "limit", whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT)),
         window_s=whole_of(restart, "windowSeconds", None),
     )
-    least = whole_of(group, "minCount", 0)
+    least = whole_of(group, "minCount", 0) * size
     traits = quota_traits(template["spec"])
     if (of_class := spec.get("priorityClassName")) and not traits.priority_class:
         traits = msgspec.structs.replace(traits, priority_class=of_class)
     after = _start_after(spec, group)
-    return PodGroup(group["name"], count, shape, traits, least, policy, rendezvous_of(group), after)
+    return PodGroup(group["name"], count, shape, traits, least, policy, rendezvous_of(group), after, size)
 
 
 def rendezvous_of(group: Mapping[str, Any]) -> Rendezvous | None:
@@ -165,4 +167,5 @@ def _same_pods(old: PodGroup, new: PodGroup) -> bool:
     shape = new.shape
     if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
         shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)
-    return (old.name, old.shape, old.rendezvous, old.start_after) == (new.name, shape, new.rendezvous, new.start_after)
+    alike = (old.name, old.shape, old.rendezvous, old.start_after) == (new.name, shape, new.rendezvous, new.start_after)
+    return alike and old.group_size == new.group_size

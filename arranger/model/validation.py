@@ -85,8 +85,20 @@ def scaled_set(spec: Mapping[str, Any]) -> int | None:
     return None
 
 
+def group_size_of(workers: Mapping[str, Any]) -> int:
+    """How many pods each worker group of a worker set has; 1 for a set without worker groups, and for a leader."""
+    return whole_of(workers, "groupSize", 1)
+
+
 def counts_of(spec: Mapping[str, Any]) -> list[int]:
-    """How many workers each worker set has: of the scaled set `replicas` where it is given, else `counts`."""
+    """How many workers each worker set has: as many worker groups as it counts, times their size."""
+    return [
+        count * group_size_of(workers) for count, workers in zip(_group_counts(spec), spec["workerSets"], strict=True)
+    ]
+
+
+def _group_counts(spec: Mapping[str, Any]) -> list[int]:
+    """How many worker groups each worker set has: of the scaled set `replicas` where it is given, else `counts`."""
     counts = [whole_of(workers, "counts", DEFAULT_COUNTS) for workers in spec["workerSets"]]
     replicas, scaled = whole_of(spec, "replicas", None), scaled_set(spec)
     if replicas is not None and scaled is not None:
@@ -102,7 +114,11 @@ def leaders_of(spec: Mapping[str, Any]) -> int:
 def least_workers(spec: Mapping[str, Any]) -> int:
     """How many workers a quorum needs in all: minWorkersNum (if unset, 1, or the sum of the sets' minimums if any set
     has one), or that sum if it is more. Without a leader, it is at least 1."""
-    minimums = [int(workers["minCount"]) for workers in spec["workerSets"] if workers.get("minCount") is not None]
+    minimums = [
+        int(workers["minCount"]) * group_size_of(workers)
+        for workers in spec["workerSets"]
+        if workers.get("minCount") is not None
+    ]
     default = sum(minimums) if minimums else DEFAULT_MIN_WORKERS
     return max(whole_of(spec, "minWorkersNum", default), sum(minimums), 1 - leaders_of(spec))
 
@@ -185,12 +201,22 @@ def _scale(spec: dict[str, Any], path: str) -> Faults:
         yield Fault(f"{path}.scaledSet", _K.NO_SUCH_SET, name=spec["scaledSet"])
     elif scaled is None and replicas is not None:
         yield Fault(f"{path}.replicas", _K.NOTHING_TO_SCALE)
-    for number, (workers, count) in enumerate(zip(spec["workerSets"], counts_of(spec), strict=True)):
+    for number, (workers, count) in enumerate(zip(spec["workerSets"], _group_counts(spec), strict=True)):
         least = whole_of(workers, "minCount", 0)
         if least > count and number == scaled and replicas is not None:
             yield Fault(f"{path}.replicas", _K.REPLICAS_BELOW_MIN_COUNT, str(count), workers["name"], (str(least),))
         elif least > count:
             yield Fault(f"{path}.workerSets", _K.MIN_COUNT_ABOVE_COUNTS, str(least), workers["name"], (str(count),))
+
+
+def _scopes(workers: dict[str, Any], path: str) -> Faults:
+    """The rules about what is restarted, and who meets, in worker groups."""
+    restart = (workers.get("restart") or {}).get("scope")
+    if restart == RestartScope.WORKER and group_size_of(workers) > 1:
+        yield Fault(f"{path}.restart.scope", _K.GROUP_RESTARTED_IN_PART)
+    for field in ("restart", "rendezvous") if workers.get("groupSize") is None else ():
+        if (workers.get(field) or {}).get("scope") == RestartScope.GROUP:
+            yield Fault(f"{path}.{field}.scope", _K.NO_GROUP_SIZE)
 
 
 def _job_ports(spec: dict[str, Any]) -> set[int]:
@@ -274,18 +300,22 @@ _SUCCESS = record(
     required=("type",),
     closed=True,
 )
-_WORKER_SET = record(
-    {
-        "name": _NAME,
-        "template": _TEMPLATE,
-        "counts": whole(1, MAX_WORKERS),
-        "minCount": whole(0, MAX_WORKERS),
-        "restart": _RESTART,
-        "rendezvous": _RENDEZVOUS,
-        "startAfter": text(most=MAX_NAMES_LENGTH - 1),
-    },
-    required=("name", "template"),
-    closed=True,
+_WORKER_SET = both(
+    record(
+        {
+            "name": _NAME,
+            "template": _TEMPLATE,
+            "counts": whole(1, MAX_WORKERS),
+            "minCount": whole(0, MAX_WORKERS),
+            "groupSize": whole(1, MAX_WORKERS),
+            "restart": _RESTART,
+            "rendezvous": _RENDEZVOUS,
+            "startAfter": text(most=MAX_NAMES_LENGTH - 1),
+        },
+        required=("name", "template"),
+        closed=True,
+    ),
+    _scopes,
 )
 
 

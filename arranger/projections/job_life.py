@@ -27,6 +27,7 @@ from arranger.projections.jobs import JobRecord, blameless, by_group, exists, ex
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import resolved, with_priority
 from arranger.projections.slots import Slots
+from arranger.projections.worker_groups import parted, with_whole
 
 _FAILED = Phase.FAILED
 
@@ -91,15 +92,15 @@ class JobLife(Slots):
         job.spec = dependencies.adopted(job.spec, status)
         job.slots.give_up(_workers_of(job.spec, status.given_up))
         finished = expand(tuple(PlacedPods("", group, indices) for group, indices in status.finished))
-        job.slots.finished = {
-            slot: None for slot in finished if exists(job.spec, slot) and job.spec.keeps_finished(slot[0])
-        }
+        kept = [slot for slot in finished if exists(job.spec, slot) and job.spec.keeps_finished(slot[0])]
+        job.slots.finished = dict.fromkeys(kept)
         self._adopt_charges(job, status)
         if job.ended:
             return
         for slot, node in expand(status.allocations).items():
             if exists(job.spec, slot) and not job.slots.over(slot):
                 self._reserve(job, slot, node)
+        self._unfinish(job, job.slots.finished.keys() & set(parted(job.spec, job.provided)))
         job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
 
     def _adopt_charges(self, job: JobRecord, status: JobStatusSeen) -> None:
@@ -220,8 +221,8 @@ class JobLife(Slots):
             self._unplace(job, slot, job.stage)
             if worker.failures:
                 _avoid(job.of_set(job.valid_spec.groups[slot[0]].name), node, self.time_ms)
-        if worker.how == Replacement.GIVEN_UP:
-            job.slots.give_up([slot])
+        if worker.how == Replacement.GIVEN_UP:  # with those of its worker group that have lost their nodes before
+            job.slots.give_up(sorted(with_whole(job.valid_spec, [slot])))
         elif pod is not None and self._keep_pod(job, pod):  # so the next pod needs another name
             job.slots.failed_before[slot] = job.slots.failed_before.get(slot, 0) + 1
         elif worker.pod_uid:
@@ -230,12 +231,7 @@ class JobLife(Slots):
     def _run_again(self, job: JobRecord, event: k.WorkersReplaced) -> None:
         """Run finished workers again whose set is restarted as a whole."""
         sets = {worker.slot.group for worker in event.workers if _scope(job, worker.slot.group) == RestartScope.SET}
-        again = {slot for slot in job.slots.finished if slot[0] in sets}
-        for slot in again:
-            del job.slots.finished[slot]
-        for uid, pod in self.state.pods_of.get(job.uid, {}).items() if again else ():
-            if pod.owner is not None and job.slot_of(pod.owner) in again:
-                job.retired[uid] = None
+        self._unfinish(job, {slot for slot in job.slots.finished if slot[0] in sets})
 
     def _keep_pod(self, job: JobRecord, pod: k.PodSeen) -> bool:
         """Keep a failed pod that leaves its slot, for its log, and of its group only the newest few."""
@@ -343,7 +339,7 @@ class JobLife(Slots):
         self.changes.jobs[uid] = None
         of_job = self.state.pods_of[uid]
         del of_job[pod.uid]
-        self._unretire(uid, pod)
+        replaced = self._unretire(uid, pod)
         self.state.job_changes += 1  # a job may now be placed that waited for the deletion of its old pods
         if not of_job:
             del self.state.pods_of[uid]
@@ -356,9 +352,19 @@ class JobLife(Slots):
             job.leader.ended = pod
         self._count_restarts(job, slot, pod)
         self._keep_or_release(job, slot, pod)
+        if not replaced:
+            self._restart_group(job, slot)
         self._bind_waiting(job)  # the next pod of that name may have been observed before this deletion
         self._note_short(job)
         self._note_ready(job)
+
+    def _restart_group(self, job: JobRecord, slot: SlotKey) -> None:
+        """Retire the others of a worker group of which somebody else deleted a pod: they begin again together."""
+        members = with_whole(job.valid_spec, [slot])
+        for other in sorted(members):
+            if (uid := job.bound.get(other)) is not None:
+                job.retired[uid] = None
+        self._unfinish(job, members & job.slots.finished.keys())
 
     def _disown_strangers(self, job: JobRecord) -> None:
         """Detach pods that name the job as their owner without being its own."""
@@ -370,14 +376,17 @@ class JobLife(Slots):
             if pod.uid in self.state.repelling:
                 self.state.repelling[pod.uid] = self.state.pods[pod.uid]
 
-    def _unretire(self, job_uid: str, pod: k.PodSeen) -> None:
+    def _unretire(self, job_uid: str, pod: k.PodSeen) -> bool:
+        """Forget that a pod is to be deleted, or kept; returns whether it was to be deleted."""
         job = self.state.jobs.get(job_uid)
         if job is None:
-            return
+            return False
+        retired = pod.uid in job.retired
         job.retired.pop(pod.uid, None)
         for of in job.keepers:
             if pod.uid in of.kept:
                 of.kept = tuple(uid for uid in of.kept if uid != pod.uid)
+        return retired
 
 
 def _avoid(of_set: SetRecord, node: str, time_ms: int) -> None:

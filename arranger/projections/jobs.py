@@ -5,7 +5,7 @@ rule 7). From then on the pod's own requests count, and the placement is *bound*
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -29,6 +29,7 @@ from arranger.projections.job_parts import (
     SlotKey,
     SlotTable,
 )
+from arranger.projections.worker_groups import only_whole
 
 
 @dataclass(slots=True)
@@ -183,11 +184,13 @@ class JobRecord:
 
     @property
     def ready_or_finished(self) -> list[int]:
-        """How many pods of each group count towards a ready quorum, the leader's first."""
+        """How many pods of each group count towards a ready quorum, the leader's first: of worker groups those that are
+        ready or have finished as a whole."""
         ready, finished = self.ready, self.slots.finished
         for group, count in Counter(map(itemgetter(0), finished)).items() if finished else ():
             ready[group] += count
-        return ready
+        spec = self.valid_spec
+        return only_whole(spec, self.slots.ready.keys() | finished.keys(), ready) if spec.has_worker_groups else ready
 
     @property
     def quorum_ready(self) -> bool:
@@ -337,12 +340,12 @@ def holds(pod: PodSeen) -> bool:
     return pod.node != "" and pod.phase not in TERMINAL
 
 
-def by_group(spec: JobSpec, slots: Iterable[SlotKey]) -> list[int]:
-    """How many of the slots each group has, the leader's first."""
+def by_group(spec: JobSpec, slots: Collection[SlotKey]) -> list[int]:
+    """How many of the slots each group has, the leader's first: of worker groups those that are there as a whole."""
     counts = [0] * len(spec.groups)
     for group, _ in slots:
         counts[group] += 1
-    return counts
+    return only_whole(spec, slots, counts) if spec.has_worker_groups else counts
 
 
 def is_quorum(spec: JobSpec, slots: Collection[SlotKey]) -> bool:
@@ -350,7 +353,7 @@ def is_quorum(spec: JobSpec, slots: Collection[SlotKey]) -> bool:
     leaders = spec.groups[LEADER_GROUP].count
     if (leaders and LEADER not in slots) or len(slots) < leaders + spec.min_workers:
         return False
-    return not spec.has_minimums or short_set(spec, by_group(spec, slots)) is None
+    return not (spec.has_minimums or spec.has_worker_groups) or not spec.workers_missing(by_group(spec, slots))
 
 
 def short_set(spec: JobSpec, there: Sequence[int]) -> PodGroup | None:

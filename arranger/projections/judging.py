@@ -3,19 +3,21 @@
 Each function returns the reason for the verdict as text if it isn't, and an empty text if it is.
 """
 
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
 
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
-from arranger.model.job import GANG, Replacement, Stage
+from arranger.model.job import FREEING, GANG, JobSpec, Replacement, Stage
 from arranger.model.stages import StageReason, may_enter
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group, exists, requests_of, short_set
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
+from arranger.projections.worker_groups import parted
 
 
 def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_needed: bool = True) -> str:
@@ -67,14 +69,50 @@ def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) 
             return f"slot {slot} has finished and needs no node"
         if not exists(spec, slot):
             return f"the job has no slot {slot}"
-    if spec.has_leader and LEADER not in desired and LEADER not in provided:
-        return "the quorum is not whole: the leader has no node"
-    if len(desired) + len(provided) < spec.min_workers + spec.has_leader:
-        return f"the quorum is not whole: {spec.min_workers} workers needed"
-    if spec.has_minimums and (short := short_set(spec, by_group(spec, [*desired, *provided]))) is not None:
-        return f"the quorum is not whole: {short.min_count} workers of {short.name} needed"
+    if refused := placed_in_part(job, desired) or _not_whole(spec, desired, provided):
+        return refused
     if (spec.pod_policy or config.pod_policy) == GANG and len(desired) + len(placements) < job.pods_desired():
         return f"the gang is not whole: {job.pods_desired()} pods needed"
+    return ""
+
+
+def _not_whole(spec: JobSpec, desired: dict[SlotKey, str], provided: Set[SlotKey]) -> str:
+    """What a quorum lacks beside these slots, as text; empty for a whole one."""
+    if spec.has_leader and LEADER not in desired and LEADER not in provided:
+        return "the quorum is not whole: the leader has no node"
+    there = [spec.has_leader, len(desired) + len(provided) - spec.has_leader]
+    if spec.has_minimums or spec.has_worker_groups:
+        there = by_group(spec, [*desired, *provided])
+    if sum(there[1:]) < spec.min_workers:
+        return f"the quorum is not whole: {spec.min_workers} workers needed"
+    if spec.has_minimums and (short := short_set(spec, there)) is not None:
+        return f"the quorum is not whole: {short.min_count} workers of {short.name} needed"
+    return ""
+
+
+def placed_in_part(job: JobRecord, desired: dict[SlotKey, str]) -> str:
+    """The first worker group of which only some pods would get nodes, as text; empty if there is none."""
+    spec = job.valid_spec
+    part = parted(spec, desired.keys() | job.slots.finished.keys()) if spec.has_worker_groups else []
+    for group, index in [slot for slot in part if slot in desired][:1]:
+        return f"the worker group of slot {(group, index)} is not whole: {spec.groups[group].group_size} pods needed"
+    return ""
+
+
+def replaced_in_part(job: JobRecord, workers: Sequence[k.EndedWorker]) -> str:
+    """The first worker group that a decision on its pods would break up, as text; empty if there is none: all of its
+    slots lose their nodes or are given up, or else all of its pods are replaced."""
+    spec, hows = job.valid_spec, {(of.slot.group, of.slot.index): of.how for of in workers}
+    for (group, index), how in hows.items() if spec.has_worker_groups else ():
+        for other in spec.groups[group].worker_group(index):
+            slot = (group, other)
+            uid, of_other = job.bound.get(slot), hows.get(slot)
+            if how in FREEING:
+                whole = slot not in job.placements or of_other == how
+            else:
+                whole = of_other not in FREEING if slot in hows else uid is None or uid in job.retired
+            if not whole:
+                return f"the worker group of slot {(group, index)} is not whole without slot {slot}"
     return ""
 
 
@@ -93,7 +131,7 @@ def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) ->
             return f"slot {slot} has no pod"
         if worker.how == Replacement.SAME_NODE:  # one that is restarted has its room until it is gone
             again[slot] = job.placements[slot]
-    refused = lacking(nodes, job, again)
+    refused = replaced_in_part(job, event.workers) or lacking(nodes, job, again)
     if not refused and event.verdicts >= 1:
         refused = closed_to_next(nodes, job.valid_spec, again)
     return refused

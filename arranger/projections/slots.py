@@ -16,6 +16,7 @@ from arranger.projections.judging import lacking
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
 from arranger.projections.state import Assumed, Changes, State
+from arranger.projections.worker_groups import parted
 
 
 def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> None:
@@ -200,8 +201,18 @@ class Slots:
         self._bind_waiting(job)
         self._settle_schedule(job)
 
+    def _unfinish(self, job: JobRecord, again: set[SlotKey]) -> None:
+        """Let finished workers run again."""
+        for slot in again:
+            del job.slots.finished[slot]
+        for uid, pod in self.state.pods_of.get(job.uid, {}).items() if again else ():
+            if pod.owner is not None and job.slot_of(pod.owner) in again:
+                job.retired[uid] = None
+
     def _settle_schedule(self, job: JobRecord) -> None:
         """Update the schedule state after slots changed. A job that hasn't started never keeps a part of a quorum."""
+        if job.spec is not None and not job.ended:  # what has finished of a worker group runs again with the others
+            self._unfinish(job, job.slots.finished.keys() & set(parted(job.spec, job.provided)))
         if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed():
             self._unschedule(job, job.stage)
             job.times.infeasible_ms = 0

@@ -35,7 +35,7 @@ class Quorum:
         least = least_of(tried.job, needs)
         sets = range(1, len(tried.groups))
         spare = asked - sum(least.values())
-        if tried.policy.whole or len(sets) < 2 or spare <= 0:
+        if tried.policy.whole or len(sets) < 2 or spare <= 0 or tried.job.valid_spec.has_worker_groups:
             return cls(needs, asked, True, {group: len(indices) for group, indices in needs.items()})
         free = free_indices(tried.job, sets)
         indices = {group: needs[group] for group in (LEADER_GROUP,) if group in needs}
@@ -57,7 +57,7 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     """Group → indices that the quorum still needs, the leader first.
 
     The quorum is the leader, the minimum of each worker set, and `min_workers` workers in all, worker sets in the given
-    order; for a policy with `whole`, all pods of the job.
+    order and each in whole worker groups; for a policy with `whole`, all pods of the job.
     """
     spec, provided = job.valid_spec, job.provided
     leaders, led = spec.groups[LEADER_GROUP].count, LEADER in provided
@@ -67,10 +67,11 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     missing -= len(provided) - led
     spare = max(missing - sum(least.values()), 0)
     for group, indices in free_indices(job, range(1, len(spec.groups))).items():
-        taken = indices[: least.get(group, 0) + spare]
+        size = spec.groups[group].group_size
+        taken = indices[: -(-(least.get(group, 0) + spare) // size) * size]
         if taken:
             needs[group] = taken
-            spare -= max(len(taken) - least.get(group, 0), 0)
+            spare = max(spare - max(len(taken) - least.get(group, 0), 0), 0)
     return needs
 
 
@@ -115,7 +116,8 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
         return False  # it has run on these nodes, and needs fewer than then
     workers = job.pods_desired() - leaders if policy.whole else spec.min_workers
     rooms = [filters.room(group.shape, neighbour_of(job, number)) for number, group in enumerate(spec.groups)]
-    possible = sum(min(group.count, int(room.sum())) for group, room in zip(spec.groups[1:], rooms[1:], strict=True))
+    sets = zip(spec.groups[1:], rooms[1:], strict=True)
+    possible = sum(whole_groups(group, min(group.count, int(room.sum()))) for group, room in sets)
     if (leaders and not rooms[LEADER_GROUP].any()) or possible < workers:
         return True
     if any(int(room.sum()) < group.min_count for group, room in zip(spec.groups, rooms, strict=True)):
@@ -130,6 +132,11 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
     if int(np.floor((there[:, asked] / least[asked]).min(axis=1)).sum()) < leaders + workers:
         return True
     return bool((requests[LEADER_GROUP] + smallest.sum(axis=0) > there.sum(axis=0)).any())
+
+
+def whole_groups(group: PodGroup, pods: int) -> int:
+    """How many of so many pods are in whole worker groups."""
+    return pods - pods % group.group_size
 
 
 def _groups(job: JobRecord) -> tuple[PodGroup, ...]:

@@ -67,8 +67,11 @@ class PlacementTry:
 
     def undo(self) -> None:
         """Clear the placements after the view was restored."""
-        self.pieces.clear()
-        self.taken.clear()
+        self.keep_first(0, 0)
+
+    def keep_first(self, pieces: int, taken: int) -> None:
+        """Clear all placements but the first after the view was restored."""
+        del self.pieces[pieces:], self.taken[taken:]
         self.of_job = None
 
 

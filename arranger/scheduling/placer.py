@@ -94,14 +94,14 @@ class Placer:
             return None
         pods = {group: len(indices) for group, indices in needs.items()}
         free = free_indices(job, range(1, len(tried.groups)))
-        any_set = not tried.policy.whole and len(free) > 1
+        any_set = not tried.policy.whole and len(free) > 1 and not job.valid_spec.has_worker_groups
         lack = quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
         if lack is None:
             return None
         return self._placing.short_of_quota(tried, min(pods), lack, found=0, asked=sum(pods.values()))
 
     def further(self, tried: PlacementTry, pods: int | None) -> bool:
-        """Place up to `pods` pods (None: all) beyond a placed quorum, set by set.
+        """Place up to `pods` pods (None: all) beyond a placed quorum, set by set and in whole worker groups.
 
         Returns whether some were placed and more remain to be tried.
         """
@@ -111,11 +111,11 @@ class Placer:
         placing = self._placing
         while tried.left:
             group, (indices, asked) = next(iter(tried.left.items()))
-            desired = indices if pods is None else indices[:pods]
-            placed = placing.place(placing.filters, tried, group, desired)
+            size = tried.groups[group].group_size
+            desired = indices if pods is None else indices[: -(-pods // size) * size]
+            placed, short = placing.place_whole(tried, group, desired, asked - len(indices), asked)
             rest = indices[placed:]
-            if placed < len(desired):
-                short = placing.short(placing.filters, tried, group, found=asked - len(rest), asked=asked)
+            if short is not None:
                 tried.shortage = tried.shortage or short
             if placed == len(desired) and rest:
                 tried.left[group] = (rest, asked)

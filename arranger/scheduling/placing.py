@@ -71,6 +71,29 @@ class Placing:
         self.quotas.take(tried.job, group, placed)
         return placed
 
+    def place_whole(
+        self, tried: PlacementTry, group: int, indices: Sequence[int], before: int, asked: int
+    ) -> tuple[int, Shortage | None]:
+        """Place as many of these equal pods as quotas and nodes allow in whole worker groups; returns how many, and why
+        the next pod found no node, if one didn't. `asked` counts all pods of the group beyond the quorum, and `before`
+        those of them that were placed earlier."""
+        size, observer, shortage, sure = tried.groups[group].group_size, self.observer, None, False
+        while indices:
+            mark, pieces, taken = self.mark(), len(tried.pieces), len(tried.taken)
+            self.observer = observer if size == 1 or sure else None  # it is shown only what stays
+            placed = self.place(self.filters, tried, group, indices)
+            shown, self.observer = self.observer is observer, observer
+            if placed < len(indices):
+                shortage = shortage or self.short(self.filters, tried, group, found=before + placed, asked=asked)
+            if shown and not placed % size:
+                return placed, shortage
+            self.view.give_back(mark[0], tried.taken[taken:])
+            self.quotas.give_back(mark[1])
+            tried.keep_first(pieces, taken)
+            sure = placed == len(indices)
+            indices = indices[: placed - placed % size]
+        return 0, shortage
+
     def _place_on_nodes(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
         if not self._one_by_one(tried, group):
             return self._place_equal(filters, tried, group, indices)

@@ -8,6 +8,7 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
+from arranger.projections.worker_groups import parted
 from arranger.scheduling.policies.queues import MergedQueues, Segment, seniority
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import Shares
@@ -80,4 +81,6 @@ def _wants_nodes(state: State, job: JobRecord) -> bool:
         return False
     if not job.valid_spec.priority_known or job.valid_spec.unmet:
         return False
+    if parted(job.valid_spec, job.provided):
+        return False  # the controller first releases what is left of a worker group
     return job.stage in (Stage.STARTING, Stage.RUNNING) or not has_earlier_pods(state, job)

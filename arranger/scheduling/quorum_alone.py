@@ -44,7 +44,7 @@ class QuorumAlone:
         policy, nodes = policies.pod_policy(job, config), state.nodes
         if job.avoids or job.provided or job.slots.given_up or heeds_others(state, job):
             return None
-        if policy.name not in BUILT_IN.pod or job.spec is None:
+        if policy.name not in BUILT_IN.pod or job.spec is None or job.spec.has_worker_groups:
             return None  # another package's policy may leave room unused
         groups, leaders = job.spec.groups, job.spec.groups[LEADER_GROUP].count
         asked = (nodes.facts_version, job.spec, policies)

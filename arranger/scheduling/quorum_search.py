@@ -106,7 +106,9 @@ class QuorumSearch:
         spec = tried.job.valid_spec
         sets = range(1, len(spec.groups))
         least = least_of(tried.job, needs)
-        if tried.policy.whole or len(sets) < 2 or sum(least.values()) >= sum(map(len, needs.values())):
+        if tried.policy.whole or len(sets) < 2 or spec.has_worker_groups:
+            return
+        if sum(least.values()) >= sum(map(len, needs.values())):
             return
         by_size = sorted(sets, key=lambda group: (self._size(spec, group), group))
         orders = [by_size, by_size[::-1], *([*sets[at:], *sets[:at]] for at in range(len(sets)))]

@@ -9,6 +9,7 @@ pods come back if no other node has room.
 import math
 from collections.abc import Hashable, Mapping
 
+import msgspec
 import numpy as np
 
 from arranger.model.config import CycleConfig
@@ -63,7 +64,7 @@ def wary_groups(job: JobRecord, config: CycleConfig, time_ms: int) -> tuple[PodG
     if not avoid and not any(failed):
         return groups
     shapes = [_wary(of.shape, avoid, nodes) for of, nodes in zip(groups, failed, strict=True)]
-    return tuple(PodGroup(of.name, of.count, shape) for of, shape in zip(groups, shapes, strict=True))
+    return tuple(msgspec.structs.replace(of, shape=shape) for of, shape in zip(groups, shapes, strict=True))
 
 
 def _now(since: Mapping[str, int], config: CycleConfig, time_ms: int) -> tuple[str, ...]:

@@ -3,6 +3,7 @@ the cluster's DNS would have, on addresses of its own on loopback.
 """
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -18,8 +19,9 @@ from tests.servers import REPOSITORY, KubeServer
 
 CORE = "/api/v1/namespaces/default"
 
-#: A program of a template → the module that stands in for it.
-STAND_INS = {"torchrun": "tests.standins.torchrun"}
+#: A program → the module that stands in for it. A template's command is one of them, or a shell that starts one.
+STAND_INS = {"torchrun": "tests.standins.torchrun", "vllm": "tests.standins.vllm"}
+_SHELL = "bash"
 
 
 def environment_of(pod: Mapping[str, Any]) -> dict[str, str]:
@@ -46,9 +48,15 @@ class PodProcesses:
 
     def __init__(self, kube: KubeServer, job: str, folder: Path) -> None:
         self._kube, self._job, self._folder = kube, job, folder
-        self._hosts, self._root = folder / "hosts.json", folder / "root"
+        self._hosts, self._root, self._bin = folder / "hosts.json", folder / "root", folder / "bin"
         self._addresses: dict[str, str] = {}
+        #: UID of a pod → its process.
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        for program, module in STAND_INS.items():
+            script = self._bin / program
+            script.parent.mkdir(parents=True, exist_ok=True)
+            script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+            script.chmod(0o755)
 
     def mount(self) -> None:
         """Write the DNS names and the members file as they are now, each as a whole."""
@@ -77,22 +85,25 @@ class PodProcesses:
         new.replace(path)
 
     def follow(self) -> None:
-        """Start a process for each new pod, and kill those whose pods are gone."""
+        """Start a process for each new pod whose program has a stand-in, and kill those whose pods are gone."""
         self.mount()
-        pods = {pod["metadata"]["name"]: pod for pod in pods_of(self._kube, self._job)}
-        going = [name for name, pod in pods.items() if "deletionTimestamp" in pod["metadata"]]
-        for name in [name for name in self._processes if name not in pods or name in going]:
-            _end(self._processes.pop(name))
-        for name in [name for name in pods if name not in self._processes and name not in going]:
-            program, *arguments = command_of(pods[name])
-            environment = environment_of(pods[name]) | {
+        pods = {pod["metadata"]["uid"]: pod for pod in pods_of(self._kube, self._job)}
+        going = [uid for uid, pod in pods.items() if "deletionTimestamp" in pod["metadata"]]
+        for uid in [uid for uid in self._processes if uid not in pods or uid in going]:
+            _end(self._processes.pop(uid))
+        for uid in [uid for uid in pods if uid not in self._processes and uid not in going]:
+            program, *arguments = command_of(pods[uid])
+            if program not in (*STAND_INS, _SHELL):
+                continue
+            environment = environment_of(pods[uid]) | {
                 "STANDIN_HOSTS": str(self._hosts),
                 "STANDIN_ROOT": str(self._root),
                 "PYTHONPATH": str(REPOSITORY),
+                "PATH": f"{self._bin}:{os.environ['PATH']}",
             }
-            argv = [sys.executable, "-m", STAND_INS[program], *arguments]
-            with self._output(name).open("ab") as output:
-                self._processes[name] = subprocess.Popen(
+            argv = [program if program == _SHELL else str(self._bin / program), *arguments]
+            with self._output(pods[uid]["metadata"]["name"]).open("ab") as output:
+                self._processes[uid] = subprocess.Popen(
                     argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
                 )
 

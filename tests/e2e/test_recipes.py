@@ -68,7 +68,8 @@ def test_a_recipe_is_accepted_and_runs_with_all_its_pods(kube: KubeServer, recip
     with running(kube, recipe) as name:
         pods = pods_of(kube, name)
         spec = yaml.safe_load((REPOSITORY / "docs" / "recipes" / f"{recipe}.yaml").read_text())["spec"]
-        assert len(pods) == ("leader" in spec) + sum(of["counts"] for of in spec["workerSets"])
+        workers = sum(of["counts"] * of.get("groupSize", 1) for of in spec["workerSets"])
+        assert len(pods) == ("leader" in spec) + workers
         for pod in pods:
             container, environment = pod["spec"]["containers"][0], environment_of(pod)
             texts = [*container.get("command", ()), *container.get("args", ())]
@@ -103,6 +104,34 @@ def test_an_elastic_job_sees_its_nodes_come_and_go(kube: KubeServer, tmp_path: P
             processes.until(f"{counts + 1} nodes are there", lambda: sees(list(range(counts + 1))))  # noqa: B023
         assert status_of(kube, name)["attempt"] == 0
         assert {environment_of(pod)["TYJOB_ATTEMPT"] for pod in pods_of(kube, name)} == {"0"}
+
+
+def test_vllms_engines_meet_begin_again_and_scale_as_a_whole(kube: KubeServer, tmp_path: Path) -> None:
+    def engines() -> dict[str, str]:
+        """The name and UID of each pod of an engine."""
+        pods = [pod["metadata"] for pod in pods_of(kube, name)]
+        return {of["name"]: of["uid"] for of in pods if of["labels"]["arranger.dev/role"] == "worker"}
+
+    with running(kube, "vllm") as name, pod_processes(kube, name, tmp_path) as processes:
+        first, second = (tuple(f"{name}-engine-{index}" for index in of) for of in ((0, 1), (2, 3)))
+
+        def met(times: int) -> bool:
+            """Whether the pods of the first engine have met so often, and those of the second once."""
+            worlds = [processes.said(pod, "world") for pod in (*first, *second)]
+            return worlds == [[[0, 1]] * times] * 2 + [[[2, 3]]] * 2
+
+        processes.until("both engines have met", lambda: met(1))
+        before = engines()
+        kube.kubectl("delete", "pod", first[1])
+        processes.until("the first engine has met again", lambda: met(2))
+        assert [pod for pod, uid in engines().items() if before[pod] == uid] == [*second]
+        kube.kubectl("scale", "tyj", name, "--replicas=3")
+        eventually("half an engine gets no node", lambda: (
+            "1 of 2 further pods fit; engine:" in (told := status_of(kube, name))["message"] and told["replicas"] == 2
+        ))  # fmt: skip
+        kube.kubectl("scale", "tyj", name, "--replicas=1")
+        eventually("one engine is left", lambda: [*engines()] == [*first] and status_of(kube, name)["replicas"] == 1)
+        assert status_of(kube, name)["attempt"] == 0
 
 
 def test_rays_workers_join_the_head_and_jax_has_its_coordinator(kube: KubeServer) -> None:

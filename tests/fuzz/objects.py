@@ -220,7 +220,9 @@ def _enlarge(chance: random.Random, job: Object) -> None:
     spec[chance.choice(fields)] = chance.choice(_NUMBERS)
     sets = spec.get("workerSets")
     if isinstance(sets, list) and sets and isinstance(sets[0], dict):
-        sets[0][chance.choice(("counts", "minCount"))] = chance.choice((10_000, 10_001, 9_999, 0, -5, 2**31, 10**30))
+        sets[0][chance.choice(("counts", "minCount", "groupSize"))] = chance.choice(
+            (10_000, 10_001, 9_999, 0, -5, 2**31, 10**30)
+        )
     for each in sets if isinstance(sets, list) else ():
         if isinstance(each, dict) and chance.random() < 0.3:
             each["rendezvous"] = {"scope": chance.choice(("Set", "Job", "Group")), "membersFile": True}

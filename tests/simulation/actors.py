@@ -13,7 +13,7 @@ import msgspec
 from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.model.names import pod_name
 from arranger.model.quantity import amount
-from arranger.model.validation import counts_of, least_workers, scaled_set
+from arranger.model.validation import counts_of, group_size_of, least_workers, scaled_set
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
@@ -21,6 +21,7 @@ from arranger.sandbox.kubelet import SimulatedKubelets
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.patching import MERGE
 from arranger.sandbox.pod_run import requests_of
+from tests.simulation import worker_groups
 from tests.simulation.denials import TEAM
 from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
 from tests.simulation.loop import Owner
@@ -50,6 +51,7 @@ class User:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(world.chance.getrandbits(64))
+        self._groups = random.Random(f"{world.seed} worker groups")
         self._pace_s = self._chance.choice((0.7, 1.5, 3.0))
         #: UID → name of every TYJob that ever existed.
         self.names: dict[str, str] = {}
@@ -170,7 +172,8 @@ class User:
                 each["restart"] |= {"limit": chance.randrange(0, 3)} if chance.random() < 0.7 else {}
                 each["restart"] |= {"windowSeconds": chance.choice((5, 60))} if chance.random() < 0.5 else {}
         self._world.belongings.draw(sets)
-        workers = sum(each["counts"] for each in sets)
+        worker_groups.draw(self._groups, sets)
+        workers = sum(counts_of({"workerSets": sets}))
         spec: dict[str, Any] = {
             "minWorkersNum": chance.randrange(0, workers + 1),
             "restartLimit": chance.randrange(0, 3),
@@ -245,7 +248,8 @@ class User:
         number = self._chance.randrange(len(sets))
         sets[number]["counts"] = self._chance.randrange(1, 5)
         counts = counts_of({**job["spec"], "workerSets": sets})
-        sets[number]["minCount"] = min(sets[number].get("minCount", 0), counts[number])
+        groups = counts[number] // group_size_of(sets[number])
+        sets[number]["minCount"] = min(sets[number].get("minCount", 0), groups)
         least = min(job["spec"]["minWorkersNum"], sum(counts))
         self._patch(name, {"workerSets": sets, "minWorkersNum": least}, "user edits counts")
 
@@ -255,8 +259,9 @@ class User:
         if found is None or (scaled := scaled_set(found[1]["spec"])) is None:
             return
         name, spec = found[0], found[1]["spec"]
-        counts = counts_of(spec)
-        least = max(spec["workerSets"][scaled].get("minCount", 0), least_workers(spec) - sum(counts) + counts[scaled])
+        counts, of = counts_of(spec), spec["workerSets"][scaled]
+        needed = least_workers(spec) - sum(counts) + counts[scaled]
+        least = max(of.get("minCount", 0), -(-needed // group_size_of(of)))
         body = {"spec": {"replicas": self._chance.randrange(max(least, 0), max(least, 0) + 4)}}
         self._world.store.scale(TYJOBS, home_of(name), name, body, media_type=MERGE, options=WriteOptions())
         self._did("user scales", f"scales {name} {body['spec']}")
@@ -272,7 +277,8 @@ class User:
         sets = [dict(each) for each in job["spec"]["workerSets"]]
         if sets and self._chance.random() < 0.3:
             number = self._chance.randrange(len(sets))
-            sets[number]["minCount"] = self._chance.randrange(0, counts_of(job["spec"])[number] + 1)
+            groups = counts_of(job["spec"])[number] // group_size_of(sets[number])
+            sets[number]["minCount"] = self._chance.randrange(0, groups + 1)
             self._patch(name, {"workerSets": sets}, "user edits minCount")
         else:
             workers = sum(counts_of(job["spec"]))

@@ -75,7 +75,15 @@ BELONGINGS = (
 
 ROGUE = tuple(
     f"two writers: {what}"
-    for what in ("part of a quorum", "no room", "a closed node", "an old term", "an old version", "a superseded cycle")
+    for what in (
+        "part of a quorum",
+        "part of a worker group",
+        "no room",
+        "a closed node",
+        "an old term",
+        "an old version",
+        "a superseded cycle",
+    )
 )
 
 FORGERIES = (

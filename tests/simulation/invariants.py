@@ -27,6 +27,7 @@ from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
+from tests.simulation import worker_groups
 from tests.simulation.belongings import of_its_job
 from tests.simulation.bounds import overgrown
 from tests.simulation.retaking import ROGUE, retaken
@@ -150,6 +151,8 @@ class Oracle:
             early_ms = until_ms - cycle_time_ms
             raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
         assert job.spec is not None
+        if part := worker_groups.placed_in_part(job, event):
+            raise Violation(f"part of a worker group was accepted: {part} have no nodes", job=job.uid)
         for of in job.spec.after:
             stages = [Stage.SUCCEEDED, *([Stage.FAILED] if of.on_failure == OnFailure.IGNORE else [])]
             if not any((job.seen.namespace, of.name, stage) in self._ended for stage in stages):
@@ -170,6 +173,8 @@ class Oracle:
     def _stay(self, event: k.WorkersReplaced) -> None:
         """Check workers that keep their nodes; their batch has no observations of nodes, so these are as before it."""
         job = self.state.jobs[event.job_uid]
+        if part := worker_groups.replaced_in_part(job, event):
+            raise Violation(f"part of a worker group was replaced: {part}", job=job.uid)
         for worker in event.workers:
             if worker.how == Replacement.SAME_NODE and job.spec is not None:
                 node = job.placements[worker.slot.group, worker.slot.index]
@@ -528,6 +533,7 @@ class Checks:
                 found.append((uid, f"{name} doesn't say for which job it waits: {status.get('message')}"))
             if not (waiting or refused or stands_still or before or goes_on or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
+        found += worker_groups.unsettled(state)
         return [*found, *self._strays(), *self._world.belongings.unsettled()]
 
     def _strays(self) -> list[tuple[str, str]]:

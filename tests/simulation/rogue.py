@@ -14,9 +14,12 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord
+from arranger.projections.judging import lacking
 from arranger.projections.state import State
 from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.needs import free_indices
 from tests.memory_log import MemoryLog
+from tests.simulation import worker_groups
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ class Rogue:
         """Append something void now and then, until the faults stop."""
         acts = (
             self._part_of_a_quorum,
+            self._part_of_a_worker_group,
             self._no_room,
             self._closed,
             self._closed,  # rarely a worker still runs there when the log records it
@@ -75,6 +79,31 @@ class Rogue:
             pods = (PlacedPods(self._chance.choice(self._nodes()), 0, ((0, 0),)),)
             placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.PARTLY, pods)
             await self._say("two writers: part of a quorum", self._cycle(), placed)
+
+    async def _part_of_a_worker_group(self) -> None:
+        """One pod of a worker group gets a node that has room for it, or one of its pods is replaced alone."""
+        state, chance, site = self._world.oracle.state, self._chance, "two writers: part of a worker group"
+        jobs = [
+            job for job in state.jobs.values() if job.active and job.placements and job.valid_spec.has_worker_groups
+        ]
+        for job in chance.sample(jobs, len(jobs)):
+            sized = [number for number, of in enumerate(job.valid_spec.groups) if of.group_size > 1]
+            for group, indices in free_indices(job, sized).items():
+                fits = [node for node in self._nodes() if not lacking(state.nodes, job, {(group, indices[0]): node})]
+                for node in chance.sample(fits, min(len(fits), 1)):
+                    pods = (PlacedPods(node, group, ((indices[0], indices[0]),)),)
+                    placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.PARTLY, pods)
+                    await self._say(site, self._cycle(), placed)
+                    return
+        for job in chance.sample(jobs, len(jobs)):
+            for group, indices in worker_groups.of(job, job.placements):
+                slots = [(group, index) for index in indices if (group, index) in job.placements]
+                if len(slots) > 1:
+                    slot = chance.choice(slots)
+                    alone = (k.EndedWorker(k.Slot(*slot), job.bound.get(slot, ""), Replacement.ELSEWHERE, False),)
+                    decided = k.WorkersReplaced(job.uid, job.version, job.attempt, alone, (), verdicts=VERDICTS)
+                    await self._say(site, decided)
+                    return
 
     async def _no_room(self) -> None:
         nodes = self._world.oracle.state.nodes
@@ -157,7 +186,9 @@ class Rogue:
 
 
 def _workers_there(job: JobRecord) -> list[SlotKey]:
-    return sorted(job.bound.keys() & job.placements.keys() - {LEADER})
+    """Slots of workers that could be replaced alone."""
+    alone = [slot for slot in job.bound if slot != LEADER and not worker_groups.of(job, [slot])]
+    return sorted(slot for slot in alone if slot in job.placements)
 
 
 def jobs_substance(state: State) -> Any:

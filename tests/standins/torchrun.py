@@ -52,16 +52,16 @@ def _connected(name: str, port: int) -> socket.socket:
             time.sleep(0.05)
 
 
-def _static(flags: argparse.Namespace) -> None:
-    nodes = int(flags.nnodes)
-    if flags.node_rank:
-        with _connected(flags.master_addr, flags.master_port) as connection:
-            connection.sendall(f"{flags.node_rank}\n".encode())
+def meet(rank: int, nodes: int, address: str, port: int, *, me: int) -> None:
+    """Exchange the numbers of so many nodes (of this one: `me`) through the node of rank 0, and print them."""
+    if rank:
+        with _connected(address, port) as connection:
+            connection.sendall(f"{me}\n".encode())
             _say(world=json.loads(connection.makefile().readline()))
         return
-    with _listening(resolve(flags.master_addr), flags.master_port) as listener:
+    with _listening(resolve(address), port) as listener:
         others = [listener.accept()[0] for _ in range(nodes - 1)]
-        world = sorted([0, *(int(other.makefile().readline()) for other in others)])
+        world = sorted([me, *(int(other.makefile().readline()) for other in others)])
         for other in others:
             other.sendall(f"{json.dumps(world)}\n".encode())
         _say(world=world)
@@ -125,4 +125,5 @@ if __name__ == "__main__":
     if given.rdzv_endpoint:
         _elastic(given)
     else:
-        _static(given)
+        rank = given.node_rank
+        meet(rank, int(given.nnodes), given.master_addr, given.master_port, me=rank)

@@ -16,6 +16,7 @@ from arranger.model.config import SEARCHES, CycleConfig
 from arranger.model.pod import HostPort, PodRules, PodShape, PodTerm, PodTraits, Requirement
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.jobs import JobRecord
+from arranger.projections.worker_groups import parted
 from arranger.replay.explain.shortfall import ShortfallObserver
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verify import Survey, Verification
@@ -141,11 +142,13 @@ def test_the_rest_of_a_job_that_holds_nodes_is_found_too() -> None:
 @given(rng=SEEDED, kind=st.sampled_from(KINDS), policy=st.sampled_from(ALL_POLICIES))
 def test_no_quorum_that_fits_is_missed(rng: random.Random, kind: str, policy: str) -> None:
     nodes, pods = extent((6, 8), (8, 10))
-    minimums = rng.random() < 0.5
-    world, job = random_world(rng, nodes=nodes, pods=pods, kind=kind, policy=policy, with_minimums=minimums)
+    minimums, groups = rng.random() < 0.5, rng.random() < 0.3
+    world, job = random_world(rng, nodes=nodes, pods=pods, kind=kind, policy=policy, with_minimums=minimums,
+                              with_worker_groups=groups)  # fmt: skip
     check = Exhaustive(world, job, states=20_000)
     world.cycle()
     assert not job.placements or world.verdict("Placed").accepted
+    assert not parted(job.valid_spec, job.placements)
     if not job.placements:
         assert job.waits is not None and not check.fits(), (kind, policy)
     elif len(job.placements) == check.asked:

@@ -23,8 +23,8 @@ JOB = tyjob_with(
 )
 
 SETS = (
-    '[{"name":"actors","count":4,"minCount":0,"firstRank":1},'
-    '{"name":"evaluators","count":1,"minCount":0,"firstRank":5}]'
+    '[{"name":"actors","count":4,"minCount":0,"groupSize":1,"firstRank":1},'
+    '{"name":"evaluators","count":1,"minCount":0,"groupSize":1,"firstRank":5}]'
 )
 
 
@@ -81,6 +81,9 @@ def test_a_worker_is_told_who_it_is_and_where_the_leader_is() -> None:
         "TYJOB_WORKER_SET": "actors",
         "TYJOB_WORKER_INDEX": "3",
         "TYJOB_WORKER_COUNT": "4",
+        "TYJOB_GROUP_INDEX": "3",
+        "TYJOB_GROUP_RANK": "0",
+        "TYJOB_GROUP_SIZE": "1",
         "TYJOB_RANK": "4",
         "TYJOB_WORLD_SIZE": "6",
         "TYJOB_SETS": SETS,
@@ -98,6 +101,9 @@ def test_a_leader_is_told_of_all_workers_and_no_leader() -> None:
         "TYJOB_WORKER_SET": "",
         "TYJOB_WORKER_INDEX": "0",
         "TYJOB_WORKER_COUNT": "5",
+        "TYJOB_GROUP_INDEX": "0",
+        "TYJOB_GROUP_RANK": "0",
+        "TYJOB_GROUP_SIZE": "1",
         "TYJOB_RANK": "0",
         "TYJOB_WORLD_SIZE": "6",
         "TYJOB_SETS": SETS,

@@ -75,9 +75,12 @@ def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
 def _of_group(before: JobSpec, after: JobSpec, number: int) -> Iterator[tuple[str, str, str]]:
     group, now = before.groups[number], after.groups[number]
     if group.count != now.count:
-        yield f"{group.name} counts", str(group.count), str(now.count)
+        yield f"{group.name} counts", str(group.count // group.group_size), str(now.count // now.group_size)
     if group.min_count != now.min_count:
-        yield f"{group.name} minCount", str(group.min_count), str(now.min_count)
+        least, now_least = group.min_count // group.group_size, now.min_count // now.group_size
+        yield f"{group.name} minCount", str(least), str(now_least)
+    if group.group_size != now.group_size:
+        yield f"{group.name} groupSize", str(group.group_size), str(now.group_size)
     if before.restart_of(number) != after.restart_of(number) and before.restart_limit == after.restart_limit:
         yield f"{group.name} restart", _policy(before.restart_of(number)), _policy(after.restart_of(number))
     if group.start_after != now.start_after:

@@ -22,6 +22,7 @@ from arranger.model.taints import taint_text
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord, expand, is_quorum
 from arranger.projections.state import State
+from arranger.projections.worker_groups import with_whole
 from arranger.replay.reading.describe import amounts_text, label, pods_text
 from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold, say
 from arranger.replay.what_if.overrides import Overrides
@@ -219,8 +220,10 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     for uid in sorted(state.jobs) if lost else ():
         decided = _decided_for_lost_nodes(state.jobs[uid], lost)
         say(state, time_ms, decided)
-        if any(isinstance(event, k.StageDecided) for event in decided):
-            say(state, time_ms, pods_gone(state, state.pods_of.get(uid, {}).values()))
+        replaced = {of.pod_uid for event in decided if isinstance(event, k.WorkersReplaced) for of in event.workers}
+        whole = any(isinstance(event, k.StageDecided) for event in decided)
+        pods_of = state.pods_of.get(uid, {}).values()
+        say(state, time_ms, pods_gone(state, [pod for pod in pods_of if whole or pod.uid in replaced]))
 
 
 def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
@@ -237,7 +240,7 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
         return []  # placed but not started: its controller reverts that, a cycle can't
     workers = tuple(
         k.EndedWorker(Slot(*slot), job.bound.get(slot, ""), Replacement.ELSEWHERE, False)
-        for slot in slots
+        for slot in sorted(with_whole(job.spec, slots) & job.placements.keys())
         if slot[0] != LEADER_GROUP
     )
     cause = EndCause(EndKind.LOST, workers[0].slot, len(workers), node=job.placements[slots[0]])

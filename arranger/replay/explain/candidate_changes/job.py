@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import GANG, PodGroup, Stage
+from arranger.model.job import GANG, Stage
 from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
@@ -57,7 +57,7 @@ def smaller_requests(case: Case) -> Iterator[Change]:
     group = spec.groups[lack.group]
     less = {name: free for name, _, free in lack.lacks}
     requests = tuple((name, less.get(name, value)) for name, value in group.shape.requests)
-    smaller = PodGroup(group.name, group.count, msgspec.structs.replace(group.shape, requests=requests))
+    smaller = msgspec.structs.replace(group, shape=msgspec.structs.replace(group.shape, requests=requests))
     groups = (*spec.groups[: lack.group], smaller, *spec.groups[lack.group + 1 :])
     said = ", ".join(
         f"{amount_text(name, free)} {name} instead of {amount_text(name, need)}" for name, need, free in lack.lacks
