@@ -63,7 +63,7 @@ class Dependencies:
 
     def waits_rightly(self, job: JobRecord) -> bool:
         """Whether one of the jobs that a job waits for hasn't ended, or isn't there, according to the store alone."""
-        for of in job.spec.after if job.spec is not None else ():
+        for of in job.spec.unmet if job.spec is not None else ():
             stage = _stage(self._world, job.seen.namespace, of.name)
             if stage != "Succeeded" and not (stage == "Failed" and of.on_failure == OnFailure.IGNORE):
                 return stage != "Failed"
