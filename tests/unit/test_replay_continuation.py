@@ -8,6 +8,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.job import Dependency
 from arranger.model.pod import Phase
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER
@@ -165,6 +166,24 @@ def test_with_nothing_otherwise_every_job_starts_and_ends_when_it_did(seed: int)
         assert (alike.common, alike.equal, alike.only_log, alike.only_here) == (len(starts), len(starts), 0, 0)
         ended = [job for job in world.state.jobs.values() if job.ended]
         assert found.makespan_ms == max(job.times.completion_ms for job in ended) - found.begin_ms
+
+
+def test_jobs_that_wait_for_others_start_and_fail_when_these_end() -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    timeline = Timeline(world)
+    timeline.job(0, "prep", runs=100, leader=shape(gpus=1))
+    timeline.job(0, "bad", runs=None, leader=shape(gpus=1), restart_limit=0)
+    timeline.job(10, "train", runs=50, leader=shape(gpus=1), after=[Dependency("prep")])
+    timeline.job(10, "eval", runs=20, leader=shape(gpus=1), after=[Dependency("train"), Dependency("bad")])
+    timeline.at(120, lambda: timeline.over("bad", Phase.FAILED))
+    timeline.play()
+    assert {name: world.state.jobs[f"uid-{name}"].stage for name in ("prep", "train", "eval")} == {
+        "prep": "Succeeded", "train": "Succeeded", "eval": "Failed"
+    }  # fmt: skip
+    found, recording = utilisation(world, 12, until_ms=world.now_ms)
+    assert found.starts == recording.starts(recording.end_ms) and found.waiting_at_end == 0
+    assert second(world, found.starts["uid-train", 0], timeline) == 100
 
 
 def test_from_a_recorded_cycle_on_it_begins_with_that_very_cycle() -> None:
