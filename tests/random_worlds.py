@@ -21,7 +21,6 @@ Step = tuple[str, int, int]
 _POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "FragmentGradient")
 _REASONS = {2: "OutOfcpu", 7: "Evicted"}
 _QUEUES = ("", "Priority", "DRF")
-_SUCCESS = ((0,), (0,), (1,))
 _PHASES = ("Running", "Pending", "Failed", "Succeeded", "Unknown")
 #: A foreign pod that repels pods of a job from its pool, and the rules that pods of a job may have.
 _REPELLING = PodTraits(anti_affinity=(PodTerm("pool", (Requirement("arranger.dev/job", "Exists", ()),)),))
@@ -86,15 +85,15 @@ def _stranger(world: World, a: int, b: int) -> None:
 
 def _job(world: World, a: int, b: int) -> None:
     sets = [
-        ("actors", b % 5, shape(cpu=1, gpus=a % 2)),
+        ("actors", max(b % 5, int(a % 4 == 3)), shape(cpu=1, gpus=a % 2)),
         ("eval", a % 3, shape(cpu=2, selector={"pool": "1"}, rules=_RULES[b % 5])),
     ]
     workers = sum(count for _, count, _ in sets)
     sizes = {name: 2 for name, count, _ in sets if count % 2 == 0 and a % 2}
     world.job(f"j{a % 4}", leader=shape(cpu=1 + b % 2), workers=sets, min_workers=min(b % 4, workers),
               priority=1 + b % 3, policy=_POLICIES[(a + b) % 8], queue=_QUEUES[a % 3], created=a,
-              equals=(a + b) % 5 == 4 and workers > 0, success=_SUCCESS[(a + b) % 3],
-              start_after={"eval": (a * b) % 2} if (a + b) % 4 == 1 and a * b % 3 else None,
+              equals=a % 4 == 3, success=(1,) if a % 4 == 2 else (0,),
+              start_after={"eval": a % 4 % 2} if a % 4 in (1, 2, 3) else None,
               restart_limit=1, terminating=b == 11, suspend=b == 6, deadline_s=90 if a == 7 else None,
               deleting=b == 10, invalid="spec" if b == 9 and a > 8 else "", group_sizes=sizes)  # fmt: skip
 

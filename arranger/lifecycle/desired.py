@@ -333,9 +333,9 @@ def _message(state: State, job: JobRecord) -> str:
         return prerequisites_text(state, job) or _waits(job) or back_off_text(job) or decided
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
-    held = held_text(job) if job.stage == Stage.RUNNING else ""
-    parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job), held)
-    return "; ".join(part for part in parts if part) or _awaited(state, job) or decided
+    parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
+    said = "; ".join(part for part in parts if part) or _awaited(state, job)
+    return "; ".join(part for part in (said, held_text(job)) if part) or decided
 
 
 def _waits(job: JobRecord) -> str:
@@ -396,9 +396,8 @@ def _awaited(state: State, job: JobRecord) -> str:
     are = "is" if job.spec.min_workers == 1 else "are"
     finished = sum(finished_workers(state, job))
     done = f"; {finished_text(finished)}" if finished else ""
-    held = f"; {text}" if (text := held_text(job)) else ""
     runs = "the leader runs; " if leader is not None else ""
-    return f"{runs}waits until {quorum_text(job.spec)} {are} ready{done}{held}"
+    return f"{runs}waits until {quorum_text(job.spec)} {are} ready{done}"
 
 
 def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:

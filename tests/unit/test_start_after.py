@@ -123,6 +123,17 @@ def test_a_running_job_tells_which_set_still_waits() -> None:
     assert awaited(world.state, job).what == What.NOTHING
 
 
+def test_a_job_that_lacks_nodes_tells_of_both() -> None:
+    world = World()
+    world.node("n1", cpu=2)
+    sets = [SETS_OF_TWO[0], ("rollout", 1, shape(gpus=1))]
+    job = world.job("verl", workers=sets, start_after={"trainer": ROLLOUT}, equals=True)
+    world.settle()
+    assert job.stage == Stage.STARTING and to_create(world, job) == []
+    said = message(world, job)
+    assert "rollout: 0 of 1 nodes fit" in said and said.endswith("; trainer starts once set rollout is ready")
+
+
 def test_each_attempt_waits_again() -> None:
     world, job = staged(restart={"trainer": RestartPolicy(RestartScope.JOB, limit=3)})
     world.settle()

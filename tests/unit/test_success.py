@@ -377,3 +377,17 @@ def test_a_snapshot_has_what_has_finished() -> None:
     finish(world, job, (1, 0))
     restored = snapshot.restore(snapshot.encode(world.state))
     assert list(restored.jobs[job.uid].slots.finished) == [(1, 0)] and restored.jobs[job.uid].pods_desired() == 2
+
+
+def test_equals_that_cannot_get_what_all_of_them_need_give_their_nodes_up() -> None:
+    """A Service that belongs to somebody else is refused in the name of the first pod."""
+    world = World()
+    world.node("n1", cpu=8)
+    job = world.job("sweep", equals=True, workers=3)
+    world.cycle()
+    words = "a service named sweep exists that isn't this job's"
+    world.say(k.EffectFailed(job.uid, 0, "create", k.Slot(1, 0), 409, "AlreadyExists", words, False, 1))
+    assert words in desired_status(world.state, job)["message"]
+    world.pass_time(world.lifecycle.refused_ms / 1000)
+    world.control()
+    assert (job.stage, reason(job), job.placements) == (Stage.RESCHEDULING, "QuorumRefused", {})
