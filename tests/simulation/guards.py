@@ -65,7 +65,7 @@ _BEFORE = {
     "a superseded cycle": 0,
     "that no cycle places a worker where its set failed repeatedly": 0,
     "what a worker set starts after": 7,
-    "that all have finished whose end is the job's": 3,
+    "that all have finished whose end is the job's": 6,
 }
 #: Steps for guards that need rare events: a pause, a takeover and a deleted job at once, or a long-lived worker.
 _LONGER = {
