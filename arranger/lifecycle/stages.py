@@ -218,10 +218,6 @@ def _restarts_before(job: JobRecord, leader: PodSeen) -> int:
     return max(count - (leader.phase == Phase.FAILED), 0)
 
 
-def leader_without_image(state: State, job: JobRecord) -> PodSeen | None:
-    """The leader's pod, if it waits for an image that can't be pulled."""
-
-
 def pod_without_image(state: State, job: JobRecord) -> PodSeen | None:
     """The pod that keeps a job from running because its image can't be pulled: the leader's, or in a starting job
     without a leader that of the first such worker."""
