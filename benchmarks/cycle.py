@@ -9,11 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
-from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
+from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup, Topology, TopologyScope
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Toleration
 from arranger.projections.state import State
@@ -40,6 +41,7 @@ def run(*, quick: bool) -> list[Figure]:
         *_equal_pods(nodes, 10_000 // scale),
         *_gangs(nodes, 2_250 // scale),
         *_large_jobs(nodes, 10, 5_000 // scale),
+        *_topologies(nodes, 2 * nodes),
         *_nothing_new(nodes, 10_000 // scale),
         *_growth(nodes, 10_000 // scale, 500 // scale),
     ]
@@ -80,6 +82,45 @@ def _gangs(nodes: int, gangs: int) -> list[Figure]:
 def _large_jobs(nodes: int, jobs: int, workers: int) -> list[Figure]:
     seconds, placed = _timed(_cluster(nodes)([(_LEADER, _WORKER, workers, "")] * jobs))
     return [_rate(f"{jobs} jobs of {workers:,} workers", placed / seconds, 1e6, placed)]
+
+
+def _topologies(nodes: int, pods: int) -> list[Figure]:
+    """Pods of half a node's GPUs on all the nodes, in groups that each need a domain: racks of 16, blocks of 256."""
+    figures = []
+    for size, domain, least in ((8, "rack", 200_000), (64, "block", None)):
+        seconds, placed = _timed(_in_racks(nodes, pods, size))
+        name = f"{pods:,} pods in groups of {size}, each in a {domain}"
+        note = f"{placed:,} pods placed"
+        figures.append(Figure(name=name, value=placed / seconds, unit="pods/s", at_least=least, note=note))
+    waiting = _in_racks(nodes, 1024, 1024)
+    waiting_s = _least(lambda: take_cycle(waiting, _CONFIG, TOLD_MS))
+    return [
+        *figures,
+        Figure(name="a group that no domain takes", value=1000 * waiting_s, unit="ms", note=f"{nodes:,} nodes"),
+    ]
+
+
+def _in_racks(nodes: int, pods: int, size: int) -> State:
+    history = History()
+    amounts = (("cpu", 64_000), ("memory", 256 * GIB), ("nvidia.com/gpu", 8), ("pods", 110))
+    term = history.terms[k.Watched.NODE]
+    labels = [(("block", str(number // 256)), ("rack", str(number // 16))) for number in range(nodes)]
+    for begin in range(0, nodes, 500):
+        history.say(
+            *(
+                k.NodeSeen(term, f"node-{n:05}", uid("node", n), "1", NodeFacts(amounts, True, False, labels[n]))
+                for n in range(begin, min(begin + 500, nodes))
+            )
+        )
+    worker, topology = PodShape((("cpu", 8_000), ("nvidia.com/gpu", 4))), Topology(("rack", "block"))
+    topology = msgspec.structs.replace(topology, within=TopologyScope.GROUP)
+    actors = PodGroup("actors", pods // size * size, worker, group_size=size, topology=topology)
+    groups = (PodGroup("learner", 1, PodShape((("cpu", 4_000),))), actors)
+    spec = JobSpec(groups, actors.count, 5, "", "", 3, CleanPodPolicy.ALL, False)
+    term = history.terms[k.Watched.JOB]
+    history.say(k.JobSeen(term, "default", "job", uid("job", 0), "1", 1, TOLD_MS, False, spec, (), ""))
+    history.listed()
+    return history.state()
 
 
 def _nothing_new(nodes: int, jobs: int) -> list[Figure]:

@@ -29,6 +29,7 @@ from arranger.model.job import (
     Rendezvous,
     RestartPolicy,
     Stage,
+    Topology,
 )
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
@@ -233,6 +234,8 @@ class World:
         restart: Mapping[str, RestartPolicy] | None = None,
         rendezvous: Mapping[str, Rendezvous] | None = None,
         group_sizes: Mapping[str, int] | None = None,
+        topologies: Mapping[str, Topology | None] | None = None,
+        group_size: int = 1,
         clean: CleanPodPolicy = CleanPodPolicy.ALL,
         terminating: bool = False,
         suspend: bool = False,
@@ -256,9 +259,10 @@ class World:
         equals: bool = False,
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
-        `minimums` is minCount by worker set, `restart`, `rendezvous` and `group_sizes` are what a worker set has of
-        them, `invalid` is a field that is missing, `scaled` the group of the scaled set. `success` and `start_after`
-        (by worker set) are groups; a job of `equals` has no leader, and by default ends with all of its workers."""
+        `minimums` is minCount by worker set, `restart`, `rendezvous`, `group_sizes` and `topologies` are what a worker
+        set has of them (the job's topology without a name), `group_size` is that of all others, `invalid` is a field
+        that is missing, `scaled` the group of the scaled set. `success` and `start_after` (by worker set) are groups; a
+        job of `equals` has no leader, and by default ends with all of its workers."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
@@ -267,7 +271,7 @@ class World:
             *(
                 PodGroup(n, count, of, traits, (minimums or {}).get(n, 0),
                          (restart or {}).get(n, RestartPolicy(limit=restart_limit)), (rendezvous or {}).get(n),
-                         (start_after or {}).get(n), (group_sizes or {}).get(n, 1))
+                         (start_after or {}).get(n), (group_sizes or {}).get(n, group_size), (topologies or {}).get(n))
                 for n, count, of in sets if count or not isinstance(workers, int)
             ),
         )  # fmt: skip
@@ -276,7 +280,7 @@ class World:
         spec = None if invalid else JobSpec(
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
-            priority_class, not priority_class, keep_failed, tuple(after), success,
+            priority_class, not priority_class, keep_failed, tuple(after), success, (topologies or {}).get(""),
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()

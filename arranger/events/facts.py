@@ -8,11 +8,31 @@ from enum import StrEnum
 import msgspec
 
 from arranger.model.faults import Fault
-from arranger.model.job import Slot
+from arranger.model.job import Slot, TopologyScope
 from arranger.model.node import Taint
 from arranger.model.pod import ContainerEnd
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import Reason, ReasonCounts, rank
+
+
+class LevelLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A level of a topology: the number of its domains (for pods that must join others, only theirs), and how many pods
+    of the unit the one with the most room takes."""
+
+    key: str
+    domains: int
+    most: int
+
+
+class UnitLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """No domain takes these `pods` of a topology's unit: of the whole job, of a worker set, or of its group `number`.
+    `beside` is how many pods of the unit have nodes already, which the others must join."""
+
+    within: TopologyScope
+    number: int
+    pods: int
+    beside: int
+    levels: tuple[LevelLack, ...]
 
 
 class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -23,7 +43,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     left, and `reasons` say the same. `infeasible`: even an empty cluster of the present nodes couldn't hold the quorum.
     `sentence` is the text that an earlier version recorded, if its facts can't be parsed from that. `searched` is the
     number of steps after which the complete search gave up: the quorum may fit. It is 0 if the search ended by itself,
-    so the quorum doesn't fit, and if there was none.
+    so the quorum doesn't fit, and if there was none. With `topology` the nodes together have room, and no domain has.
     """
 
     group: str
@@ -35,6 +55,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     quota: QuotaLack | None = None
     sentence: str = ""
     searched: int = 0
+    topology: UnitLack | None = None
 
     def kinds(self) -> tuple[Reason, ...]:
         """The reasons without their numbers, in a fixed order: the order by frequency depends on numbers, too."""
@@ -44,7 +65,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Everything that is reported: equal amounts are no news."""
         never = self.quota is not None and self.quota.never
         counts = (self.found, self.asked, self.searched)
-        return (self.group, *counts, self.further, self.infeasible, self.reasons, never, self.sentence)
+        return (self.group, *counts, self.further, self.infeasible, self.reasons, never, self.sentence, self.topology)
 
 
 class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import ShortageFacts, UnitLack
+from arranger.model.job import TopologyScope
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack, unit_of
 from arranger.model.reasons import Reason, ReasonCounts, ReasonKind, beyond_quota
@@ -19,6 +20,8 @@ def shortage_text(facts: ShortageFacts) -> str:
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
     if facts.quota is not None:
         return f"{head}; {quota_text(facts.quota)}"
+    if facts.topology is not None:
+        head = f"{head}; {unit_text(facts.topology, facts.group)}"
     tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
     return f"{head}; {facts.group}: {counts_text(facts.reasons)}{tail}"
 
@@ -29,6 +32,28 @@ def fits_text(found: int, asked: int, *, further: bool, searched: int = 0) -> st
         steps = counted(searched, "step")
         return f"{found} of {asked} required pods found nodes; nodes for all of them were not found within {steps}"
     return f"{found} of {asked} {'further' if further else 'required'} pods fit"
+
+
+def unit_text(lack: UnitLack, worker_set: str) -> str:
+    """Why no domain takes the pods of a unit of a topology: "no rack takes all 4 pods of group 0 of actors (8 racks, at
+    most 3 fit)"."""
+    units = {
+        TopologyScope.JOB: "the job",
+        TopologyScope.SET: worker_set,
+        TopologyScope.GROUP: f"group {lack.number} of {worker_set}",
+    }
+    of, pods = units[lack.within], counted(lack.pods, "pod")
+    if lack.beside:
+        found = ", ".join(f"{level.most} in their {_topology(level.key)}" for level in lack.levels if level.domains)
+        beside = f"{pods} of {of} must join the {counted(lack.beside, 'pod')} that have nodes"
+        return f"{beside}: {found} fit" if found else f"{beside}, which are in no domain together"
+    found = ", ".join(f"{_domains(level.key, level.domains)}, at most {level.most} fit" for level in lack.levels)
+    keys = " or ".join(_topology(level.key) for level in lack.levels)
+    return f"no {keys} takes all {pods} of {of} ({found})"
+
+
+def _domains(key: str, count: int) -> str:
+    return f"no {_topology(key)}" if not count else counted(count, _topology(key))
 
 
 def counts_text(reasons: ReasonCounts, selector: str = "") -> str:
@@ -123,6 +148,7 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.QUOTA: _quota,
         _K.OTHER_DOMAIN: lambda _: "not in the domain where the quorum fits",
         _K.REST_OF_QUORUM: lambda _: "kept for the rest of the quorum",
+        _K.OTHER_TOPOLOGY: lambda reason: f"not in the {_topology(reason.name)} of the pods that it belongs to",
         _K.FITS: lambda _: "fits",
         _K.OTHER: lambda reason: reason.words,
     }

@@ -131,6 +131,35 @@ class StartAfter(StrEnum):
     LEADER_READY = "LeaderReady"
 
 
+class TopologyMode(StrEnum):
+    """Whether a unit of a topology waits until one domain holds it."""
+
+    REQUIRED = "Required"
+    PREFERRED = "Preferred"
+
+
+class TopologyScope(StrEnum):
+    """The unit of a topology: the whole job, each worker set, or each group of a worker set."""
+
+    JOB = "Job"
+    SET = "Set"
+    GROUP = "Group"
+
+
+class Topology(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The pods of a unit (`within`) belong into one domain: nodes with the same value of a label. `levels` are the keys
+    of these labels, those of the smallest domains first."""
+
+    levels: tuple[str, ...]
+    mode: TopologyMode = TopologyMode.REQUIRED
+    within: TopologyScope = TopologyScope.JOB
+
+
+#: A unit of a topology: the group (`WHOLE_JOB` for the whole job) and the number of the part of it.
+Unit = tuple[int, int]
+WHOLE_JOB = -1
+
+
 class CleanPodPolicy(StrEnum):
     """Which pods are deleted when the job has ended."""
 
@@ -176,6 +205,8 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: address, and without a leader there is nothing to wait for.
     start_after: int | None = None
     group_size: int = 1
+    #: The worker set's own.
+    topology: Topology | None = None
 
     def worker_group(self, index: int) -> range:
         """The indices of the worker group of a pod: the pod's alone in a set without worker groups."""
@@ -215,6 +246,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     keep_failed: int = 0
     after: tuple[Dependency, ...] = ()
     success: tuple[int, ...] = (LEADER_GROUP,)
+    topology: Topology | None = None
 
     @property
     def unmet(self) -> list[Dependency]:
@@ -235,6 +267,28 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Whether a pod of the group that finishes with exit code 0 has done its part: it counts towards the quorum,
         and no other pod takes its slot. That holds where workers' end is the job's: for these, and for the leader."""
         return not self.ends_with_leader and (group == LEADER_GROUP or group in self.success)
+
+    @property
+    def has_topology(self) -> bool:
+        """Whether some pods of the job belong into one domain."""
+        return self.topology is not None or any([group.topology for group in self.groups])
+
+    @property
+    def whole_topology(self) -> Topology | None:
+        """The topology whose unit is the whole job."""
+        of = self.topology
+        return of if of is not None and of.within == TopologyScope.JOB else None
+
+    def topology_of(self, group: int) -> Topology | None:
+        """The topology of a worker set's units: the set's own, or the job's."""
+        own = self.groups[group].topology
+        of = self.topology if own is None and group != LEADER_GROUP else own
+        return of if of is not None and of.within != TopologyScope.JOB else None
+
+    def unit_size(self, group: int) -> int:
+        """How many pods of a group one unit of its topology has."""
+        of, group_size = self.topology_of(group), self.groups[group].group_size
+        return group_size if of is not None and of.within == TopologyScope.GROUP else max(self.groups[group].count, 1)
 
     @property
     def total_workers(self) -> int:

@@ -35,6 +35,7 @@ class ReasonKind(StrEnum):
     QUOTA = "Quota"
     OTHER_DOMAIN = "OtherDomain"
     REST_OF_QUORUM = "RestOfQuorum"
+    OTHER_TOPOLOGY = "OtherTopology"
     FITS = "Fits"
     OTHER = "Other"
 

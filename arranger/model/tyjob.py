@@ -19,6 +19,9 @@ from arranger.model.job import (
     RestartScope,
     StartAfter,
     SuccessType,
+    Topology,
+    TopologyMode,
+    TopologyScope,
 )
 from arranger.model.names import known_labels
 from arranger.model.pod import PodShape
@@ -70,6 +73,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
             Dependency(of["name"], OnFailure(of.get("onFailure") or OnFailure.FAIL)) for of in spec.get("after") or ()
         ),
         success=_success(spec),
+        topology=_topology(spec, TopologyScope.JOB),
     )
 
 
@@ -113,8 +117,17 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
     traits = quota_traits(template["spec"])
     if (of_class := spec.get("priorityClassName")) and not traits.priority_class:
         traits = msgspec.structs.replace(traits, priority_class=of_class)
-    after = _start_after(spec, group)
-    return PodGroup(group["name"], count, shape, traits, least, policy, rendezvous_of(group), after, size)
+    after, topology = _start_after(spec, group), _topology(group, TopologyScope.SET)
+    return PodGroup(group["name"], count, shape, traits, least, policy, rendezvous_of(group), after, size, topology)
+
+
+def _topology(of: Mapping[str, Any], within: TopologyScope) -> Topology | None:
+    """The topology of a valid job or worker set, with this scope by default; None without one."""
+    found = of.get("topology")
+    if found is None:
+        return None
+    mode, scope = found.get("mode") or TopologyMode.REQUIRED, found.get("within") or within
+    return Topology(tuple(found["levels"]), TopologyMode(mode), TopologyScope(scope))
 
 
 def rendezvous_of(group: Mapping[str, Any]) -> Rendezvous | None:
@@ -143,6 +156,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
             ("spec.restartLimit", old.restart_limit == new.restart_limit),
             ("spec.successPolicy", old.success == new.success or old.has_leader != new.has_leader),
             ("spec.leaderService", old.leader_service == new.leader_service),
+            ("spec.topology", old.topology == new.topology),
             ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
             ("spec.priorityClassName", old.priority_class == new.priority_class),
             ("spec.after", _jobs_before(old) == _jobs_before(new)),
@@ -167,5 +181,5 @@ def _same_pods(old: PodGroup, new: PodGroup) -> bool:
     shape = new.shape
     if (old.shape.labels, old.shape.preferred, old.shape.rules) == ((), (), None):
         shape = msgspec.structs.replace(shape, labels=(), preferred=(), rules=None)
-    alike = (old.name, old.shape, old.rendezvous, old.start_after) == (new.name, shape, new.rendezvous, new.start_after)
-    return alike and old.group_size == new.group_size
+    traits = ("name", "rendezvous", "start_after", "group_size", "topology")
+    return old.shape == shape and all(getattr(old, trait) == getattr(new, trait) for trait in traits)

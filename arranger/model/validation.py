@@ -5,6 +5,7 @@ protects other jobs from it. `TYJOB` below is the one table of checks; tests ver
 and a real API server give the same verdicts.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -12,7 +13,16 @@ import msgspec
 
 from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import CleanPodPolicy, OnFailure, RendezvousScope, RestartScope, StartAfter, SuccessType
+from arranger.model.job import (
+    CleanPodPolicy,
+    OnFailure,
+    RendezvousScope,
+    RestartScope,
+    StartAfter,
+    SuccessType,
+    TopologyMode,
+    TopologyScope,
+)
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume
 from arranger.model.schema import DNS_LABEL, definition
@@ -289,6 +299,21 @@ _RENDEZVOUS = record(
     },
     closed=True,
 )
+#: The key of a label.
+_LABEL_KEY = re.compile(
+    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+)
+
+
+def _topology(*scopes: TopologyScope) -> Check:
+    fields = {
+        "levels": items(text(most=317, form=_LABEL_KEY), least=1, most=8, unique=True),
+        "mode": one_of(*(mode.value for mode in TopologyMode)),
+        "within": one_of(*(scope.value for scope in scopes)),
+    }
+    return record(fields, required=("levels",), closed=True)
+
+
 _DEPENDENCY = record(
     {"name": _NAME, "onFailure": one_of(*(each.value for each in OnFailure))}, required=("name",), closed=True
 )
@@ -310,6 +335,7 @@ _WORKER_SET = both(
             "groupSize": whole(1, MAX_WORKERS),
             "restart": _RESTART,
             "rendezvous": _RENDEZVOUS,
+            "topology": _topology(TopologyScope.SET, TopologyScope.GROUP),
             "startAfter": text(most=MAX_NAMES_LENGTH - 1),
         },
         required=("name", "template"),
@@ -326,6 +352,7 @@ def _spec(policies: PolicyNames) -> Check:
             "volumes": items(_VOLUME, most=64, keys=("name",)),
             "leader": _LEADER,
             "workerSets": items(_WORKER_SET, most=64, keys=("name",)),
+            "topology": _topology(*TopologyScope),
             "leaderService": flag,
             "successPolicy": _SUCCESS,
             "cleanPodPolicy": one_of(*(policy.value for policy in CleanPodPolicy)),

@@ -19,7 +19,16 @@ from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
 from arranger.projections.job_parts import LEADER, Replaced
 from arranger.projections.jobs import expand, holds
-from arranger.projections.judging import irreplaceable, lacking, misplaced, need_of, out_of_turn, outdated, too_early
+from arranger.projections.judging import (
+    irreplaceable,
+    lacking,
+    misplaced,
+    need_of,
+    out_of_turn,
+    outdated,
+    scattered,
+    too_early,
+)
 from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import forget_class, see_class
@@ -285,6 +294,8 @@ class _Fold(JobLife):
                 refused = lacking(nodes, job, desired, need)
             if not refused and self.cycle_config.verdicts >= 1:
                 refused = closed_to_new(nodes, job.valid_spec, event.pods)
+            if not refused and self.cycle_config.verdicts >= 3:
+                refused = scattered(nodes, job, desired)
         if self._judge(offset, "Placed", refused) and job is not None:
             job.slots.nodes.update(desired)
             if need is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
-from arranger.model.job import FREEING, GANG, JobSpec, Replacement, Stage
+from arranger.model.job import FREEING, GANG, WHOLE_JOB, JobSpec, Replacement, Stage, TopologyMode, Unit
 from arranger.model.stages import StageReason, may_enter
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
@@ -114,6 +114,47 @@ def replaced_in_part(job: JobRecord, workers: Sequence[k.EndedWorker]) -> str:
             if not whole:
                 return f"the worker group of slot {(group, index)} is not whole without slot {slot}"
     return ""
+
+
+def scattered(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> str:
+    """The first unit of a required topology that would get pods outside the domains of its other pods; empty if none.
+    Nodes that don't exist any more are in every domain."""
+    spec = job.valid_spec
+    if not spec.has_topology:
+        return ""
+    labels: dict[str, dict[str, str]] = {}
+    for (topology, unit), names in _nodes_of_units(spec, desired, job.placements).items():
+        for name in names:
+            facts = nodes.facts_of(name)
+            if name not in labels and facts is not None:
+                labels[name] = dict(facts.labels)
+        there = [labels[name] for name in names if name in labels]
+        if not any(
+            len({of.get(key) for of in there} | {None}) == 2 and all(key in of for of in there) for key in topology
+        ):
+            group, number = unit
+            of = "the job" if group == WHOLE_JOB else f"unit {number} of {spec.groups[group].name}"
+            return f"the pods of {of} share no domain of {', '.join(topology)}"
+    return ""
+
+
+def _nodes_of_units(
+    spec: JobSpec, desired: dict[SlotKey, str], placements: dict[SlotKey, str]
+) -> dict[tuple[tuple[str, ...], Unit], dict[str, None]]:
+    """For each unit of a required topology with desired pods: its levels, and the nodes of all of its pods."""
+    found: dict[tuple[tuple[str, ...], Unit], dict[str, None]] = {}
+    whole, required = spec.whole_topology, TopologyMode.REQUIRED
+    of_group = [spec.topology_of(group) for group in range(len(spec.groups))]
+    sizes = [spec.unit_size(group) for group in range(len(spec.groups))]
+    for slots in (desired, placements):
+        for (group, index), node in slots.items():
+            units = [(whole, (WHOLE_JOB, 0)), (of_group[group], (group, index // sizes[group]))]
+            for topology, unit in units:
+                if topology is not None and topology.mode == required:
+                    key = (topology.levels, unit)
+                    if slots is desired or key in found:
+                        found.setdefault(key, {})[node] = None
+    return found
 
 
 def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -> str:

@@ -14,22 +14,28 @@ cycle that is run again finds the same.
 """
 
 from collections.abc import Hashable, Sequence
+from itertools import product
 
 import numpy as np
 
 from arranger.model.config import SEARCHES
-from arranger.model.job import LEADER_GROUP
+from arranger.model.job import LEADER_GROUP, TopologyMode
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.scheduling.filters import REST_OF_QUORUM, Filters, fitting
-from arranger.scheduling.needs import Needs, Quorum
+from arranger.scheduling.needs import Needs, Quorum, scattered
 from arranger.scheduling.packing import Amounts, Packing, pack
 from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
+from arranger.scheduling.pod_filters import domains_of, sums_of
 from arranger.scheduling.rules_question import Rules, interact
 from arranger.scheduling.rules_search import place_by_rules
+from arranger.scheduling.topology import unit_pods
 from arranger.scheduling.view import Mask
 
+#: How many domains are tried for a quorum without steps of a search, and the steps of each domain but the first.
+DOMAINS = 8
+DOMAIN = 200
 #: A search costs one step more for each so many nodes, because each of them is looked at.
 NODES = 5
 
@@ -41,11 +47,24 @@ class CompleteSearch:
         self._placing = placing
         #: Steps of all searches so far.
         self.steps = 0
+        #: The filters for the nodes of the present search.
+        self._base = placing.filters
         #: Key of a quorum that wasn't found → the view's content, and the bound that ended the search or 0.
         self._failed: dict[Hashable, tuple[int, int]] = {}
 
-    def place(self, tried: PlacementTry, needs: Needs, shortage: Shortage, key: Hashable) -> bool:
-        """Place the quorum if it fits. If not, `shortage.searched` says whether the search ended at its bound."""
+    def may_try(self, filters: Filters, tried: int, since: int) -> bool:
+        """Whether a quorum may be tried in one more domain, after so many others and since so many steps of this cycle.
+        All domains of a quorum together have the bound of one search. Counts the steps of the domain itself."""
+        if not self.bound:
+            return tried < DOMAINS
+        if tried and (not self._limit() or self.steps - since >= self.bound):
+            return False
+        self.steps += bool(tried) * (DOMAIN + (len(filters.rows) if filters.rows is not None else 0) // NODES)
+        return True
+
+    def place(self, base: Filters, tried: PlacementTry, needs: Needs, shortage: Shortage, key: Hashable) -> bool:
+        """Place the quorum on the nodes that these filters are for, if it fits. If not, `shortage.searched` says
+        whether the search ended at its bound."""
         view = self._placing.view
         if not self._placing.config.search_steps or not len(view) or _leader_fits_nowhere(tried, shortage):
             return False
@@ -53,7 +72,7 @@ class CompleteSearch:
         if known is not None and known[0] == view.content:
             shortage.searched = known[1]
             return False
-        mark = self._placing.mark()
+        mark, self._base = self._placing.mark(), base
         tried.by_search = True
         quorum = Quorum.of(tried, needs)
         if self._place(tried, quorum, shortage):
@@ -61,8 +80,6 @@ class CompleteSearch:
         tried.by_search = False
         if tried.taken:  # a policy or filter of another package may leave room unused
             self._placing.undo(tried, mark)
-            if self._placing.observer is not None:
-                self._placing.observer.undone(tried)
         if key is not None:
             self._failed[key] = (view.content, shortage.searched)
         return False
@@ -73,9 +90,18 @@ class CompleteSearch:
         rooms: dict[int, Amounts] = {}
         for group in sorted(quorum.indices, key=lambda group: group != shortage.group):
             pod = placing.pod(tried.job, group)
-            rooms[group] = placing.filters.room(tried.groups[group].shape, pod, ever=by_rules)
+            rooms[group] = self._base.room(tried.groups[group].shape, pod, ever=by_rules)
             if not _enough(quorum, rooms):
                 return False  # mostly for the group that found no node before
+        spec = tried.job.valid_spec
+        if any(spec.topology_of(group) is not None for group in quorum.indices):
+            return self._place_units(tried, quorum, rooms, shortage)
+        return self._place_free(tried, quorum, rooms, shortage, by_rules=by_rules)
+
+    def _place_free(
+        self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts], shortage: Shortage, *, by_rules: bool
+    ) -> bool:
+        """Place groups that have no topology of their own."""
         groups = list(quorum.indices)
         if not by_rules and len(groups) < 3 and groups[0] == LEADER_GROUP:
             return len(groups) == 2 and self._place_leader(tried, quorum, rooms)
@@ -85,15 +111,111 @@ class CompleteSearch:
         if not limit:
             shortage.searched = 1  # the cycle has no steps left: what it can't search for, it can't rule out
             return False
-        self.steps += len(placing.view) // NODES
+        self.steps += len(self._placing.view) // NODES
         if by_rules:
             return self._place_by_rules(tried, quorum, rooms, shortage, limit)
         return self._place_packed(tried, quorum, rooms, shortage, limit)
 
+    @property
+    def bound(self) -> int:
+        """The bound of one search; 0 where the cycle has none."""
+        return self._placing.config.search_bound(len(self._placing.view))
+
     def _limit(self) -> int:
         """The bound of the next search."""
-        most = self._placing.config.search_bound(len(self._placing.view))
-        return max(min(most, SEARCHES * most - self.steps), 0)
+        return max(min(self.bound, SEARCHES * self.bound - self.steps), 0)
+
+    # --- worker sets with a topology -----------------------------------------------------------------------
+
+    def _place_units(self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts], shortage: Shortage) -> bool:
+        """Place first the units of topologies, in some orders and in domains with little or much room, then search for
+        the other groups. If that misses the way, search with each choice of domains for the sets."""
+        spec, placing = tried.job.valid_spec, self._placing
+        least = [quorum.least.get(group, 0) for group in range(len(spec.groups))]
+        limit = self._limit()
+        if not limit or (not tried.job.placements and scattered(placing.view, spec, rooms, least)):
+            shortage.searched = 0 if limit else 1
+            return False
+        units = [group for group in quorum.indices if spec.topology_of(group) is not None]
+        orders = [sorted(units, key=lambda group: -spec.unit_size(group)), units[::-1], units]
+        mark = placing.mark()
+        for order in orders[: 1 if len(units) == 1 else len(orders)]:
+            for spacious in (False, True):
+                self.steps += DOMAIN + len(placing.view) // NODES
+                tried.spacious = spacious
+                found = self._place_in_order(tried, quorum, order, shortage)
+                tried.spacious = False
+                if found:
+                    return True
+                placing.undo(tried, mark)
+        return self._place_by_choice(tried, quorum, rooms, shortage, units)
+
+    def _place_by_choice(
+        self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts], shortage: Shortage, units: list[int]
+    ) -> bool:
+        """Search with the room of each worker set in one domain, for all choices of domains. It proves nothing if a set
+        has several units."""
+        spec, mark, since, ended = tried.job.valid_spec, self._placing.mark(), self.steps, 0
+        choices = [self._choices(tried, group, rooms[group], quorum.least.get(group, 0)) for group in units]
+        if any(spec.unit_size(group) < spec.groups[group].count for group in units):
+            choices, ended = [[]], self.bound
+        for chosen in product(*choices):
+            if not self._limit() or self.steps - since >= self.bound:
+                ended = self.bound
+                break
+            self.steps += DOMAIN
+            narrowed = rooms | {group: rooms[group] * mask for group, mask in zip(units, chosen, strict=True)}
+            if not _enough(quorum, narrowed):
+                continue
+            shortage.searched = 0
+            by_rules = interact(self._placing, tried, quorum)
+            if self._place_free(tried, quorum, narrowed, shortage, by_rules=by_rules):
+                return True
+            ended = max(ended, shortage.searched, self.bound * bool(tried.taken))
+            if tried.taken:
+                self._placing.undo(tried, mark)
+        shortage.searched = ended
+        return False
+
+    def _choices(self, tried: PlacementTry, group: int, room: Amounts, least: int) -> list[Mask]:
+        """The nodes of each domain that may take the pods of a set, beside those that it has."""
+        view, topology = self._placing.view, tried.job.valid_spec.topology_of(group)
+        assert topology is not None
+        there = unit_pods(tried, view).of(group)
+        found: list[Mask] = []
+        for level, key in enumerate(topology.levels):
+            domains = np.flatnonzero(sums_of(view, key, room) >= max(least, 1)).tolist()
+            if there is not None and there.codes is not None:
+                domains = [domain for domain in domains if domain == there.codes[level]]
+            found += [domains_of(view, key) == domain for domain in domains]
+        return found if topology.mode == TopologyMode.REQUIRED else [*found, np.ones(len(view), bool)]
+
+    def _place_in_order(self, tried: PlacementTry, quorum: Quorum, order: list[int], shortage: Shortage) -> bool:
+        """Place the units of these groups, then the others."""
+        placing = self._placing
+        spare = quorum.asked - sum(quorum.least.values())
+        for group in order:
+            needed = quorum.least.get(group, 0)
+            placed = placing.place(self._base, tried, group, quorum.indices[group][: needed + spare])
+            if placed < needed:
+                return False
+            spare -= placed - needed
+        rest = {group: indices for group, indices in quorum.indices.items() if group not in order}
+        if not rest:
+            return not spare
+        least = {group: quorum.least.get(group, 0) for group in rest}
+        left = Quorum(rest, spare + sum(least.values()), quorum.exact, least)
+        by_rules = interact(placing, tried, left)
+        rooms = {
+            group: self._base.room(tried.groups[group].shape, placing.pod(tried.job, group), ever=by_rules)
+            for group in rest
+        }
+        if not _enough(left, rooms):
+            return False
+        if len(rest) == 1:
+            ((group, indices),) = rest.items()
+            return placing.place(self._base, tried, group, indices[: left.asked]) == left.asked
+        return self._place_free(tried, left, rooms, shortage, by_rules=by_rules)
 
     # --- a leader and workers of one set -------------------------------------------------------------------
 
@@ -103,11 +225,11 @@ class CompleteSearch:
         nodes = self._beside(tried.groups[leader].shape, tried.groups[workers].shape, rooms, workers, quorum.asked - 1)
         if not nodes.any():
             return False
-        inside = Filters(placing.view, placing.policies.filters, only=nodes, outside=REST_OF_QUORUM)
+        inside = self._base.inside(only=nodes, outside=REST_OF_QUORUM)
         if not placing.place(inside, tried, leader, quorum.indices[leader]):
             return False
         desired = quorum.indices[workers][: quorum.asked - 1]
-        return placing.place(placing.filters, tried, workers, desired) == len(desired)
+        return placing.place(self._base, tried, workers, desired) == len(desired)
 
     def _beside(self, leader: PodShape, worker: PodShape, rooms: dict[int, Amounts], group: int, workers: int) -> Mask:
         """The nodes that take the leader and leave room for the workers: the room everywhere, less what the leader
@@ -143,7 +265,7 @@ class CompleteSearch:
         for group, pods in counts.items():
             kept = kept - pods[:, None] * amounts[group]
             desired = quorum.indices[group][: int(pods.sum())]
-            inside = Filters(placing.view, placing.policies.filters, kept=kept, outside=REST_OF_QUORUM)
+            inside = self._base.inside(kept=kept, outside=REST_OF_QUORUM)
             if placing.place(inside, tried, group, desired) < len(desired):
                 return False
         return True
@@ -178,7 +300,7 @@ class CompleteSearch:
         for group, row in found:
             only = np.zeros(len(placing.view), bool)
             only[row] = True
-            inside = Filters(placing.view, placing.policies.filters, only=only, outside=REST_OF_QUORUM)
+            inside = self._base.inside(only=only, outside=REST_OF_QUORUM)
             if not placing.place(inside, tried, group, [next(indices[group])]):
                 return False
         return True
@@ -246,7 +368,9 @@ def _leader_fits_nowhere(tried: PlacementTry, shortage: Shortage) -> bool:
         return False
     rules = tried.groups[LEADER_GROUP].shape.rules
     eased = rules is not None and bool(rules.affinity or rules.spread)
-    return not eased and all(reason.kind != ReasonKind.FITS for reason, _ in shortage.reasons)
+    return (
+        not eased and bool(shortage.reasons) and all(reason.kind != ReasonKind.FITS for reason, _ in shortage.reasons)
+    )
 
 
 def _enough(quorum: Quorum, rooms: dict[int, Amounts]) -> bool:

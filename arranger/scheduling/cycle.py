@@ -141,7 +141,7 @@ class _Reasons:
             return math.inf
         if was.infeasible != found.infeasible:
             return -math.inf
-        if was.group != found.group or was.kinds() != found.kinds():
+        if (was.group, was.topology is None) != (found.group, found.topology is None) or was.kinds() != found.kinds():
             return self._apart_ms or -math.inf
         return max(self.config.reasons_refresh_ms, self._apart_ms)
 
@@ -219,4 +219,5 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         reasons=shortage.reasons,
         quota=shortage.quota,
         searched=shortage.searched,
+        topology=shortage.topology,
     )

@@ -311,6 +311,8 @@ class Filters:
         self._view = view
         self._scope = ignore_health
         self._only = only
+        #: The rows of `only`, ascending, where they are known and nothing is kept free: few nodes are then looked at.
+        self.rows: Counts | None = None
         self._kept = kept
         self._outside = outside
         if ignore_health:
@@ -320,6 +322,25 @@ class Filters:
         self._preferring = [of for of in filters if type(of).preference is not Filter.preference]
         self._of_pods = [of for of in filters if isinstance(of, PodFilter) and not (ignore_health and of.eased)]
         self._reasons: dict[tuple[PodShape, Neighbour | None], tuple[int, ReasonCounts]] = {}
+
+    def inside(
+        self, rows: Counts | None = None, *, only: Mask | None = None, kept: Levels | None = None, outside: Reason
+    ) -> "Filters":
+        """The filters for a part of their part of the cluster, given by rows or as a mask."""
+        found = Filters.__new__(Filters)
+        found.__dict__.update(self.__dict__)
+        if rows is not None:
+            if self._only is not None:
+                rows = rows[self._only[rows]]
+            only = np.zeros(len(self._view), bool)
+            only[rows] = True
+        elif only is not None and self._only is not None:
+            only = only & self._only
+        found._kept = kept if kept is not None else self._kept
+        found._only = only if only is not None else self._only
+        found.rows = rows if found._kept is None else None
+        found._outside, found._reasons = outside, {}
+        return found
 
     def static(self, shape: PodShape) -> Mask:
         """Nodes that pass all checks except resources and rules among pods, which change during the cycle."""

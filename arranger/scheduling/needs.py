@@ -1,16 +1,18 @@
 """The pods of a job that need nodes, those that must run together, and whether its quorum could ever fit."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from arranger.model.job import LEADER_GROUP, PodGroup
+from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, TopologyMode
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord, by_group
+from arranger.projections.nodes import Amounts
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import neighbour_of, selected_by
 from arranger.scheduling.placement_try import Piece, PlacementTry
+from arranger.scheduling.pod_filters import sums_of
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.view import ClusterView
 
@@ -122,6 +124,8 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
         return True
     if any(int(room.sum()) < group.min_count for group, room in zip(spec.groups, rooms, strict=True)):
         return True
+    if spec.has_topology and never_together(view, spec, rooms, workers, whole=policy.whole):
+        return True
     requests = np.array([view.request(group.shape) for group in spec.groups])
     counts = np.array([group.count for group in spec.groups[1:]], np.int64)
     smallest = np.sort(np.repeat(requests[1:], counts, axis=0), axis=0)[:workers]
@@ -137,6 +141,47 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
 def whole_groups(group: PodGroup, pods: int) -> int:
     """How many of so many pods are in whole worker groups."""
     return pods - pods % group.group_size
+
+
+def _least_of_all(spec: JobSpec, workers: int, *, whole: bool) -> list[int]:
+    """How many pods of each group every quorum of so many workers has; all of them if `whole`."""
+    counts = [group.count for group in spec.groups]
+    least = [count if whole else group.min_count for group, count in zip(spec.groups, counts, strict=True)]
+    others = sum(counts[1:])
+    return [
+        counts[LEADER_GROUP],
+        *(max(few, workers - (others - count)) for few, count in zip(least[1:], counts[1:], strict=True)),
+    ]
+
+
+def never_together(view: ClusterView, spec: JobSpec, rooms: Sequence[Amounts], workers: int, *, whole: bool) -> bool:
+    """Whether no domain has enough room for a unit that a quorum of so many workers needs. `whole`: a quorum has all
+    pods; `rooms` is the room of each group by node."""
+    least, counts = _least_of_all(spec, workers, whole=whole), [group.count for group in spec.groups]
+    topology = spec.whole_topology
+    if topology is not None and topology.mode == TopologyMode.REQUIRED:
+        every = [[sums_of(view, key, room) for room in rooms] for key in topology.levels]
+        if not any(_some_domain_holds(sums, counts, least, workers) for sums in every):
+            return True
+    return scattered(view, spec, dict(enumerate(rooms)), least)
+
+
+def scattered(view: ClusterView, spec: JobSpec, rooms: Mapping[int, Amounts], least: Sequence[int]) -> bool:
+    """Whether the domains surely have too little room for so many pods of some worker set with a required topology."""
+    for group, pods in enumerate(least):
+        of_set = spec.topology_of(group)
+        if of_set is not None and of_set.mode == TopologyMode.REQUIRED and pods > 0:
+            size = min(spec.unit_size(group), pods)
+            if sum(int((sums_of(view, key, rooms[group]) // size).sum()) for key in of_set.levels) * size < pods:
+                return True
+    return False
+
+
+def _some_domain_holds(sums: Sequence[Amounts], counts: Sequence[int], least: Sequence[int], workers: int) -> bool:
+    """Whether a domain of a level has room for the least of each group, and for the workers; `sums` by group."""
+    fits = np.all([of >= few for of, few in zip(sums, least, strict=True)], axis=0)
+    fits &= np.sum([np.minimum(of, count) for of, count in zip(sums[1:], counts[1:], strict=True)], axis=0) >= workers
+    return bool(fits.any())
 
 
 def _groups(job: JobRecord) -> tuple[PodGroup, ...]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from arranger.events.facts import UnitLack
 from arranger.model.job import PodGroup
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import ReasonCounts
@@ -11,6 +13,9 @@ from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy
 from arranger.scheduling.view import Chosen, ClusterView, Taken
+
+if TYPE_CHECKING:
+    from arranger.scheduling.topology import UnitPods
 
 
 @dataclass(slots=True)
@@ -27,6 +32,8 @@ class Shortage:
     quota: QuotaLack | None = None
     #: The steps after which the complete search gave up; 0 if it proved that nothing fits, and if there was none.
     searched: int = 0
+    #: The unit of a topology that no domain takes, although the nodes together have room for it.
+    topology: UnitLack | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +67,24 @@ class PlacementTry:
     steps: int = 0
     #: Group → indices still to place beyond the quorum, and how many there were at first.
     left: dict[int, tuple[Sequence[int], int]] | None = None
+    #: The domains of the job's pods by unit, for a job with a topology; computed on first use.
+    units: "UnitPods | None" = None
+    #: The level of the area in which the whole job is placed; the number of levels for all nodes.
+    area: int = 0
+    #: Units go to the domains with the most room, not those with the least.
+    spacious: bool = False
+    #: The group whose last pods found no domain, and why.
+    lack: tuple[int, UnitLack] | None = None
 
     @property
     def pods(self) -> int:
         return sum(len(piece.indices) for piece in self.pieces)
 
-    def undo(self) -> None:
-        """Clear the placements after the view was restored."""
-        self.keep_first(0, 0)
-
-    def keep_first(self, pieces: int, taken: int) -> None:
-        """Clear all placements but the first after the view was restored."""
-        del self.pieces[pieces:], self.taken[taken:]
-        self.of_job = None
+    def undo(self, pieces: int = 0, taken: int = 0) -> None:
+        """Remove all placements but the first ones after the view was restored."""
+        del self.pieces[pieces:]
+        del self.taken[taken:]
+        self.of_job = self.units = None
 
 
 class CycleObserver:
@@ -95,4 +107,4 @@ class CycleObserver:
         """The group's next pod found no node; the view holds the pods placed before it."""
 
     def undone(self, tried: PlacementTry) -> None:
-        """A quorum failed, and all its placements reported to `placing` were undone."""
+        """Placements reported to `placing` were undone; the try has those that are left."""

@@ -1,9 +1,11 @@
 """Place pods on one cycle's view, and undo placements. The view and the quotas reflect both immediately."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from arranger.events.facts import UnitLack
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import PodShape
@@ -11,7 +13,7 @@ from arranger.model.quota import QuotaLack
 from arranger.model.reasons import beyond_quota
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling.filters import Filters
+from arranger.scheduling.filters import Filters, fitting
 from arranger.scheduling.kept import Kept
 from arranger.scheduling.mix import cluster_mix
 from arranger.scheduling.needs import free_indices
@@ -21,7 +23,8 @@ from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, Typical, Unplaced
 from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.registry import Policies
-from arranger.scheduling.view import Chosen
+from arranger.scheduling.topology import Units
+from arranger.scheduling.view import Chosen, Part
 
 
 class Placing:
@@ -47,6 +50,7 @@ class Placing:
             self.view.count_free(pod.node, pod.requests)
         self.quotas = Quotas(state, time_ms)
         self.filters = Filters(self.view, policies.filters)
+        self.units = Units(self)
         self._state = state
         self._mix: tuple[Typical, ...] | None = None
 
@@ -54,20 +58,23 @@ class Placing:
         """A point that `undo` can return to."""
         return self.view.mark(), self.quotas.mark()
 
-    def undo(self, tried: PlacementTry, mark: tuple[int, int]) -> None:
-        """Undo all placements of the try. `mark` must precede the first of them."""
-        self.view.give_back(mark[0], tried.taken)
+    def undo(self, tried: PlacementTry, mark: tuple[int, int], pieces: int = 0, taken: int = 0) -> None:
+        """Undo all placements of the try but the first ones. `mark` must precede the first of the others."""
+        self.view.give_back(mark[0], tried.taken[taken:])
         self.quotas.give_back(mark[1])
-        tried.undo()
+        tried.undo(pieces, taken)
+        if self.observer is not None:
+            self.observer.undone(tried)
 
     # --- placing -------------------------------------------------------------------------------------------
 
     def place(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
         """Place as many of these equal pods as quotas and nodes allow; returns how many."""
+        placing = self.units.place if tried.job.valid_spec.has_topology else self.place_on_nodes
         if not self.quotas.limits(tried.job):
-            return self._place_on_nodes(filters, tried, group, indices)
+            return placing(filters, tried, group, indices)
         indices = indices[: self.quotas.room(tried.job, group, len(indices))]
-        placed = self._place_on_nodes(filters, tried, group, indices) if indices else 0
+        placed = placing(filters, tried, group, indices) if indices else 0
         self.quotas.take(tried.job, group, placed)
         return placed
 
@@ -80,21 +87,22 @@ class Placing:
         size, observer, shortage, sure = tried.groups[group].group_size, self.observer, None, False
         while indices:
             mark, pieces, taken = self.mark(), len(tried.pieces), len(tried.taken)
-            self.observer = observer if size == 1 or sure else None  # it is shown only what stays
-            placed = self.place(self.filters, tried, group, indices)
-            shown, self.observer = self.observer is observer, observer
+            trying = self.observer = observer if size == 1 or sure else None  # it is shown only what stays
+            placed = self.units.further(tried, group, indices)
+            self.observer = observer
             if placed < len(indices):
                 shortage = shortage or self.short(self.filters, tried, group, found=before + placed, asked=asked)
-            if shown and not placed % size:
+            if trying is observer and not placed % size:
                 return placed, shortage
-            self.view.give_back(mark[0], tried.taken[taken:])
-            self.quotas.give_back(mark[1])
-            tried.keep_first(pieces, taken)
+            self.observer = trying
+            self.undo(tried, mark, pieces, taken)
+            self.observer = observer
             sure = placed == len(indices)
             indices = indices[: placed - placed % size]
         return 0, shortage
 
-    def _place_on_nodes(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
+    def place_on_nodes(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
+        """Place as many of these equal pods as nodes allow, regardless of quotas and topologies; returns how many."""
         if not self._one_by_one(tried, group):
             return self._place_equal(filters, tried, group, indices)
         for at in range(len(indices)):
@@ -137,8 +145,21 @@ class Placing:
         return begin
 
     def _fill(self, filters: Filters, policy: PodPolicy, request: PlacementRequest) -> Chosen:
+        local = policy.local and not policy.weighs_mix
+        if local and filters.rows is not None and not self.concerned(request.shape, request.pod):
+            return self._fill_rows(filters, filters.rows, policy, request)
         room = filters.room(request.shape, request.pod)
         return policy.fill(self.view, request, room, self.config) if room.any() else []
+
+    def _fill_rows(self, filters: Filters, rows: Scores, policy: PodPolicy, request: PlacementRequest) -> Chosen:
+        """As `_fill`, and looks at these nodes only."""
+        part = Part(self.view, rows)
+        room = fitting(part, request.shape)
+        room *= filters.static(request.shape)[rows]
+        if request.preference is not None:
+            request = replace(request, preference=request.preference[rows])
+        chosen = policy.fill(part, request, room, self.config) if room.any() else []
+        return [(int(rows[at]), count) for at, count in chosen]
 
     def _choose(self, policy: PodPolicy, request: PlacementRequest) -> Chosen:
         """Nodes on this cycle's view. A shape that recurs is ranked once, and its ranking is kept up to date."""
@@ -215,17 +236,25 @@ class Placing:
         if filters is not self.filters:
             # Reasons within one of several domains are never recorded.
             return Shortage(group, (), found, asked)
+        topology = tried.lack[1] if tried.lack is not None and tried.lack[0] == group else None
         lack = self.quotas.lack(tried.job, {group: 1})
         if lack is not None:
             return self.short_of_quota(tried, group, lack, found=found, asked=asked)
         reasons = filters.reasons(tried.groups[group].shape, self.pod(tried.job, group))
-        return self._told(tried, Shortage(group, reasons, found, asked))
+        return self.told(tried, Shortage(group, reasons, found, asked, topology=topology))
 
     def short_of_quota(self, tried: PlacementTry, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
         """The shortage for an exhausted quota; it checks no nodes."""
-        return self._told(tried, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack))
+        return self.told(tried, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack))
 
-    def _told(self, tried: PlacementTry, shortage: Shortage) -> Shortage:
+    def scattered(self, tried: PlacementTry, group: int, lack: UnitLack) -> Shortage:
+        """The shortage of a quorum for which the nodes have room, but no domain."""
+        reasons = self.filters.reasons(tried.groups[group].shape, self.pod(tried.job, group))
+        found = max(level.most for level in lack.levels)
+        return self.told(tried, Shortage(group, reasons, found, lack.pods, topology=lack))
+
+    def told(self, tried: PlacementTry, shortage: Shortage) -> Shortage:
+        """The shortage, which the cycle's observer has been told of."""
         if self.observer is not None:
             self.observer.fell_short(tried, shortage, view=self.view, filters=self.filters)
         return shortage

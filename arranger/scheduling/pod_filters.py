@@ -143,6 +143,13 @@ def domains_of(view: ClusterView, key: str) -> Counts:
     return view.node_index.label(key).codes
 
 
+def sums_of(view: ClusterView, key: str, room: Counts) -> Counts:
+    """Values of nodes, added up by the domains of a level; 0 for nodes in no domain."""
+    sums: Counts = np.bincount(domains_of(view, key), weights=room, minlength=1).astype(np.int64)
+    sums[0] = 0
+    return sums
+
+
 def _labelled(view: ClusterView, keys: tuple[str, ...]) -> Mask:
     """The nodes that are in a domain of each of these topologies."""
     found = np.ones(len(view), bool)

@@ -63,7 +63,7 @@ class QuorumAlone:
         # No pod takes more than one that is as large as the largest in every resource.
         everywhere = np.logical_and.reduce(self._masks)
         surely = int((_pods(free, np.maximum.reduce(vectors)) * everywhere).sum())
-        return True if surely >= leaders + workers else None
+        return True if surely >= leaders + workers and not job.spec.has_topology else None
 
 
 def _pods(free: Amounts, vector: Amounts) -> Amounts:

@@ -4,9 +4,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from arranger.model.job import LEADER_GROUP, JobSpec
+from arranger.model.job import LEADER_GROUP, JobSpec, Topology, TopologyMode
+from arranger.scheduling.areas import Areas
 from arranger.scheduling.complete_search import CompleteSearch
-from arranger.scheduling.filters import Filters
+from arranger.scheduling.filters import OTHER_DOMAIN, Filters
 from arranger.scheduling.needs import Needs, free_indices, joining, least_of
 from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
@@ -39,40 +40,70 @@ class QuorumSearch:
         If the ways that are tried one after the other fail, the complete search follows. Jobs with an equal `key`, if
         it isn't None, have equal results while the view is unchanged.
         """
-        shortage = self._one_after_the_other(tried, needs)
-        if shortage is None or self._complete.place(tried, needs, shortage, key):
+        whole = tried.job.valid_spec.whole_topology
+        if whole is not None and needs:
+            return self._in_a_domain(tried, needs, whole, key)
+        return self._within(self._placing.filters, tried, needs, key)
+
+    def _within(self, filters: Filters, tried: PlacementTry, needs: Needs, key: Hashable) -> Shortage | None:
+        """`place` on the nodes that these filters are for."""
+        shortage = self._one_after_the_other(filters, tried, needs)
+        if shortage is None or self._complete.place(filters, tried, needs, shortage, key):
             return None
         return shortage
 
-    def _one_after_the_other(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
+    def _in_a_domain(self, tried: PlacementTry, needs: Needs, whole: Topology, key: Hashable) -> Shortage | None:
+        """`place` for a job whose pods belong into one domain: the areas are tried until one takes the quorum, and then
+        all nodes, if only to tell whether the domains or the cluster are too small."""
+        areas, mark = Areas(self._placing, tried, needs, whole), self._placing.mark()
+        searched, since = 0, self._complete.steps
+        for number, area in enumerate(areas):
+            if not self._complete.may_try(area.filters, number, since):
+                searched = max(searched, self._complete.bound, 1)
+                break
+            tried.area = area.level
+            shortage = self._within(area.filters, tried, needs, key and (key, area.level, area.domain))
+            if shortage is None:
+                return None
+            searched = max(searched, shortage.searched)
+        tried.area = len(whole.levels)
+        shortage = self._within(self._placing.filters, tried, needs, key and (key, tried.area, 0))
+        if shortage is None and whole.mode == TopologyMode.PREFERRED:
+            return None
+        if shortage is None:  # the nodes together have room
+            self._placing.undo(tried, mark)
+            tried.by_search = False
+            shortage = self._placing.scattered(tried, next(iter(needs)), areas.lack())
+            shortage.searched = searched
+        return shortage
+
+    def _one_after_the_other(self, base: Filters, tried: PlacementTry, needs: Needs) -> Shortage | None:
         placing = self._placing
         mark = placing.mark()
         shortage = None
-        for filters, split in self._ways(tried, needs):
+        for filters, split in self._ways(base, tried, needs):
             if shortage is not None and 0 < placing.config.tried_pods <= tried.steps:
                 break  # the cost recurs in every cycle while the job waits
             failed = self._place_all(filters, tried, needs, split)
             if failed is None:
-                tried.as_given = split is None and filters is placing.filters
+                tried.as_given = split is None and filters is placing.filters and not tried.job.valid_spec.has_topology
                 return None
             shortage = shortage or failed
             placing.undo(tried, mark)
-            if placing.observer is not None:
-                placing.observer.undone(tried)
         return shortage
 
-    def _ways(self, tried: PlacementTry, needs: Needs) -> Iterator[tuple[Filters, Sequence[int] | None]]:
-        """Every split on all nodes; then, for pods that must run together, in one topology domain at a time.
+    def _ways(self, base: Filters, tried: PlacementTry, needs: Needs) -> Iterator[tuple[Filters, Sequence[int] | None]]:
+        """Every split on all these nodes; then, for pods that must run together, in one topology domain at a time.
 
         The first pod chooses its node regardless of the pods that must join it, so its domain may be too small.
         """
         placing = self._placing
         for split in self._splits(tried, needs):
-            yield placing.filters, split
+            yield base, split
         if placing.view.neighbours is not None and not tried.job.placements:
             asked = sum(len(indices) for indices in needs.values())
             for domain in self._domains_together(tried, asked):
-                narrowed = Filters(placing.view, placing.policies.filters, only=domain)
+                narrowed = base.inside(only=domain, outside=OTHER_DOMAIN)
                 for split in self._splits(tried, needs):
                     yield narrowed, split
 

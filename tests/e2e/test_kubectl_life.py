@@ -316,6 +316,35 @@ def on_pool(pool: str, **parts: Any) -> dict[str, Any]:
     return made
 
 
+def test_workers_that_belong_together_wait_until_a_rack_has_room_for_all_of_them(scene: Scene) -> None:
+    for number, cpu in enumerate(("4", "4", "4", "2")):
+        labels = {"pool": "racks", "x.io/rack": f"r{number // 2}"}
+        scene.kubelets.add(NodeTemplate(f"racks-{number}", cpu=cpu, labels=labels))
+    racks = on_pool("racks", name="racks", workers=5, least=5)
+    racks["spec"]["topology"] = {"levels": ["x.io/rack"], "within": "Set"}
+    for each in racks["spec"]["workerSets"]:
+        each["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    apply(scene.kube, racks)
+    lack = "no rack takes all 5 pods of actors (2 racks, at most 4 fit)"
+    eventually("it says for what it waits", lambda: lack in status_of(scene.kube, "racks").get("message", ""))
+    assert scene.phases("racks") == {}
+    change = {"spec": {"topology": {"mode": "Preferred"}}}
+    code, answer = scene.kube.request("PATCH", f"{TYJOBS}/racks", change, content_type=MERGE)
+    assert code == 200, answer
+    await_stage(scene.kube, "Running", "racks")
+    change = {"spec": {"topology": None}}
+    code, answer = scene.kube.request("PATCH", f"{TYJOBS}/racks", change, content_type=MERGE, check=False)
+    assert code == 422 and "can't be changed once the job has started" in str(answer)
+    scene.forget("racks")
+    racks["spec"]["workerSets"][0]["counts"] = racks["spec"]["minWorkersNum"] = 4
+    apply(scene.kube, racks)
+    await_stage(scene.kube, "Running", "racks")
+    actors = [pod["spec"]["nodeName"] for pod in pods_of(scene.kube, "racks") if "-actors-" in pod["metadata"]["name"]]
+    assert sorted(actors) == ["racks-0", "racks-0", "racks-1", "racks-1"]
+    scene.forget("racks")
+    scene.kubectl("delete", "node", *(f"racks-{number}" for number in range(4)))
+
+
 def test_an_elastic_job_fills_up_when_a_node_appears(scene: Scene) -> None:
     scene.kubelets.add(NodeTemplate("elastic-1", cpu="3", labels={"pool": "elastic"}))
     apply(scene.kube, on_pool("elastic", name="elastic", workers=5, least=1))

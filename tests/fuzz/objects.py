@@ -227,6 +227,10 @@ def _enlarge(chance: random.Random, job: Object) -> None:
         if isinstance(each, dict) and chance.random() < 0.3:
             each["rendezvous"] = {"scope": chance.choice(("Set", "Job", "Group")), "membersFile": True}
             each["rendezvous"] |= {"port": chance.choice((29500, 1, 0, 65536))} if chance.random() < 0.5 else {}
+    for each in [spec, *sets] if isinstance(sets, list) else [spec]:
+        if isinstance(each, dict) and chance.random() < 0.2:
+            each["topology"] = {"levels": chance.choice((["a"], ["a.b/c", "d"], ["a", "a"], ["/"], []))}
+            each["topology"] |= {"within": chance.choice(("Job", "Set", "Group", ""))} if chance.random() < 0.5 else {}
 
 
 def _draw(chance: random.Random, job: Object) -> None:

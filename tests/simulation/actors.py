@@ -201,6 +201,7 @@ class User:
         if chance.random() < 0.3:
             spec.setdefault("schedulerPolicy", {})["jobQueuePolicy"] = chance.choice(("Priority", "DRF"))
         self._world.endings.draw(spec)
+        self._world.topologies.draw(spec)
         return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
 
     def _template(self, *, leader: bool) -> Object:
@@ -437,7 +438,12 @@ class Machines:
         chance = self._chance
         self.templates = templates or [
             NodeTemplate(
-                f"n{n}", cpu=str(chance.choice((4, 6, 8))), memory="32Gi", pods=12, gpus=chance.choice((0, 0, 2))
+                f"n{n}",
+                cpu=str(chance.choice((4, 6, 8))),
+                memory="32Gi",
+                pods=12,
+                gpus=chance.choice((0, 0, 2)),
+                labels=world.topologies.labels(n),
             )
             for n in range(chance.randrange(2, 6))
         ]

@@ -79,6 +79,7 @@ ROGUE = tuple(
         "part of a quorum",
         "part of a worker group",
         "no room",
+        "scattered pods",
         "a closed node",
         "an old term",
         "an old version",
@@ -106,6 +107,8 @@ LOG_TROUBLE = ("log out of memory", "log read-only", "log slow", "log slow: no a
 
 RACES = ("a node closes while a cycle is on its way", "a node closes while a replacement is on its way")
 
+#: The second one is a race too, with a rate of its own.
+TOPOLOGIES = ("a node is moved to another rack", "a node is moved while a cycle is on its way")
 USERS = (
     "a TYJob that its schema refuses got in", "a TYJob of 1.4 MB", "user edits a template",
     "edit of a template refused", "a forbidden edit got in",
@@ -132,7 +135,7 @@ UPGRADE = (
 #: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS,
-         *KUBELETS, *LOG_TROUBLE, *RACES, *USERS, *UPGRADE, *CLUSTERS,
+         *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *USERS, *UPGRADE, *CLUSTERS,
          *STALLS, *SWALLOWED, *IN_FLIGHT)  # fmt: skip
 
 _FAMILIES = {
@@ -154,7 +157,7 @@ _FAMILIES = {
 #: Parts of the names of sites that are passed so rarely that they need a higher rate to be hit at all: the factor.
 _RARE = {
     "pause before patch configmaps": 24,
-    "configmaps": 6, "create services": 6, "pause before delete pods": 24, "pause after delete pods": 24,
+    "configmaps": 6, "create services": 6, "pause before delete pods": 24, "pause after delete pods": 72,
     "delete pods": 8, "snapshot": 8, "trim": 8,
     "a replacement is on its way": 40, "events: 429": 8, "events: time-out after": 8, "events: 500 before": 8,
 }  # fmt: skip

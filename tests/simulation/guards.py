@@ -31,6 +31,7 @@ from tests.memory_log import MemoryLog
 from tests.simulation.elsewhere import BREAKS
 from tests.simulation.invariants import Violation
 from tests.simulation.run import in_order, pool
+from tests.simulation.topologies import RACE
 from tests.simulation.world import World
 
 #: Each broken rule is found within these seeds.
@@ -38,6 +39,7 @@ SEEDS = range(40)
 STEPS = 800
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
+    "the domain of pods that belong together": 9,
     "the clock of a process that applies": 3,
     "the cluster that a process is connected to": 6,
     "the identity of an append": 2,
@@ -59,7 +61,7 @@ _BEFORE = {
     "an observation's term": 0,
     "a decision's version and attempt": 0,
     "the whole quorum": 0,
-    "whole worker groups": 4,
+    "whole worker groups": 8,
     "a worker group that is replaced as a whole": 7,
     "room on the nodes, decided and unconfirmed included": 0,
     "a superseded cycle": 0,
@@ -76,6 +78,7 @@ _LONGER = {
 #: Raised rates of the faults that a guard handles, where they are so rare that a run may not have them.
 _OFTEN = {
     "a node that closed since the cycle began": {"a node closes while a cycle is on its way": 1.0},
+    "the domain of pods that belong together": {RACE: 1.0},
     "the cluster that a process is connected to": {BREAKS: 1.0},
     "the term of an append for a watch": {"append held in flight": 0.05},
     "the term of who declares the log lost": {"pause with news in hand": 0.2},
@@ -219,6 +222,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         JobSpec, "unmet", property(lambda _: [])
     ),
     "that no cycle places a worker where its set failed repeatedly": _without(refusals, "_now", ()),
+    "the domain of pods that belong together": _without(fold, "scattered", ""),
     "a superseded cycle": lambda: mock.patch.object(
         fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
     ),

@@ -31,6 +31,7 @@ from tests.simulation import worker_groups
 from tests.simulation.belongings import of_its_job
 from tests.simulation.bounds import overgrown
 from tests.simulation.retaking import ROGUE, retaken
+from tests.simulation.topologies import scattered
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -169,6 +170,8 @@ class Oracle:
         short = [group.name for number, group in enumerate(job.spec.groups) if of_sets[number] < group.min_count]
         if of_sets[0] != job.spec.groups[0].count or len(there) - of_sets[0] < job.spec.min_workers or short:
             raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
+        if apart := scattered(self.state, job, event):
+            raise Violation(apart, job=event.job_uid)
 
     def _stay(self, event: k.WorkersReplaced) -> None:
         """Check workers that keep their nodes; their batch has no observations of nodes, so these are as before it."""

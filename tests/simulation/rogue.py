@@ -9,7 +9,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.model.config import VERDICTS
-from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage
+from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage, TopologyMode, TopologyScope
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER, SlotKey
@@ -39,6 +39,7 @@ class Rogue:
             self._part_of_a_quorum,
             self._part_of_a_worker_group,
             self._no_room,
+            self._scattered,
             self._closed,
             self._closed,  # rarely a worker still runs there when the log records it
             self._old_term,
@@ -129,6 +130,31 @@ class Rogue:
         for event in take_cycle(state, self._world.cycle_config, state.time_ms):
             if isinstance(event, k.Placed) and event.job_uid == uid:
                 await self._say("two writers: a job that waits for another", self._cycle(), event)
+
+    async def _scattered(self) -> None:
+        """Decide on nodes of several domains for a job whose topology is required."""
+        nodes, names = self._world.oracle.state.nodes, self._nodes()
+        if len(names) < 2:
+            return
+        first, last = (dict(nodes.facts[nodes.rows[name]].labels) for name in (names[0], names[-1]))
+        for job in self._waiting():
+            spec = job.valid_spec
+            of_sets = [spec.topology_of(number) for number, group in enumerate(spec.groups) if group.count > 1]
+            of_sets = [of for of in of_sets if of is not None and of.within == TopologyScope.SET]
+            required = [
+                of for of in (spec.whole_topology, *of_sets) if of is not None and of.mode == TopologyMode.REQUIRED
+            ]
+            if not spec.total_workers or not required:
+                continue
+            if any(first.get(key) == last.get(key) is not None for of in required for key in of.levels):
+                continue
+            slots = [(number, index) for number, group in enumerate(spec.groups) for index in range(group.count)]
+            pods = tuple(
+                PlacedPods(names[-(at % 2)], number, ((index, index),)) for at, (number, index) in enumerate(slots)
+            )
+            placed = k.Placed(job.uid, job.version, job.attempt, ScheduleState.SUCCEED, pods)
+            await self._say("two writers: scattered pods", self._cycle(), placed)
+            return
 
     async def _closed(self) -> None:
         """Decide that a worker keeps its node after that was closed to it."""

@@ -64,6 +64,7 @@ from tests.simulation.quotas import Quotas
 from tests.simulation.refusals import Refusals
 from tests.simulation.rogue import Rogue
 from tests.simulation.stalls import Stalls
+from tests.simulation.topologies import Topologies
 from tests.simulation.trials import Trials
 from tests.simulation.upgrades import Upgrade, bridges
 from tests.simulation.windows import Windows
@@ -387,6 +388,7 @@ class World:
         #: The numbers of the batches of all rogues, which have one name.
         self.rogue_batches = itertools.count(1)
         self.endings = Endings(self)
+        self.topologies = Topologies(self)
         self.belongings = Belongings(self)
         self.refusals = Refusals(self)
         self.trials = Trials(self)
@@ -555,6 +557,7 @@ class World:
         self.spawn(self.quotas.run(), "quotas")
         self.spawn(self.classes.run(), "classes")
         self.spawn(self.dependencies.run(), "dependencies")
+        self.spawn(self.topologies.run(), "topologies")
         self.spawn(self.belongings.run(), "belongings")
 
     async def _end_faults(self) -> None:
@@ -569,6 +572,7 @@ class World:
             process.cluster.connect(self.store)
         self.quotas.end()
         self.classes.end()
+        self.topologies.heal()
         await self.machines.heal()
 
     def _log_and_api_are_well(self) -> None:

@@ -158,6 +158,7 @@ WORDS = [
     (Reason(K.TOPOLOGY_SPREAD, HOST, needed=1), "topology spread: node would exceed maxSkew 1"),
     (Reason(K.OTHER_DOMAIN), "not in the domain where the quorum fits"),
     (Reason(K.REST_OF_QUORUM), "kept for the rest of the quorum"),
+    (Reason(K.OTHER_TOPOLOGY, "x.io/rack"), "not in the rack of the pods that it belongs to"),
     (FITS, "fits"),
     (other("under maintenance"), "under maintenance"),
 ]

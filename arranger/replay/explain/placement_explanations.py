@@ -163,7 +163,9 @@ class ExplanationObserver(CycleObserver):
 
     def undone(self, tried: PlacementTry) -> None:
         if tried.job.uid == self._placement.job_uid:
-            self.placement_explanations.clear()
+            pods = {(piece.group, index) for piece in tried.pieces for index in piece.indices}
+            left = {self._placement.pod_name(slot) for slot in pods}
+            self.placement_explanations = [one for one in self.placement_explanations if one.pod in left]
 
     def _explains(self, group: int, index: int, run: Sequence[int]) -> bool:
         """Whether this pod is to be explained. `run` are the group's pods on the same node."""

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from arranger.events.facts import UnitLack
 from arranger.messages.shortages import node_text
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
@@ -41,7 +42,8 @@ class Shortfall(msgspec.Struct, frozen=True):
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
     they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
     got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
-    no node was checked, because a quota of the namespace is too small. `searched` is as in `ShortageFacts`.
+    no node was checked, because a quota of the namespace is too small. `searched` and `topology` are as in
+    `ShortageFacts`.
     """
 
     group: str
@@ -59,6 +61,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     others: int = 0
     quota: QuotaLack | None = None
     searched: int = 0
+    topology: UnitLack | None = None
 
 
 class ShortfallObserver(CycleObserver):
@@ -100,6 +103,7 @@ class ShortfallObserver(CycleObserver):
             further=tried.quorum_stands,
             others=sum(other.pods for other in self._served.values() if other is not tried),
             quota=shortage.quota,
+            topology=shortage.topology,
         )
         if shortage.quota is None:
             shortfall = self._among_nodes(shortfall, tried, view, filters)

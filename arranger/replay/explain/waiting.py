@@ -5,7 +5,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.shortages import counts_text, fits_text, quota_text
+from arranger.messages.shortages import counts_text, fits_text, quota_text, unit_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.text import counted
@@ -102,6 +102,7 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
         closest.lacks if closest is not None and closest.node in shortfall.candidates else (),
         shortfall.asked - shortfall.found,
         shortfall.quota,
+        shortfall.topology,
     )
 
 
@@ -110,6 +111,8 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         lack = f"{shortfall.group}: {counts_text(shortfall.reasons, shortfall.selector)}"
         if shortfall.quota is not None:
             lack = quota_text(shortfall.quota)
+        elif shortfall.topology is not None:
+            lack = f"{unit_text(shortfall.topology, shortfall.group)}; {lack}"
         searched = shortfall.searched
         head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further, searched=searched)
         first = _first(gets or shortfall.found, shortfall.others)

@@ -334,6 +334,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.ContainerEnd: {"container": left_out, "reason": word, "message": left_out},
     p.Failure: {"worker_set": _named("set"), "node": _named("node")},
     j.PodGroup: {"name": _named("set")},
+    j.Topology: {"levels": lambda names, keys: tuple(map(names.key, keys))},
+    f.LevelLack: {"key": Pseudonyms.key},
     j.QuotaTraits: {"limits": keep, "priority_class": _named("class")},
     q.QuotaScope: {
         "name": keep,

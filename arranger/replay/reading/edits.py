@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from arranger.model.job import JobSpec, Rendezvous, RestartPolicy
+from arranger.model.job import JobSpec, Rendezvous, RestartPolicy, Topology
 from arranger.replay.reading.describe import amounts_text
 
 _FIELDS = {
@@ -56,12 +56,20 @@ def _jobs(spec: JobSpec) -> str:
     return ", ".join(of.name for of in spec.after) or "unset"
 
 
+def _topology(topology: Topology | None) -> str:
+    if topology is None:
+        return "unset"
+    return f"{topology.mode} within {topology.within}, {', '.join(topology.levels)}"
+
+
 def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
     """Each difference: its field in words, and both values, empty if they are too long to show."""
     for field, words in _FIELDS.items():
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
             yield words, shown(old), shown(new)
+    if before.topology != after.topology:
+        yield "topology", _topology(before.topology), _topology(after.topology)
     if before.success != after.success:
         yield "successPolicy", "", ""
     if [(of.name, of.on_failure) for of in before.after] != [(of.name, of.on_failure) for of in after.after]:
@@ -87,6 +95,8 @@ def _of_group(before: JobSpec, after: JobSpec, number: int) -> Iterator[tuple[st
         yield f"{group.name} startAfter", "", ""
     if group.rendezvous != now.rendezvous:
         yield f"{group.name} rendezvous", _rendezvous(group.rendezvous), _rendezvous(now.rendezvous)
+    if group.topology != now.topology:
+        yield f"{group.name} topology", _topology(group.topology), _topology(now.topology)
     if group.shape.requests != now.shape.requests:
         yield f"{group.name} asks", amounts_text(group.shape.requests), amounts_text(now.shape.requests)
     elif group.shape != now.shape:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from arranger.events.facts import UnitLack
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import PodShape
@@ -24,6 +25,8 @@ class Lack:
     lacks: tuple[tuple[str, int, int], ...]
     missing: int
     quota: QuotaLack | None = None
+    #: The unit of a topology that no domain takes.
+    topology: UnitLack | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Family, join_all
-from arranger.replay.explain.candidate_changes.job import fewer_workers, own_edits, raised_quotas, smaller_requests
+from arranger.replay.explain.candidate_changes.job import (
+    fewer_workers,
+    looser_topologies,
+    own_edits,
+    raised_quotas,
+    smaller_requests,
+)
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
 from arranger.replay.explain.candidate_changes.occupants import capacity, departed, leaving, other_pods, users_of_quota
 from arranger.replay.explain.candidate_changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
@@ -30,6 +36,7 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(list(priorities(case)), least=True)
     yield Family(ahead(case))
     yield Family(fewer_workers(case), least=True)
+    yield Family(list(looser_topologies(case)))
     yield Family(list(smaller_requests(case)))
     yield Family(more_nodes(case), least=True)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.model.job import GANG, Stage
+from arranger.model.job import GANG, Stage, TopologyMode, TopologyScope
 from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
@@ -47,6 +47,25 @@ def fewer_workers(case: Case) -> Sequence[Change]:
         return Change("spec", f"minWorkersNum {fewer} instead of {most}", (seen,))
 
     return Steps(most - least, with_fewer)
+
+
+def looser_topologies(case: Case) -> Iterator[Change]:
+    """Let the pods of a unit go to several domains, if that is what the job waits for."""
+    spec, lack = case.spec, case.lack
+    if lack is None or lack.topology is None or (case.job.stage != Stage.PENDING):
+        return
+    own = spec.groups[lack.group].topology
+    of_job = spec.topology
+    if lack.topology.within != TopologyScope.JOB and own is not None:
+        looser = msgspec.structs.replace(own, mode=TopologyMode.PREFERRED)
+        group = msgspec.structs.replace(spec.groups[lack.group], topology=looser)
+        groups = (*spec.groups[: lack.group], group, *spec.groups[lack.group + 1 :])
+        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, groups=groups))
+        yield Change("spec", f"topology Preferred instead of Required for {group.name}", (seen,))
+    elif of_job is not None:
+        looser = msgspec.structs.replace(of_job, mode=TopologyMode.PREFERRED)
+        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, topology=looser))
+        yield Change("spec", "topology Preferred instead of Required", (seen,))
 
 
 def smaller_requests(case: Case) -> Iterator[Change]:

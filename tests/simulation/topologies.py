@@ -1,0 +1,123 @@
+"""Racks and blocks of the simulated world: nodes have their labels, jobs ask for one domain, and nodes are moved."""
+
+import asyncio
+import random
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from arranger.events import kinds as k
+from arranger.kube.cluster import NODES, ApiError, Object
+from arranger.model.job import TopologyMode, TopologyScope
+from arranger.projections.jobs import JobRecord, SlotKey, expand
+from arranger.projections.state import State
+from tests.simulation.faults import TOPOLOGIES
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+RACK, BLOCK = "x.io/rack", "x.io/block"
+_MOVED, RACE = TOPOLOGIES
+_PACE_S = 20.0
+
+
+class Topologies:
+    """Gives nodes their labels and jobs their topologies, and moves nodes."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = chance = random.Random(f"{world.seed} topologies")
+        self._comes = chance.random() < 0.5
+        if self._comes:
+            world.faults.rates[RACE] = 0.1
+        self._moved: dict[str, dict[str, str]] = {}
+
+    def labels(self, number: int) -> dict[str, str]:
+        """The labels of a node: of two in a rack, and two racks in a block; a few have none."""
+        if not self._comes or self._chance.random() < 0.1:
+            return {}
+        return {RACK: f"r{number // 2}", BLOCK: f"b{number // 4}"}
+
+    def draw(self, spec: Object) -> None:
+        """Give a job and its worker sets topologies, or none."""
+        chance = self._chance
+        if not self._comes or chance.random() < 0.4:
+            return
+        if chance.random() < 0.6:
+            spec["topology"] = self._topology(tuple(TopologyScope))
+        for each in spec["workerSets"]:
+            if chance.random() < 0.4:
+                each["topology"] = self._topology((TopologyScope.SET, TopologyScope.GROUP))
+
+    def _topology(self, scopes: tuple[TopologyScope, ...]) -> Object:
+        found: dict[str, Any] = {"levels": list(self._chance.choice(((RACK,), (BLOCK,), (RACK, BLOCK), (RACK, BLOCK))))}
+        found |= {"mode": self._chance.choice(("Required", "Required", "Preferred"))}
+        return found | ({"within": self._chance.choice(scopes).value} if self._chance.random() < 0.7 else {})
+
+    async def run(self) -> None:
+        """Move one node after the other until the faults stop."""
+        while self._comes:
+            await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
+            if not self._world.faults.on:
+                return
+            self._move(self._chance.choice([node.name for node in self._world.machines.templates]), _MOVED)
+
+    async def race(self, batch: k.Batch) -> None:
+        """Move a node on which a cycle in flight places pods of a topology; mostly the log records that first."""
+        jobs = self._world.oracle.state.jobs
+        nodes = sorted(
+            pods.node
+            for event in batch.events
+            if isinstance(event, k.Placed) and event.job_uid in jobs and jobs[event.job_uid].valid_spec.has_topology
+            for pods in event.pods
+        )
+        if self._comes and nodes and self._world.faults.at(RACE):
+            self._move(self._chance.choice(nodes), RACE)
+            await asyncio.sleep(self._chance.uniform(0.02, 1.0))
+
+    def _move(self, node: str, site: str) -> None:
+        labels = {RACK: f"r{self._chance.randrange(9)}", BLOCK: f"b{self._chance.randrange(9)}"}
+        with suppress(ApiError):
+            self._world.store.patch(NODES, "", node, {"metadata": {"labels": labels}})
+            self._world.faults.hit(site)
+            self._world.step("topologies", f"moves {node} to {labels}")
+            self._moved[node] = labels
+
+    def heal(self) -> None:
+        """Move every node back."""
+        for node in self._world.machines.templates:
+            if self._moved.pop(node.name, None) is not None:
+                back = {key: node.labels.get(key) for key in (RACK, BLOCK)}
+                with suppress(ApiError):
+                    self._world.store.patch(NODES, "", node.name, {"metadata": {"labels": back}})
+
+
+def scattered(state: State, job: JobRecord, event: k.Placed) -> str:
+    """The pods of a decision that share no domain of a required topology with the others of their unit, as text."""
+    spec, decided = job.valid_spec, expand(event.pods)
+    units: list[tuple[str, tuple[str, ...], list[SlotKey]]] = []
+    of_job = spec.topology
+    if of_job is not None and of_job.within == "Job" and of_job.mode == TopologyMode.REQUIRED:
+        units.append((spec.groups[0].name, of_job.levels, list(job.placements)))
+    for number, group in enumerate(spec.groups[1:], start=1):
+        of_set = group.topology or (of_job if of_job is not None and of_job.within != "Job" else None)
+        if of_set is not None and of_set.mode == TopologyMode.REQUIRED:
+            size = group.group_size if of_set.within == "Group" else max(group.count, 1)
+            for first in range(0, group.count, size):
+                slots = [slot for slot in job.placements if slot[0] == number and first <= slot[1] < first + size]
+                units.append((group.name, of_set.levels, slots))
+    for name, levels, slots in units:
+        if any(slot in decided for slot in slots) and not _together(
+            state, {job.placements[slot] for slot in slots}, levels
+        ):
+            return f"pods of {name} share no domain of {levels}: {sorted(job.placements.items())}"
+    return ""
+
+
+def _together(state: State, nodes: Iterable[str], levels: Iterable[str]) -> bool:
+    facts = [of for node in nodes if (of := state.nodes.facts_of(node)) is not None]
+    for key in levels:
+        values = [value for of in facts for label, value in of.labels if label == key]
+        if len(values) == len(facts) and len(set(values)) == 1:
+            return True
+    return not facts
