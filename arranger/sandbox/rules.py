@@ -91,6 +91,10 @@ class Scope:
         return self._context
 
 
+#: What an evaluation may raise; an API server refuses the object then.
+_FAILURES = (ValueError, TypeError, RuntimeError, KeyError, IndexError, ArithmeticError)
+
+
 class Rule:
     """One compiled rule. Raises `ValueError` if its expression can't be compiled."""
 
@@ -114,7 +118,7 @@ class Rule:
         try:
             if self._program.execute(context) is True:
                 return None
-        except (ValueError, TypeError, RuntimeError, KeyError, IndexError) as error:
+        except _FAILURES as error:
             why = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else str(error)
             return FieldError(path, f'Invalid value: "{kind_of}": {why} evaluating rule: {self.source.strip()}')
         return FieldError(path + self._field, self._prefix + self._text(context), self._reason)
@@ -124,5 +128,5 @@ class Rule:
             return self._message
         try:
             return str(self._message_program.execute(context))
-        except (ValueError, TypeError, RuntimeError, KeyError, IndexError):
+        except _FAILURES:
             return self._message

@@ -20,7 +20,7 @@ from tests.servers import REPOSITORY, KubeServer
 CORE = "/api/v1/namespaces/default"
 
 #: A program → the module that stands in for it. A template's command is one of them, or a shell that starts one.
-STAND_INS = {"torchrun": "tests.standins.torchrun", "vllm": "tests.standins.vllm"}
+STAND_INS = {program: f"tests.standins.{program}" for program in ("torchrun", "vllm", "ray")}
 _SHELL = "bash"
 
 
@@ -72,6 +72,7 @@ class PodProcesses:
         found = {}
         for pod in pods_of(self._kube, self._job):
             selected = service["selector"].items() <= pod["metadata"]["labels"].items()
+            selected &= pod["status"].get("phase") not in ("Succeeded", "Failed")
             if selected and pod["status"].get("podIP") and pod["spec"]["subdomain"] == self._job:
                 address = self._addresses.setdefault(pod["status"]["podIP"], _loopback())
                 found[f"{pod['spec']['hostname']}.{self._job}.default.svc"] = address

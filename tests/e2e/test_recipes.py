@@ -10,7 +10,7 @@ import yaml
 
 from arranger.sandbox.nodes import NodeTemplate
 from tests.conftest import _required
-from tests.e2e.harness import EmbeddedKube, eventually, fleet, kubelets, pods_of, status_of
+from tests.e2e.harness import MERGE, EmbeddedKube, eventually, fleet, kubelets, pods_of, status_of
 from tests.e2e.pod_processes import CORE, command_of, environment_of, expanded, pod_processes
 from tests.servers import REPOSITORY, KubeServer, real_redis
 
@@ -84,6 +84,12 @@ def test_torchruns_nodes_connect_to_rank_0_and_see_each_other(kube: KubeServer, 
         pods = [pod["metadata"]["name"] for pod in pods_of(kube, name)]
         processes.until("every node knows the world", lambda: all(processes.said(pod, "world") for pod in pods))
         assert [processes.said(pod, "world") for pod in pods] == [[[0, 1, 2, 3]]] * 4
+        body = {"status": {"phase": "Failed", "reason": "NCCL"}}
+        kube.request("PATCH", f"{CORE}/pods/{pods[1]}/status", body, content_type=MERGE)
+        again = [f"{pod}-r1" for pod in pods]  # all of them: no rank can be replaced alone
+        processes.until("every node knows the next world", lambda: all(processes.said(pod, "world") for pod in again))
+        assert [processes.said(pod, "world") for pod in again] == [[[0, 1, 2, 3]]] * 4
+        eventually("the job is running again", lambda: all_ready(status_of(kube, name)))
 
 
 def test_an_elastic_job_sees_its_nodes_come_and_go(kube: KubeServer, tmp_path: Path) -> None:
@@ -134,11 +140,16 @@ def test_vllms_engines_meet_begin_again_and_scale_as_a_whole(kube: KubeServer, t
         assert status_of(kube, name)["attempt"] == 0
 
 
-def test_rays_workers_join_the_head_and_jax_has_its_coordinator(kube: KubeServer) -> None:
-    with running(kube, "ray") as name:
+def test_rays_workers_join_the_head_and_jax_has_its_coordinator(kube: KubeServer, tmp_path: Path) -> None:
+    with running(kube, "ray") as name, pod_processes(kube, name, tmp_path) as processes:
         workers = [pod for pod in pods_of(kube, name) if pod["metadata"]["labels"]["arranger.dev/role"] == "worker"]
         joins = [command_of(pod) for pod in workers]
         assert [command[2] for command in joins] == ["--address=head-0.ray.default.svc:6379"] * 6
+        names = [pod["metadata"]["name"] for pod in pods_of(kube, name)]
+        everyone = [list(range(7))]
+        processes.until("the head has all workers", lambda: all(
+            processes.said(pod, "cluster")[-1:] == everyone for pod in names
+        ))  # fmt: skip
     with running(kube, "jax") as name:
         told = [environment_of(pod) for pod in pods_of(kube, name)]
         assert {(each["MASTER_ADDR"], each["NNODES"]) for each in told} == {("processes-0.jax.default.svc", "4")}

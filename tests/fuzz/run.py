@@ -69,8 +69,9 @@ def _judged(job: Object) -> tuple[str, bool]:
     if unnamed:
         return f"refused without a field: {unnamed[0][:300]}", False
     if not errors:
-        job_spec(job)
-        msgspec.json.encode(pod_manifest(_as_served(job), group=0, index=0, attempt=0, node="n", leader_address=None))
+        first = 0 if job_spec(job).has_leader else 1
+        body = pod_manifest(_as_served(job), group=first, index=0, attempt=0, node="n", leader_address=None)
+        msgspec.json.encode(body)
     stored = as_stored(job)
     own, embedded = errors if stored is job else validate(stored), embedded_refusal(stored)
     if bool(own) != bool(embedded):

@@ -36,7 +36,8 @@ def _flags() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _listening(address: str, port: int) -> socket.socket:
+def listening(address: str, port: int) -> socket.socket:
+    """A socket that listens there."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, port))
@@ -44,7 +45,8 @@ def _listening(address: str, port: int) -> socket.socket:
     return listener
 
 
-def _connected(name: str, port: int) -> socket.socket:
+def connected(name: str, port: int) -> socket.socket:
+    """A connection to a host, as soon as its name is known and it listens."""
     while True:
         try:
             return socket.create_connection((resolve(name), port))
@@ -55,11 +57,11 @@ def _connected(name: str, port: int) -> socket.socket:
 def meet(rank: int, nodes: int, address: str, port: int, *, me: int) -> None:
     """Exchange the numbers of so many nodes (of this one: `me`) through the node of rank 0, and print them."""
     if rank:
-        with _connected(address, port) as connection:
+        with connected(address, port) as connection:
             connection.sendall(f"{me}\n".encode())
             _say(world=json.loads(connection.makefile().readline()))
         return
-    with _listening(resolve(address), port) as listener:
+    with listening(resolve(address), port) as listener:
         others = [listener.accept()[0] for _ in range(nodes - 1)]
         world = sorted([me, *(int(other.makefile().readline()) for other in others)])
         for other in others:
@@ -67,14 +69,16 @@ def meet(rank: int, nodes: int, address: str, port: int, *, me: int) -> None:
         _say(world=world)
 
 
-class _Host:
-    """The members of an elastic job, by rank."""
+class Host:
+    """The members of an elastic job, by rank. Each list of them is printed under a word."""
 
-    def __init__(self) -> None:
+    def __init__(self, word: str = "world") -> None:
+        self._word = word
         self._members: dict[int, socket.socket | None] = {0: None}
         self._lock = threading.Lock()
 
     def serve(self, connection: socket.socket) -> None:
+        """Count a member from its first line to the end of its connection."""
         with connection, connection.makefile() as lines:
             rank = int(lines.readline())
             self._change(rank, connection)
@@ -93,17 +97,17 @@ class _Host:
                 with suppress(OSError):  # that member ends too, and its own thread says so
                     if member is not None:
                         member.sendall(f"{json.dumps(world)}\n".encode())
-            _say(world=world)
+            _say(**{self._word: world})
 
 
 def _elastic(flags: argparse.Namespace) -> None:
     threading.Thread(target=_watch, daemon=True).start()
     name, _, port = flags.rdzv_endpoint.rpartition(":")
     if flags.rdzv_conf == "is_host=1":
-        host, listener = _Host(), _listening(resolve(name), int(port))
+        host, listener = Host(), listening(resolve(name), int(port))
         while True:
             threading.Thread(target=host.serve, args=(listener.accept()[0],), daemon=True).start()
-    with _connected(name, int(port)) as connection:
+    with connected(name, int(port)) as connection:
         connection.sendall(f"{os.environ['TYJOB_RANK']}\n".encode())
         for line in connection.makefile():
             _say(world=json.loads(line))
