@@ -114,11 +114,17 @@ class Stalls:
     # --- checks --------------------------------------------------------------------------------------------
 
     def check_epoch(self, first: bytes, *, lost_something: bool) -> None:
-        """Check that an epoch begins only after a loss of entries, or of a status that an earlier epoch stored late."""
+        """Check that an epoch begins only after a loss of entries, or of a status that an earlier epoch stored late.
+
+        An epoch may have begun twice with equal bytes, and the log was emptied between. Who read the first one finds
+        that the second one has lost its entries.
+        """
         (begun,) = decode_batch(first, 1).events
         assert isinstance(begun, k.EpochBegun)
         index = self._world.home.index
         if lost_something or index is None or begun.previous != index.start.epoch:
+            return
+        if self._world.oracle.epochs.count(begun.previous) > 1:
             return
         if begun.reason.startswith("no usable snapshot") and self._world.upgrade.other_layout:
             return
