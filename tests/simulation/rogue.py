@@ -144,7 +144,7 @@ class Rogue:
             required = [
                 of for of in (spec.whole_topology, *of_sets) if of is not None and of.mode == TopologyMode.REQUIRED
             ]
-            if not spec.total_workers or not required:
+            if sum(group.count for group in spec.groups) < 2 or not required:
                 continue
             if any(first.get(key) == last.get(key) is not None for of in required for key in of.levels):
                 continue
