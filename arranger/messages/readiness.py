@@ -28,7 +28,7 @@ def held_text(job: JobRecord) -> str:
     """Which worker sets aren't started yet, and what they wait for; empty if none waits for another."""
     groups = job.valid_spec.groups
     held = [of for of in groups if of.start_after is not None and of.count and not job.may_start_after(of)]
-    return "; ".join(f"{of.name} starts once {_awaited(job, of.start_after or LEADER_GROUP)} ready" for of in held)
+    return "; ".join(f"set {of.name} starts once {_awaited(job, of.start_after or LEADER_GROUP)} ready" for of in held)
 
 
 def _awaited(job: JobRecord, group: int) -> str:
@@ -43,7 +43,7 @@ def finished_workers(state: State, job: JobRecord) -> list[int]:
 
 
 def _of(ready: int, needed: int, finished: int, of_set: str = "", what: str = "worker") -> str:
-    workers, are = what if needed == 1 else f"{what}s", "is" if ready == 1 else "are"
+    workers, are = what if needed == 1 else f"{what}s", "is" if 1 in (ready, needed) else "are"
     done = f" ({finished_text(finished)})" if finished else ""
     return f"{ready} of {needed} {workers}{of_set} {are} ready{done}"
 

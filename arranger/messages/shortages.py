@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from arranger.events.facts import ShortageFacts, UnitLack
+from arranger.events.facts import LevelLack, ShortageFacts, UnitLack
 from arranger.model.job import TopologyScope
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack, unit_of
@@ -47,13 +47,15 @@ def unit_text(lack: UnitLack, worker_set: str) -> str:
         found = ", ".join(f"{level.most} in their {_topology(level.key)}" for level in lack.levels if level.domains)
         beside = f"{pods} of {of} must join the {counted(lack.beside, 'pod')} that have nodes"
         return f"{beside}: {found} fit" if found else f"{beside}, which are in no domain together"
-    found = ", ".join(f"{_domains(level.key, level.domains)}, at most {level.most} fit" for level in lack.levels)
+    found = ", ".join(_level(level) for level in lack.levels)
     keys = " or ".join(_topology(level.key) for level in lack.levels)
     return f"no {keys} takes all {pods} of {of} ({found})"
 
 
-def _domains(key: str, count: int) -> str:
-    return f"no {_topology(key)}" if not count else counted(count, _topology(key))
+def _level(level: LevelLack) -> str:
+    if not level.domains:
+        return f"no node has the label {level.key}"
+    return f"{counted(level.domains, _topology(level.key))}, at most {level.most} fit"
 
 
 def counts_text(reasons: ReasonCounts, selector: str = "") -> str:

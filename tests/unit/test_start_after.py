@@ -51,7 +51,7 @@ def message(world: World, job: JobRecord) -> str:
 def test_a_set_starts_once_all_placed_workers_of_another_are_ready(equals: bool) -> None:
     world, job = staged(equals=equals)
     assert to_create(world, job) == [(ROLLOUT, 0), (ROLLOUT, 1)]
-    assert message(world, job).endswith("waits until 4 workers are ready; trainer starts once set rollout is ready")
+    assert message(world, job).endswith("waits until 4 workers are ready; set trainer starts once set rollout is ready")
     assert len(job.placements) == 4 + (not equals)
     run(world, job, (ROLLOUT, 0))
     run(world, job, (ROLLOUT, 1), ready=False)
@@ -70,7 +70,7 @@ def test_a_minimum_is_enough() -> None:
 def test_a_set_may_start_after_the_leader_is_ready() -> None:
     world, job = staged(start_after={"trainer": LEADER})
     assert to_create(world, job) == [(ROLLOUT, 0), (ROLLOUT, 1)]
-    assert message(world, job).endswith("; trainer starts once the leader is ready")
+    assert message(world, job).endswith("; set trainer starts once the leader is ready")
     run(world, job, (LEADER, 0))
     assert to_create(world, job) == [(TRAINER, 0), (TRAINER, 1), (ROLLOUT, 0), (ROLLOUT, 1)]
 
@@ -117,7 +117,7 @@ def test_a_running_job_tells_which_set_still_waits() -> None:
     world, job = staged(min_workers=1)
     run(world, job, (LEADER, 0), (ROLLOUT, 0))
     world.control()
-    assert job.stage == Stage.RUNNING and message(world, job) == "trainer starts once set rollout is ready"
+    assert job.stage == Stage.RUNNING and message(world, job) == "set trainer starts once set rollout is ready"
     assert awaited(world.state, job).what == What.READINESS and awaited_text(awaited(world.state, job))
     run(world, job, (ROLLOUT, 1))
     assert awaited(world.state, job).what == What.NOTHING
@@ -131,7 +131,7 @@ def test_a_job_that_lacks_nodes_tells_of_both() -> None:
     world.settle()
     assert job.stage == Stage.STARTING and to_create(world, job) == []
     said = message(world, job)
-    assert "rollout: 0 of 1 nodes fit" in said and said.endswith("; trainer starts once set rollout is ready")
+    assert "rollout: 0 of 1 nodes fit" in said and said.endswith("; set trainer starts once set rollout is ready")
 
 
 def test_each_attempt_waits_again() -> None:

@@ -137,7 +137,7 @@ def test_nodes_without_the_label_are_in_no_domain() -> None:
         world.node(f"n{number}", gpus=8, labels={RACK: "a"} if number > 2 else {})
     job = submitted(world, 4, levels=[RACK, BLOCK])
     world.cycle()
-    assert not job.placements and "(1 rack, at most 3 fit, no block, at most 0 fit)" in waits(job)
+    assert not job.placements and "(1 rack, at most 3 fit, no node has the label x.io/block)" in waits(job)
     assert job.waits is not None and job.waits.shortage.infeasible
 
 
