@@ -529,7 +529,10 @@ class Checks:
             if record.times.short_ms:
                 found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
             stands_still = stage == "Pending" and record.suspended and record.spec is not None and record.spec.suspend
-            goes_on = stage == "Starting" and (further or _may_fail_forever(record))
+            over = any(
+                state.pods[pod].phase == "Succeeded" for pod in record.bound.values()
+            )  # their end isn't the job's
+            goes_on = stage == "Starting" and (further or over or _may_fail_forever(record))
             goes_on = goes_on or (stage == "Rescheduling" and self._world.windows.fails_forever(record))
             before = stage in ("Pending", "Rescheduling") and self._world.dependencies.waits_rightly(record)
             if before and not status.get("message", "").startswith("waits for job ") and not stands_still:
