@@ -1,50 +1,31 @@
 """Jobs of equals, whose end is the job's, and what starts after what, as kubectl shows them on both clusters."""
 
-import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arranger.sandbox.nodes import NodeTemplate
-from tests.conftest import _required
+from tests.e2e.both_clusters import BOTH, cluster_of
 from tests.e2e.harness import (
     MERGE,
     PODS,
-    EmbeddedKube,
     apply,
     await_stage,
     eventually,
-    fleet,
     job,
-    kubelets,
     pod_template,
     pods_of,
     status_of,
 )
-from tests.servers import KubeServer, real_redis
+from tests.servers import KubeServer
 
 
-@pytest.fixture(scope="module", params=["real", "embedded"])
+@pytest.fixture(scope="module", params=BOTH)
 def kube(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeServer]:
     """A cluster of one node, and one process with all roles."""
-    folder: Path = tmp_path_factory.mktemp("equals")
-    with contextlib.ExitStack() as stack:
-        server: KubeServer
-        if request.param == "real":
-            server = request.getfixturevalue("kube_server")
-            server.clear()  # type: ignore[attr-defined]
-            stack.callback(server.clear)  # type: ignore[attr-defined]
-        else:
-            stack.enter_context(_required())
-            server = EmbeddedKube(folder)
-            stack.callback(server.close)
-        redis = stack.enter_context(real_redis())
-        stack.enter_context(kubelets(server, NodeTemplate("node-1", cpu="8")))
-        workers = stack.enter_context(fleet(redis_url=redis.url, kube=server, folder=folder))
-        workers.start()
-        yield server
+    with cluster_of(request, tmp_path_factory.mktemp("equals"), NodeTemplate("node-1", cpu="8")) as cluster:
+        yield cluster.kube
 
 
 def equals(name: str, *sets: dict[str, Any], **spec: Any) -> dict[str, Any]:

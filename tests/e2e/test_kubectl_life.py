@@ -1,38 +1,33 @@
 """A job's life as shown by kubectl, both on a real API server and on the embedded cluster."""
 
-import contextlib
 import itertools
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arranger.sandbox.nodes import NodeTemplate
-from tests.conftest import _required
+from tests.e2e.both_clusters import BOTH, cluster_of
 from tests.e2e.harness import (
     MERGE,
     PODS,
     TYJOBS,
-    EmbeddedKube,
     Kubelets,
     apply,
     arranger,
     await_stage,
     eventually,
     finish_leader,
-    fleet,
     job,
     kubectl_process,
-    kubelets,
     pod_template,
     pods_of,
     status_of,
 )
-from tests.servers import KubeServer, real_redis
+from tests.servers import KubeServer
 
 WAIT = ("--timeout=120s",)
 
@@ -72,26 +67,11 @@ class Scene:
         eventually(f"the pods of {name} are gone", lambda: not pods_of(self.kube, name))
 
 
-@pytest.fixture(scope="module", params=["real", "embedded"])
+@pytest.fixture(scope="module", params=BOTH)
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    folder: Path = tmp_path_factory.mktemp("life")
-    with contextlib.ExitStack() as stack:
-        kube: KubeServer
-        if request.param == "real":
-            kube = request.getfixturevalue("kube_server")
-            kube.clear()  # type: ignore[attr-defined]
-            stack.callback(kube.clear)  # type: ignore[attr-defined]
-        else:
-            stack.enter_context(_required())
-            kube = EmbeddedKube(folder)
-            stack.callback(kube.close)
-        redis = stack.enter_context(real_redis())
-        nodes = stack.enter_context(
-            kubelets(kube, NodeTemplate("node-1", cpu="8"), NodeTemplate("node-2", cpu="8", labels={"pool": "b"}))
-        )
-        workers = stack.enter_context(fleet(redis_url=redis.url, kube=kube, folder=folder))
-        workers.start()
-        yield Scene(kube, nodes, redis.url)
+    nodes = [NodeTemplate("node-1", cpu="8"), NodeTemplate("node-2", cpu="8", labels={"pool": "b"})]
+    with cluster_of(request, tmp_path_factory.mktemp("life"), *nodes) as cluster:
+        yield Scene(*cluster)
 
 
 def test_get_shows_our_columns(scene: Scene) -> None:

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from arranger.sandbox.nodes import NodeTemplate
-from tests.conftest import _required
-from tests.e2e.harness import MERGE, EmbeddedKube, eventually, fleet, kubelets, pods_of, status_of
+from tests.e2e.both_clusters import BOTH, cluster_of
+from tests.e2e.harness import MERGE, eventually, pods_of, status_of
 from tests.e2e.pod_processes import CORE, command_of, environment_of, expanded, pod_processes
-from tests.servers import REPOSITORY, KubeServer, real_redis
+from tests.servers import REPOSITORY, KubeServer
 
 RECIPES = sorted((REPOSITORY / "docs" / "recipes").glob("*.yaml"))
 NODES = [NodeTemplate(f"node-{number}", cpu="64", memory="512Gi", gpus=8) for number in range(5)]
@@ -20,25 +20,11 @@ NODES = [NodeTemplate(f"node-{number}", cpu="64", memory="512Gi", gpus=8) for nu
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module", params=["real", "embedded"])
+@pytest.fixture(scope="module", params=BOTH)
 def kube(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeServer]:
     """A cluster of five nodes with eight GPUs each, and one process with all roles."""
-    folder: Path = tmp_path_factory.mktemp("recipes")
-    with contextlib.ExitStack() as stack:
-        server: KubeServer
-        if request.param == "real":
-            server = request.getfixturevalue("kube_server")
-            server.clear()  # type: ignore[attr-defined]
-            stack.callback(server.clear)  # type: ignore[attr-defined]
-        else:
-            stack.enter_context(_required())
-            server = EmbeddedKube(folder)
-            stack.callback(server.close)
-        redis = stack.enter_context(real_redis())
-        stack.enter_context(kubelets(server, *NODES))
-        workers = stack.enter_context(fleet(redis_url=redis.url, kube=server, folder=folder))
-        workers.start()
-        yield server
+    with cluster_of(request, tmp_path_factory.mktemp("recipes"), *NODES) as cluster:
+        yield cluster.kube
 
 
 @contextlib.contextmanager

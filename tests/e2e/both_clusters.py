@@ -1,0 +1,43 @@
+"""A cluster of either kind for the tests of a file, with nodes and one process that has all roles."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from arranger.sandbox.nodes import NodeTemplate
+from tests.conftest import _required
+from tests.e2e.harness import EmbeddedKube, Kubelets, fleet, kubelets
+from tests.servers import KubeServer, real_redis
+
+#: The parameters of a fixture that runs its tests on both.
+BOTH = ["real", "embedded"]
+
+
+class Cluster(NamedTuple):
+    """A running cluster and the log of its jobs."""
+
+    kube: KubeServer
+    kubelets: Kubelets
+    redis_url: str
+
+
+@contextlib.contextmanager
+def cluster_of(request: pytest.FixtureRequest, folder: Path, *nodes: NodeTemplate) -> Iterator[Cluster]:
+    """The cluster that the fixture's parameter asks for; all of it ends with the tests."""
+    with contextlib.ExitStack() as stack:
+        server: KubeServer
+        if request.param == "real":
+            server = request.getfixturevalue("kube_server")
+            server.clear()  # type: ignore[attr-defined]
+            stack.callback(server.clear)  # type: ignore[attr-defined]
+        else:
+            stack.enter_context(_required())
+            server = EmbeddedKube(folder)
+            stack.callback(server.close)
+        redis = stack.enter_context(real_redis())
+        found = Cluster(server, stack.enter_context(kubelets(server, *nodes)), redis.url)
+        stack.enter_context(fleet(redis_url=redis.url, kube=server, folder=folder)).start()
+        yield found
