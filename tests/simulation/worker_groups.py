@@ -57,9 +57,9 @@ def replaced_in_part(job: JobRecord, event: k.WorkersReplaced) -> list[str]:
 
 
 def unsettled(state: State) -> Iterator[tuple[str, str]]:
-    """Parts of worker groups at a good end."""
+    """Parts of worker groups at a good end; a finished worker needs no node."""
     for uid, job in state.jobs.items():
         for group, indices in of(job, job.placements) if job.active else ():
-            there = [index for index in indices if (group, index) in job.placements]
+            there = [index for index in indices if (group, index) in job.provided]
             if len(there) < len(indices):
                 yield uid, f"{job.seen.name} has only {there} of the worker group {indices} of group {group}"
