@@ -41,8 +41,9 @@ def adopted(spec: JobSpec, status: JobStatusSeen) -> JobSpec:
 
 
 def tell_dependents(state: State, job: JobRecord, changes: Changes) -> None:
-    """Let the jobs that wait for this one know its present stage."""
-    seen, end = job.seen, _end_of(job)
+    """Let the jobs that wait for a job of this name know how the present one ended."""
+    seen = job.seen
+    end = _end_of(state.find_job(seen.namespace, seen.name))
     for uid in state.dependents.get((seen.namespace, seen.name), ()):
         of = state.jobs[uid]
         changes.jobs[uid] = None

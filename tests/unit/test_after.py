@@ -118,6 +118,17 @@ def test_a_job_that_is_deleted_before_its_end_has_not_failed() -> None:
     assert job.stage == Stage.PENDING
 
 
+def test_a_job_of_the_same_name_that_leaves_late_takes_no_end_back() -> None:
+    there = world()
+    job = there.job("train", workers=0, min_workers=0, after=[PREP])
+    before = there.job("prep", uid="before", workers=0, min_workers=0, deleting=True)
+    prep = there.job("prep", workers=0, min_workers=0)
+    there.say(k.StageDecided(prep.uid, prep.version, 0, Stage.FAILED, StageReason.OTHER))
+    there.job_gone(before)
+    there.settle()
+    assert job.stage == Stage.FAILED
+
+
 def test_a_suspended_job_fails_when_it_is_resumed_unless_the_job_was_made_again() -> None:
     for again in (False, True):
         there = world()
