@@ -87,8 +87,8 @@ class Elsewhere:
         """Connect one of our processes to the other cluster. Open watches continue, or break at their next event."""
         world = self._world
         process = self._chance.choice(world.processes) if world.processes else None
-        if process is None or process.identity is None:
-            return
+        if process is None or process.identity is None or not process.follower.state.cluster:
+            return  # a process that hasn't read the log yet would take an emptied one for its own cluster's
         reset = world.faults.has(BREAKS) or self._chance.random() < 0.5
         how = BREAKS if reset else "another cluster answers"
         world.faults.hit(how)
