@@ -293,7 +293,8 @@ class _Turn:
         self._note_lack(number, len(run), None)
         sums = self._rooms.sums
         level = int(np.argmax([of.max() for of in sums]))
-        return 0 if self._atomic else self._fill(run, level, int(sums[level].argmax()), whole=False)
+        domain = int(sums[level].argmax())  # 0, which is none, if no domain has room
+        return 0 if self._atomic or not domain else self._fill(run, level, domain, whole=False)
 
     def _end_there(self, indices: Sequence[int], begin: int, end: int, room: int, level: int) -> int:
         """Where the whole units end that fill the domain of the first one: the next one would choose it, too."""

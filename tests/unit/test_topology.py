@@ -141,6 +141,16 @@ def test_nodes_without_the_label_are_in_no_domain() -> None:
     assert job.waits is not None and job.waits.shortage.infeasible
 
 
+@pytest.mark.parametrize("within", TopologyScope)
+def test_pods_that_fit_only_where_no_domain_is_get_no_nodes(within: TopologyScope) -> None:
+    world = cluster(range(64))
+    for number in range(64, 68):
+        world.node(f"n{number}", cpu=64, gpus=8)
+    job = submitted(world, 4, within=within, least=0)
+    world.cycle()
+    assert numbers(job) == [] and not world.state.verdicts["Placed"][1]
+
+
 def test_a_quorum_that_no_empty_domain_holds_is_infeasible() -> None:
     for within, pods, infeasible in (
         (GROUP, 8, False),
