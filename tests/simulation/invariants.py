@@ -110,7 +110,9 @@ class Oracle:
         nodes = {uid: dict(jobs[uid].placements) for uid in replaced if uid in jobs}
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
-        time_ms = next((event.time_ms for event in entry.batch.events if isinstance(event, k.CycleTaken)), 0)
+        cycle = next((event for event in entry.batch.events if isinstance(event, k.CycleTaken)), None)
+        time_ms = cycle.time_ms if cycle is not None else 0
+        at_once = cycle is not None and cycle.base == entry.first - 1 and entry.batch.writer.startswith("scheduler@")
         if entry.batch.writer not in (ROGUE, "elsewhere"):  # they bypass every fence
             self._check_terms(entry)
         for number, event in enumerate(entry.batch.events):
@@ -119,6 +121,8 @@ class Oracle:
             self._tell(offset, event, verdict.reason if verdict is not None else "", jobs)
             if verdict is not None and not verdict.accepted:
                 self.rejected[verdict.kind] += 1
+                if at_once:
+                    raise Violation(f"a cycle decided what is void on its own state: {verdict.reason}", job=event.job_uid)
             elif isinstance(event, k.Placed):
                 self._accept(event, time_ms)
             elif verdict is not None:
