@@ -5,6 +5,7 @@
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +23,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import attributed
-from arranger.projections.state import Changes, State
+from arranger.projections.state import Changes, State, Verdict
 from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
@@ -112,7 +113,7 @@ class Oracle:
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         cycle = next((event for event in entry.batch.events if isinstance(event, k.CycleTaken)), None)
         time_ms = cycle.time_ms if cycle is not None else 0
-        at_once = cycle is not None and cycle.base == entry.first - 1 and entry.batch.writer.startswith("scheduler@")
+        _check_verdicts(entry, cycle, changes.verdicts)
         if entry.batch.writer not in (ROGUE, "elsewhere"):  # they bypass every fence
             self._check_terms(entry)
         for number, event in enumerate(entry.batch.events):
@@ -121,8 +122,6 @@ class Oracle:
             self._tell(offset, event, verdict.reason if verdict is not None else "", jobs)
             if verdict is not None and not verdict.accepted:
                 self.rejected[verdict.kind] += 1
-                if at_once:
-                    raise Violation(f"a cycle decided what is void on its own state: {verdict.reason}", job=event.job_uid)
             elif isinstance(event, k.Placed):
                 self._accept(event, time_ms)
             elif verdict is not None:
@@ -610,3 +609,12 @@ def _may_fail_forever(job: JobRecord) -> bool:
     """Whether workers fail whose limit counts within a window: after a back-off beyond it, it counts from nothing."""
     policies = [group.restart for group in job.valid_spec.groups if group.name in job.failing]
     return any(policy is not None and policy.window_s is not None for policy in policies)
+
+
+def _check_verdicts(entry: Entry, cycle: k.CycleTaken | None, verdicts: Sequence[Verdict]) -> None:
+    """Check that the decisions of a cycle take effect whose entry follows the state on which it was taken."""
+    if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
+        return
+    void = [verdict.reason for verdict in verdicts if not verdict.accepted]
+    if void:
+        raise Violation(f"a cycle decided what is void on its own state: {', '.join(void)}")
