@@ -68,6 +68,50 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.group, *counts, self.further, self.infeasible, self.reasons, never, self.sentence, self.topology)
 
 
+class EndKind(StrEnum):
+    """Why workers are replaced: they failed by their own fault, once or repeatedly on a node, were evicted, refused or
+    lost without it, were restarted beyond the limit, the API server refuses their pods, or they go with others of their
+    set or worker group."""
+
+    FAILED = "Failed"
+    LOST = "Lost"
+    OVER_LIMIT = "OverLimit"
+    REFUSED = "Refused"
+    WITH_SET = "WithSet"
+    WITH_GROUP = "WithGroup"
+    FAILED_AGAIN = "FailedAgain"
+
+
+class NodeTrouble(StrEnum):
+    """Why a worker can't stay on a node that is open to its pods: the node is gone or not ready, or has no room."""
+
+    GONE = "Gone"
+    NOT_READY = "NotReady"
+    NO_ROOM = "NoRoom"
+
+
+class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why `count` workers are replaced: `first` is the first of them, and the other fields describe that one.
+
+    `words` come from the kubelet or the API server, and `ended` is the container that failed; without both, `node` is
+    the worker's, with `cordoned` and `taint` if it was closed, or `trouble` if that is why a worker was lost. Of
+    one that failed `failures` times on it, `node` is that. `sentence` is the text that an earlier version recorded;
+    then no other field is set.
+    """
+
+    kind: EndKind
+    first: Slot
+    count: int
+    words: str = ""
+    node: str = ""
+    cordoned: bool = False
+    taint: Taint | None = None
+    sentence: str = ""
+    ended: ContainerEnd | None = None
+    failures: int = 0
+    trouble: NodeTrouble | None = None
+
+
 class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The facts behind a decision on a job's stage. The reason (`StageReason`) determines which fields are set.
 
@@ -78,7 +122,10 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     worker `index`. `address` is the leader's, `was` the one before it. `words` come from another program, and `ended`
     is the container that failed, of the leader or of that worker. `faults` say what is wrong with the spec; before
     there were faults, `words` did. `job` is the one that had to succeed first. `leaderless`: the job has no leader.
-    `sentence` is the text of an earlier version, or of an adopted job's status; then no other field is set.
+    `cause` is why that worker ended, or the first of the workers that were lost; earlier versions gave `words` and
+    `ended` instead, or nothing. `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's
+    `restartLimit`. `sentence` is the text of an earlier version, or of an adopted job's status; then no other field is
+    set.
     """
 
     node: str = ""
@@ -100,41 +147,9 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     index: int = 0
     job: str = ""
     leaderless: bool = False
+    cause: EndCause | None = None
+    limit_of: str = ""
 
 
 #: For a decision without facts beyond its reason.
 NO_FACTS = StageFacts()
-
-
-class EndKind(StrEnum):
-    """Why workers are replaced: they failed by their own fault, once or repeatedly on a node, were evicted, refused or
-    lost without it, were restarted beyond the limit, the API server refuses their pods, or they go with others of their
-    set or worker group."""
-
-    FAILED = "Failed"
-    LOST = "Lost"
-    OVER_LIMIT = "OverLimit"
-    REFUSED = "Refused"
-    WITH_SET = "WithSet"
-    WITH_GROUP = "WithGroup"
-    FAILED_AGAIN = "FailedAgain"
-
-
-class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Why `count` workers are replaced: `first` is the first of them, and the other fields describe that one.
-
-    `words` come from the kubelet or the API server, and `ended` is the container that failed; without both, `node` is
-    the worker's, with `cordoned` and `taint` if it was closed. Of one that failed `failures` times on it, `node`
-    is that. `sentence` is the text that an earlier version recorded; then no other field is set.
-    """
-
-    kind: EndKind
-    first: Slot
-    count: int
-    words: str = ""
-    node: str = ""
-    cordoned: bool = False
-    taint: Taint | None = None
-    sentence: str = ""
-    ended: ContainerEnd | None = None
-    failures: int = 0

@@ -338,9 +338,9 @@ class LeaderAddressed(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 class EndedWorker(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One worker of `WorkersReplaced`: its slot, the pod that filled it ("" for none), and what happens to the slot.
 
-    `counted`: the pod failed by its own fault, which counts as a restart of its set. `failures` is how many pods of the
-    slot failed on its node, this one included; 0 if that has no effect. A worker that goes elsewhere with them does so
-    because of them, and its set avoids the node for a while.
+    `counted`: the pod failed by its own fault and is replaced, which counts as a restart of its set. `failures`
+    is how many pods of the slot failed on its node, this one included; 0 if that has no effect. A worker that goes
+    elsewhere with them does so because of them, and its set avoids the node for a while.
     """
 
     slot: Slot

@@ -4,10 +4,10 @@ Appliers reconcile the API server with it. It depends on the present state, not 
 (level-triggered), so after a crash between any two steps the next reconciliation repairs everything.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,6 +34,8 @@ from arranger.projections.worker_groups import parted, with_whole
 MESSAGE_LIMIT = 1000
 #: The condition of a job that has ended, in either way. It follows from the stage, so the fold doesn't record it.
 FINISHED = "Finished"
+_Of = TypeVar("_Of")
+
 #: The reason of the condition Ready while it is true.
 QUORUM_READY = "QuorumReady"
 
@@ -267,19 +269,16 @@ def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
     return found
 
 
-def _charged(job: JobRecord, number: int) -> dict[int, int]:
-    """Index → the restarts of a slot that count against its limit."""
-    return {index: count for (group, index), (count, _) in sorted(job.slots.charged.items()) if group == number}
-
-
-def _failed_before(job: JobRecord, number: int) -> dict[int, int]:
-    return {index: count for (group, index), count in sorted(job.slots.failed_before.items()) if group == number}
+def _of_group(slots: Mapping[SlotKey, _Of], number: int) -> dict[int, _Of]:
+    """Index → what a table of slots has of a group, in order."""
+    return {index: slots[number, index] for index in sorted(index for group, index in slots if group == number)}
 
 
 def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Sequence[int]) -> dict[str, Any]:
-    name = job.valid_spec.groups[number].name
-    given_up = sorted(index for group, index in job.slots.given_up if group == number)
-    finished = sorted(index for group, index in job.slots.finished if group == number)
+    name, slots = job.valid_spec.groups[number].name, job.slots
+    given_up, finished = [*_of_group(slots.given_up, number)], [*_of_group(slots.finished, number)]
+    charged = {index: count for index, (count, _) in _of_group(slots.charged, number).items()}
+    before = _of_group(slots.failed_before, number)
     return {
         "name": name,
         "total": counts.total,
@@ -287,11 +286,11 @@ def _set_status(job: JobRecord, number: int, counts: WorkerCounts, replacing: Se
         "failed": counts.failed,
         "restarts": counts.restarts,
         "restartsOfEarlierPods": job.spent.get(name, 0),
-        **({"restartsByIndex": charges_text(charged)} if (charged := _charged(job, number)) else {}),
+        **({"restartsByIndex": charges_text(charged)} if charged else {}),
         **({"givenUp": text_of(runs(given_up))} if given_up else {}),
         **({"finished": text_of(runs(finished))} if finished else {}),
         **({"replacing": text_of(runs(list(replacing)))} if replacing else {}),
-        **({"failedBefore": charges_text(before)} if (before := _failed_before(job, number)) else {}),
+        **({"failedBefore": charges_text(before)} if before else {}),
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.events.facts import EndCause, EndKind
+from arranger.events.facts import EndCause, EndKind, NodeTrouble
 from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS
@@ -162,7 +162,7 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     """The decision on these workers. A failed worker keeps its node if that is healthy and still has the room, unless
     it failed there repeatedly while others run well elsewhere. If the restart policy says so, all others of its set are
     restarted with it."""
-    workers = [_ended(slot, pod, Replacement.GIVEN_UP, counted=pod.phase == Phase.FAILED) for slot, pod in ended.over]
+    workers = [_ended(slot, pod, Replacement.GIVEN_UP, counted=False) for slot, pod in ended.over]
     workers += [_ended(slot, pod, Replacement.ELSEWHERE, counted=False) for slot, pod in ended.lost]
     kept: dict[str, dict[SlotKey, str]] = {}
     moved = {slot for slot, _ in ended.failed if _better_elsewhere(state, job, slot)}
@@ -205,7 +205,8 @@ def _in_whole_groups(job: JobRecord, workers: list[EndedWorker], parted: Sequenc
             uid = job.bound.get((slot.group, slot.index), "")
             if freed is not None:
                 if slot not in found or found[slot].how != freed:
-                    found[slot] = EndedWorker(slot, uid, freed, slot in found and found[slot].counted)
+                    again = freed != Replacement.GIVEN_UP and slot in found and found[slot].counted
+                    found[slot] = EndedWorker(slot, uid, freed, again)
             elif slot not in found and uid and uid not in job.retired:
                 found[slot] = EndedWorker(slot, uid, Replacement.RESTARTED, False)
     return list(found.values())
@@ -262,7 +263,7 @@ def _causes(state: State, job: JobRecord, ended: Fallen, moved: set[SlotKey]) ->
     """The causes of the replacements, with the first worker of each kind."""
     stay = [one for one in ended.failed if one[0] not in moved]
     kinds = ((stay, EndKind.FAILED), (ended.lost, EndKind.LOST), (ended.over, EndKind.OVER_LIMIT))
-    found = [_cause(state, job, pods, kind) for pods, kind in kinds if pods]
+    found = [cause_of(state, job, pods, kind) for pods, kind in kinds if pods]
     if moved:
         slot, pod = min(one for one in ended.failed if one[0] in moved)
         node, times, words = job.placements[slot], failures_there(job, slot), pod.reason or pod.message
@@ -271,10 +272,22 @@ def _causes(state: State, job: JobRecord, ended: Fallen, moved: set[SlotKey]) ->
     return tuple(found)
 
 
-def _cause(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: EndKind) -> EndCause:
+def cause_of(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen | None]], kind: EndKind) -> EndCause:
+    """Why these workers ended: of the first of them."""
     slot, pod = min(pods, key=lambda one: one[0])
     if pod is not None and (pod.ended is not None or pod.reason or pod.message):
         return EndCause(kind, Slot(*slot), len(pods), pod.reason or pod.message, ended=pod.ended)
     node = job.placements[slot]
     how = (barred(state, job, slot) if state.nodes.has(node) else None) or Closed()
-    return EndCause(kind, Slot(*slot), len(pods), node=node, cordoned=how.cordoned, taint=how.taint)
+    trouble = _trouble(state, job, slot) if kind == EndKind.LOST and how == Closed() else None
+    return EndCause(kind, Slot(*slot), len(pods), node=node, cordoned=how.cordoned, taint=how.taint, trouble=trouble)
+
+
+def _trouble(state: State, job: JobRecord, slot: SlotKey) -> NodeTrouble | None:
+    """Why a worker was lost whose node is open to its pods."""
+    node = job.placements[slot]
+    if not state.nodes.has(node):
+        return NodeTrouble.GONE
+    if state.nodes.down_for_ms(node, state.time_ms) >= 0:
+        return NodeTrouble.NOT_READY
+    return NodeTrouble.NO_ROOM if room_taken(state, job, slot) else None

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.events.facts import NO_FACTS, ShortageFacts, StageFacts
+from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
 from arranger.events.kinds import LeaderAddressed, PodSeen, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
-from arranger.lifecycle.replacements import Fallen, barred, beyond_limit, fallen, replacement, room_taken
+from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
 from arranger.model.pod import Phase
 from arranger.model.stages import TRANSITIONS
@@ -195,19 +195,18 @@ def _ready(job: JobRecord, leader: PodSeen | None) -> StageDecided | None:
 
 
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
-    policy, used = job.valid_spec.restart_of(LEADER_GROUP), _restarts_before(job, leader)
-    limit, window_s = policy.limit, policy.window_s or 0
-    words, ended = leader.reason or leader.message, leader.ended
+    spec, words, ended = job.valid_spec, leader.reason or leader.message, leader.ended
     if blameless(leader):
         return _decide(job, R.LEADER_EVICTED, StageFacts(words=words, ended=ended))
-    if leader.phase != Phase.FAILED:
-        facts = StageFacts(count=used, limit=limit, ended=ended, seconds=window_s)
-        return _decide(job, R.RESTART_LIMIT, facts) if used > limit else None
-    if used + 1 > limit:
-        return _decide(job, R.RESTART_LIMIT, StageFacts(limit=limit, words=words, ended=ended, seconds=window_s))
+    policy, used, failed = spec.restart_of(LEADER_GROUP), _restarts_before(job, leader), leader.phase == Phase.FAILED
+    if not failed and used <= policy.limit:
+        return None
+    facts = StageFacts(words=words) if failed else StageFacts(count=used)
+    facts = _with_limit(msgspec.structs.replace(facts, ended=ended, seconds=policy.window_s or 0), spec, LEADER_GROUP)
+    if used + failed > policy.limit:
+        return _decide(job, R.RESTART_LIMIT, facts)
     back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
-    facts = StageFacts(count=used + 1, limit=limit, words=words, ended=ended, seconds=window_s)
-    return _decide(job, R.LEADER_FAILED, facts, back_off_ms)
+    return _decide(job, R.LEADER_FAILED, msgspec.structs.replace(facts, count=used + 1), back_off_ms)
 
 
 def _restarts_before(job: JobRecord, leader: PodSeen) -> int:
@@ -265,22 +264,29 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
     left = [group.count - gone for group, gone in zip(spec.groups, given_up, strict=True)]
     if not spec.workers_missing(left) and not job.unfinishable:
         return None
-    limits = [spec.restart_of(group).limit for group, count in enumerate(given_up) if count]
-    limit = min(limits, default=spec.restart_limit)
+    facts = _too_few(spec, left, given_up)
     if not spec.workers_missing(left):
-        count = sum(given_up[group] for group in spec.success)
-        return _decide(job, R.WORKERS_FAILED, StageFacts(count=count, limit=limit))
-    return _decide(job, R.WORKERS_FAILED, _too_few(spec, left, given_up, limit=limit))
+        facts = StageFacts(count=sum(given_up[group] for group in spec.success))
+    of_given_up = [group for group, count in enumerate(given_up) if count]
+    strictest = min(of_given_up, key=lambda group: spec.restart_of(group).limit, default=LEADER_GROUP)
+    return _decide(job, R.WORKERS_FAILED, _with_limit(facts, spec, strictest))
 
 
-def _too_few(spec: JobSpec, left: Sequence[int], lost: Sequence[int], *, limit: int = 0) -> StageFacts:
+def _with_limit(facts: StageFacts, spec: JobSpec, group: int) -> StageFacts:
+    """The facts with the limit of a group's restarts, and whose limit that is."""
+    policy = spec.restart_of(group)
+    limit_of = spec.groups[group].name if policy.own_limit else ""
+    return msgspec.structs.replace(facts, limit=policy.limit, limit_of=limit_of)
+
+
+def _too_few(spec: JobSpec, left: Sequence[int], lost: Sequence[int]) -> StageFacts:
     """The facts when pods were lost and too few are left for a quorum, both by group: those of the first worker set
     with fewer than its minimum, or else those of all worker sets."""
     short = short_set(spec, left)
     if short is None:
-        return StageFacts(count=sum(lost), limit=limit, needed=spec.min_workers)
+        return StageFacts(count=sum(lost), needed=spec.min_workers)
     count = lost[spec.groups.index(short)]
-    return StageFacts(count=count, limit=limit, needed=short.min_count // short.group_size, worker_set=short.name)
+    return StageFacts(count=count, needed=short.min_count // short.group_size, worker_set=short.name)
 
 
 def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
@@ -291,7 +297,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
     ended = fallen(state, job, config, time_ms)
     if ended is None:
         return None
-    whole = _restarts_job(job, ended, config, time_ms)
+    whole = _restarts_job(state, job, ended, config, time_ms)
     if whole is not None:
         return whole
     decision = replacement(state, job, ended)
@@ -305,26 +311,26 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
         return decision
     if not ended.over:
         lost = [sum(slot[0] == group for slot in released) for group in range(len(spec.groups))]
-        return _decide(job, R.WORKERS_LOST, _too_few(spec, left, lost))
+        cause = next((of for of in decision.causes if of.kind == EndKind.LOST), None)
+        return _decide(job, R.WORKERS_LOST, msgspec.structs.replace(_too_few(spec, left, lost), cause=cause))
     return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
 
 
-def _restarts_job(job: JobRecord, ended: Fallen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
+def _restarts_job(
+    state: State, job: JobRecord, ended: Fallen, config: LifecycleConfig, time_ms: int
+) -> StageDecided | None:
     """The end of a worker whose policy restarts the whole job: a new attempt, or the job's failure at its limit."""
     spec = job.valid_spec
-    one = min((one for one in (*ended.over, *ended.failed, *ended.lost) if _of_whole_job(spec, one[0])), default=None)
-    if one is None:
+    kinds = ((ended.over, EndKind.OVER_LIMIT), (ended.failed, EndKind.FAILED), (ended.lost, EndKind.LOST))
+    of_job = [(kind, [one for one in pods if _of_whole_job(spec, one[0])]) for pods, kind in kinds]
+    kind, pods = next(((kind, pods) for kind, pods in of_job if pods), (EndKind.LOST, []))
+    if not pods:
         return None
-    slot, pod = one
-    facts = StageFacts(
-        worker_set=spec.groups[slot[0]].name,
-        index=slot[1],
-        limit=spec.restart_of(slot[0]).limit,
-        words=pod.reason or pod.message if pod is not None else "",
-        ended=pod.ended if pod is not None else None,
-    )
-    if beyond_limit(job, slot):
-        return _decide(job, R.RESTART_LIMIT, facts)
+    cause = cause_of(state, job, pods, kind)
+    group, index = cause.first.group, cause.first.index
+    facts = StageFacts(worker_set=spec.groups[group].name, index=index, cause=cause)
+    if kind == EndKind.OVER_LIMIT:
+        return _decide(job, R.RESTART_LIMIT, _with_limit(facts, spec, group))
     back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
     return _decide(job, R.WORKER_ENDED, facts, back_off_ms if ended.failed else 0)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from arranger.events.facts import EndCause, EndKind, StageFacts
+from arranger.events.facts import EndCause, EndKind, NodeTrouble, StageFacts
 from arranger.events.kinds import StageDecided
 from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
@@ -76,15 +76,27 @@ def _ended(cause: EndCause, spec: JobSpec | None) -> str:
     if cause.kind == EndKind.WITH_GROUP:
         return f"{counted(cause.count, 'other worker')} of {name} in the same worker groups"
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
-    closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
     if cause.kind == EndKind.FAILED_AGAIN:
         ending = _in_brackets(failure_text(cause.ended, cause.words))
         return (
             f"moved: {name} {index}{others} failed {cause.failures} times on {cause.node}{ending}, and others run well "
             "elsewhere"
         )
-    why = failure_text(cause.ended, cause.words) or f"node {cause.node} {closed}".rstrip()
-    return f"{_KINDS[cause.kind]}: {name} {index}{others} ({why})"
+    return f"{_KINDS[cause.kind]}: {name} {index}{others} ({_why(cause)})"
+
+
+_TROUBLES = {
+    NodeTrouble.GONE: "is gone",
+    NodeTrouble.NOT_READY: "is not ready",
+    NodeTrouble.NO_ROOM: "has no room for it",
+}
+
+
+def _why(cause: EndCause) -> str:
+    """Why a worker ended: its own reason, or what is wrong with its node."""
+    closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
+    how = _TROUBLES[cause.trouble] if cause.trouble is not None else closed
+    return failure_text(cause.ended, cause.words) or f"node {cause.node} {how}".rstrip()
 
 
 def _in_brackets(words: str) -> str:
@@ -103,12 +115,17 @@ def _node_lost(facts: StageFacts) -> str:
 
 def _restart_limit(facts: StageFacts) -> str:
     if facts.worker_set:
-        worker = f"{facts.worker_set}-{facts.index}"
-        return f"worker {worker} failed ({_ending(facts)}) and its restart limit is {facts.limit}"
+        return f"worker {facts.worker_set}-{facts.index} failed ({_ending(facts)}) and {_limit(facts)}"
     if facts.count:
         last = f", last after {container_text(facts.ended)}" if facts.ended is not None else ""
-        return f"the leader restarted {facts.count} times{last}; restartLimit is {facts.limit}{_window(facts)}"
-    return f"the leader failed ({_ending(facts)}) and restartLimit is {facts.limit}{_window(facts)}"
+        return f"the leader restarted {counted(facts.count, 'time')}{last}; {_limit(facts, 'leader')}{_window(facts)}"
+    return f"the leader failed ({_ending(facts)}) and {_limit(facts, 'leader')}{_window(facts)}"
+
+
+def _limit(facts: StageFacts, of: str = "") -> str:
+    """The limit of restarts, with the field that sets it; `of` is the field of its group if it isn't a worker set."""
+    own = f"{of or f'workerSets[{facts.limit_of}]'}.restart.limit"
+    return f"{own if facts.limit_of else 'restartLimit'} is {facts.limit}"
 
 
 def _window(facts: StageFacts) -> str:
@@ -116,7 +133,22 @@ def _window(facts: StageFacts) -> str:
 
 
 def _ending(facts: StageFacts) -> str:
-    return failure_text(facts.ended, facts.words) or "its containers failed"
+    cause = facts.cause
+    if cause is None:
+        return failure_text(facts.ended, facts.words) or "its containers failed"
+    return (
+        _why(cause) if cause.kind == EndKind.LOST else failure_text(cause.ended, cause.words) or "its containers failed"
+    )
+
+
+def _workers_lost(facts: StageFacts) -> str:
+    why = _in_brackets(_why(facts.cause)) if facts.cause is not None else ""
+    return f"{_workers(facts.count, 'was', 'were')} lost{why}, {_needed(facts)}; scheduled again"
+
+
+def _worker_ended(facts: StageFacts) -> str:
+    how = "was lost" if facts.cause is not None and facts.cause.kind == EndKind.LOST else "ended"
+    return f"worker {facts.worker_set}-{facts.index} {how} ({_ending(facts)}); the whole job is restarted"
 
 
 def _quorum_incomplete(facts: StageFacts) -> str:
@@ -184,10 +216,8 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
         f"the leader's node {facts.node} {closed_text(cordoned=facts.cordoned, taint=facts.taint)}; scheduled again"
     ),
     _R.ROOM_TAKEN: lambda facts: f"the leader's node {facts.node} has no room for it any more; scheduled again",
-    _R.WORKERS_LOST: lambda facts: f"{_workers(facts.count, 'was', 'were')} lost, {_needed(facts)}; scheduled again",
-    _R.WORKER_ENDED: lambda facts: (
-        f"worker {facts.worker_set}-{facts.index} ended ({_ending(facts)}); the whole job is restarted"
-    ),
+    _R.WORKERS_LOST: _workers_lost,
+    _R.WORKER_ENDED: _worker_ended,
     _R.QUORUM_INCOMPLETE: _quorum_incomplete,
     _R.QUORUM_REFUSED: lambda facts: (
         f"pods of its quorum are refused{_in_brackets(facts.words)}; it gives its nodes up"
@@ -198,7 +228,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.UNSCHEDULABLE: lambda facts: _shortage(facts) or facts.words or "no node can hold it",
     _R.DEPENDENCY_FAILED: lambda facts: f"job {facts.job} failed, which had to succeed first",
     _R.WORKERS_FAILED: lambda facts: (
-        f"{_workers(facts.count, 'is', 'are')} given up (restartLimit is {facts.limit}) and {_needed(facts)}"
+        f"{_workers(facts.count, 'is', 'are')} given up ({_limit(facts)}) and {_needed(facts)}"
     ),
     _R.RESTART_LIMIT: _restart_limit,
     _R.IMAGE_ERROR: lambda facts: f"{_whose(facts)} image can't be pulled ({facts.words})",

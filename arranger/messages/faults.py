@@ -48,6 +48,8 @@ _NAMES_TOO_LONG = (
 )
 _NO_VOLUME = "Invalid value: {} '{{name}}' mounts a volume that neither the template nor spec.volumes has"
 
+_ABOVE_COUNTS = "Invalid value: must not be above the sum of the worker sets' counts, which is {limit}, but is {value}"
+
 _K = FaultKind
 _WORDS: Mapping[FaultKind, str] = MappingProxyType(
     {
@@ -98,9 +100,9 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         _K.NAME_OF_THE_LEADER: (
             "Invalid value: a worker set can't have the leader's name '{name}': every name must be used once"
         ),
-        _K.MIN_WORKERS_ABOVE_COUNTS: (
-            "Invalid value: must not be above the sum of the worker sets' counts, which is {limit}, but is {value} (a "
-            'job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
+        _K.MIN_WORKERS_ABOVE_COUNTS: _ABOVE_COUNTS,
+        _K.MIN_WORKERS_WITHOUT_SETS: (
+            f'{_ABOVE_COUNTS} (a job of a leader alone says "workerSets: []" and "minWorkersNum: 0")'
         ),
         _K.MIN_COUNT_ABOVE_COUNTS: (
             "Invalid value: minCount of worker set '{name}' must not be above its counts, which is {limit}, but is "
@@ -114,6 +116,10 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         _K.NOTHING_TO_SCALE: "Invalid value: there is no worker set to scale",
         _K.REPLICAS_BELOW_MIN_COUNT: (
             "Invalid value: must not be below minCount of worker set '{name}', which is {limit}, but is {value}"
+        ),
+        _K.REPLICAS_BELOW_MIN_WORKERS: (
+            "Invalid value: must be at least {limit}, so that all worker sets together have minWorkersNum, which is "
+            "{fields}, but is {value}"
         ),
         _K.NO_VOLUME_IN_LEADER: _NO_VOLUME.format("container"),
         _K.NO_VOLUME_IN_SET: _NO_VOLUME.format("a container of"),

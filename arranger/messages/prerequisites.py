@@ -1,7 +1,5 @@
 """What keeps a job out of the queue, in one line: jobs that have to end first, and a PriorityClass that isn't known."""
 
-from collections.abc import Iterator
-
 from arranger.events.kinds import Watched
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
@@ -18,7 +16,7 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
     jobs = [_job(state, job, name) for name in names[:_NAMED]]
     more = f"; for {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     parts = [f"waits for {'; for '.join(jobs)}{more}"] if jobs else []
-    return "; ".join([*parts, *_no_class(state, job)])
+    return "; ".join([*parts, _class(state, job)] if lacks_class(job) else parts)
 
 
 def short_text(job: JobRecord) -> str:
@@ -28,14 +26,11 @@ def short_text(job: JobRecord) -> str:
     return f"waits for {', '.join(names)}" if names else ""
 
 
-def _no_class(state: State, job: JobRecord) -> Iterator[str]:
-    if not lacks_class(job):
-        return
+def _class(state: State, job: JobRecord) -> str:
     name, refused = job.valid_spec.priority_class, state.unwatched.get(Watched.PRIORITY_CLASS, 0)
     if refused:  # the HTTP status
-        yield f"waits for the value of PriorityClass {name}: the API server doesn't let Arranger list them ({refused})"
-    else:
-        yield f"waits for PriorityClass {name}, which doesn't exist: create it, or edit spec.priorityClassName"
+        return f"waits for the value of PriorityClass {name}: the API server doesn't let Arranger list them ({refused})"
+    return f"waits for PriorityClass {name}, which doesn't exist: create it, or edit spec.priorityClassName"
 
 
 def _job(state: State, job: JobRecord, name: str) -> str:

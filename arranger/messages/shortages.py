@@ -23,7 +23,7 @@ def shortage_text(facts: ShortageFacts) -> str:
     if facts.topology is not None:
         head = f"{head}; {unit_text(facts.topology, facts.group)}"
     tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
-    return f"{head}; {facts.group}: {counts_text(facts.reasons)}{tail}"
+    return f"{head}; {nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)}{tail}"
 
 
 def fits_text(found: int, asked: int, *, further: bool, searched: int = 0) -> str:
@@ -32,6 +32,11 @@ def fits_text(found: int, asked: int, *, further: bool, searched: int = 0) -> st
         steps = counted(searched, "step")
         return f"{found} of {asked} required pods found nodes; nodes for all of them were not found within {steps}"
     return f"{found} of {asked} {'further' if further else 'required'} pods fit"
+
+
+def nodes_text(worker_set: str, reasons: ReasonCounts, *, alone: bool = False, selector: str = "") -> str:
+    """How many nodes fit the next pod of a worker set; `alone`: by itself, because no domain fits all of its unit."""
+    return f"{f'for one pod of {worker_set} alone,' if alone else f'{worker_set}:'} {counts_text(reasons, selector)}"
 
 
 def unit_text(lack: UnitLack, worker_set: str) -> str:

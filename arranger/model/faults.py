@@ -44,12 +44,15 @@ class FaultKind(StrEnum):
     # Rules between the fields of a TYJob.
     NAME_OF_THE_LEADER = "NameOfTheLeader"
     MIN_WORKERS_ABOVE_COUNTS = "MinWorkersAboveCounts"
+    MIN_WORKERS_WITHOUT_SETS = "MinWorkersWithoutSets"
     MIN_COUNT_ABOVE_COUNTS = "MinCountAboveCounts"
     TOO_MANY_WORKERS = "TooManyWorkers"
     TWO_PRIORITIES = "TwoPriorities"
     NO_SUCH_SET = "NoSuchSet"
     NOTHING_TO_SCALE = "NothingToScale"
     REPLICAS_BELOW_MIN_COUNT = "ReplicasBelowMinCount"
+    #: `limits` are the least replicas, and the least workers of all sets.
+    REPLICAS_BELOW_MIN_WORKERS = "ReplicasBelowMinWorkers"
     NO_VOLUME_IN_LEADER = "NoVolumeInLeader"
     NO_VOLUME_IN_SET = "NoVolumeInSet"
     NO_VOLUME_IN_INIT_OF_SET = "NoVolumeInInitOfSet"

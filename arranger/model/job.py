@@ -70,11 +70,13 @@ class RestartScope(StrEnum):
 
 class RestartPolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How pods of a group are restarted. Each slot may be restarted `limit` times, within `window_s` seconds from the
-    first of these restarts; None: within the attempt, or with the scope Job within the job's life."""
+    first of these restarts; None: within the attempt, or with the scope Job within the job's life. `own_limit`: the
+    limit is the group's own, not the job's `restartLimit`; False in logs of versions that didn't record it."""
 
     scope: RestartScope = RestartScope.WORKER
     limit: int = 0
     window_s: int | None = None
+    own_limit: bool = False
 
 
 class RendezvousScope(StrEnum):
@@ -249,9 +251,9 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topology: Topology | None = None
 
     @property
-    def unmet(self) -> list[Dependency]:
+    def unmet(self) -> tuple[Dependency, ...]:
         """The jobs that have to end first."""
-        return [of for of in self.after if not of.met]
+        return tuple([of for of in self.after if not of.met]) if self.after else ()
 
     @property
     def has_leader(self) -> bool:

@@ -112,6 +112,7 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
         scope=RestartScope(restart.get("scope") or (RestartScope.GROUP if size > 1 else RestartScope.WORKER)),
         limit=whole_of(restart, "limit", whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT)),
         window_s=whole_of(restart, "windowSeconds", None),
+        own_limit=restart.get("limit") is not None,
     )
     least = whole_of(group, "minCount", 0) * size
     traits = quota_traits(template["spec"])
@@ -173,7 +174,8 @@ def _jobs_before(spec: JobSpec) -> list[tuple[str, OnFailure]]:
 def _same_limit(old: JobSpec, new: JobSpec) -> bool:
     """Whether the leader's own limit of restarts is the same, as far as an older log shows it."""
     known = old.groups[0].restart is not None and old.restart_limit == new.restart_limit
-    return not known or old.restart_of(0) == new.restart_of(0)
+    before, now = old.restart_of(0), new.restart_of(0)
+    return not known or (before.limit, before.window_s) == (now.limit, now.window_s)
 
 
 def _same_pods(old: PodGroup, new: PodGroup) -> bool:

@@ -151,7 +151,7 @@ def _spec_as_a_whole(spec: dict[str, Any], path: str) -> Faults:
     minimums = leader is not None and any(workers.get("minCount") is not None for workers in spec["workerSets"])
     least = whole_of(spec, "minWorkersNum", 0 if minimums else DEFAULT_MIN_WORKERS)
     if least > total and (leader is not None or spec["workerSets"]):
-        yield Fault(f"{path}.minWorkersNum", _K.MIN_WORKERS_ABOVE_COUNTS, str(least), limits=(str(total),))
+        yield _too_few_workers(spec, path, least, total)
     if len(_job_ports(spec)) > 1:
         yield Fault(f"{path}.workerSets", _K.SEVERAL_PORTS)
     if total > MAX_WORKERS:
@@ -217,6 +217,16 @@ def _scale(spec: dict[str, Any], path: str) -> Faults:
             yield Fault(f"{path}.replicas", _K.REPLICAS_BELOW_MIN_COUNT, str(count), workers["name"], (str(least),))
         elif least > count:
             yield Fault(f"{path}.workerSets", _K.MIN_COUNT_ABOVE_COUNTS, str(least), workers["name"], (str(count),))
+
+
+def _too_few_workers(spec: dict[str, Any], path: str, least: int, total: int) -> Fault:
+    """The fault of a spec with fewer workers than its quorum needs: of `replicas` if they are given."""
+    scaled, replicas = scaled_set(spec), whole_of(spec, "replicas", None)
+    if scaled is None or replicas is None:
+        kind = _K.MIN_WORKERS_ABOVE_COUNTS if spec["workerSets"] else _K.MIN_WORKERS_WITHOUT_SETS
+        return Fault(f"{path}.minWorkersNum", kind, str(least), limits=(str(total),))
+    needed = replicas - (total - least) // group_size_of(spec["workerSets"][scaled])
+    return Fault(f"{path}.replicas", _K.REPLICAS_BELOW_MIN_WORKERS, str(replicas), limits=(str(needed), str(least)))
 
 
 def _scopes(workers: dict[str, Any], path: str) -> Faults:

@@ -4,6 +4,8 @@ A job keeps the end of a job that it waits for, as it keeps the value of its Pri
 made again, after it has succeeded, nothing waits for it any more. A job that is deleted before its end has not failed.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from arranger.model.job import Dependency, JobSpec, JobStatusSeen, Stage
@@ -14,15 +16,14 @@ from arranger.projections.state import Changes, State
 _Index = dict[tuple[str, str], tuple[str, ...]]
 
 
-def awaited_jobs(job: JobRecord) -> list[Dependency]:
+def awaited_jobs(job: JobRecord) -> tuple[Dependency, ...]:
     """The jobs that have to end before this one gets nodes."""
-    return job.valid_spec.unmet if job.active and not job.stands_still else []
+    return job.valid_spec.unmet if job.active and not job.stands_still else ()
 
 
 def failed_dependency(job: JobRecord) -> Dependency | None:
     """A job that has failed and had to succeed first."""
-    unmet = job.spec.unmet if job.spec is not None else ()
-    return next((of for of in unmet if of.ended is not None), None)
+    return next((of for of in job.spec.unmet if of.ended is not None), None) if job.spec is not None else None
 
 
 def with_ends(state: State, namespace: str, spec: JobSpec, before: JobSpec | None = None) -> JobSpec:
@@ -32,12 +33,12 @@ def with_ends(state: State, namespace: str, spec: JobSpec, before: JobSpec | Non
         return spec
     known = {of.name: of.ended for of in before.after} if before is not None else {}
     ends = {of.name: known.get(of.name) or _end_of(state.find_job(namespace, of.name)) for of in spec.after}
-    return _replaced(spec, ends)
+    return _with(spec, ends)
 
 
 def adopted(spec: JobSpec, status: JobStatusSeen) -> JobSpec:
     """The spec with the ends that its status names: the jobs may be gone in this epoch."""
-    return _replaced(spec, {name: Stage(stage) for name, stage in status.after if stage in ("Succeeded", "Failed")})
+    return _with(spec, {name: Stage(stage) for name, stage in status.after if stage in ("Succeeded", "Failed")})
 
 
 def tell_dependents(state: State, job: JobRecord, changes: Changes) -> None:
@@ -49,12 +50,7 @@ def tell_dependents(state: State, job: JobRecord, changes: Changes) -> None:
         changes.jobs[uid] = None
         if of.spec is None or of.ended or all(each.met for each in of.spec.after if each.name == seen.name):
             continue
-        spec = msgspec.structs.replace(
-            of.spec,
-            after=tuple(
-                msgspec.structs.replace(each, ended=end) if each.name == seen.name else each for each in of.spec.after
-            ),
-        )
+        spec = _with(of.spec, {seen.name: end})
         if spec != of.spec:
             of.spec = spec
             changes.schedulable = True
@@ -94,8 +90,9 @@ def _remove(index: _Index, name: tuple[str, str], uid: str) -> None:
         del index[name]
 
 
-def _replaced(spec: JobSpec, ends: dict[str, Stage | None] | dict[str, Stage]) -> JobSpec:
-    after = tuple(msgspec.structs.replace(of, ended=ends.get(of.name) or of.ended) for of in spec.after)
+def _with(spec: JobSpec, ends: Mapping[str, Stage | None]) -> JobSpec:
+    """The spec with these ends of jobs that it names; those of the others stay."""
+    after = tuple(msgspec.structs.replace(of, ended=ends.get(of.name, of.ended)) for of in spec.after)
     return msgspec.structs.replace(spec, after=after)
 
 

@@ -12,7 +12,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import EndKind
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import ScheduleState, Stage
+from arranger.model.job import Replacement, ScheduleState, Stage
 from arranger.model.pod import NO_TRAITS
 from arranger.projections import dependencies
 from arranger.projections.backoff import BackOff
@@ -347,16 +347,18 @@ class _Fold(JobLife):
             self.changes.jobs[job.uid] = None  # also if refused: its basis has changed
         if not self._judge(offset, "WorkersReplaced", refused) or job is None or job.spec is None:
             return
-        counted: dict[str, None] = {}
+        failed: dict[str, None] = {}
+        leaving = [of.slot for of in event.workers if of.how in (Replacement.SAME_NODE, Replacement.ELSEWHERE)]
+        kept = self._keep_failed(job, [(slot.group, slot.index) for slot in leaving])
         for worker in event.workers:
             slot, name = (worker.slot.group, worker.slot.index), job.spec.groups[worker.slot.group].name
-            self._replace(job, slot, worker)
+            self._replace(job, slot, worker, kept=slot in kept)
             of_set = job.of_set(name)
             of_set.failing_since_ms = 0
-            if worker.counted:
-                of_set.spent += 1
-                counted[name] = None
-        for name in counted:
+            of_set.spent += worker.counted
+            if worker.counted or worker.how == Replacement.GIVEN_UP:
+                failed[name] = None
+        for name in failed:
             of_set = job.of_set(name)
             of_set.in_a_row = of_set.in_a_row + 1 if self.time_ms - of_set.replaced_ms < k.STREAK_MS else 1
             of_set.replaced_ms = self.time_ms

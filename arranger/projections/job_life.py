@@ -1,6 +1,6 @@
 """A job's record while one entry is folded: its creation, its stages, edits of its spec, and changes of its pods."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -27,6 +27,7 @@ from arranger.projections.jobs import JobRecord, blameless, by_group, exists, ex
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import resolved, with_priority
 from arranger.projections.slots import Slots
+from arranger.projections.state import State
 from arranger.projections.worker_groups import parted, with_whole
 
 _FAILED = Phase.FAILED
@@ -133,8 +134,10 @@ class JobLife(Slots):
             job.times.start_ms = self.time_ms
         if job.slots.charged and event.reason != StageReason.WORKER_ENDED:
             self._forgive(job)
-        if event.reason == StageReason.WORKER_ENDED:
-            job.slots.finished = {}  # the whole job is restarted
+        if event.reason == StageReason.WORKER_ENDED:  # the whole job is restarted
+            job.slots.finished = {}
+            for group, _ in _failed_workers(self.state, job):
+                job.of_set(job.valid_spec.groups[group].name).spent += 1
         if job.stage == Stage.RESCHEDULING:
             self._begin_attempt(job, before, failed=event.reason == StageReason.LEADER_FAILED)
         if job.stage == Stage.PENDING:
@@ -163,8 +166,7 @@ class JobLife(Slots):
     def _begin_attempt(self, job: JobRecord, before: Stage, *, failed: bool) -> None:
         """Begin an attempt without nodes; failures of the last attempt don't count for the next one."""
         job.leader.restarts += failed
-        for slot in sorted(job.bound):
-            self._keep_pod(job, self.state.pods[job.bound[slot]])
+        self._keep_failed(job, job.bound)
         self._unschedule(job, before)
         job.slots.failed_before = {}
         for of_set in job.sets.values():
@@ -206,12 +208,13 @@ class JobLife(Slots):
         """End all back-offs after the user edited, suspended or resumed the job."""
         job.back_offs.end()
 
-    def _replace(self, job: JobRecord, slot: SlotKey, worker: k.EndedWorker) -> None:
-        """Remove one ended worker's pod from its slot, and the slot's node unless the next pod runs there again."""
+    def _replace(self, job: JobRecord, slot: SlotKey, worker: k.EndedWorker, *, kept: bool) -> None:
+        """Remove one ended worker's pod from its slot, and the slot's node unless the next pod runs there again.
+        `kept`: the pod stays for its log."""
         if worker.how == Replacement.RESTARTED:  # the slot is its pod's until that is gone, and so is the room
             job.retired[worker.pod_uid] = None
             return
-        pod, node = self.state.pods.get(job.bound.get(slot, "")), job.placements[slot]
+        node = job.placements[slot]
         if worker.how == Replacement.SAME_NODE:
             if worker.failures:
                 job.slots.failures[slot] = worker.failures
@@ -223,7 +226,7 @@ class JobLife(Slots):
                 _avoid(job.of_set(job.valid_spec.groups[slot[0]].name), node, self.time_ms)
         if worker.how == Replacement.GIVEN_UP:  # with those of its worker group that have lost their nodes before
             job.slots.give_up(sorted(with_whole(job.valid_spec, [slot])))
-        elif pod is not None and self._keep_pod(job, pod):  # so the next pod needs another name
+        elif kept:  # so the next pod needs another name
             job.slots.failed_before[slot] = job.slots.failed_before.get(slot, 0) + 1
         elif worker.pod_uid:
             job.retired[worker.pod_uid] = None
@@ -232,6 +235,12 @@ class JobLife(Slots):
         """Run finished workers again whose set is restarted as a whole."""
         sets = {worker.slot.group for worker in event.workers if _scope(job, worker.slot.group) == RestartScope.SET}
         self._unfinish(job, {slot for slot in job.slots.finished if slot[0] in sets})
+
+    def _keep_failed(self, job: JobRecord, slots: Iterable[SlotKey]) -> set[SlotKey]:
+        """Keep the failed pods that leave these slots together. The first of each group count as the newest, because
+        messages name the first. Returns their slots."""
+        bound = [slot for slot in sorted(slots, reverse=True) if slot in job.bound]
+        return {slot for slot in bound if self._keep_pod(job, self.state.pods[job.bound[slot]])}
 
     def _keep_pod(self, job: JobRecord, pod: k.PodSeen) -> bool:
         """Keep a failed pod that leaves its slot, for its log, and of its group only the newest few."""
@@ -248,7 +257,7 @@ class JobLife(Slots):
         if not job.adopted_at or job.kept:
             return
         found = [
-            (pod.owner.attempt, pod.owner.failed_before, pod.owner.index, pod.uid)
+            (pod.owner.attempt, pod.owner.failed_before, -pod.owner.index, pod.uid)
             for pod in self.state.pods_of.get(job.uid, {}).values()
             if pod.owner is not None and pod.owner.attempt <= job.attempt and job.slot_of(pod.owner) is None
         ]
@@ -318,20 +327,21 @@ class JobLife(Slots):
         have failed because of that end, and belong to the next attempt."""
         if job.stage not in (Stage.RESCHEDULING, Stage.PENDING):
             return
-        for slot, uid in job.bound.items():
+        for slot in _failed_workers(self.state, job):
             count, since_ms = job.slots.charged.get(slot, (0, 0))
-            pod = self.state.pods[uid]
-            if slot != LEADER and count and pod.phase == _FAILED and not blameless(pod):
+            if count:
                 job.slots.charged[slot] = (count - 1, since_ms)
         job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if of[0]}
 
     def _keep_failure(self, job: JobRecord, failure: Failure, *, first: bool) -> None:
-        """Add a failure to the last ones. `first`: the pod is observed for the first time in this epoch, so the status
-        from which the job was adopted may have told of it."""
+        """Add a failure to the last ones; of those at one time, the first workers' count as the newest. `first`: the
+        pod is observed for the first time in this epoch, so the status from which the job was adopted may have told of
+        it."""
         of = job.of_set(failure.worker_set) if failure.worker_set else job.leader
         if first and any(msgspec.structs.replace(failure, time_ms=known.time_ms) == known for known in of.failures):
             return
-        of.failures = (*of.failures[1 - FAILURES_KEPT :], failure)
+        by_age = sorted((*of.failures, failure), key=lambda of: (of.time_ms, -of.index))
+        of.failures = tuple(by_age[-FAILURES_KEPT:])
 
     def _forget_pod_of_job(self, pod: k.PodSeen) -> None:
         assert pod.owner is not None
@@ -387,6 +397,12 @@ class JobLife(Slots):
             if pod.uid in of.kept:
                 of.kept = tuple(uid for uid in of.kept if uid != pod.uid)
         return retired
+
+
+def _failed_workers(state: State, job: JobRecord) -> list[SlotKey]:
+    """The slots of workers that have failed by their own fault."""
+    pods = ((slot, state.pods[uid]) for slot, uid in job.bound.items() if slot != LEADER)
+    return [slot for slot, pod in pods if pod.phase == _FAILED and not blameless(pod)]
 
 
 def _avoid(of_set: SetRecord, node: str, time_ms: int) -> None:

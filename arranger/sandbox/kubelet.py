@@ -3,7 +3,7 @@
 Annotations (`sandbox.arranger.dev/...`) control a pod's behaviour:
 
 - `run-seconds`: it ends after that long (without: it runs forever); `exit-code`: with this code (0);
-  `failures`: only this many first runs end with that code, the next one with 0
+  `failures`: only this many first runs of the pod end with that code, the next one with 0
 - `start-seconds`: it is Pending that long first; `ready-seconds`: it runs that long before it is Ready
 - `fail`: it never starts. `ImagePullBackOff`, `ErrImagePull`, `CreateContainerConfigError` and the like leave it
   Pending and waiting for that reason; `OutOfcpu` or `UnexpectedAdmissionError` make it Failed for that reason

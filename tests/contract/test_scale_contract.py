@@ -141,7 +141,7 @@ def test_a_scale_of_another_version_or_another_job_is_refused(job: Scaled) -> No
     ("replicas", "field", "words"),
     [
         (1, "spec.replicas", "must not be below minCount of worker set 'actors', which is 2, but is 1"),
-        (2, "spec.minWorkersNum", "the sum of the worker sets' counts, which is 2, but is 3"),
+        (2, "spec.replicas", "at least 3, so that all worker sets together have minWorkersNum, which is 3, but is 2"),
         (10001, "spec.replicas", "should be less than or equal to 10000"),
         (-1, "spec.replicas", "should be greater than or equal to 0"),
     ],
@@ -175,4 +175,7 @@ def test_kubectl_scales_with_and_without_the_number_in_the_manifest(job: Scaled)
     head, row = job.kubectl("get", f"tyj/{NAME}", "--subresource=scale")[1].splitlines()
     assert (head.split(), row.split()[:3]) == (["NAME", "DESIRED", "AVAILABLE", "AGE"], [NAME, "5", "0"])
     code, output = job.kubectl("scale", f"tyj/{NAME}", "--replicas=0")
-    assert code == 1 and "spec.minWorkersNum: Invalid value" in output
+    assert code == 1 and "must be at least 1, so that all worker sets together have minWorkersNum" in output
+    job.report(stage="Succeeded")
+    code, output = job.kubectl("scale", f"tyj/{NAME}", "--replicas=4")
+    assert code == 1 and "a job that has ended can't be scaled" in output

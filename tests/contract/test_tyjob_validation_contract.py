@@ -210,6 +210,23 @@ def test_a_started_job_can_be_changed_only_where_it_is_elastic(server: Server, c
         assert message == ""
 
 
+@pytest.mark.parametrize("stage", ["Succeeded", "Failed"])
+def test_a_job_that_has_ended_cannot_be_scaled(server: Server, stage: str) -> None:
+    server.create(tyjob_with({"spec/replicas": 2}))
+    assert refusal(lambda: server.change("job", {"spec": {"replicas": 3}}, subresource="scale")) == ""
+    server.change("job", {"status": {"stage": stage}}, subresource="status")
+    counts = [{**workers, "counts": 7} for workers in tyjob()["spec"]["workerSets"]]
+    for field, change, subresource in (
+        ("spec.replicas", {"replicas": 4}, "scale"),
+        ("spec.replicas", {"replicas": 4}, ""),
+        ("spec.replicas", {"replicas": None}, ""),
+        ("spec.workerSets", {"workerSets": counts}, ""),
+    ):
+        message = refusal(lambda spec=change, at=subresource: server.change("job", {"spec": spec}, subresource=at))
+        assert names(message, field) and "a job that has ended can't be scaled" in message
+    assert refusal(lambda: server.change("job", {"spec": {"replicas": 3, "priority": 9}})) == ""
+
+
 @pytest.mark.parametrize("status", [{"stage": "Running"}, {"stage": "Starting", "message": "x"}, {"stage": None}, None])
 def test_a_status_of_a_started_job_may_change_in_every_way(server: Server, status: Object | None) -> None:
     """The rules about started jobs read the stage of both statuses, which either may lack."""

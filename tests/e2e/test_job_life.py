@@ -85,7 +85,7 @@ def test_workers_that_end_are_replaced_while_their_job_goes_on(
         fail(kube, "ppo-actors-1-f1")
         eventually("it is given up", lambda: status_of(kube, "ppo")["workers"][0].get("givenUp") == "1")
         status = status_of(kube, "ppo")
-        assert (status["stage"], status["attempt"], status["restarts"], status["ready"]) == ("Running", 0, 2, "2/3")
+        assert (status["stage"], status["attempt"], status["restarts"], status["ready"]) == ("Running", 0, 1, "2/3")
         assert sound(redis)
 
 

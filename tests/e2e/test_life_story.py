@@ -121,7 +121,7 @@ def test_workers_that_fail_are_replaced_alone_then_given_up_and_at_last_too_few_
     scene.kubectl("wait", f"tyj/{name}", "--for=condition=Failed", WAIT)
     status = status_of(scene.kube, name)
     assert status["message"] == "1 worker is given up (restartLimit is 1) and minWorkersNum is 2"
-    assert (status["attempt"], status["restarts"], status["workers"][0]["givenUp"]) == (0, 2, "0")
+    assert (status["attempt"], status["restarts"], status["workers"][0]["givenUp"]) == (0, 1, "0")
     scene.told(name, [*STARTED, "WorkersReplaced", "WorkersFailed"])
 
 

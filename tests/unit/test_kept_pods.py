@@ -7,6 +7,7 @@ from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.model.job import CleanPodPolicy, RestartPolicy, RestartScope, Stage
 from arranger.model.pod import ContainerEnd
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
@@ -17,7 +18,7 @@ KILLED = ContainerEnd("main", 137, reason="OOMKilled")
 
 def running(*, keep: int = 2, **job: object) -> tuple[World, JobRecord]:
     world = World()
-    world.node("n1", cpu=4)
+    world.node("n1", cpu=10)
     spec = {"workers": 3, "min_workers": 1, "restart_limit": 9, "clean": CleanPodPolicy.RUNNING, **job}
     record = world.job("ppo", keep_failed=keep, **spec)  # type: ignore[arg-type]
     world.settle()
@@ -33,6 +34,24 @@ def fail(world: World, job: JobRecord, slot: tuple[int, int]) -> str:
     world.wait_for_back_offs()
     world.settle()
     return uid
+
+
+def new_epoch(world: World, job: JobRecord, *, keep: int = 2, **spec: object) -> tuple[World, JobRecord]:
+    """The job in another epoch, which begins with its status and its pods."""
+    seen = job_status_seen(desired_status(world.state, job), job.spec)
+    later = World(listed=False)
+    later.now_ms = world.now_ms
+    later.node("n1", cpu=10)
+    for pod in sorted(world.state.pods.values(), key=lambda pod: pod.uid):
+        fields = [getattr(pod, name) for name in pod.__struct_fields__]
+        later.say(k.PodSeen(later.terms[k.Watched.POD], *fields[1:]))
+    spec = {"workers": 3, "min_workers": 1, "restart_limit": 9, "clean": CleanPodPolicy.RUNNING, **spec}
+    again = later.job("ppo", keep_failed=keep, status=seen, **spec)  # type: ignore[arg-type]
+    later.list_all()
+    later.settle()
+    assert later.state.pods.keys() == world.state.pods.keys()
+    later.state.validate()
+    return later, again
 
 
 def names(world: World) -> dict[str, str]:
@@ -65,6 +84,27 @@ def test_only_the_newest_failed_pods_of_each_group_are_kept(keep: int) -> None:
     assert job.sets["actors"].kept == (tuple(uids[-keep:]) if keep else ())
     assert {pod.uid for pod in world.state.pods.values() if pod.phase == "Failed"} == job.kept
     assert len(job.bound) == 4 and job.stage == Stage.RUNNING
+    world.state.validate()
+
+
+@pytest.mark.parametrize("scope", [RestartScope.WORKER, RestartScope.SET, RestartScope.JOB])
+def test_of_many_that_fail_at_once_the_one_that_the_message_names_stays(scope: RestartScope) -> None:
+    spec = {"workers": 8, "min_workers": 8, "restart": {"actors": RestartPolicy(scope, 9)}}
+    world, job = running(keep=3, **spec)
+    workers = [job.bound[1, index] for index in range(8)]
+    for uid in workers:
+        world.change_pod(uid, phase="Failed", ready=False, ended=KILLED)
+    world.pass_time(60)
+    world.settle()
+    world.wait_for_back_offs()
+    world.settle()
+    causes = job.replaced.causes
+    ended = [step for step, _ in job.steps if step.reason == StageReason.WORKER_ENDED]
+    assert [of.facts.index for of in ended] + [of.first.index for of in causes] == [0]
+    assert job.kept == set(workers[:3])
+    told = [failure["pod"] for failure in desired_status(world.state, job)["lastFailures"]]
+    assert told == [f"ppo-actors-{index}" for index in range(5)]
+    assert new_epoch(world, job, keep=3, **spec)[1].kept == job.kept
     world.state.validate()
 
 
@@ -168,18 +208,7 @@ def test_a_new_epoch_finds_the_kept_pods_and_the_names() -> None:
     world, job = running()
     kept = {fail(world, job, LEADER), fail(world, job, (1, 1))}
     before = desired_status(world.state, job)
-    seen = job_status_seen(before, job.spec)
-    later = World(listed=False)
-    later.now_ms = world.now_ms
-    later.node("n1", cpu=4)
-    for pod in sorted(world.state.pods.values(), key=lambda pod: pod.uid):
-        fields = [getattr(pod, name) for name in pod.__struct_fields__]
-        later.say(k.PodSeen(later.terms[k.Watched.POD], *fields[1:]))
-    spec = {"workers": 3, "min_workers": 1, "restart_limit": 9, "clean": CleanPodPolicy.RUNNING}
-    again = later.job("ppo", keep_failed=2, status=seen, **spec)  # type: ignore[arg-type]
-    later.list_all()
-    later.settle()
+    later, again = new_epoch(world, job)
     assert (again.kept, again.slots.failed_before) == (kept, {(1, 1): 1})
-    assert again.bound == job.bound and later.state.pods.keys() == world.state.pods.keys()
-    assert desired_status(later.state, again)["lastFailures"] == before["lastFailures"]
-    later.state.validate()
+    assert again.bound == job.bound
+    assert before["lastFailures"] == desired_status(later.state, again)["lastFailures"]

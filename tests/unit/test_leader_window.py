@@ -41,6 +41,18 @@ def test_the_window_is_a_part_of_the_spec() -> None:
     assert spec.restart_of(0) == RestartPolicy(limit=3, window_s=60)
 
 
+def test_the_message_says_whether_the_limit_is_the_leaders_own() -> None:
+    world = World()
+    world.node("n1", cpu=4)
+    own = job_spec(tyjob_with({"spec/leader/restart": {"limit": 0}})).restart_of(0)
+    assert own == RestartPolicy(limit=0, own_limit=True)
+    job = world.job("ppo", workers=1, restart={"learner": own})
+    world.settle()
+    world.change_pod(job.bound[LEADER], restarts=1)
+    world.settle()
+    assert desired_status(world.state, job)["message"] == "the leader restarted 1 time; leader.restart.limit is 0"
+
+
 def test_failures_within_the_window_fail_the_job_beyond_the_limit() -> None:
     world, job = running()
     fail(world, job)

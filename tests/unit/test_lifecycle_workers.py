@@ -189,7 +189,7 @@ def test_a_worker_over_its_limit_is_given_up_and_the_job_goes_on_without() -> No
     assert (job.stage, job.schedule_state, job.pods_desired()) == (Stage.RUNNING, ScheduleState.SUCCEED, 3)
     assert world.state.pods[uid].phase == "Failed", "its log can be read"
     of_set = desired_status(world.state, job)["workers"][0]
-    assert (of_set["failed"], of_set["givenUp"], of_set["restarts"]) == (1, "2", 3)
+    assert (of_set["failed"], of_set["givenUp"], of_set["restarts"]) == (1, "2", 2)
     world.pod_gone(uid)
     later(world, 1000)
     assert (1, 2) not in job.bound and job.stage == Stage.RUNNING
@@ -217,7 +217,7 @@ def test_each_set_has_a_limit_of_its_own() -> None:
     for slot in ((1, 0), (2, 0)):
         world.change_pod(job.bound[slot], phase="Failed", ready=False)
     later(world)
-    assert job.slots.given_up == {(2, 0): None} and job.spent == {"actors": 1, "eval": 1}
+    assert job.slots.given_up == {(2, 0): None} and job.spent == {"actors": 1}
 
 
 def test_restarts_after_the_window_count_anew() -> None:
@@ -246,7 +246,7 @@ def test_without_a_window_restarts_count_within_the_attempt() -> None:
 
 # --- what a failure restarts ----------------------------------------------------------------------------------------
 
-SET, JOB = RestartPolicy(RestartScope.SET, limit=1), RestartPolicy(RestartScope.JOB, limit=1)
+SET, JOB = [RestartPolicy(scope, limit=1, own_limit=True) for scope in (RestartScope.SET, RestartScope.JOB)]
 
 
 def test_a_set_is_restarted_as_a_whole_on_its_nodes() -> None:
@@ -323,7 +323,34 @@ def test_a_worker_may_restart_the_whole_job_and_fails_it_at_its_limit() -> None:
     fail(world, job, 2)
     later(world)
     assert job.stage == Stage.FAILED
-    assert stage_text(job.decided) == "worker actors-2 failed (its containers failed) and its restart limit is 1"
+    assert (
+        stage_text(job.decided)
+        == "worker actors-2 failed (its containers failed) and workerSets[actors].restart.limit is 1"
+    )
+
+
+def test_a_worker_beyond_its_limit_fails_the_job_also_beside_one_within_it() -> None:
+    world, job = running(restart={"actors": JOB})
+    fail(world, job, 2)
+    world.pass_time(FIRST_S)
+    world.control()
+    world.wait_for_back_offs()
+    world.settle()
+    fail(world, job, 0, 2)
+    later(world)
+    assert job.stage == Stage.FAILED and job.decided is not None
+    assert stage_text(job.decided).startswith("worker actors-2 failed (its containers failed) and workerSets[actors].")
+
+
+def test_the_message_names_the_field_that_sets_the_limit() -> None:
+    own = {"actors": RestartPolicy(limit=0, own_limit=True)}
+    world, job = running(restart_limit=2, min_workers=3, restart=own)
+    fail(world, job, 0)
+    later(world)
+    assert job.stage == Stage.FAILED and job.decided is not None
+    assert stage_text(job.decided) == (
+        "1 worker is given up (workerSets[actors].restart.limit is 0) and minWorkersNum is 3"
+    )
 
 
 def test_when_too_many_are_given_up_for_the_minimum_the_job_fails() -> None:
@@ -360,6 +387,29 @@ def test_a_worker_that_finished_after_restarts_is_not_the_one_that_is_given_up()
     world.control()
     assert job.slots.given_up == {(1, 1): None} and (1, 0) in job.bound
     assert restarts(world, job)[0] == 6
+
+
+def test_a_worker_that_is_given_up_or_restarted_with_others_was_not_restarted_itself() -> None:
+    world, job = running(restart={"actors": SET})
+    fail(world, job, 1)
+    later(world)
+    assert restarts(world, job) == (1, 1)
+    fail(world, job, 1)
+    later(world, 100)
+    assert job.slots.given_up == {(1, 1): None} and restarts(world, job) == (1, 1)
+    assert desired_status(world.state, job)["restarts"] == 1
+
+
+def test_a_failure_that_restarts_the_whole_job_is_a_restart() -> None:
+    world, job = running(restart={"actors": JOB})
+    fail(world, job, 0, 2)
+    later(world)
+    assert job.attempt == 1 and restarts(world, job) == (2, 2)
+    world.wait_for_back_offs()
+    world.settle()
+    fail(world, job, 0, reason="Evicted")
+    later(world, 100)
+    assert job.attempt == 2 and restarts(world, job) == (2, 2)
 
 
 def test_a_lost_or_evicted_or_deleted_worker_costs_nothing() -> None:
@@ -460,7 +510,7 @@ def test_what_was_spent_and_given_up_outlives_the_log() -> None:
     later(world)
     world.change_pod(job.bound[LEADER], restarts=1)
     status = desired_status(world.state, job)
-    assert (status["restarts"], status["restartsOfEarlierPods"]) == (6, 0)
+    assert (status["restarts"], status["restartsOfEarlierPods"]) == (5, 0)
     assert status["workers"][0]["restartsByIndex"] == "0:2,2:3"
     new = World()
     new.node("n1", cpu=3)
@@ -468,7 +518,7 @@ def test_what_was_spent_and_given_up_outlives_the_log() -> None:
     for pod in world.state.pods.values():
         new.pod(pod.name, pod.node, owner=pod.owner, phase=pod.phase, restarts=pod.restarts, ip=pod.ip, cpu=1)
     again = new.job("ppo", workers=3, min_workers=1, restart_limit=2, status=job_status_seen(status, job.spec))
-    assert (again.spent, again.slots.given_up) == ({"actors": 5}, {(1, 2): None}) == (job.spent, job.slots.given_up)
+    assert (again.spent, again.slots.given_up) == ({"actors": 4}, {(1, 2): None}) == (job.spent, job.slots.given_up)
     assert again.placements == job.placements and again.bound.keys() == job.bound.keys()
     new.settle()
     shown = desired_status(new.state, again)
@@ -778,6 +828,31 @@ def test_a_worker_that_is_evicted_from_a_closed_node_does_not_come_back_there(ho
     world.settle()
     assert (job.stage, job.attempt, job.placements[(1, 1)], job.spent) == (Stage.RUNNING, 0, "n2", {})
     world.state.validate()
+
+
+@pytest.mark.parametrize("how", CLOSED)
+@pytest.mark.parametrize("scope", [RestartScope.WORKER, RestartScope.SET, RestartScope.JOB])
+def test_what_happened_to_a_worker_without_a_failure_is_said(how: str, scope: RestartScope) -> None:
+    world, job = running(cpu=4, restart={"actors": RestartPolicy(scope, 3)})
+    world.node("n1", cpu=4, **CLOSED[how])  # type: ignore[arg-type]
+    world.pod_gone(job.bound[(1, 1)])
+    world.control()
+    assert job.decided is not None
+    if scope == RestartScope.JOB:
+        assert stage_text(job.decided) == f"worker actors-1 was lost (node n1 {how}); the whole job is restarted"
+    else:
+        said = replaced_text(job.replaced.causes, job.spec)
+        assert said.startswith(f"workers replaced: lost: actors 1 (node n1 {how})")
+
+
+@pytest.mark.parametrize("how", CLOSED)
+def test_what_happened_to_workers_that_the_quorum_needs_is_said(how: str) -> None:
+    world, job = running(cpu=4, min_workers=3)
+    world.node("n1", cpu=4, **CLOSED[how])  # type: ignore[arg-type]
+    world.pod_gone(job.bound[(1, 1)])
+    world.control()
+    assert job.decided is not None
+    assert stage_text(job.decided) == f"1 worker was lost (node n1 {how}), minWorkersNum is 3; scheduled again"
 
 
 def test_a_failed_worker_on_a_node_that_was_tainted_since_is_replaced_elsewhere() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import NO_FACTS, EndCause, EndKind, ShortageFacts, StageFacts
+from arranger.events.facts import NO_FACTS, EndCause, EndKind, NodeTrouble, ShortageFacts, StageFacts
 from arranger.messages.decisions import failure_text, replaced_text, stage_text
 from arranger.messages.faults import fault_text, faults_text
 from arranger.messages.shortages import counts_text, kind_text, node_text, quota_text, reason_text, shortage_text
@@ -49,6 +49,10 @@ def test_replaced_workers_are_named_by_their_set_with_why_the_first_of_each_kind
         EndCause(EndKind.LOST, k.Slot(1, 1), 3, node="n1", taint=taint),
         EndCause(EndKind.OVER_LIMIT, k.Slot(2, 1), 1, node="n2"),
     )
+    troubles = [EndCause(EndKind.LOST, k.Slot(1, 2), 1, node="n3", trouble=of) for of in NodeTrouble]
+    assert [replaced_text((of,), spec()).partition(": lost: ")[2] for of in troubles] == [
+        "actors 2 (node n3 is gone)", "actors 2 (node n3 is not ready)", "actors 2 (node n3 has no room for it)",
+    ]  # fmt: skip
     assert replaced_text(causes, spec()) == (
         "workers replaced: failed: actors 0 (OOMKilled); "
         "lost: actors 1 and 2 more (node n1 has the taint gpu=broken:NoExecute); given up: group 2 1 (node n2)"

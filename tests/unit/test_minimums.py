@@ -122,7 +122,7 @@ def test_a_lost_trainer_without_room_elsewhere_begins_a_new_attempt() -> None:
     world.control()
     assert job.stage == Stage.RESCHEDULING and job.decided is not None
     assert job.decided.reason == StageReason.WORKERS_LOST
-    assert f"{lost} workers were lost, minCount of trainer is 4" in stage_text(job.decided)
+    assert f"{lost} workers were lost (node {node} is gone), minCount of trainer is 4" in stage_text(job.decided)
 
 
 def test_a_trainer_beyond_its_restarts_fails_the_job_and_a_rollout_worker_does_not() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import Dependency
+from arranger.model.job import Dependency, RestartPolicy, RestartScope
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.model.reasons import Reason, ReasonKind
@@ -951,6 +951,21 @@ def test_a_worker_that_was_replaced_by_a_decision_is_told_once() -> None:
         amounts=shape(gpus=1).requests,
     )  # fmt: skip
     assert [one.reason for one in explained(world.entries, "j").consequences] == ["WorkersReplaced"]
+
+
+def test_a_lost_worker_is_the_cause_of_the_restart_of_its_job() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    whole = RestartPolicy(RestartScope.JOB, 3)
+    job = world.job("j", leader=shape(gpus=1), workers=2, worker=shape(gpus=1), restart={"actors": whole})
+    world.settle()
+    world.node("n1", gpus=4, cordoned=True)
+    world.change_pod(job.bound[1, 1], deleting=True)
+    world.pod_gone(job.bound[1, 1])
+    world.control()
+    (one,) = explained(world.entries, "j").consequences
+    assert one.message == "worker actors-1 was lost (node n1 is cordoned); the whole job is restarted"
+    assert [cause.text for cause in one.causes] == ["pod j-actors-1 is being deleted"]
 
 
 def test_an_edit_says_what_it_changed() -> None:

@@ -88,6 +88,9 @@ async def test_a_pod_that_exits_badly_fails_or_restarts_by_its_policy() -> None:
         await create(cluster, "restarts", policy="OnFailure", run_seconds=0.01, exit_code=3, failures=2)
         failed = await until(cluster, "fails", phase("Failed"))
         assert failed["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+        await create(cluster, "once", run_seconds=0.01, failures=1)
+        failed = await until(cluster, "once", phase("Failed"))
+        assert failed["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1, "it has no next run"
         ended = await until(cluster, "restarts", phase("Succeeded"))
         assert ended["containerStatuses"][0]["restartCount"] == 2
 

@@ -58,7 +58,7 @@ def test_a_job_of_a_leader_alone_has_nothing_to_scale() -> None:
 
 def test_the_quorum_of_a_set_is_judged_by_its_replicas() -> None:
     seen = job_seen(job_with(replicas=3, minWorkersNum=5), 1, with_status=False)
-    assert [(fault.field, fault.limits) for fault in seen.faults] == [("spec.minWorkersNum", ("4",))]
+    assert [(fault.field, fault.limits) for fault in seen.faults] == [("spec.replicas", ("4", "5"))]
 
 
 def test_pods_are_told_of_the_replicas() -> None:

@@ -248,7 +248,7 @@ def test_worker_groups_that_the_quorum_needs_are_placed_with_the_whole_job_again
     fail(world, job, 5, reason="Evicted")
     world.control()
     assert job.stage == Stage.RESCHEDULING and job.decided is not None
-    assert stage_text(job.decided) == "2 workers were lost, minCount of serve is 3; scheduled again"
+    assert stage_text(job.decided) == "2 workers were lost (Evicted), minCount of serve is 3; scheduled again"
 
 
 def test_a_worker_beyond_its_limit_gives_its_worker_group_up() -> None:

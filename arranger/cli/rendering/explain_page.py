@@ -18,7 +18,7 @@ from arranger.cli.rendering.output import (
     say,
 )
 from arranger.events.facts import ShortageFacts
-from arranger.messages.shortages import counts_text, reason_text
+from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.reasons import ReasonKind
@@ -367,7 +367,7 @@ def _th(rank: int) -> str:
 
 def _counts(short: ShortageFacts | Shortfall) -> str:
     """The reason counts as they appear in messages."""
-    return f"{short.group}: {counts_text(short.reasons)}"
+    return nodes_text(short.group, short.reasons, alone=short.topology is not None)
 
 
 def _moments(answer: Explanation) -> Iterator[int]:

@@ -252,7 +252,7 @@ class PodHistories:
 
     def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:
         match event.reason:
-            case StageReason.WORKERS_LOST | StageReason.WORKERS_FAILED:
+            case StageReason.WORKERS_LOST | StageReason.WORKERS_FAILED | StageReason.WORKER_ENDED:
                 return self._of_attempt(event.attempt, before)
             case StageReason.QUORUM_INCOMPLETE:
                 return self._of_attempt(event.attempt, before) or (self._failed,)

@@ -5,7 +5,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.shortages import counts_text, fits_text, quota_text, unit_text
+from arranger.messages.shortages import fits_text, nodes_text, quota_text, unit_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.text import counted
@@ -108,14 +108,15 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
 
 def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | None, gets: int) -> str:
     if shortfall is not None:
-        lack = f"{shortfall.group}: {counts_text(shortfall.reasons, shortfall.selector)}"
+        alone, own = shortfall.topology is not None, gets or shortfall.found
+        lack = nodes_text(shortfall.group, shortfall.reasons, alone=alone, selector=shortfall.selector)
         if shortfall.quota is not None:
             lack = quota_text(shortfall.quota)
-        elif shortfall.topology is not None:
-            lack = f"{unit_text(shortfall.topology, shortfall.group)}; {lack}"
+        elif shortfall.topology is not None:  # which the pods that fit are a part of
+            lack, own = f"{unit_text(shortfall.topology, shortfall.group)}; {lack}", 0
         searched = shortfall.searched
         head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further, searched=searched)
-        first = _first(gets or shortfall.found, shortfall.others)
+        first = _first(own, shortfall.others)
         return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"

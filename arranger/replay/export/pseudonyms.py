@@ -318,6 +318,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "sentence": left_out,
         "worker_set": _named("set"),
         "job": _named("job"),
+        "limit_of": _named("set"),
     },
     f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "sentence": left_out},
     k.LeaderAddressed: {"job_uid": keep, "address": Pseudonyms.address},

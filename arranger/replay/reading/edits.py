@@ -89,8 +89,9 @@ def _of_group(before: JobSpec, after: JobSpec, number: int) -> Iterator[tuple[st
         yield f"{group.name} minCount", str(least), str(now_least)
     if group.group_size != now.group_size:
         yield f"{group.name} groupSize", str(group.group_size), str(now.group_size)
-    if before.restart_of(number) != after.restart_of(number) and before.restart_limit == after.restart_limit:
-        yield f"{group.name} restart", _policy(before.restart_of(number)), _policy(after.restart_of(number))
+    policy, now_policy = _policy(before.restart_of(number)), _policy(after.restart_of(number))
+    if policy != now_policy and before.restart_limit == after.restart_limit:
+        yield f"{group.name} restart", policy, now_policy
     if group.start_after != now.start_after:
         yield f"{group.name} startAfter", "", ""
     if group.rendezvous != now.rendezvous:
