@@ -30,7 +30,7 @@ _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 #: The size of the largest job: after this many pods placed in vain, a quorum waits for the next cycle.
 TRIED_PODS = 10_000
 #: Clusters of fewer nodes search longer (`CycleConfig.search_nodes`). On 20,000 random clusters of up to 12 nodes and
-#: 12 pods (`tests/exhaustive.py`), 2 quorums are missed without it, and none with it.
+#: 12 pods (`tests/exhaustive.py`), 2 quorums were missed without it, and none with it.
 SEARCH_NODES = 200
 
 _WEEK_S = 604_800

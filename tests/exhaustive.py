@@ -154,9 +154,11 @@ class Exhaustive:
 
     def fits(self) -> bool | None:
         """Whether the quorum fits; None if it isn't known after so many states."""
+        if not self._fits_by_nodes():
+            return False  # rules among pods only take nodes away
         rules = any(group.shape.rules is not None for group in self.groups)
         if not rules and not any(traits.anti_affinity for _, traits in self.foreign):
-            return self._fits_by_nodes()
+            return True
         try:
             return self._fits_by_pods(tuple((0,) * len(self.free) for _ in self.groups))
         except TimeoutError:
@@ -316,10 +318,12 @@ def _selects(term: PodTerm | SpreadRule, traits: PodTraits) -> bool:
 def main(args: Sequence[str]) -> int:
     """Compare the scheduler with the check on many clusters, and print the differences."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("clusters", 2000), ("nodes", 12), ("pods", 12), ("seed", 0), ("steps", 20_000)):
+    numbers = {"clusters": 2000, "nodes": 12, "pods": 12, "seed": 0, "steps": 20_000, "states": 200_000}
+    for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--minimums", action="store_true", help="with minimums of some worker sets")
+    parser.add_argument("--worker-groups", action="store_true", help="with worker groups of several sizes")
     told = parser.parse_args(args)
     totals: dict[str, Counter[str]] = {}
     spent: dict[str, list[float]] = {}
@@ -334,7 +338,7 @@ def main(args: Sequence[str]) -> int:
         if job.placements:
             here["placed"] += 1
             continue
-        fits = Exhaustive(*_drawn(told, number)[2:], states=20_000).fits()
+        fits = Exhaustive(*_drawn(told, number)[2:], states=told.states).fits()
         here["gave up" if searched else "said no"] += 1
         here["unknown"] += fits is None
         if fits:
@@ -354,7 +358,8 @@ def _drawn(told: argparse.Namespace, number: int) -> tuple[str, str, World, JobR
     kind, policy = rng.choice(told.kinds.split(",")), rng.choice(ALL_POLICIES)
     config = searching(told.steps, small=SEARCH_NODES)
     return kind, policy, *random_world(rng, nodes=told.nodes, pods=told.pods, kind=kind, policy=policy,
-                                       config=config, with_minimums=told.minimums)  # fmt: skip
+                                       config=config, with_minimums=told.minimums,
+                                       with_worker_groups=told.worker_groups)  # fmt: skip
 
 
 if __name__ == "__main__":

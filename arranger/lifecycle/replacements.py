@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from arranger.events.facts import EndCause, EndKind, NodeTrouble
 from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
@@ -20,6 +21,7 @@ from arranger.model.taints import given, untolerated
 from arranger.projections.job_parts import LEADER, SetRecord, SlotKey
 from arranger.projections.jobs import JobRecord, blameless
 from arranger.projections.judging import lacking
+from arranger.projections.nodes import Amounts
 from arranger.projections.openness import open_to
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
@@ -165,7 +167,7 @@ def replacement(state: State, job: JobRecord, ended: Fallen) -> WorkersReplaced:
     workers = [_ended(slot, pod, Replacement.GIVEN_UP, counted=False) for slot, pod in ended.over]
     workers += [_ended(slot, pod, Replacement.ELSEWHERE, counted=False) for slot, pod in ended.lost]
     kept: dict[str, dict[SlotKey, str]] = {}
-    moved = {slot for slot, _ in ended.failed if _better_elsewhere(state, job, slot)}
+    moved = _moved(state, job, ended)
     for slot, pod in sorted(ended.failed, key=lambda one: one[0]):
         node = job.placements[slot]
         on_node = {**kept.get(node, {}), slot: node}
@@ -239,20 +241,68 @@ def failures_there(job: JobRecord, slot: SlotKey) -> int:
     return min(count, job.slots.charged.get(slot, (count, 0))[0]) if policy.window_s is not None else count
 
 
-def _better_elsewhere(state: State, job: JobRecord, slot: SlotKey) -> bool:
-    """Whether a worker failed repeatedly on its node, while another one that never failed where it is runs on another
-    node, and there is a node with room for it that its set hasn't left in this way. The scheduler chooses that."""
-    node, slots, nodes, group = job.placements[slot], job.slots, state.nodes, job.valid_spec.groups[slot[0]]
-    if not _healthy(state, job, slot) or failures_there(job, slot) < FAILURES_BEFORE_MOVE:
+def _moved(state: State, job: JobRecord, ended: Fallen) -> set[SlotKey]:
+    """The workers that failed repeatedly on their nodes while others run well elsewhere, as far as other nodes have
+    room for them beside those that must leave their nodes. The scheduler chooses among the nodes."""
+    failed = sorted(slot for slot, _ in ended.failed)
+    suspects = [slot for slot in failed if _fails_only_there(state, job, slot)]
+    if not suspects:
+        return set()
+    others = _OtherNodes(state, job, failed)
+    for slot in [*(slot for slot, _ in ended.lost), *(slot for slot in failed if not _healthy(state, job, slot))]:
+        others.take(slot)
+    return {slot for slot in suspects if others.take(slot)}
+
+
+def _fails_only_there(state: State, job: JobRecord, slot: SlotKey) -> bool:
+    """Whether a worker failed repeatedly on its healthy node, while another one that never failed where it is runs on
+    another node."""
+    if failures_there(job, slot) < FAILURES_BEFORE_MOVE or not _healthy(state, job, slot):
         return False
-    if not any(of != LEADER and job.placements[of] != node and of not in slots.failures for of in slots.ready):
-        return False
-    asked, left = nodes.vector(group.shape.requests), {node, *job.sets.get(group.name, SetRecord()).avoids}
-    roomy = ((nodes.free() >= asked) | (asked == 0)).all(axis=1)
-    return any(
-        roomy[row] and name not in left and nodes.present(row) and open_to(nodes.facts[row], group.shape)
-        for name, row in nodes.rows.items()
-    )
+    node, slots = job.placements[slot], job.slots
+    return any(of != LEADER and job.placements[of] != node and of not in slots.failures for of in slots.ready)
+
+
+class _OtherNodes:
+    """The room on the nodes for workers that one decision takes from theirs, each counted once. What the failed pods
+    had is no room: their workers stay there, or their set leaves the node."""
+
+    def __init__(self, state: State, job: JobRecord, failed: Sequence[SlotKey]) -> None:
+        self._nodes, self._job = state.nodes, job
+        self._free = state.nodes.free()
+        self._open: dict[int, Amounts] = {}
+        for slot in failed:
+            if (row := self._row(slot)) >= 0:
+                self._free[row] -= self._asked(slot)
+
+    def _row(self, slot: SlotKey) -> int:
+        return self._nodes.rows.get(self._job.placements[slot], -1)
+
+    def _asked(self, slot: SlotKey) -> Amounts:
+        return self._nodes.vector(self._job.valid_spec.groups[slot[0]].shape.requests)
+
+    def take(self, slot: SlotKey) -> bool:
+        """Take the room for a worker on a node that is not its own, and that its set hasn't left because of failures.
+        False if there is none."""
+        group, asked = slot[0], self._asked(slot)
+        if group not in self._open:
+            self._open[group] = self._open_to(group)
+        rows = self._open[group][self._open[group] != self._row(slot)]
+        roomy = rows[((self._free[rows] >= asked) | (asked == 0)).all(axis=1)]
+        if len(roomy):
+            self._free[roomy[0]] -= asked
+        return bool(len(roomy))
+
+    def _open_to(self, group: int) -> Amounts:
+        """The rows of the nodes that are open to a worker set, without those that it has left."""
+        nodes, of_set = self._nodes, self._job.valid_spec.groups[group]
+        left = self._job.sets.get(of_set.name, SetRecord()).avoids
+        rows = [
+            row
+            for name, row in nodes.rows.items()
+            if name not in left and nodes.present(row) and open_to(nodes.facts[row], of_set.shape)
+        ]
+        return np.array(rows, np.int64)
 
 
 def _ended(slot: SlotKey, pod: PodSeen | None, how: Replacement, *, counted: bool, failures: int = 0) -> EndedWorker:

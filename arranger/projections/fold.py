@@ -26,7 +26,7 @@ from arranger.projections.judging import (
     need_of,
     out_of_turn,
     outdated,
-    scattered,
+    sharing_no_domain,
     too_early,
 )
 from arranger.projections.openness import closed_to_new
@@ -295,7 +295,7 @@ class _Fold(JobLife):
             if not refused and self.cycle_config.verdicts >= 1:
                 refused = closed_to_new(nodes, job.valid_spec, event.pods)
             if not refused and self.cycle_config.verdicts >= 3:
-                refused = scattered(nodes, job, desired)
+                refused = sharing_no_domain(nodes, job, desired)
         if self._judge(offset, "Placed", refused) and job is not None:
             job.slots.nodes.update(desired)
             if need is not None:

@@ -116,7 +116,7 @@ def replaced_in_part(job: JobRecord, workers: Sequence[k.EndedWorker]) -> str:
     return ""
 
 
-def scattered(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> str:
+def sharing_no_domain(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> str:
     """The first unit of a required topology that would get pods outside the domains of its other pods; empty if none.
     Nodes that don't exist any more are in every domain."""
     spec = job.valid_spec

@@ -23,7 +23,7 @@ from arranger.model.job import LEADER_GROUP, TopologyMode
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.scheduling.filters import REST_OF_QUORUM, Filters, fitting
-from arranger.scheduling.needs import Needs, Quorum, scattered
+from arranger.scheduling.needs import Needs, Quorum, domains_too_small
 from arranger.scheduling.packing import Amounts, Packing, pack
 from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
@@ -33,11 +33,11 @@ from arranger.scheduling.rules_search import place_by_rules
 from arranger.scheduling.topology import unit_pods
 from arranger.scheduling.view import Mask
 
-#: How many domains are tried for a quorum without steps of a search, and the steps of each domain but the first.
+#: How many domains are tried for a quorum in a cycle without steps.
 DOMAINS = 8
-DOMAIN = 200
-#: A search costs one step more for each so many nodes, because each of them is looked at.
-NODES = 5
+#: The steps of each further domain, and one more for each so many nodes, because each of them is looked at.
+STEPS_A_DOMAIN = 200
+NODES_A_STEP = 5
 
 
 class CompleteSearch:
@@ -59,7 +59,9 @@ class CompleteSearch:
             return tried < DOMAINS
         if tried and (not self._limit() or self.steps - since >= self.bound):
             return False
-        self.steps += bool(tried) * (DOMAIN + (len(filters.rows) if filters.rows is not None else 0) // NODES)
+        if tried:
+            nodes = len(filters.rows) if filters.rows is not None else 0
+            self.steps += STEPS_A_DOMAIN + nodes // NODES_A_STEP
         return True
 
     def place(self, base: Filters, tried: PlacementTry, needs: Needs, shortage: Shortage, key: Hashable) -> bool:
@@ -87,16 +89,23 @@ class CompleteSearch:
     def _place(self, tried: PlacementTry, quorum: Quorum, shortage: Shortage) -> bool:
         placing = self._placing
         by_rules = interact(placing, tried, quorum)
-        rooms: dict[int, Amounts] = {}
-        for group in sorted(quorum.indices, key=lambda group: group != shortage.group):
-            pod = placing.pod(tried.job, group)
-            rooms[group] = self._base.room(tried.groups[group].shape, pod, ever=by_rules)
-            if not _enough(quorum, rooms):
-                return False  # mostly for the group that found no node before
+        rooms = self._rooms(tried, quorum, shortage.group, ever=by_rules)
+        if rooms is None:
+            return False
         spec = tried.job.valid_spec
         if any(spec.topology_of(group) is not None for group in quorum.indices):
             return self._place_units(tried, quorum, rooms, shortage)
         return self._place_free(tried, quorum, rooms, shortage, by_rules=by_rules)
+
+    def _rooms(self, tried: PlacementTry, quorum: Quorum, first: int, *, ever: bool) -> dict[int, Amounts] | None:
+        """The room for each group by node; None if a group surely finds too little, which is mostly the `first` one."""
+        rooms: dict[int, Amounts] = {}
+        for group in sorted(quorum.indices, key=lambda group: group != first):
+            pod = self._placing.pod(tried.job, group)
+            rooms[group] = self._base.room(tried.groups[group].shape, pod, ever=ever)
+            if not _enough(quorum, rooms):
+                return None
+        return rooms
 
     def _place_free(
         self, tried: PlacementTry, quorum: Quorum, rooms: dict[int, Amounts], shortage: Shortage, *, by_rules: bool
@@ -111,7 +120,7 @@ class CompleteSearch:
         if not limit:
             shortage.searched = 1  # the cycle has no steps left: what it can't search for, it can't rule out
             return False
-        self.steps += len(self._placing.view) // NODES
+        self.steps += len(self._placing.view) // NODES_A_STEP
         if by_rules:
             return self._place_by_rules(tried, quorum, rooms, shortage, limit)
         return self._place_packed(tried, quorum, rooms, shortage, limit)
@@ -133,7 +142,7 @@ class CompleteSearch:
         spec, placing = tried.job.valid_spec, self._placing
         least = [quorum.least.get(group, 0) for group in range(len(spec.groups))]
         limit = self._limit()
-        if not limit or (not tried.job.placements and scattered(placing.view, spec, rooms, least)):
+        if not limit or (not tried.job.placements and domains_too_small(placing.view, spec, rooms, least)):
             shortage.searched = 0 if limit else 1
             return False
         units = [group for group in quorum.indices if spec.topology_of(group) is not None]
@@ -141,7 +150,7 @@ class CompleteSearch:
         mark = placing.mark()
         for order in orders[: 1 if len(units) == 1 else len(orders)]:
             for spacious in (False, True):
-                self.steps += DOMAIN + len(placing.view) // NODES
+                self.steps += STEPS_A_DOMAIN + len(placing.view) // NODES_A_STEP
                 tried.spacious = spacious
                 found = self._place_in_order(tried, quorum, order, shortage)
                 tried.spacious = False
@@ -163,7 +172,7 @@ class CompleteSearch:
             if not self._limit() or self.steps - since >= self.bound:
                 ended = self.bound
                 break
-            self.steps += DOMAIN
+            self.steps += STEPS_A_DOMAIN
             narrowed = rooms | {group: rooms[group] * mask for group, mask in zip(units, chosen, strict=True)}
             if not _enough(quorum, narrowed):
                 continue
@@ -206,11 +215,8 @@ class CompleteSearch:
         least = {group: quorum.least.get(group, 0) for group in rest}
         left = Quorum(rest, spare + sum(least.values()), quorum.exact, least)
         by_rules = interact(placing, tried, left)
-        rooms = {
-            group: self._base.room(tried.groups[group].shape, placing.pod(tried.job, group), ever=by_rules)
-            for group in rest
-        }
-        if not _enough(left, rooms):
+        rooms = self._rooms(tried, left, shortage.group, ever=by_rules)
+        if rooms is None:
             return False
         if len(rest) == 1:
             ((group, indices),) = rest.items()

@@ -19,13 +19,13 @@ _Pods = tuple[tuple[int, int], ...]
 class JoinSearch(OrderedSearch):
     """One such search, for a question without topology spread."""
 
-    def __init__(self, question: RulesQuestion, steps: Steps, *, by_policy: bool) -> None:
+    def __init__(self, question: RulesQuestion, steps: Steps, *, order: int) -> None:
         self._joins = [(at, rule) for at, rule in enumerate(question.rules) if rule.kind == Kind.JOIN]
         #: The rules by which a pod may come first, because there is nobody yet whom it is to join.
         self._beginning = {at for at, rule in self._joins if rule.own and _nobody(rule.counts)}
         #: By group: node → its pods there.
         self._pods: list[dict[int, int]] = [{} for _ in question.caps]
-        super().__init__(question, steps, by_policy=by_policy)
+        super().__init__(question, steps, order=order)
 
     def _move(self, group: int, node: int, sign: int) -> None:
         there = self._pods[group]
@@ -41,7 +41,7 @@ class JoinSearch(OrderedSearch):
         while left:
             joined = {rule.group for _, rule in self._joins if (rule.counted - {rule.group}) & left}
             among = left - joined or left
-            group = min(among, key=lambda group: (self._rooms[group] - self._question.caps[group], group))
+            group = min(among, key=lambda group: (self._rank(group), group))
             turns[group] = len(turns) - len(left)
             left.remove(group)
         return turns

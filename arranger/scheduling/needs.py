@@ -163,10 +163,10 @@ def never_together(view: ClusterView, spec: JobSpec, rooms: Sequence[Amounts], w
         every = [[sums_of(view, key, room) for room in rooms] for key in topology.levels]
         if not any(_some_domain_holds(sums, counts, least, workers) for sums in every):
             return True
-    return scattered(view, spec, dict(enumerate(rooms)), least)
+    return domains_too_small(view, spec, dict(enumerate(rooms)), least)
 
 
-def scattered(view: ClusterView, spec: JobSpec, rooms: Mapping[int, Amounts], least: Sequence[int]) -> bool:
+def domains_too_small(view: ClusterView, spec: JobSpec, rooms: Mapping[int, Amounts], least: Sequence[int]) -> bool:
     """Whether the domains surely have too little room for so many pods of some worker set with a required topology."""
     for group, pods in enumerate(least):
         of_set = spec.topology_of(group)

@@ -8,6 +8,8 @@ changes nothing:
 - Order matters only for groups whose rules further pods may ease (affinity, topology spread), and for groups whose pods
   those rules count. All others are placed group by group (`Phase`), by how scarce their nodes are.
 - A state is left if too few nodes are left for some group.
+
+A wrong choice at the beginning may take very long to leave, so the search can be begun again in other orders (`order`).
 """
 
 import hashlib
@@ -17,6 +19,9 @@ from enum import IntEnum
 from arranger.scheduling.packing import Steps
 from arranger.scheduling.rules import Kind, RulesQuestion, allows
 
+#: The order of groups and nodes: the best nodes by the policy first; or the scarcest groups first, on the nodes that
+#: others can use the least. Each larger number is another order without a meaning, the same on any machine.
+BY_POLICY, BY_SCARCITY = 0, 1
 #: (group, node) checks in one step, and steps for a state, however few its checks are.
 CHECKS = 1
 STATE = 15
@@ -36,8 +41,8 @@ Choices = Iterator[tuple[int, int]]
 class OrderedSearch:
     """One depth-first search, as a stack of the pods placed so far with the choices for the pod after each."""
 
-    def __init__(self, question: RulesQuestion, steps: Steps, *, by_policy: bool) -> None:
-        self._question, self._steps, self._by_policy = question, steps, by_policy
+    def __init__(self, question: RulesQuestion, steps: Steps, *, order: int) -> None:
+        self._question, self._steps, self._order = question, steps, order
         groups = range(len(question.caps))
         nodes = len(question.free) * (len(question.rules) + 1) + 2 * sum(map(len, question.open))
         steps.spend(STATE + nodes // CHECKS)
@@ -64,6 +69,8 @@ class OrderedSearch:
         self._there = [(0,) * len(question.caps)] * len(question.free)
         #: The present state, equal for states that differ only by equal nodes: the sum of the nodes' numbers.
         self._state = 0
+        mixed = range(len(question.free)) if order > BY_SCARCITY else ()
+        self._mixed_nodes = [_mixed(order, "node", node) for node in mixed]
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
         self._visited: set[int] = set()
 
@@ -185,11 +192,17 @@ class OrderedSearch:
         keys = [
             (self._phase[group],)
             if self._phase[group] == Phase.IN_ANY_ORDER
-            else (self._phase[group], not least[group], self._rooms[group] - cap, group)
-            for group, cap in enumerate(caps)
+            else (self._phase[group], not least[group], self._rank(group), group)
+            for group in range(len(caps))
         ]
         ranked = sorted(set(keys))
         return [ranked.index(key) for key in keys]
+
+    def _rank(self, group: int) -> int:
+        """The rank of a group, the first one first: how many pods more than it has left find room."""
+        if self._order > BY_SCARCITY:
+            return _mixed(self._order, "group", group)
+        return self._rooms[group] - self._left[group]
 
     def _open_groups(self) -> list[int]:
         """The groups with pods to place that aren't closed."""
@@ -210,7 +223,32 @@ class OrderedSearch:
             rule = self._question.rules[at]
             if rule.kind == Kind.JOIN and not any([self._left[other] for other in rule.counted]):
                 rules = [*rules, at]  # no pod to come can ease it
-        return [node for node in self._question.open[group] if room[node] and self._allows(rules, node)]
+        nodes = [node for node in self._question.open[group] if room[node] and self._allows(rules, node)]
+        for at in self._easing[group]:
+            rule = self._question.rules[at]
+            if rule.kind == Kind.SPREAD:
+                domains, counts = rule.domains[0], self._counts[at][0]
+                most = rule.skew + self._least_later(at) - rule.own
+                nodes = [node for node in nodes if domains[node] and counts[domains[node]] <= most]
+        return nodes
+
+    def _least_later(self, at: int) -> int:
+        """How many pods the emptiest domain of a topology spread may have at the end, at most."""
+        rule, counts = self._question.rules[at], self._counts[at][0]
+        if not rule.emptiest:
+            return 0
+        self._steps.spend(sum([len(self._room[group]) for group in rule.counted]) // CHECKS)
+        rooms = dict.fromkeys(rule.emptiest, 0)
+        for group in rule.counted:
+            for node, room in self._room[group].items() if self._left[group] else ():
+                if node in rule.on and rule.domains[0][node] in rooms:
+                    rooms[rule.domains[0][node]] += room
+        missing = self._question.asked - sum(self._question.caps) + sum(self._left)
+        coming = min(missing, sum([self._left[group] for group in rule.counted]))
+        least, most = min([counts[of] for of in rooms]), min([counts[of] + room for of, room in rooms.items()])
+        while least < most and sum([max(least + 1 - counts[of], 0) for of in rooms]) <= coming:
+            least += 1
+        return least
 
     def _most(self, group: int, nodes: list[int]) -> int:
         """The most pods of the group that may still find nodes."""
@@ -229,19 +267,22 @@ class OrderedSearch:
 
     def _next_groups(self, groups: list[int]) -> list[int]:
         """The groups to try next, of those that aren't closed."""
-        spare = {group: self._rooms[group] - self._left[group] for group in groups}
+        ranks = {group: self._rank(group) for group in groups}
+        by_policy = self._order == BY_POLICY
         if not self._exact:
-            return sorted(spare, key=lambda group: (self._turn[group], not self._by_policy and spare[group]))
+            return sorted(ranks, key=lambda group: (self._turn[group], not by_policy and ranks[group]))
         turn = min((self._phase[group] for group in groups), default=Phase.LAST)
         now = [group for group in groups if self._phase[group] == turn]
         if turn != Phase.IN_ANY_ORDER:
-            return [min(now, key=spare.__getitem__)]
-        return now if self._by_policy else sorted(now, key=spare.__getitem__)
+            return [min(now, key=ranks.__getitem__)]
+        return now if by_policy else sorted(now, key=ranks.__getitem__)
 
     def _in_turn(self, group: int, nodes: dict[int, list[int]]) -> list[int]:
         """The nodes for a pod of the group, those to try first first."""
-        if self._by_policy:
+        if self._order == BY_POLICY:
             return nodes[group]
+        if self._order > BY_SCARCITY:
+            return sorted(nodes[group], key=self._mixed_nodes.__getitem__)
         others = [self._room[other] for other in nodes if other != group]
         return sorted(nodes[group], key=lambda node: sum([room.get(node, 0) for room in others]))
 
@@ -257,6 +298,11 @@ def _phase(question: RulesQuestion, group: int) -> Phase:
     # Its pods only open nodes for others, so they may as well come before them.
     gives = all(rule.group != group and rule.kind == Kind.JOIN and not rule.own for rule in eased)
     return Phase.FIRST if gives else Phase.IN_ANY_ORDER
+
+
+def _mixed(order: int, kind: str, number: int) -> int:
+    """A number that says nothing, for an order that is as good as any other."""
+    return int.from_bytes(hashlib.blake2b(f"{order} {kind} {number}".encode(), digest_size=8).digest())
 
 
 def _classes(question: RulesQuestion) -> list[int]:

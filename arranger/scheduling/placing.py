@@ -247,7 +247,7 @@ class Placing:
         """The shortage for an exhausted quota; it checks no nodes."""
         return self.told(tried, Shortage(group, ((beyond_quota(lack), 1),), found, asked, quota=lack))
 
-    def scattered(self, tried: PlacementTry, group: int, lack: UnitLack) -> Shortage:
+    def short_of_domain(self, tried: PlacementTry, group: int, lack: UnitLack) -> Shortage:
         """The shortage of a quorum for which the nodes have room, but no domain."""
         reasons = self.filters.reasons(tried.groups[group].shape, self.pod(tried.job, group))
         found = max(level.most for level in lack.levels)

@@ -73,7 +73,7 @@ class QuorumSearch:
         if shortage is None:  # the nodes together have room
             self._placing.undo(tried, mark)
             tried.by_search = False
-            shortage = self._placing.scattered(tried, next(iter(needs)), areas.lack())
+            shortage = self._placing.short_of_domain(tried, next(iter(needs)), areas.lack())
             shortage.searched = searched
         return shortage
 

@@ -222,7 +222,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         JobSpec, "unmet", property(lambda _: [])
     ),
     "that no cycle places a worker where its set failed repeatedly": _without(refusals, "_now", ()),
-    "the domain of pods that belong together": _without(fold, "scattered", ""),
+    "the domain of pods that belong together": _without(fold, "sharing_no_domain", ""),
     "a superseded cycle": lambda: mock.patch.object(
         fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
     ),

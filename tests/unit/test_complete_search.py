@@ -26,6 +26,9 @@ from arranger.scheduling.placement_try import CycleObserver, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.binpack import BinPack
 from arranger.scheduling.registry import BUILT_IN, policies_with
+from arranger.scheduling.rules import Kind, Rule, RulesQuestion
+from arranger.scheduling.rules_search import place_by_rules
+from arranger.settings import SEARCH_NODES
 from tests.depth import extent
 from tests.exhaustive import HOST, KINDS, Exhaustive, random_world, searching
 from tests.random_clusters import ALL_POLICIES
@@ -164,6 +167,33 @@ def test_nothing_is_left_behind_by_a_search(rng: random.Random, kind: str) -> No
     fits = placer.fits(job)
     assert (placer.view.free == free).all() and placer.view.content == content
     assert placer.quorum(job).quorum_stands == fits
+
+
+@pytest.mark.parametrize("number", [1870, 3567])
+def test_a_quorum_that_is_lost_in_one_order_is_found_in_another(number: int) -> None:
+    rng = random.Random(f"103-{number}")
+    kind, policy = rng.choice(KINDS), rng.choice(ALL_POLICIES)
+    world, job = random_world(rng, nodes=12, pods=12, kind=kind, policy=policy,
+                              config=searching(20_000, small=SEARCH_NODES))  # fmt: skip
+    world.cycle()
+    assert job.placements and world.verdict("Placed").accepted
+
+
+def spread_over_zones(of_others: tuple[int, ...], skew: int) -> RulesQuestion:
+    """Three pods that spread over zones, and four that only count there, with so many other pods by zone: zones 1 and 2
+    have six nodes each, and zone 3 has no room."""
+    zones, nodes = tuple(1 + node % 2 for node in range(12)), tuple(range(12))
+    rule = Rule(Kind.SPREAD, 0, (zones,), ((0, *of_others),), frozenset({0, 1}), True, frozenset(nodes), (1, 2, 3),
+                skew)  # fmt: skip
+    free = tuple((200 + node,) for node in nodes)
+    return RulesQuestion(((100,), (100,)), (3, 4), free, (nodes, nodes), (rule,), 7, (3, 4))
+
+
+def test_domains_that_no_pod_to_come_can_open_are_left_out_at_once() -> None:
+    found = place_by_rules(spread_over_zones((3, 0, 0), 3), 10_000)
+    assert found.pods is not None and {node % 2 for group, node in found.pods if not group} == {1}
+    none = place_by_rules(spread_over_zones((3, 2, 0), 2), 10_000)
+    assert none.pods is None and none.complete and none.steps < 500
 
 
 # --- the bound ------------------------------------------------------------------------------------------------------

@@ -81,6 +81,31 @@ def test_without_evidence_or_room_elsewhere_a_worker_stays(why: str) -> None:
     assert job.placements[1, 0] == "n2" and job.slots.failures[1, 0] == 2
 
 
+@pytest.mark.parametrize(("room", "moving"), [(1, 1), (2, 2), (3, 2)])
+def test_two_workers_of_one_decision_dont_count_on_the_same_room(room: int, moving: int) -> None:
+    world, job = spread(workers=3, more=room)
+    fail(world, job, 0, 1)
+    later(world)
+    fail(world, job, 0, 1)
+    world.pass_time(2 * FIRST_S)
+    hows = [worker.how for worker in decided(world).workers]
+    assert hows == ["Elsewhere"] * moving + ["SameNode"] * (2 - moving)
+    later(world, 0)
+    assert {job.placements[1, index] for index in range(moving)} == {"n9"}
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_a_worker_stays_if_one_that_lost_its_node_needs_the_room_elsewhere(room: int) -> None:
+    world, job = spread(workers=3, more=room)
+    fail(world, job, 0)
+    later(world)
+    fail(world, job, 0)
+    world.pass_time(2 * FIRST_S)
+    world.node("n3", cpu=1, cordoned=True)
+    fail(world, job, 1, reason="Evicted")
+    assert [worker.how for worker in decided(world).workers] == [["SameNode", "Elsewhere"][room - 1], "Elsewhere"]
+
+
 def test_a_worker_of_the_quorum_moves_without_a_new_attempt() -> None:
     world, job = spread(min_workers=2, minimums={"actors": 2})
     twice(world, job)
