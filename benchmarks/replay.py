@@ -62,7 +62,7 @@ class Facts(msgspec.Struct):
 def run(*, quick: bool) -> list[Figure]:
     """The benchmark."""
     with tempfile.TemporaryDirectory(prefix="arranger-replay-") as folder:
-        return figures(Path(folder), 10_000 if quick else _EVENTS, small=quick)
+        return figures(Path(folder), 6_000 if quick else _EVENTS, small=quick)
 
 
 def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
@@ -71,7 +71,13 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
     if not kept.exists():
         kept.write_bytes(msgspec.json.encode(asyncio.run(_make(folder, events, small=small))))
     facts = msgspec.json.decode(kept.read_bytes(), type=Facts)
-    return [*_sizes(folder, facts), *_reading(folder), *_commands(folder, facts), *_recording(folder, facts)]
+    rounds, points, jobs = (1, 1, 1) if small else (2, _POINTS, _JOBS)
+    return [
+        *_sizes(folder, facts),
+        *_reading(folder, rounds),
+        *_commands(folder, facts, points, jobs),
+        *_recording(folder, facts),
+    ]
 
 
 # --- making it -------------------------------------------------------------------------------------------------
@@ -140,8 +146,8 @@ def _sizes(folder: Path, facts: Facts) -> Iterator[Figure]:
 # --- reading all of it -----------------------------------------------------------------------------------------
 
 
-def _reading(folder: Path) -> list[Figure]:
-    best = min((_python(folder, "from-start") for _ in range(2)), key=lambda found: float(found["seconds"]))
+def _reading(folder: Path, rounds: int) -> list[Figure]:
+    best = min((_python(folder, "from-start") for _ in range(rounds)), key=lambda found: float(found["seconds"]))
     rate = best["events"] / best["seconds"]
     growth = best["rss_end_mb"] / best["rss_half_mb"]
     return [
@@ -191,13 +197,13 @@ def _resident_mb() -> float:
 # --- commands --------------------------------------------------------------------------------------------------
 
 
-def _commands(folder: Path, facts: Facts) -> Iterator[Figure]:
+def _commands(folder: Path, facts: Facts, points: int, jobs: int) -> Iterator[Figure]:
     chance = random.Random(1)
-    points = [chance.randrange(facts.events // 10, facts.events) for _ in range(_POINTS)]
-    spent = [_arranger(folder, "replay", "--digest-only", "--at", str(point)) for point in points]
+    offsets = [chance.randrange(facts.events // 10, facts.events) for _ in range(points)]
+    spent = [_arranger(folder, "replay", "--digest-only", "--at", str(offset)) for offset in offsets]
     yield _command("state at a random point", spent, at_most=1.5, note="with process start and digest")
-    jobs = chance.sample(facts.jobs, min(_JOBS, len(facts.jobs)))
-    spent = [_arranger(folder, "explain", name, "--at", str(point), "-o", "json") for name, point in jobs]
+    chosen = chance.sample(facts.jobs, min(jobs, len(facts.jobs)))
+    spent = [_arranger(folder, "explain", name, "--at", str(offset), "-o", "json") for name, offset in chosen]
     yield _command("explain a job at a point", spent, at_most=2.0, note="with process start")
     took = _arranger(folder, "verify")
     yield Figure(name="verify", value=facts.seconds / took.wall_s, unit="times real time", at_least=50.0,

@@ -16,7 +16,17 @@ from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, real_k
 from tests.session_end import hand_over, take_over, tell
 
 REAL_FIXTURES = {"redis_server", "own_redis", "kube_server"}
-_FIRST = ("tests/simulation/test_simulation", "tests/e2e/", "tests/simulation/", "tests/contract/")
+_FIRST = (
+    "tests/simulation/test_simulation",
+    "tests/simulation/test_guards",
+    "tests/e2e/test_kubectl_life",
+    "tests/e2e/test_operator_trial",
+    "tests/e2e/test_recipes",
+    "tests/e2e/test_chaos",
+    "tests/e2e/",
+    "tests/simulation/",
+    "tests/contract/",
+)
 
 
 # How long an example takes says nothing on a busy machine.
@@ -33,8 +43,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests that use a real server. Workers of pytest-xdist begin with the simulation, because it runs at a lower
-    priority than all others, and with the tests that take longest."""
+    """Mark tests that use a real server. Workers of pytest-xdist begin with the simulation and its guards, whose
+    processes have a lower priority than all others and use the time in which these wait, and with the tests that take
+    longest."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: next((at for at, each in enumerate(_FIRST) if each in item.nodeid), len(_FIRST)))
     for item in items:

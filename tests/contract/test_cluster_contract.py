@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import aiohttp
 import pytest
-import yaml
 
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import (
@@ -39,7 +38,7 @@ from arranger.kube.config import find_access
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.store import Store
-from tests.servers import TYJOB_CRD, RealKube
+from tests.servers import TYJOB_CRD, RealKube, tyjob_definition
 
 pytestmark = pytest.mark.timeout(120)
 _numbers = itertools.count(1)
@@ -96,7 +95,7 @@ class DirectSubject:
     async def open(self) -> AsyncIterator[Place]:
         """A store for one test."""
         store = Store(now=time.time)
-        store.create(CRDS, "", yaml.safe_load(TYJOB_CRD.read_text()))
+        store.create(CRDS, "", tyjob_definition())
         store.create(NAMESPACES, "", {"metadata": {"name": "test"}})
         yield Place(DirectCluster(store), "test", store.compact)
 

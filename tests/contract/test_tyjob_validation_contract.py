@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any, Protocol
 
 import pytest
-import yaml
 
 from arranger.kube.cluster import CRDS, TYJOBS
 from arranger.kube.translate import status_digest
@@ -20,7 +19,7 @@ from arranger.model.validation import validate
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
-from tests.servers import MERGE, TYJOB_CRD, RealKube
+from tests.servers import MERGE, RealKube, tyjob_definition
 from tests.unit.tyjob_table import (
     BAD,
     CHANGES,
@@ -121,7 +120,7 @@ class Embedded:
 
 @cache
 def _definition() -> Object:
-    definition: Object = yaml.safe_load(TYJOB_CRD.read_text())
+    definition: Object = tyjob_definition()
     return definition
 
 

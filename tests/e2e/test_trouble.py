@@ -34,7 +34,7 @@ from tests.e2e.harness import (
     status_of,
 )
 from tests.e2e.history import History
-from tests.servers import MERGE, TYJOB_CRD, RealKube, RealRedis, kube_assets, real_redis
+from tests.servers import MERGE, RealKube, RealRedis, kube_assets, real_redis, tyjob_definition
 
 NODE = NodeTemplate("node-1", cpu="16")
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tyjobs.arranger.dev"
@@ -330,7 +330,7 @@ def test_sigterm_in_the_middle_leaves_nothing_half_done(kube: RealKube, redis: R
 @pytest.fixture
 def loose_schema(kube: RealKube) -> Iterator[Callable[[], None]]:
     """Let the TYJob resource accept anything. Yields a function that restores the schema."""
-    schema = yaml.safe_load(TYJOB_CRD.read_text())["spec"]["versions"][0]["schema"]
+    schema = tyjob_definition()["spec"]["versions"][0]["schema"]
 
     def put(desired: dict[str, Any]) -> None:
         definition = kube.request("GET", CRD)[1]

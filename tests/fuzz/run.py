@@ -11,10 +11,8 @@ from functools import cache
 from typing import Any
 
 import msgspec
-import yaml
 
 from arranger.kube.cluster import CRDS, TYJOBS
-from arranger.kube.crd import tyjob_crd
 from arranger.kube.manifests import pod_manifest
 from arranger.messages.faults import fault_text, faults_text
 from arranger.model.tyjob import job_spec
@@ -24,6 +22,7 @@ from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
 from tests.fuzz.objects import as_stored, fuzzed
 from tests.fuzz.world import hold
+from tests.servers import tyjob_definition
 from tests.simulation.run import pool
 from tests.unit.tyjob_table import Object
 
@@ -86,7 +85,7 @@ def _as_served(job: Object) -> Object:
 @cache
 def _embedded() -> Store:
     store = Store(now=lambda: 1_700_000_000.0)
-    store.create(CRDS, "", yaml.load(tyjob_crd(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    store.create(CRDS, "", tyjob_definition())
     return store
 
 

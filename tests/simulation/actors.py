@@ -25,6 +25,7 @@ from tests.simulation import worker_groups
 from tests.simulation.denials import TEAM
 from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
 from tests.simulation.loop import Owner
+from tests.simulation.rogue import GROUPS
 from tests.simulation.specs import large, wild
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _NAMES = tuple(f"job{number}" for number in range(6))
 #: Deadlines and times to live that no run reaches, unless a clock is wrong.
 _FAR_S = 1_700
+#: In a run that is about one of these faults, users act so much more often than otherwise.
+TAKEN, TTL = "a stranger takes a pod's name", "a ttl runs out"
 #: Squatters end by themselves, so that waiting pods get their room.
 _SQUATS_S = (3.0, 40.0)
 
@@ -63,11 +66,14 @@ class User:
 
     async def run(self) -> None:
         """Act until the faults stop."""
+        often = self._world.faults.often
         acts = [
-            (self._create, 8), (self._edit_counts, 2), (self._edit_priority, 1), (self._edit_min, 1),
-            (self._terminate, 1), (self._delete, 2), (self._replace, 1), (self._delete_pod, 2), (self._stranger, 1),
-            (self._take_name, 1), (self._squat, 2), (self._create_wild, 1), (self._create_large, 1),
-            (self._edit_template, 1), (self._suspend, 1), (self._scale, 2),
+            (self._create, 8), (self._edit_counts, 8 if often(GROUPS) else 2), (self._edit_priority, 1),
+            (self._edit_min, 1),
+            (self._terminate, 1), (self._delete, 2), (self._replace, 1),
+            (self._delete_pod, 2), (self._stranger, 1), (self._take_name, 8 if often(TAKEN) else 1),
+            (self._squat, 2), (self._create_wild, 1), (self._create_large, 1),
+            (self._edit_template, 1), (self._suspend, 1), (self._scale, 8 if often(GROUPS) else 2),
         ]  # fmt: skip
         while self._world.faults.on:
             [act] = self._chance.choices([act for act, _ in acts], [weight for _, weight in acts])
@@ -172,7 +178,7 @@ class User:
                 each["restart"] |= {"limit": chance.randrange(0, 3)} if chance.random() < 0.7 else {}
                 each["restart"] |= {"windowSeconds": chance.choice((5, 60))} if chance.random() < 0.5 else {}
         self._world.belongings.draw(sets)
-        worker_groups.draw(self._groups, sets)
+        worker_groups.draw(self._groups, sets, always=self._world.faults.often(GROUPS))
         workers = sum(counts_of({"workerSets": sets}))
         spec: dict[str, Any] = {
             "minWorkersNum": chance.randrange(0, workers + 1),
@@ -190,7 +196,7 @@ class User:
             spec["scaledSet"] = chance.choice(sets)["name"]
         if chance.random() < 0.5:
             spec["keepFailedPods"] = chance.randrange(0, 3)
-        if chance.random() < 0.3:
+        if chance.random() < 0.3 or self._world.faults.often(TTL):
             spec["ttlSecondsAfterFinished"] = chance.choice((chance.randrange(0, 30), _FAR_S))
         if chance.random() < 0.2:
             spec["activeDeadlineSeconds"] = chance.choice((chance.randrange(5, 60), _FAR_S))
@@ -387,7 +393,7 @@ class User:
             return
         self._names_taken += 1
         self._pod(name, {})
-        self._did("a stranger takes a pod's name", f"creates {name}")
+        self._did(TAKEN, f"creates {name}")
 
 
 def _waits(job: Object) -> bool:

@@ -11,6 +11,7 @@ from arranger.kube.cluster import CONFIG_MAPS, SERVICES, TYJOBS, ApiError, Objec
 from arranger.lifecycle.members import has_members_file, members_text
 from arranger.model.names import members_name
 from arranger.projections.jobs import JobRecord
+from tests.simulation.faults import BELONGINGS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -49,6 +50,16 @@ class Belongings:
                 with suppress(ApiError):
                     act()
 
+    def serve(self) -> None:
+        """Create a job that runs until the end of the run, on any node that takes another pod."""
+        template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+        workers = {"name": "w", "counts": 1, "template": template, "rendezvous": {"membersFile": True}}
+        spec = {"minWorkersNum": 1, "leader": {"name": "learner", "template": template}, "workerSets": [workers]}
+        body = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": "served"}, "spec": spec}
+        stored = self._world.store.create(TYJOBS, "default", body).stored
+        self._world.user.names[stored.uid] = "served"
+        self._world.step("user", f"creates served [{stored.uid}]")
+
     def end(self) -> None:
         """The last thing that users do, once: what they change and delete must be put right."""
         if self._ended:
@@ -56,7 +67,7 @@ class Belongings:
         self._ended = True
         for resource in (CONFIG_MAPS, SERVICES):
             for namespace, name in self._owned(resource):
-                if self._chance.random() < 0.5:
+                if self._chance.random() < 0.5 or self._world.faults.often(*BELONGINGS):
                     self._world.store.delete(resource, namespace, name)
                 elif resource == CONFIG_MAPS:
                     self._world.store.patch(resource, namespace, name, {"data": {"members.json": "{}"}})

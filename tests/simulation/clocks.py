@@ -25,6 +25,8 @@ _HALF_AN_HOUR_MS, _FIVE_HOURS_MS = 1_800_000, 18_000_000
 _UNTIMED = ("rogue", "elsewhere", "forger")
 #: A time in a status is whole seconds.
 _SECOND_MS = 1_000
+#: A clock that is wrong by hours, for a while.
+HOURS = "clock off by hours"
 
 
 class Clocks:
@@ -33,8 +35,8 @@ class Clocks:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(f"{world.seed} clocks")
-        self._comes = self._chance.random() < 0.8
-        self._pace_s = self._chance.choice((6.0, 25.0))
+        self._comes = self._chance.random() < 0.8 or world.faults.often(HOURS)
+        self._pace_s = self._chance.choice((6.0, 25.0)) if not world.faults.often(HOURS) else 3.0
         self._from_the_start = self._chance.choice((0.0, 0.05, 0.3))
         #: The largest error so far of a clock within the bound.
         self.tolerated_ms = 0
@@ -51,7 +53,7 @@ class Clocks:
             await asyncio.sleep(self._chance.expovariate(1 / self._pace_s))
             right = [each for each in self._world.processes if abs(each.clock.skew_ms) <= CLOCK_BOUND_MS]
             if self._world.faults.on and right:
-                self._set_off(self._chance.choice(right), "clock off by hours")
+                self._set_off(self._chance.choice(right), HOURS)
 
     def _set_off(self, process: "SimulatedProcess", site: str) -> None:
         off_ms = self._chance.choice((-1, 1, 1)) * self._chance.randrange(_HALF_AN_HOUR_MS, _FIVE_HOURS_MS)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _KNOWN_AT = 120
 #: The slot of a process of the other cluster, beyond our slots.
 _SLOT = 9
-#: Where this site has a rate, the other cluster does nothing else.
+#: In a run that is about this fault, the other cluster does nothing else.
 BREAKS = "another cluster answers, and open watches break"
 
 
@@ -34,7 +34,8 @@ class Elsewhere:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(f"{world.seed} elsewhere")
-        self._comes = self._chance.random() < 0.5
+        self._comes = self._chance.random() < 0.5 or world.faults.often(BREAKS)
+        self._pace_s = 5.0 if world.faults.often(BREAKS) else 30.0
         self._seq = 0
         self.store = Store(now=lambda: world.clock.now_ms() / 1000, new_uid=self._uid, history_limit=100)
         self._fill()
@@ -75,11 +76,11 @@ class Elsewhere:
         """Cause a fault once in a while, until the faults stop."""
         acts = (self._answers, self._starts, self._claims)
         while self._comes and self._world.faults.on:
-            await asyncio.sleep(self._chance.expovariate(1 / 30.0))
+            await asyncio.sleep(self._chance.expovariate(1 / self._pace_s))
             state = self._world.oracle.state
             known = self._world.home.index is not None and state.cluster and state.offset > _KNOWN_AT
             if self._world.faults.on and known:
-                await (self._answers if self._world.faults.has(BREAKS) else self._chance.choice(acts))()
+                await (self._answers if self._world.faults.often(BREAKS) else self._chance.choice(acts))()
 
     # --- faults --------------------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ class Elsewhere:
         process = self._chance.choice(world.processes) if world.processes else None
         if process is None or process.identity is None or not process.follower.state.cluster:
             return  # a process that hasn't read the log yet would take an emptied one for its own cluster's
-        reset = world.faults.has(BREAKS) or self._chance.random() < 0.5
+        reset = world.faults.often(BREAKS) or self._chance.random() < 0.5
         how = BREAKS if reset else "another cluster answers"
         world.faults.hit(how)
         world.step("elsewhere", f"{process.name}: {how}")

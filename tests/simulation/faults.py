@@ -6,6 +6,7 @@ draws at every passage of a site whether a fault happens there.
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 
 #: Effects of the workers, during which a process can be killed or paused, and which can fail or lose their response.
 WRITES = ("create pods", "delete pods", "patch tyjobs", "create events", "patch events", "patch configmaps")
@@ -169,10 +170,11 @@ def _more(site: str) -> int:
 
 
 class Faults:
-    """Draws faults. `on` is False in the quiet end of a run."""
+    """Draws faults. `on` is False in the quiet end of a run; sites in `often` have the rates given there."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, often: Mapping[str, float]) -> None:
         self._chance = chance
+        self._often = often
         self.on = True
         self.hits: Counter[str] = Counter()
         self.rates: dict[str, float] = {}
@@ -185,6 +187,7 @@ class Faults:
                     self.rates[site] = rate * intensity * _more(site)
             if family == "log state":
                 self.rates |= {site: 1.0 for site in sites if chance.random() < 0.5}
+        self.rates |= often
 
     def at(self, site: str) -> bool:
         """Whether this fault happens now, here."""
@@ -197,6 +200,10 @@ class Faults:
     def has(self, site: str) -> bool:
         """Whether this run has this fault at all."""
         return self.on and site in self.rates
+
+    def often(self, *sites: str) -> bool:
+        """Whether this run is about one of these faults: who causes it does so in any case, and often."""
+        return not self._often.keys().isdisjoint(sites)
 
     def hit(self, site: str) -> None:
         """Count a fault that another part of the simulation decided on."""

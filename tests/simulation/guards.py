@@ -28,8 +28,12 @@ from arranger.workers.observer import Observer
 from arranger.workers.timekeeping import Timekeeper
 from tests import memory_log
 from tests.memory_log import MemoryLog
+from tests.simulation.actors import TAKEN, TTL
+from tests.simulation.clocks import HOURS
 from tests.simulation.elsewhere import BREAKS
+from tests.simulation.faults import KINDS
 from tests.simulation.invariants import Violation
+from tests.simulation.rogue import GROUPS
 from tests.simulation.run import in_order, pool
 from tests.simulation.topologies import RACE
 from tests.simulation.world import World
@@ -39,29 +43,27 @@ SEEDS = range(40)
 STEPS = 800
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
-    "the domain of pods that belong together": 9,
+    "whole worker groups": 0,
+    "the domain of pods that belong together": 0,
     "the clock of a process that applies": 3,
-    "the cluster that a process is connected to": 6,
+    "the cluster that a process is connected to": 2,
     "the identity of an append": 2,
     "the owner's UID of a pod that exists already": 0,
-    "the owner of a pod as it is when it is deleted": 4,
-    "the term of who declares the log lost": 1,
-    "the comparison of a watch": 2,
-    "that a members file is read again": 18,
-    "that a Service is looked for again": 4,
+    "the owner of a pod as it is when it is deleted": 3,
+    "the comparison of a watch": 4,
+    "the term of who declares the log lost": 5,
+    "that no cycle places a job that backs off": 0,
     "a node that closed since a worker was to stay there": 7,
     "where a watch that broke off goes on": 3,
-    "ending tasks for sure": 3,
-    "that no cycle places a job that backs off": 9,
+    "ending tasks for sure": 2,
     "that a refused quorum gives its nodes up": 5,
     "the namespace, the name and the node of a pod that claims a slot": 2,
     "the cluster of a claim": 3,
-    "the term of an append for a watch": 2,
+    "the term of an append for a watch": 1,
     "the deadline of a part of a quorum": 0,
     "an observation's term": 0,
     "a decision's version and attempt": 0,
     "the whole quorum": 0,
-    "whole worker groups": 8,
     "a worker group that is replaced as a whole": 7,
     "room on the nodes, decided and unconfirmed included": 0,
     "a superseded cycle": 0,
@@ -69,20 +71,27 @@ _BEFORE = {
     "what a worker set starts after": 7,
     "that all have finished whose end is the job's": 6,
 }
-#: Steps for guards that need rare events: a pause, a takeover and a deleted job at once, or a long-lived worker.
-_LONGER = {
-    "a node that closed since a worker was to stay there": 3000,
+#: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
+_STEPS = {
+    "that a members file is read again": 100,
+    "that a Service is looked for again": 100,
+    "the comparison of a watch": 200,
     "the term of who declares the log lost": 3000,
-    "that a members file is read again": 1500,
 }
-#: Raised rates of the faults that a guard handles, where they are so rare that a run may not have them.
+#: The faults that a guard handles, with their rates while it is off: otherwise a run may not have them.
 _OFTEN = {
     "a node that closed since the cycle began": {"a node closes while a cycle is on its way": 1.0},
+    "whole worker groups": {GROUPS: 1.0},
     "the domain of pods that belong together": {RACE: 1.0},
+    "the clock of a process that applies": {HOURS: 1.0, TTL: 1.0},
     "the cluster that a process is connected to": {BREAKS: 1.0},
+    "the owner of a pod as it is when it is deleted": {TAKEN: 1.0},
     "the term of an append for a watch": {"append held in flight": 0.05},
     "the term of who declares the log lost": {"pause with news in hand": 0.2},
+    "the comparison of a watch": {f"watch {kind}: dropped": 0.3 for kind in KINDS},
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
+    "that a members file is read again": {"user edits a members file": 1.0},
+    "that a Service is looked for again": {"user deletes a Service": 1.0},
 }
 
 
@@ -257,10 +266,8 @@ def seeds_until_caught(guard: str) -> tuple[int, str]:
     """The number of seeds until the violation, and its text; 0 if no seed notices."""
     with GUARDS[guard]():
         for number, seed in enumerate((_BEFORE.get(guard, 1), *SEEDS), start=1):
-            world = World(seed)
-            world.faults.rates |= _OFTEN.get(guard, {})
             try:
-                world.run(_LONGER.get(guard, STEPS))
+                World(seed, _OFTEN.get(guard, {})).run(_STEPS.get(guard, STEPS))
             except Violation as violation:
                 if isinstance(violation.__cause__, TypeError | AttributeError):
                     raise  # an error in turning off the guard proves nothing

@@ -109,6 +109,8 @@ class Oracle:
         jobs = {uid: job for uid, job in self.state.jobs.items()}
         replaced = [event.job_uid for event in entry.batch.events if isinstance(event, k.WorkersReplaced)]
         nodes = {uid: dict(jobs[uid].placements) for uid in replaced if uid in jobs}
+        placed = [event.job_uid for event in entry.batch.events if isinstance(event, k.Placed)]
+        kept_off_ms = {uid: _kept_off_ms(jobs[uid]) for uid in placed if uid in jobs}
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         cycle = next((event for event in entry.batch.events if isinstance(event, k.CycleTaken)), None)
@@ -123,7 +125,7 @@ class Oracle:
             if verdict is not None and not verdict.accepted:
                 self.rejected[verdict.kind] += 1
             elif isinstance(event, k.Placed):
-                self._accept(event, time_ms)
+                self._accept(event, time_ms, kept_off_ms[event.job_uid])
             elif verdict is not None:
                 if isinstance(event, k.StageDecided) and self._world.windows.too_many(
                     event, jobs[event.job_uid], self.state.time_ms
@@ -148,9 +150,9 @@ class Oracle:
             if kind is not None and current != term:
                 raise Violation(f"{entry.batch.writer} appends void observations: term {term}, not {current}")
 
-    def _accept(self, event: k.Placed, cycle_time_ms: int) -> None:
+    def _accept(self, event: k.Placed, cycle_time_ms: int, until_ms: int) -> None:
+        """Check an accepted placement of a job whose back-off ended at `until_ms`."""
         job = self.state.jobs[event.job_uid]
-        until_ms = (job.back_offs.further if job.stage in _STARTED else job.back_offs.attempt).until_ms
         if until_ms > cycle_time_ms:
             early_ms = until_ms - cycle_time_ms
             raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
@@ -247,6 +249,11 @@ class Oracle:
             tail = [entry for entry in self.entries if entry.first > stored.position.offset]
             if snapshot.encode(_folded(snapshot.restore(stored.content), tail)) != grown:
                 raise Violation(f"the snapshot at {stored.position.offset} and its tail fold to another state")
+
+
+def _kept_off_ms(job: JobRecord) -> int:
+    """The end of the back-off of a job that isn't placed yet: the attempt's, or that of further pods."""
+    return (job.back_offs.further if job.stage in _STARTED else job.back_offs.attempt).until_ms
 
 
 def _folded(state: State, entries: list[Entry]) -> State:

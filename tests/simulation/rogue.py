@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+#: In a run that is about this fault, the second writer does nothing else.
+GROUPS = "two writers: part of a worker group"
+
+
 class Rogue:
     """A second writer that is late, outdated or wrong: its batches must have no effect."""
 
@@ -35,6 +39,7 @@ class Rogue:
 
     async def run(self) -> None:
         """Append something void now and then, until the faults stop."""
+        faults = self._world.faults
         acts = (
             self._part_of_a_quorum,
             self._part_of_a_worker_group,
@@ -46,8 +51,11 @@ class Rogue:
             self._old_version,
             self._old_cycle,
         )
+        pace_s = 3.0
+        if faults.often(GROUPS):
+            acts, pace_s = (self._part_of_a_worker_group,), 0.5
         while self._world.faults.on:
-            await asyncio.sleep(self._chance.expovariate(1 / 3.0))
+            await asyncio.sleep(self._chance.expovariate(1 / pace_s))
             if self._world.faults.on and not self._world.log_away and self._world.home.index is not None:
                 await self._chance.choice(acts)()
 
@@ -83,7 +91,7 @@ class Rogue:
 
     async def _part_of_a_worker_group(self) -> None:
         """One pod of a worker group gets a node that has room for it, or one of its pods is replaced alone."""
-        state, chance, site = self._world.oracle.state, self._chance, "two writers: part of a worker group"
+        state, chance, site = self._world.oracle.state, self._chance, GROUPS
         jobs = [
             job for job in state.jobs.values() if job.active and job.placements and job.valid_spec.has_worker_groups
         ]

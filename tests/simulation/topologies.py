@@ -27,9 +27,9 @@ class Topologies:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} topologies")
-        self._comes = chance.random() < 0.5
+        self._comes = chance.random() < 0.5 or world.faults.often(RACE)
         if self._comes:
-            world.faults.rates[RACE] = 0.1
+            world.faults.rates.setdefault(RACE, 0.1)
         self._moved: dict[str, dict[str, str]] = {}
 
     def labels(self, number: int) -> dict[str, str]:
@@ -41,9 +41,10 @@ class Topologies:
     def draw(self, spec: Object) -> None:
         """Give a job and its worker sets topologies, or none."""
         chance = self._chance
-        if not self._comes or chance.random() < 0.4:
+        often = self._world.faults.often(RACE)
+        if not self._comes or (chance.random() < 0.4 and not often):
             return
-        if chance.random() < 0.6:
+        if chance.random() < 0.6 or often:
             spec["topology"] = self._topology(tuple(TopologyScope))
         for each in spec["workerSets"]:
             if chance.random() < 0.4:

@@ -13,10 +13,10 @@ from arranger.projections.state import State
 _Group = tuple[int, range]
 
 
-def draw(chance: random.Random, sets: list[Any]) -> None:
+def draw(chance: random.Random, sets: list[Any], *, always: bool = False) -> None:
     """Let some worker sets have worker groups; what counted workers counts worker groups then."""
     for each in sets:
-        if chance.random() < 0.65:
+        if chance.random() < 0.65 and not always:
             continue
         each["groupSize"] = chance.choice((1, 2, 2, 2, 3))
         each["counts"] = min(each["counts"], 2)

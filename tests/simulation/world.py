@@ -11,18 +11,16 @@ import hashlib
 import itertools
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import msgspec
-import yaml
 
 from arranger.events.kinds import Watched
-from arranger.kube.crd import tyjob_crd
 from arranger.plugins import Installed
 from arranger.projections import layouts
 from arranger.sandbox.history import Collection
@@ -46,6 +44,7 @@ from arranger.workers.observer import RESOURCES
 from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
+from tests.servers import tyjob_definition
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
 from tests.simulation.bad_nodes import BadNodes
 from tests.simulation.belongings import Belongings
@@ -55,7 +54,7 @@ from tests.simulation.denials import Denials
 from tests.simulation.dependencies import Dependencies
 from tests.simulation.elsewhere import Elsewhere
 from tests.simulation.endings import Endings
-from tests.simulation.faults import FORGERIES, Faults
+from tests.simulation.faults import BELONGINGS, FORGERIES, ROGUE, Faults
 from tests.simulation.forgeries import Forger
 from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
 from tests.simulation.invariants import Checks, Oracle, Violation
@@ -339,7 +338,7 @@ class _CheckedOnce:
 
 @lru_cache(maxsize=1)
 def _tyjob_schema() -> tuple[Kind, Schema]:
-    kind = custom_kind(yaml.safe_load(tyjob_crd()))
+    kind = custom_kind(tyjob_definition())
     assert kind.schema is not None
     return kind, kind.schema
 
@@ -352,11 +351,13 @@ def _tyjob_kind() -> Kind:
 class World:
     """The simulated world, and its run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, often: Mapping[str, float] = MappingProxyType({})) -> None:
+        """A run about the faults in `often`: they come in any case, and often. An actor that decides on a fault itself
+        ignores the rate that is given there."""
         self.seed = seed
         self.chance = random.Random(seed)
         self.loop = VirtualLoop(random.Random(self.chance.getrandbits(64)))
-        self.faults = Faults(random.Random(self.chance.getrandbits(64)))
+        self.faults = Faults(random.Random(self.chance.getrandbits(64)), often)
         self.steps = 0
         self.limit = 0
         self.trace: list[str] = []
@@ -524,6 +525,8 @@ class World:
             await asyncio.sleep(0.5)
         self.step("world", "FAULTS STOP")
         await self._end_faults()
+        if self.faults.often(*BELONGINGS):
+            self.belongings.serve()
         await self._settle()
         await self.trials.run()
         await self._settle()
@@ -542,7 +545,7 @@ class World:
         self.spawn(self.user.run(), "user")
         self.spawn(self.machines.run(), "machines")
         self.spawn(Caretaker(self).run(), "caretaker")
-        if self.chance.random() < 0.6:
+        if self.chance.random() < 0.6 or self.faults.often(*ROGUE):
             self.spawn(Rogue(self).run(), "rogue")
         if self.chance.random() < 0.6:
             self.spawn(Forger(self).run(), "forger")

@@ -9,12 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from arranger.clock import Clock, SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource, always
-from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
@@ -30,6 +28,7 @@ from arranger.workers.progress import Look, Progress
 from arranger.workers.status_writer import _STATUS_FIELDS, QueuePositions
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.parts import parts
+from tests.servers import tyjob_definition
 from tests.world import World
 
 JOB = {
@@ -128,7 +127,7 @@ class Scene:
 
     def __init__(self, clock: Clock | None = None, job: Object = JOB) -> None:
         self.store = Store(now=lambda: 1_700_000_000.0)
-        self.store.create(CRDS, "", yaml.safe_load(tyjob_crd()))
+        self.store.create(CRDS, "", tyjob_definition())
         status = {"allocatable": {"cpu": "8", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}
         self.store.create(NODES, "", {"metadata": {"name": "n1"}, "status": status})
         self.store.patch(NODES, "", "n1", {"spec": {"taints": None}})
@@ -872,6 +871,6 @@ async def test_the_service_of_an_earlier_job_of_the_name_is_not_taken_for_ours()
 
 
 def test_a_status_clears_every_field_that_the_definition_has() -> None:
-    definition = yaml.safe_load(tyjob_crd())
+    definition = tyjob_definition()
     status = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     assert sorted(_STATUS_FIELDS) == sorted(status["properties"])

@@ -12,14 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.log import Log
 from arranger.events.redis_log import RedisLog
 from arranger.kube.cluster import CRDS, PODS, TYJOBS, ApiError, Object
-from arranger.kube.crd import tyjob_crd
 from arranger.kube.translate import job_seen, node_seen, pod_seen
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
@@ -34,7 +32,7 @@ from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
-from tests.servers import RealRedis
+from tests.servers import RealRedis, tyjob_definition
 from tests.unit.test_applier import JOB, Everyone
 
 pytestmark = pytest.mark.timeout(60)
@@ -52,7 +50,7 @@ class Scene:
     def __init__(self, log: Log) -> None:
         clock = SystemClock()
         self.store = Store(now=time.time)
-        self.store.create(CRDS, "", yaml.safe_load(tyjob_crd()))
+        self.store.create(CRDS, "", tyjob_definition())
         self.log = log
         self.cluster = DirectCluster(self.store)
         self.follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test")

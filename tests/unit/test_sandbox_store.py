@@ -4,10 +4,8 @@ import itertools
 from typing import Any
 
 import pytest
-import yaml
 
 from arranger.kube.cluster import CONFIG_MAPS, CRDS, EVENTS, NAMESPACES, NODES, PODS, TYJOBS, Object, Resource
-from arranger.kube.crd import tyjob_crd
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.kinds import SECRETS
@@ -15,6 +13,7 @@ from arranger.sandbox.listing import Selection
 from arranger.sandbox.patching import JSON_PATCH, STRATEGIC
 from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
+from tests.servers import tyjob_definition
 
 THINGS = Resource("example.dev", "v1", "things", "Thing")
 
@@ -463,7 +462,7 @@ def test_a_bad_quantity_in_a_tyjob_is_told_to_who_applies_it_and_not_on_the_serv
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Store(now=lambda: 1_700_000_000.0)
-    store.create(CRDS, "", yaml.safe_load(tyjob_crd()))
+    store.create(CRDS, "", tyjob_definition())
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "four"}, "limits": {"cpu": "4"}}}
     leader = {"name": "learner", "template": {"spec": {"containers": [container]}}}
     job = {
