@@ -12,11 +12,12 @@ from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Short
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
 from arranger.scheduling.policies.queues import QueuePolicy
 from arranger.scheduling.queue import in_line, in_order, waiting_jobs
+from arranger.scheduling.queue_order import WHOLE
 from arranger.scheduling.quorum_alone import QuorumAlone, heeds_others, place_alone
 from arranger.scheduling.quotas import quorum_lacks
 from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies_with
 from arranger.scheduling.relations import attracts, keeps_away
-from arranger.scheduling.shares import WHOLE, Shares
+from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import Chosen, ClusterView, Taken
 
 __all__ = [

@@ -10,12 +10,9 @@ from typing import Protocol
 
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import PODS
+from arranger.scheduling.queue_order import WHOLE
+from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.view import ClusterView
-
-#: A share of the whole cluster.
-WHOLE = 1_000_000_000
-
-Amounts = Mapping[str, int]
 
 
 def share_of(amounts: Amounts, total: Amounts) -> int:

@@ -1,0 +1,204 @@
+"""The order among queues in one cycle: whose job is next.
+
+The ratio of a queue is dominant, as in DRF (Ghodsi et al., NSDI 2011): the largest, over the resources, of what the
+queue and its descendants use / their share. The walk begins at the root and goes to the child with the lowest ratio,
+ties by name, until it reaches jobs. A queue's own jobs beside its children are one more child, as in `queue_shares`,
+and their share is what the children's shares leave.
+
+With a half-life, a queue's average use (`arranger.model.decayed_usage`) is added to what it uses now. So a queue that
+used its share for long and now uses nothing has the ratio 1, as one that uses its share now and never did before.
+
+Shares are for each resource alone. So children that use different resources don't add up against their parent, for
+which H-DRF (Bhattacharya et al., SoCC 2013) rescales them: while every queue is within its share, no ratio exceeds 1.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush, heapreplace
+
+from arranger.scheduling.queue_shares import ROOT, Amounts, Branch, QueueClaims, tree
+
+#: The ratio 1: ratios are in billionths.
+WHOLE = 1_000_000_000
+
+#: Use is counted in thousandths of the base unit, as averages are.
+_THOUSANDTHS = 1000
+_SCALE = WHOLE // _THOUSANDTHS
+
+
+def _ratio(used: int, share: int, total: int) -> int:
+    """The ratio of one resource, in billionths. Without a share, 1 and the part of the cluster that is used."""
+    return used * _SCALE // share if share else WHOLE + used * _SCALE // max(total, 1)
+
+
+def _dominant(used: Sequence[int], share: Sequence[int], total: Sequence[int]) -> int:
+    """The highest ratio of all resources that are used or shared; 1 without any: such a queue has all that it is
+    entitled to."""
+    amounts = zip(used, share, total, strict=True)
+    return max([_ratio(has, part, whole) for has, part, whole in amounts if has or part], default=WHOLE)
+
+
+class _Child:
+    """A queue, or a queue's own jobs, in the order. Amounts are lists by resource; `used` is in thousandths."""
+
+    __slots__ = ("children", "name", "open", "parent", "ratio", "share", "used")
+
+    def __init__(self, name: str, parent: "_Child | None", share: list[int], used: list[int], ratio: int) -> None:
+        self.name = name
+        self.parent = parent
+        self.share = share
+        self.used = used
+        self.ratio = ratio
+        #: A heap by ratio, None for jobs. A ratio in it is too low if the child got amounts since it was last first.
+        self.children: list[tuple[int, str, _Child]] | None = None
+        self.open = True
+
+    def first(self) -> "_Child | None":
+        """The open child with the lowest ratio; None without one."""
+        while self.children:
+            ratio, name, child = self.children[0]
+            if not child.open:
+                heappop(self.children)
+            elif ratio != child.ratio:
+                heapreplace(self.children, (child.ratio, name, child))
+            else:
+                return child
+        return None
+
+
+class QueueOrder:
+    """The queues with jobs to place in one cycle, each with what it uses, which grows as its jobs get nodes."""
+
+    def __init__(
+        self,
+        queues: Iterable[QueueClaims],
+        total: Amounts,
+        *,
+        shares: Mapping[str, Amounts],
+        used: Mapping[str, Amounts],
+        waiting: Iterable[str],
+        averages: Mapping[str, Amounts] | None = None,
+    ) -> None:
+        """Begin a cycle.
+
+        `shares` is what `queue_shares` found for the same queues and total. `used`: queue → what its own jobs use, in
+        base units; `averages`: the same on average with a half-life, in thousandths of base units; both without the
+        descendants' jobs. `waiting`: the queues with jobs of their own to place. One that the root doesn't lead to gets
+        no turn.
+        """
+        branches = tree(queues)
+        resources = sorted(total)
+        self._resources = {resource: index for index, resource in enumerate(resources)}
+        self._total = [total[name] for name in resources]
+        own = {queue.name: _own(resources, queue.name, used, averages or {}) for queue, _ in branches}
+        totals = _totals(branches, own)
+        share = {queue.name: [shares[queue.name][name] for name in resources] for queue, _ in branches}
+        self._root = _Child(ROOT, None, [], [], WHOLE)
+        self._root.children = []
+        self._queues = {ROOT: self._root}
+        #: Queue → what stands for its own jobs: itself, or one more child beside its children.
+        self._jobs: dict[str, _Child] = {}
+        for (queue, children), jobs in zip(branches, _waiting(branches, frozenset(waiting)), strict=True):
+            if jobs is None:
+                continue
+            child = self._add(queue.name, queue.parent, share[queue.name], totals[queue.name])
+            self._queues[queue.name] = child
+            if jobs and children:
+                left = _less(share[queue.name], [share[below.name] for below in children])
+                child = self._add(queue.name, queue.name, left, own[queue.name])
+            if jobs:
+                self._jobs[queue.name] = child
+        self._head: str | None = None
+
+    def _add(self, name: str, parent: str, share: list[int], used: list[int]) -> _Child:
+        above = self._queues[parent]
+        child = _Child(name, above, share, used, _dominant(used, share, self._total))
+        if above.children is None:
+            above.children = []
+        heappush(above.children, (child.ratio, name, child))
+        return child
+
+    def head(self) -> str | None:
+        """The queue whose own jobs are next; None if no queue is left."""
+        if self._head is None:
+            child = self._root
+            while child.children is not None:
+                first = child.first()
+                if first is None and child is self._root:
+                    return None
+                if first is None:
+                    child.open = False
+                child = first or self._root
+            self._head = child.name
+        return self._head
+
+    def ratio(self, name: str) -> int:
+        """What the queue and its descendants use now / their share, in billionths.
+
+        Raises KeyError for a queue that has no jobs to place, itself or below.
+        """
+        return self._queues[name].ratio
+
+    def give(self, name: str, amounts: Amounts) -> None:
+        """Count amounts that jobs of the queue itself got, in base units; resources that the cluster lacks don't count.
+
+        Amounts are never taken back in a cycle: ratios only grow. Raises KeyError for a queue that wasn't waiting.
+        """
+        self._head = None
+        given = [
+            (self._resources[resource], amount * _THOUSANDTHS)
+            for resource, amount in amounts.items()
+            if amount and resource in self._resources
+        ]
+        child = self._jobs[name]
+        while child.parent is not None:
+            used, share, ratio = child.used, child.share, child.ratio
+            for index, amount in given:
+                used[index] = has = used[index] + amount
+                part = share[index]
+                reached = has * _SCALE // part if part else _ratio(has, 0, self._total[index])
+                if reached > ratio:  # noqa: PLR1730  # max() takes a tenth of this method's time
+                    ratio = reached
+            child.ratio = ratio
+            child = child.parent
+
+    def finish(self, name: str) -> None:
+        """The queue itself has no more jobs to place in this cycle. Its descendants may have."""
+        self._head = None
+        self._jobs[name].open = False
+
+    def set_aside(self, name: str) -> None:
+        """The queue and its descendants get no more turns in this cycle."""
+        self._head = None
+        self._queues[name].open = False
+
+
+def _own(
+    resources: Sequence[str], name: str, used: Mapping[str, Amounts], averages: Mapping[str, Amounts]
+) -> list[int]:
+    """What a queue's own jobs use, with their average, in thousandths."""
+    now, before = used.get(name, {}), averages.get(name, {})
+    return [now.get(resource, 0) * _THOUSANDTHS + before.get(resource, 0) for resource in resources]
+
+
+def _totals(branches: Sequence[Branch], own: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Queue → what it and its descendants use."""
+    totals = {name: list(amounts) for name, amounts in own.items()}
+    for queue, _ in reversed(branches):
+        if queue.parent != ROOT:
+            above = totals[queue.parent]
+            for index, amount in enumerate(totals[queue.name]):
+                above[index] += amount
+    return totals
+
+
+def _waiting(branches: Sequence[Branch], waiting: frozenset[str]) -> list[bool | None]:
+    """Of each queue, whether jobs to place are in itself; None if there are none below either."""
+    found: dict[str, bool] = {}
+    for queue, children in reversed(branches):
+        if queue.name in waiting or any(child.name in found for child in children):
+            found[queue.name] = queue.name in waiting
+    return [found.get(queue.name) for queue, _ in branches]
+
+
+def _less(share: Sequence[int], parts: Sequence[Sequence[int]]) -> list[int]:
+    return [amount - sum([part[index] for part in parts]) for index, amount in enumerate(share)]

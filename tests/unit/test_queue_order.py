@@ -1,0 +1,230 @@
+"""The order among queues: the lowest ratio first, down the tree, as jobs get nodes."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arranger.scheduling.queue_order import WHOLE, QueueOrder
+from arranger.scheduling.queue_shares import QueueClaims, queue_shares
+from tests.depth import extent
+from tests.queue_trees import CPU, GPU, totals, trees
+
+on_random_trees = settings(max_examples=extent(200, 20_000), deadline=None, print_blob=True)
+
+Amounts = Mapping[str, int]
+
+MEMORY = "memory"
+
+
+class ByHand:
+    """The order, found again from nothing each time."""
+
+    def __init__(
+        self, queues: Sequence[QueueClaims], total: Amounts, shares: Mapping[str, Amounts], waiting: set[str]
+    ) -> None:
+        self.total = total
+        self.queues = sorted(queues, key=lambda queue: queue.name)
+        self.shares = shares
+        self.waiting = set(waiting)
+        self.aside: set[str] = set()
+        self.used = {queue.name: {GPU: 0, CPU: 0} for queue in queues}
+
+    def children(self, name: str) -> list[str]:
+        return [queue.name for queue in self.queues if queue.parent == name]
+
+    def turns(self, name: str) -> bool:
+        """Whether the queue or one below has jobs to place."""
+        below = [child for child in self.children(name) if self.turns(child)]
+        return name not in self.aside and (name in self.waiting or bool(below))
+
+    def uses(self, name: str, resource: str) -> int:
+        return self.used[name][resource] + sum(self.uses(child, resource) for child in self.children(name))
+
+    def ratio(self, used: Amounts, share: Amounts) -> int:
+        counting = [one for one in (GPU, CPU) if used[one] or share[one]]
+        found = [
+            Fraction(used[one], share[one]) if share[one] else 1 + Fraction(used[one], max(self.total[one], 1))
+            for one in counting
+        ]
+        return int(max(found, default=Fraction(1)) * WHOLE)
+
+    def of(self, name: str) -> int:
+        return self.ratio({one: self.uses(name, one) for one in (GPU, CPU)}, self.shares[name])
+
+    def own(self, name: str) -> int:
+        share = {
+            one: self.shares[name][one] - sum(self.shares[child][one] for child in self.children(name))
+            for one in (GPU, CPU)
+        }
+        return self.ratio(self.used[name], share)
+
+    def head(self, name: str = "") -> str | None:
+        children = [(self.of(child), child) for child in self.children(name) if self.turns(child)]
+        if name in self.waiting:
+            children.append((self.own(name), name))
+        if not children or name in self.aside:
+            return None
+        first = min(children)[1]
+        return first if first == name else self.head(first)
+
+
+@on_random_trees
+@given(trees(), totals, st.integers(0, 2**32))
+def test_the_order_is_that_of_comparing_all_queues_again_each_time(
+    queues: list[QueueClaims], total: dict[str, int], seed: int
+) -> None:
+    rng = Random(seed)
+    shares = queue_shares(queues, total)
+    names = [queue.name for queue in queues]
+    waiting = set(rng.sample(names, rng.randint(0, len(names))))
+    used = {name: {GPU: 2, CPU: 1} for name in rng.sample(names, rng.randint(0, len(names)))}
+    order, by_hand = (
+        QueueOrder(queues, total, shares=shares, used=used, waiting=waiting),
+        ByHand(queues, total, shares, waiting),
+    )
+    for name, amounts in used.items():
+        by_hand.used[name].update(amounts)
+    for _ in range(40):
+        head = order.head()
+        assert head == by_hand.head()
+        if head is None:
+            break
+        what = rng.randint(0, 9)
+        if what == 0:
+            order.finish(head)
+            by_hand.waiting.discard(head)
+        elif what == 1:
+            order.set_aside(head)
+            by_hand.aside.add(head)
+        else:
+            name = head if what < 8 else rng.choice(sorted(by_hand.waiting))
+            got = {GPU: rng.randint(0, 3), CPU: rng.randint(0, 3)}
+            order.give(name, {**got, "fpga": 1})
+            by_hand.used[name] = {one: by_hand.used[name][one] + got[one] for one in got}
+            assert order.ratio(name) == by_hand.of(name)
+
+
+def play(total: Amounts, tasks: Mapping[str, Amounts], *queues: QueueClaims) -> dict[str, int]:
+    """Give each turn one task, until nothing fits: queue → tasks. Every queue has tasks for the whole cluster."""
+    most = max(total.values())
+    claims = [
+        QueueClaims(
+            name=queue.name,
+            parent=queue.parent,
+            weight=queue.weight,
+            demand={one: amount * most for one, amount in tasks.get(queue.name, {}).items()},
+        )
+        for queue in queues
+    ]
+    order = QueueOrder(claims, total, shares=queue_shares(claims, total), used={}, waiting=tasks)
+    free, placed = dict(total), dict.fromkeys(tasks, 0)
+    while (name := order.head()) is not None:
+        if any(amount > free[one] for one, amount in tasks[name].items()):
+            order.finish(name)
+            continue
+        for one, amount in tasks[name].items():
+            free[one] -= amount
+        placed[name] += 1
+        order.give(name, tasks[name])
+    return placed
+
+
+def test_the_published_example_of_drf() -> None:
+    """9 CPUs and 18 GB; A's tasks want 1 CPU and 4 GB, B's 3 CPUs and 1 GB: both end with 2/3 of one resource."""
+    tasks = {"A": {CPU: 1000, MEMORY: 4}, "B": {CPU: 3000, MEMORY: 1}}
+    placed = play({CPU: 9000, MEMORY: 18}, tasks, QueueClaims(name="A"), QueueClaims(name="B"))
+    assert placed == {"A": 3, "B": 2}
+    assert 3 * 4 / 18 == 2 * 3000 / 9000 == 2 / 3
+
+
+def test_weighted_drf() -> None:
+    """With twice the weight a queue gets twice the dominant share."""
+    tasks = {"A": {CPU: 1000, MEMORY: 4}, "B": {CPU: 3000, MEMORY: 1}}
+    placed = play({CPU: 65_000, MEMORY: 130}, tasks, QueueClaims(name="A", weight=2), QueueClaims(name="B"))
+    assert placed == {"A": 30, "B": 10}
+    assert 30 * 4 / 130 == 2 * (10 * 3000 / 65_000)
+
+
+def test_hierarchical_drf_neither_starves_nor_blocks_complementary_children() -> None:
+    """The two examples of H-DRF with the allocations that Volcano's tests of it expect."""
+    cpu, gpu, both = {CPU: 1000}, {GPU: 1}, {CPU: 1000, GPU: 1}
+    n2 = [QueueClaims(name="n2"), QueueClaims(name="n21", parent="n2"), QueueClaims(name="n22", parent="n2")]
+    tasks: dict[str, Amounts] = {"n1": both, "n21": cpu, "n22": gpu}
+    placed = play({CPU: 10_000, GPU: 10}, tasks, QueueClaims(name="n1"), *n2)
+    assert placed == {"n1": 5, "n21": 5, "n22": 5}
+    n3 = [QueueClaims(name="n3"), QueueClaims(name="n31", parent="n3"), QueueClaims(name="n32", parent="n3")]
+    others = [QueueClaims(name=name) for name in ("n1", "n2", "n4")]
+    tasks = {"n1": cpu, "n2": cpu, "n31": cpu, "n32": gpu, "n4": gpu}
+    placed = play({CPU: 30_000, GPU: 30}, tasks, *others, *n3)
+    assert placed == {"n1": 10, "n2": 10, "n31": 10, "n32": 15, "n4": 15}
+
+
+def order_of(used: Mapping[str, int], averages: Mapping[str, int] | None = None) -> list[str]:
+    """The order of queues with a share of 10 GPUs each."""
+    queues = [QueueClaims(name=name, demand={GPU: 10}) for name in used]
+    total = {GPU: 10 * len(queues)}
+    order = QueueOrder(
+        queues,
+        total,
+        shares=queue_shares(queues, total),
+        used={name: {GPU: amount} for name, amount in used.items()},
+        waiting=used,
+        averages={name: {GPU: amount} for name, amount in (averages or {}).items()},
+    )
+    found = []
+    while (name := order.head()) is not None:
+        found.append(name)
+        order.finish(name)
+    return found
+
+
+def test_a_queue_that_used_less_of_its_share_is_first() -> None:
+    assert order_of({"a": 5, "b": 4}) == ["b", "a"], "0.4 before 0.5"
+    assert order_of({"b": 5, "a": 5, "c": 0}) == ["c", "a", "b"], "ties by name"
+
+
+def test_with_a_half_life_earlier_use_counts_too() -> None:
+    assert order_of({"a": 0, "b": 0}, {"a": 1, "b": 0}) == ["b", "a"], "even a thousandth"
+    assert order_of({"a": 3, "b": 5}, {"a": 1_999, "b": 0}) == ["a", "b"]
+    assert order_of({"a": 3, "b": 5}, {"a": 2_001, "b": 0}) == ["b", "a"]
+
+
+def test_a_queue_that_is_entitled_to_nothing_does_not_come_before_one_that_lacks_something() -> None:
+    queues = [QueueClaims(name="a", demand={GPU: 9}), QueueClaims(name="b", deserved={GPU: 8}, demand={GPU: 8})]
+    order = QueueOrder(
+        queues, {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={"b": {GPU: 7}}, waiting=["a", "b"]
+    )
+    assert (order.head(), order.ratio("a")) == ("b", WHOLE)
+    order.give("b", {GPU: 2})
+    assert order.head() == "a", "b has more than its share now"
+
+
+def test_queues_that_are_entitled_to_nothing_take_turns() -> None:
+    queues = [QueueClaims(name=name, demand={GPU: 9}) for name in "ab"]
+    queues.append(QueueClaims(name="c", guarantee={GPU: 8}))
+    order = QueueOrder(queues, {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={}, waiting=["a", "b"])
+    found = []
+    for _ in range(4):
+        found.append(order.head())
+        order.give(str(found[-1]), {GPU: 1})
+    assert found == ["a", "b", "a", "b"]
+
+
+def test_setting_a_queue_aside_sets_its_descendants_aside_and_finishing_it_does_not() -> None:
+    queues = [
+        QueueClaims(name="a", demand={GPU: 9}),
+        QueueClaims(name="a1", parent="a", demand={GPU: 9}),
+        QueueClaims(name="b", demand={GPU: 9}),
+    ]
+    shares = queue_shares(queues, {GPU: 8})
+    order = QueueOrder(queues, {GPU: 8}, shares=shares, used={}, waiting=["a", "a1", "b"])
+    order.finish("a")
+    assert order.head() == "a1"
+    order.set_aside("a")
+    assert order.head() == "b"
+    order.set_aside("b")
+    assert order.head() is None
+    assert QueueOrder(queues, {GPU: 8}, shares=shares, used={}, waiting=[]).head() is None
