@@ -15,7 +15,7 @@ from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import NODES, TYJOBS, Object
 from arranger.kube.config import Access, find_access
 from arranger.sandbox.embedded import EmbeddedCluster
-from tests.servers import TYJOB_CRD, free_port, real_kube
+from tests.servers import CRD_FILES, free_port, real_kube
 
 _READY_S = 60.0
 _END_S = 60.0
@@ -56,7 +56,7 @@ async def api_server(*, real: bool) -> AsyncIterator[ApiServer]:
             server = ApiServer(kube.kubeconfig, kube.api.pid, kube.etcd.pid)
         else:
             folder = Path(stack.enter_context(scratch_folder()))
-            embedded = await stack.enter_async_context(EmbeddedCluster(crds=[TYJOB_CRD]))
+            embedded = await stack.enter_async_context(EmbeddedCluster(crds=CRD_FILES))
             server = ApiServer(embedded.kubeconfig(folder / "kubeconfig"))
         stack.push_async_callback(server.cluster.close)
         yield server

@@ -19,7 +19,7 @@ from arranger.sandbox.redis_server import private_redis
 from arranger.workers.membership import ROLES
 from benchmarks.parts import scratch_folder, tyjob, workers
 from benchmarks.report import Figure
-from tests.servers import TYJOB_CRD
+from tests.servers import CRD_FILES
 
 #: Each way, in seconds: a round trip takes twice as long.
 _DELAY_S = 0.25
@@ -56,7 +56,7 @@ async def _measure(mix: Sequence[Sequence[str]], *, jobs: int, delay_s: float) -
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(private_redis())
         url = await stack.enter_async_context(delayed(url, delay_s))
-        cluster = await stack.enter_async_context(EmbeddedCluster(crds=[TYJOB_CRD], nodes=nodes))
+        cluster = await stack.enter_async_context(EmbeddedCluster(crds=CRD_FILES, nodes=nodes))
         folder = Path(stack.enter_context(scratch_folder()))
         kubeconfig = cluster.kubeconfig(folder / "kubeconfig")
         processes = await stack.enter_async_context(workers(mix, redis_url=url, kubeconfig=kubeconfig))

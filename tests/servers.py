@@ -38,6 +38,8 @@ from tests.build_servers import BuildFailed, build, cached_assets
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TYJOB_CRD = REPOSITORY / "crds" / "tyjob.yaml"
+QUEUE_CRD = REPOSITORY / "crds" / "queue.yaml"
+CRD_FILES = (TYJOB_CRD, QUEUE_CRD)
 MERGE = "application/merge-patch+json"
 BINARIES = ("kube-apiserver", "etcd", "kubectl")
 START_TIMEOUT_S = 120.0
@@ -52,8 +54,13 @@ class ServersUnavailable(Exception):
 
 
 def tyjob_definition() -> dict[str, Any]:
-    """The resource definition of TYJobs, read by the C parser, which takes a seventh of the other's time."""
-    return dict(yaml.load(TYJOB_CRD.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    """The resource definition of TYJobs."""
+    return definition_of(TYJOB_CRD)
+
+
+def definition_of(file: Path) -> dict[str, Any]:
+    """A resource definition, read by the C parser, which takes a seventh of the other's time."""
+    return dict(yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def in_ci() -> bool:
@@ -472,18 +479,22 @@ class RealKube(KubeServer):
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls)
 
     def install_crd(self) -> None:
-        """Install the TYJob definition from `crds/`, unless it exists, and wait until it is served."""
-        definition = tyjob_definition()
+        """Install the definitions from `crds/`, unless they exist, and wait until they are served."""
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        status, answer = self.request("POST", definitions, definition, check=False)
-        if status not in (201, 409):
-            raise AssertionError(f"the API server refuses {TYJOB_CRD.name}: {answer.get('message', status)}")
+        for file in CRD_FILES:
+            status, answer = self.request("POST", definitions, definition_of(file), check=False)
+            if status not in (201, 409):
+                raise AssertionError(f"the API server refuses {file.name}: {answer.get('message', status)}")
         deadline = time.monotonic() + START_TIMEOUT_S
         # The schema comes half a second later, and kubectl keeps what it found before in its cache.
-        for path in ("/apis/arranger.dev/v1/tyjobs", "/openapi/v3/apis/arranger.dev/v1"):
+        for path in (
+            "/apis/arranger.dev/v1/tyjobs",
+            "/apis/arranger.dev/v1/queues",
+            "/openapi/v3/apis/arranger.dev/v1",
+        ):
             while self.request("GET", path, check=False)[0] != 200:
                 if time.monotonic() > deadline:
-                    raise AssertionError(f"the TYJob definition was taken, but {path} isn't served")
+                    raise AssertionError(f"the definitions were taken, but {path} isn't served")
                 time.sleep(0.05)
 
     def fresh_namespace(self) -> str:

@@ -6,6 +6,7 @@ and kubelets together.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,7 @@ from arranger.model.job import (
 )
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
+from arranger.model.queue import QueueSpec
 from arranger.model.quota import QuotaScope
 from arranger.model.tyjob import NO_LEADER
 from arranger.projections import snapshot
@@ -108,6 +110,14 @@ class World:
     def watch_classes(self) -> int:
         """Watch PriorityClasses from now on, which a world doesn't by default; returns the term."""
         return self._watch(k.Watched.PRIORITY_CLASS)
+
+    def watch_queues(self) -> int:
+        """Watch Queues from now on, which a world doesn't by default; returns the term."""
+        return self._watch(k.Watched.QUEUE)
+
+    def watch_namespaces(self) -> int:
+        """Watch namespaces from now on, which a world doesn't by default; returns the term."""
+        return self._watch(k.Watched.NAMESPACE)
 
     def _watch(self, kind: k.Watched) -> int:
         if kind not in self.terms:
@@ -257,12 +267,15 @@ class World:
         success: tuple[int, ...] = (0,),
         start_after: Mapping[str, int] | None = None,
         equals: bool = False,
+        of_queue: str = "",
+        user: str = "",
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart`, `rendezvous`, `group_sizes` and `topologies` are what a worker
         set has of them (the job's topology without a name), `group_size` is that of all others, `invalid` is a field
         that is missing, `scaled` the group of the scaled set. `success` and `start_after` (by worker set) are groups; a
-        job of `equals` has no leader, and by default ends with all of its workers."""
+        job of `equals` has no leader, and by default ends with all of its workers. `queue` is its queue policy,
+        `of_queue` the queue that its spec names, `user` that of its label."""
         leader = leader or shape(cpu=1)
         sets = [("actors", workers, worker or leader)] if isinstance(workers, int) else list(workers)
         groups = (
@@ -281,12 +294,13 @@ class World:
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
             priority_class, not priority_class, keep_failed, tuple(after), success, (topologies or {}).get(""),
+            of_queue,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()
         self.say(
             k.JobSeen(self.terms[k.Watched.JOB], namespace, name, uid, version, generation, created, deleting, spec,
-                      (Fault(invalid, FaultKind.REQUIRED),) if invalid else (), "", status)
+                      (Fault(invalid, FaultKind.REQUIRED),) if invalid else (), "", status, user)
         )  # fmt: skip
         return self.state.jobs[uid]
 
@@ -315,6 +329,25 @@ class World:
 
     def priority_class_gone(self, name: str, *, uid: str = "") -> None:
         self.say(k.PriorityClassGone(self.terms[k.Watched.PRIORITY_CLASS], name, uid or f"uid-{name}"))
+
+    def queue(self, name: str, spec: QueueSpec | None = None, *, invalid: str = "", uid: str = "", **of: Any) -> None:
+        """Observe a Queue with the given fields of a `QueueSpec`; call again with the same name to change it. `invalid`
+        is a field that is missing."""
+        spec = None if invalid else spec or QueueSpec(**of)
+        faults = (Fault(invalid, FaultKind.REQUIRED),) if invalid else ()
+        term, uid = self.watch_queues(), uid or f"uid-{name}"
+        self.say(k.QueueSeen(term, name, uid, self._version(), 1, spec, faults, ""))
+
+    def queue_gone(self, name: str, *, uid: str = "") -> None:
+        self.say(k.QueueGone(self.watch_queues(), name, uid or f"uid-{name}"))
+
+    def namespace(self, name: str, *, queue: str = "", uid: str = "", **labels: str) -> None:
+        """Observe a namespace with these labels, and with an annotation that names the queue of its jobs."""
+        of = tuple(sorted(labels.items()))
+        self.say(k.NamespaceSeen(self.watch_namespaces(), name, uid or f"uid-{name}", self._version(), of, queue))
+
+    def namespace_gone(self, name: str, *, uid: str = "") -> None:
+        self.say(k.NamespaceGone(self.watch_namespaces(), name, uid or f"uid-{name}"))
 
     def pods_of(self, job: JobRecord) -> dict[tuple[int, int], k.PodSeen]:
         """The pods that fill a job's slots, by slot."""

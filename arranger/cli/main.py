@@ -36,7 +36,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Show what the scheduler would do with a cluster in files, or with a trace.",
     "policies": "List the installed policies and filters, including those of other packages.",
     "settings": "Show every setting, its value and the source of the value.",
-    "crd": "Print the TYJob resource definition for kubectl apply.",
+    "crd": "Print the definitions of TYJobs and Queues for kubectl apply.",
     "completion": "Print a shell completion script for arranger.",
 }
 

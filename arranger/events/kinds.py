@@ -19,7 +19,8 @@ from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
-from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodTraits
+from arranger.model.pod import NO_TRAITS, ContainerEnd, Labels, PodOwner, PodTraits
+from arranger.model.queue import QueueSpec
 from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
 
@@ -39,10 +40,12 @@ class Watched(StrEnum):
     JOB = "tyjob"
     QUOTA = "resourcequota"
     PRIORITY_CLASS = "priorityclass"
+    QUEUE = "queue"
+    NAMESPACE = "namespace"
 
 
 #: Kinds that an API server may refuse to read: Arranger works without them.
-OPTIONAL = (Watched.QUOTA, Watched.PRIORITY_CLASS)
+OPTIONAL = (Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE)
 
 
 # --- observations: the state that Kubernetes reported ------------------------------------------------------
@@ -160,7 +163,8 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
 def _asks_much(traits: PodTraits) -> bool:
     if max(len(traits.host_ports), len(traits.anti_affinity)) > _LARGE:
         return True
-    return any(len(asked.values) > _LARGE for term in traits.anti_affinity for asked in term.selector or ())
+    selectors = [(*(term.selector or ()), *(term.namespace_selector or ())) for term in traits.anti_affinity]
+    return any(len(asked.values) > _LARGE for selector in selectors for asked in selector)
 
 
 @lru_cache(maxsize=16384)
@@ -182,7 +186,8 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
     """A TYJob. Exactly one of `spec` and `faults` is given.
 
     `status_digest` identifies the status in the API server, so that an applier can detect whether its own differs.
-    `status` comes with listings and new objects only; a new epoch adopts jobs from it.
+    `status` comes with listings and new objects only; a new epoch adopts jobs from it. `user` is the submitter whom the
+    label `arranger.dev/user` names; "" without it.
     """
 
     term: int
@@ -197,6 +202,7 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
     faults: tuple[Fault, ...]
     status_digest: str
     status: JobStatusSeen | None = None
+    user: str = ""
 
 
 class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGone.1"):
@@ -243,6 +249,46 @@ class PriorityClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, 
 
 class PriorityClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PriorityClassGone.1"):
     """A PriorityClass was deleted. Jobs keep the priority that they have of it."""
+
+    term: int
+    name: str
+    uid: str
+
+
+class QueueSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QueueSeen.1"):
+    """A Queue. Exactly one of `spec` and `faults` is given; `status_digest` as in `JobSeen`."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    spec: QueueSpec | None
+    faults: tuple[Fault, ...]
+    status_digest: str
+
+
+class QueueGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QueueGone.1"):
+    """A Queue was deleted."""
+
+    term: int
+    name: str
+    uid: str
+
+
+class NamespaceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NamespaceSeen.1"):
+    """A namespace: its labels, and its annotation that names the queue of its jobs ("" without one)."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    labels: Labels
+    queue: str
+
+
+class NamespaceGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NamespaceGone.1"):
+    """A namespace was deleted."""
 
     term: int
     name: str
@@ -397,6 +443,10 @@ Observation = (
     | QuotaGone
     | PriorityClassSeen
     | PriorityClassGone
+    | QueueSeen
+    | QueueGone
+    | NamespaceSeen
+    | NamespaceGone
     | WatchRefused
 )
 Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed | WorkersReplaced
@@ -415,6 +465,10 @@ WATCHED: dict[type, Watched] = {
     QuotaGone: Watched.QUOTA,
     PriorityClassSeen: Watched.PRIORITY_CLASS,
     PriorityClassGone: Watched.PRIORITY_CLASS,
+    QueueSeen: Watched.QUEUE,
+    QueueGone: Watched.QUEUE,
+    NamespaceSeen: Watched.NAMESPACE,
+    NamespaceGone: Watched.NAMESPACE,
 }
 
 # `gc=False` on every struct here and in `model`: they can't form cycles, and garbage collection costs half the fold.

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from arranger.events.kinds import JobSeen, NodeSeen, PodSeen, PriorityClassSeen, QuotaSeen
+from arranger.events.kinds import JobSeen, NamespaceSeen, NodeSeen, PodSeen, PriorityClassSeen, QueueSeen, QuotaSeen
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import BELOW_QUORUM, ENDED, LEADER_GROUP, READY, JobSpec, JobStatusSeen
-from arranger.model.names import GROUP, KIND, LABEL_PREFIX, owner_of
+from arranger.model.names import GROUP, KIND, LABEL_PREFIX, USER_LABEL, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
     DISRUPTED,
@@ -35,6 +35,8 @@ from arranger.model.pod import (
     PodTraits,
 )
 from arranger.model.quantity import amount
+from arranger.model.queue import QUEUE_ANNOTATION
+from arranger.model.queue_rules import queue_spec, validate_queue
 from arranger.model.quota import quota_amounts, quota_scopes
 from arranger.model.template import REMEMBERED_BYTES, effective_requests, host_ports, pod_terms
 from arranger.model.text import first_line, one_line
@@ -162,6 +164,7 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, 
         faults=faults,
         status_digest=status_digest(status),
         status=job_status_seen(status, spec) if with_status else None,
+        user=_short(_text((metadata.get("labels") or _NOTHING).get(USER_LABEL))),
     )
 
 
@@ -177,11 +180,32 @@ def quota_seen(quota: Json, term: int) -> QuotaSeen:
 
 
 def priority_class_seen(of_class: Json, term: int) -> PriorityClassSeen:
-    metadata = of_class["metadata"]
-    version = metadata.get("resourceVersion") or ""
-    return PriorityClassSeen(
-        term, metadata["name"], metadata.get("uid") or "", version, int(of_class.get("value") or 0)
+    return PriorityClassSeen(*_cluster_head(of_class["metadata"], term), int(of_class.get("value") or 0))
+
+
+def queue_seen(queue: Json, term: int) -> QueueSeen:
+    """The observation of a Queue. This never raises, whatever its spec contains: `faults` describe a wrong one."""
+    metadata = queue["metadata"]
+    found = validate_queue(queue)
+    return QueueSeen(
+        *_cluster_head(metadata, term),
+        generation=_whole(metadata.get("generation")),
+        spec=None if found else queue_spec(queue),
+        faults=reported(found),
+        status_digest=status_digest(queue.get("status") or _NOTHING),
     )
+
+
+def namespace_seen(namespace: Json, term: int) -> NamespaceSeen:
+    metadata = namespace["metadata"]
+    queue = (metadata.get("annotations") or _NOTHING).get(QUEUE_ANNOTATION) or ""
+    labels = _label_pairs(_encode(metadata.get("labels") or _NOTHING))
+    return NamespaceSeen(*_cluster_head(metadata, term), labels=labels, queue=_short(queue))
+
+
+def _cluster_head(metadata: Json, term: int) -> tuple[int, str, str, str]:
+    """The first fields in the observation of an object without a namespace: term, name, UID, resourceVersion."""
+    return term, metadata["name"], metadata.get("uid") or "", metadata.get("resourceVersion") or ""
 
 
 def reported(faults: Sequence[Fault]) -> tuple[Fault, ...]:

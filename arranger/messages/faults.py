@@ -1,4 +1,4 @@
-"""What is wrong with a TYJob, with the wording of the Kubernetes API server where that has the same check."""
+"""What is wrong with a TYJob or a Queue, in the words of the Kubernetes API server where that has the same check."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -155,6 +155,8 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "scaledSet, activeDeadlineSeconds, ttlSecondsAfterFinished, keepFailedPods, and counts, minCount and "
             "restart of worker sets can"
         ),
+        _K.OWN_PARENT: "Invalid value: a queue can't be its own parent",
+        _K.ABOVE_THE_AMOUNT: "Invalid value: {name} must not be above {fields}, which is {limit}, but is {value}",
         _K.FURTHER: "and {value} more",
         _K.RECORDED: "{value}",
     }

@@ -1,9 +1,12 @@
-"""What keeps a job out of the queue, in one line: jobs that have to end first, and a PriorityClass that isn't known."""
+"""What keeps a job out of the order of waiting jobs, in one line: jobs that have to end first, a PriorityClass that
+isn't known, and a Queue that it can't use."""
 
 from arranger.events.kinds import Watched
+from arranger.messages.queues import denial_text
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
 from arranger.projections.priorities import lacks_class
+from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
 
 #: So many jobs are named at most.
@@ -16,13 +19,18 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
     jobs = [_job(state, job, name) for name in names[:_NAMED]]
     more = f"; for {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     parts = [f"waits for {'; for '.join(jobs)}{more}"] if jobs else []
-    return "; ".join([*parts, _class(state, job)] if lacks_class(job) else parts)
+    if lacks_class(job):
+        parts.append(_class(state, job))
+    if (denial := kept_out(state, job)) is not None:
+        parts.append(denial_text(denial, state.unwatched.get(Watched.QUEUE, 0)))
+    return "; ".join(parts)
 
 
-def short_text(job: JobRecord) -> str:
-    """The same by names alone."""
+def short_text(job: JobRecord, *, queue: str = "") -> str:
+    """The same by names alone; `queue` is one that the job can't use, if any."""
     names = [f"job {of.name}" for of in awaited_jobs(job)]
     names += [f"PriorityClass {job.valid_spec.priority_class}"] if lacks_class(job) else []
+    names += [f"queue {queue}"] if queue else []
     return f"waits for {', '.join(names)}" if names else ""
 
 

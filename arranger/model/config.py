@@ -7,8 +7,9 @@ ANY_GPU = "*/gpu"
 
 #: The newest rules by which the fold judges decisions; new decisions record it. From 1 on, no pod is placed on a node
 #: that is not ready, cordoned or tainted at the decision's own offset. From 2 on, a quorum that gets its nodes starts
-#: its job. From 3 on, the pods of a unit of a required topology share a domain. 0 means the rules of older logs.
-VERDICTS = 3
+#: its job. From 3 on, the pods of a unit of a required topology share a domain. From 4 on, a job that can't use its
+#: queue gets no nodes for its quorum. 0 means the rules of older logs.
+VERDICTS = 4
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
 SEARCHES = 10

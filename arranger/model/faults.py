@@ -1,4 +1,4 @@
-"""What can be wrong with a TYJob, as facts. `arranger.messages.faults` turns them into text."""
+"""What can be wrong with a TYJob or a Queue, as facts. `arranger.messages.faults` turns them into text."""
 
 from enum import StrEnum
 
@@ -72,6 +72,10 @@ class FaultKind(StrEnum):
     STARTS_AFTER_NO_SET = "StartsAfterNoSet"
     STARTS_AFTER_ITSELF = "StartsAfterItself"
     IMMUTABLE = "Immutable"
+    # Rules between the fields of a Queue.
+    OWN_PARENT = "OwnParent"
+    #: `limits` are the amount and its field.
+    ABOVE_THE_AMOUNT = "AboveTheAmount"
     #: `value` is the number of faults that aren't listed.
     FURTHER = "Further"
     #: `value` is the sentence of an earlier version. Only the conversion of earlier events and snapshots makes it.
@@ -79,7 +83,7 @@ class FaultKind(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One wrong field of a TYJob: its path (`spec.priority`), and the offending value as shown to the user.
+    """One wrong field of a TYJob or a Queue: its path (`spec.priority`), and the offending value as shown to the user.
 
     `name` is the resource, container, worker set or job that the rule concerns. `limits` are the limits or the allowed
     values; of a wrong number of fields, the limit and then the known fields.

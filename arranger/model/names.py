@@ -27,6 +27,9 @@ GROUP_RANK_LABEL = LABEL_PREFIX + "group-rank"
 #: How many pods of its slot and attempt failed before it and were kept; without this label none did.
 FAILED_BEFORE_LABEL = LABEL_PREFIX + "failed-before"
 
+#: The label of a TYJob that names its submitter.
+USER_LABEL = LABEL_PREFIX + "user"
+
 LEADER_ROLE = "leader"
 WORKER_ROLE = "worker"
 

@@ -89,12 +89,15 @@ class HostPort(msgspec.Struct, frozen=True, array_like=True, gc=False, order=Tru
 class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """One term of required pod affinity or anti-affinity: pods selected by label, in the topology of a node label.
 
-    `namespaces` are those of the selected pods, None for all of them.
+    `namespaces` are those of the selected pods, None for all of them. Beside them, `namespace_selector` selects
+    namespaces by their labels; only the projection knows which, and has their names in `selected`.
     """
 
     topology_key: str
     selector: Selector
     namespaces: tuple[str, ...] | None = (OWN_NAMESPACE,)
+    namespace_selector: Selector = None
+    selected: tuple[str, ...] = ()
 
 
 class SpreadRule(msgspec.Struct, frozen=True, array_like=True, gc=False):

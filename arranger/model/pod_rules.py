@@ -45,9 +45,7 @@ def _requests_and_limits(resources: dict[str, Any], path: str) -> Faults:
     if unknown:
         yield from unknown
         return
-    for name, limit in limits.items():
-        if name not in _DIVISIBLE and not name.startswith(_HUGE_PAGES) and not is_integer(limit):
-            yield Fault(f"{path}.limits", _K.LIMIT_NOT_WHOLE, str(limit), name)
+    yield from _fractions(limits, f"{path}.limits")
     for name, request in requests.items():
         if name not in limits:
             if name not in _DIVISIBLE:
@@ -62,6 +60,18 @@ def _unknown_resources(quantities: Mapping[str, Any], path: str) -> Faults:
     for name in quantities:
         if name not in _DIVISIBLE and not name.startswith(_HUGE_PAGES) and "/" not in name:
             yield Fault(path, _K.NO_RESOURCE, name=name)
+
+
+def _fractions(quantities: Mapping[str, Any], path: str) -> Faults:
+    for name, of in quantities.items():
+        if name not in _DIVISIBLE and not name.startswith(_HUGE_PAGES) and not is_integer(of):
+            yield Fault(path, _K.LIMIT_NOT_WHOLE, str(of), name)
+
+
+def amounts_of_nodes(quantities: dict[str, Any], path: str) -> Faults:
+    """The rules about quantities by resource: nodes have such resources, in whole units unless these can be divided."""
+    given = present(quantities)
+    yield from list(_unknown_resources(given, path)) or _fractions(given, path)
 
 
 def _no_reserved_labels(metadata: dict[str, Any], path: str) -> Faults:

@@ -1,8 +1,8 @@
 """From a pod's specification, as JSON, to what determines its node: effective requests and the rest of a `PodShape`.
 
-Rules about other pods are read as kube-scheduler reads them: only required ones count, `matchLabelKeys` and
-`mismatchLabelKeys` become requirements on the pod's own values, and a `namespaceSelector` that isn't empty selects no
-namespace, because the labels of namespaces are unknown here.
+Rules about other pods are read as kube-scheduler reads them: only required ones count, and `matchLabelKeys` and
+`mismatchLabelKeys` become requirements on the pod's own values. The projection finds the namespaces that a
+`namespaceSelector` selects.
 
 The request of a pod follows Kubernetes ("Pod scheduling and resource quota": sidecar containers): the sum over
 containers and restartable init containers, at least what each init container needs beside the sidecars started
@@ -34,6 +34,7 @@ from arranger.model.pod import (
     Toleration,
 )
 from arranger.model.quantity import MAX_AMOUNT, amount
+from arranger.model.selectors import requirement_of, selector_of
 
 Requests = tuple[tuple[str, int], ...]
 
@@ -233,17 +234,18 @@ def pod_terms(affinity: Mapping[str, Any] | None, own: Mapping[str, str]) -> tup
     """The required terms of a pod's affinity or anti-affinity to other pods; `own` are its labels."""
     required = (affinity or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     return tuple(
-        PodTerm(term.get("topologyKey") or "", _selector(term, own), _namespaces(term)) for term in required or ()
+        PodTerm(term.get("topologyKey") or "", _selector(term, own), *_namespaces(term)) for term in required or ()
     )
 
 
-def _namespaces(term: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The named and selected namespaces; the pod's own if the term has neither."""
+def _namespaces(term: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, Selector]:
+    """The named namespaces, and the selector of others; the pod's own if the term has neither, and None for all."""
     named = tuple(sorted(set(term.get("namespaces") or ())))
     selector = term.get("namespaceSelector")
     if selector is None:
-        return named or (OWN_NAMESPACE,)
-    return named if selector.get("matchLabels") or selector.get("matchExpressions") else None
+        return named or (OWN_NAMESPACE,), None
+    requirements = selector_of(selector)
+    return (named, requirements) if requirements else (None, None)
 
 
 def _selector(term: Mapping[str, Any], own: Mapping[str, str]) -> Selector:
@@ -251,17 +253,13 @@ def _selector(term: Mapping[str, Any], own: Mapping[str, str]) -> Selector:
     selector = term.get("labelSelector")
     if selector is None:
         return None
-    labels = tuple(
-        Requirement(key, "In", (value,)) for key, value in sorted(present(selector.get("matchLabels")).items())
-    )
-    expressions = tuple(_requirement(entry, field=False) for entry in selector.get("matchExpressions") or ())
     keys = tuple(
         Requirement(key, operator, (own[key],))
         for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
         for key in term.get(field) or ()
         if key in own
     )
-    return labels + expressions + keys
+    return selector_of(selector) + keys
 
 
 def _spread(spec: Mapping[str, Any], own: Mapping[str, str]) -> tuple[SpreadRule, ...]:
@@ -303,14 +301,5 @@ def _required_terms(affinity: Mapping[str, Any] | None) -> NodeTerms | None:
 
 
 def _node_term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
-    expressions = tuple(_requirement(entry, field=False) for entry in term.get("matchExpressions") or ())
-    return expressions + tuple(_requirement(entry, field=True) for entry in term.get("matchFields") or ())
-
-
-def _requirement(entry: Mapping[str, Any], *, field: bool) -> Requirement:
-    return Requirement(
-        key=entry.get("key") or "",
-        operator=entry.get("operator") or "",
-        values=tuple(entry.get("values") or ()),
-        field=field,
-    )
+    expressions = tuple(requirement_of(entry) for entry in term.get("matchExpressions") or ())
+    return expressions + tuple(requirement_of(entry, field=True) for entry in term.get("matchFields") or ())

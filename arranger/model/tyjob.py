@@ -74,6 +74,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         ),
         success=_success(spec),
         topology=_topology(spec, TopologyScope.JOB),
+        queue=spec.get("queue") or "",
     )
 
 
@@ -143,8 +144,9 @@ def rendezvous_of(group: Mapping[str, Any]) -> Rendezvous | None:
     )
 
 
-def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
-    """The fields that a started job's new spec must not change but does.
+def refused_change(old: JobSpec, new: JobSpec, *, waits: bool = False) -> tuple[Fault, ...]:
+    """The fields that a started job's new spec must not change but does. A job that `waits` to be scheduled again
+    holds no nodes, so it may go to another queue.
 
     The CRD's rules refuse such a change at apply; this finds it on servers without CEL, as far as a `JobSpec` shows.
     """
@@ -160,6 +162,7 @@ def refused_change(old: JobSpec, new: JobSpec) -> tuple[Fault, ...]:
             ("spec.topology", old.topology == new.topology),
             ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
             ("spec.priorityClassName", old.priority_class == new.priority_class),
+            ("spec.queue", waits or old.queue == new.queue),
             ("spec.after", _jobs_before(old) == _jobs_before(new)),
             ("spec.schedulerPolicy", (old.queue_policy, old.pod_policy) == (new.queue_policy, new.pod_policy)),
         )

@@ -25,6 +25,7 @@ from arranger.model.job import (
 )
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume
+from arranger.model.queue import MAX_QUEUE_NAME
 from arranger.model.schema import DNS_LABEL, definition
 
 
@@ -376,6 +377,7 @@ def _spec(policies: PolicyNames) -> Check:
             "minWorkersNum": whole(0, MAX_WORKERS),
             "priority": whole(1, 10),
             "priorityClassName": text(least=1, most=253),
+            "queue": text(most=MAX_QUEUE_NAME, form=DNS_LABEL, fault=_K.NO_DNS_LABEL),
             "after": items(_DEPENDENCY, most=MAX_AFTER, keys=("name",)),
             "schedulerPolicy": record(
                 {"jobQueuePolicy": one_of(*policies.queue), "basicPolicy": one_of(*policies.pod)}, closed=True

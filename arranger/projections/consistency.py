@@ -13,6 +13,7 @@ import msgspec
 from arranger.model.job import Stage
 from arranger.projections.job_parts import is_ready
 from arranger.projections.jobs import JobRecord, holds, requests_of
+from arranger.projections.queue_tree import queue_tree
 
 if TYPE_CHECKING:
     from arranger.projections.state import State
@@ -50,6 +51,8 @@ def inconsistencies(state: "State") -> Iterator[Inconsistency]:
     yield from map(Inconsistency, _of_nodes(state, held))
     if (state.named, state.dependents) != _names(state):
         yield Inconsistency("the indexes of jobs by name aren't those of the jobs")
+    if state.queue_tree != queue_tree(state.queues):
+        yield Inconsistency("the tree of queues isn't that of the queues")
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
         yield Inconsistency("the index of pods that keep others away isn't that of the pods")
 

@@ -29,9 +29,12 @@ from arranger.projections.judging import (
     sharing_no_domain,
     too_early,
 )
+from arranger.projections.namespace_terms import pod_with_selected, select_again
 from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import forget_class, see_class
+from arranger.projections.queue_membership import outside_its_queue
+from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State, Verdict
 
@@ -121,6 +124,8 @@ class _Fold(JobLife):
             self.state.job_changes += 1
             self.changes.schedulable = True
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
+            if event.kind == k.Watched.NAMESPACE:
+                select_again(self.state)
             if event.kind == k.Watched.POD:
                 for job in self.state.jobs.values():
                     job.slots.leaving = ()  # the listing had every old pod; a pod seen from now on is a new one
@@ -152,14 +157,13 @@ class _Fold(JobLife):
                 new = old is None or moved or old.name != event.name or old.namespace != event.namespace
                 if new and not is_own(job, event):
                     event, owner, job, moved = disowned(event), None, None, True
-        state.pods[uid] = event
         if state.assumed and old is None and owner in state.assumed:
             forget_assumed(state, [state.assumed[owner]], self.changes)
-        traits = event.traits
-        if traits is not NO_TRAITS and traits.anti_affinity:
-            state.repelling[uid] = event
+        if event.traits is not NO_TRAITS and event.traits.anti_affinity:
+            state.repelling[uid] = event = pod_with_selected(state, event)
         elif state.repelling:
             state.repelling.pop(uid, None)
+        state.pods[uid], traits = event, event.traits
         if moved and old is not None and old.owner is not None:
             self._forget_pod_of_job(old)
         if owner is not None:
@@ -218,6 +222,9 @@ class _Fold(JobLife):
             return
         before = job.seen
         job.seen = event
+        if before.user != event.user:
+            self.state.job_changes += 1
+            self.changes.schedulable = True
         if (before.spec, before.faults, before.deleting) != (event.spec, event.faults, event.deleting):
             job.version = offset
             self.state.job_changes += 1
@@ -264,10 +271,7 @@ class _Fold(JobLife):
             return
         self.state.unwatched[event.kind] = event.code
         self.state.listed[event.kind] = False
-        if event.kind == k.Watched.QUOTA:
-            self.state.quotas.clear()  # their present content is unknown
-        if event.kind == k.Watched.PRIORITY_CLASS:
-            self.state.priority_classes.clear()
+        forget_refused(self.state, event.kind)
         self.state.job_changes += 1
         self.changes.schedulable = True
         self.changes.jobs.update(dict.fromkeys(self.state.jobs))
@@ -296,6 +300,8 @@ class _Fold(JobLife):
                 refused = closed_to_new(nodes, job.valid_spec, event.pods)
             if not refused and self.cycle_config.verdicts >= 3:
                 refused = sharing_no_domain(nodes, job, desired)
+            if not refused and self.cycle_config.verdicts >= 4:
+                refused = outside_its_queue(self.state, job)
         if self._judge(offset, "Placed", refused) and job is not None:
             job.slots.nodes.update(desired)
             if need is not None:
@@ -407,14 +413,14 @@ class _Fold(JobLife):
         counts[0 if accepted else 1] += 1
 
 
-def _class_seen(fold: _Fold, _offset: int, event: k.PriorityClassSeen) -> None:
-    if fold._current(k.Watched.PRIORITY_CLASS, event.term):
-        see_class(fold.state, event, fold.changes)
+def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, int, Any], None]:
+    """How an observation of an optional kind is folded, if it is of the current term."""
 
+    def folded(fold: _Fold, _offset: int, event: Any) -> None:
+        if fold._current(k.WATCHED[type(event)], event.term):
+            apply(fold.state, event, fold.changes)
 
-def _class_gone(fold: _Fold, _offset: int, event: k.PriorityClassGone) -> None:
-    if fold._current(k.Watched.PRIORITY_CLASS, event.term):
-        forget_class(fold.state, event)
+    return folded
 
 
 def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:
@@ -443,8 +449,12 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.JobGone: _Fold.job_gone,
     k.QuotaSeen: _Fold.quota_seen,
     k.QuotaGone: _Fold.quota_gone,
-    k.PriorityClassSeen: _class_seen,
-    k.PriorityClassGone: _class_gone,
+    k.PriorityClassSeen: _observed(see_class),
+    k.PriorityClassGone: _observed(forget_class),
+    k.QueueSeen: _observed(see_queue),
+    k.QueueGone: _observed(forget_queue),
+    k.NamespaceSeen: _observed(see_namespace),
+    k.NamespaceGone: _observed(forget_namespace),
     k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,

@@ -24,6 +24,7 @@ from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.dependencies import tell_dependents, with_ends
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, SetRecord, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, blameless, by_group, exists, expand, requests_of
+from arranger.projections.namespace_terms import spec_with_selected
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import resolved, with_priority
 from arranger.projections.slots import Slots
@@ -46,7 +47,10 @@ class JobLife(Slots):
     __slots__ = ()
 
     def _begin_job(self, offset: int, event: k.JobSeen) -> None:
-        spec = with_ends(self.state, event.namespace, resolved(self.state, event.spec)) if event.spec else None
+        spec = None
+        if event.spec is not None:
+            selective = spec_with_selected(self.state, event.spec)
+            spec = with_ends(self.state, event.namespace, resolved(self.state, selective))
         job = JobRecord(event, spec, offset, times=JobTimes(stage_ms=self.time_ms, scheduled_ms=self.time_ms))
         self.state.jobs[event.uid] = job
         dependencies.enter(self.state, job)
@@ -114,9 +118,10 @@ class JobLife(Slots):
 
         Without an edit, another version of Arranger parsed the same TYJob differently; that is never refused.
         """
+        spec = spec_with_selected(self.state, spec)
         started = job.stage != Stage.PENDING and not job.ended
         if edited and started and job.spec is not None:
-            job.refused = refused_change(job.spec, spec)
+            job.refused = refused_change(job.spec, spec, waits=job.stage == Stage.RESCHEDULING)
         if not job.refused:
             self._take_spec(job, spec)
         if edited:

@@ -9,6 +9,7 @@ import msgspec
 from arranger.events.kinds import PodSeen
 from arranger.model.names import name_in_slot
 from arranger.projections.jobs import JobRecord
+from arranger.projections.namespace_terms import pod_with_selected
 from arranger.projections.state import State
 
 
@@ -24,10 +25,13 @@ def is_own(job: JobRecord, pod: PodSeen) -> bool:
 
 
 def attributed(state: State, pod: PodSeen) -> PodSeen:
-    """The pod as the projection stores it: without its owner if that is a known job that doesn't own the pod.
+    """The pod as the projection stores it: without its owner if that is a known job that doesn't own the pod, and with
+    the namespaces that its terms select.
 
     A pod of an unknown job keeps its owner until the job is observed.
     """
+    if pod.traits.anti_affinity:
+        pod = pod_with_selected(state, pod)
     if pod.owner is None or not state.exact_slots:
         return pod
     job = state.jobs.get(pod.owner.job_uid)

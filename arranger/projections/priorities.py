@@ -43,7 +43,7 @@ def see_class(state: State, event: PriorityClassSeen, changes: Changes) -> None:
             state.job_changes += 1
 
 
-def forget_class(state: State, event: PriorityClassGone) -> None:
+def forget_class(state: State, event: PriorityClassGone, _changes: Changes) -> None:
     known = state.priority_classes.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.priority_classes[event.name]

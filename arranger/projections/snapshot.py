@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from arranger.events.kinds import PodSeen, PriorityClassSeen, QuotaSeen
+from arranger.events.kinds import NamespaceSeen, PodSeen, PriorityClassSeen, QueueSeen, QuotaSeen
 from arranger.model.node import NodeFacts
 from arranger.projections import dependencies
 from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
@@ -72,7 +72,9 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     exact_slots: bool = False
     pod_addresses: bool = False
     readiness: bool = False
-    priority_classes: tuple[PriorityClassSeen, ...] = ()  # by name
+    priority_classes: tuple[PriorityClassSeen, ...] = ()  # by name, as are the following
+    queues: tuple[QueueSeen, ...] = ()
+    namespaces: tuple[NamespaceSeen, ...] = ()
 
 
 #: An unchanged worker set, which isn't written.
@@ -109,6 +111,8 @@ def encode(state: State) -> bytes:
             pod_addresses=state.pod_addresses,
             readiness=state.readiness,
             priority_classes=tuple(state.priority_classes[name] for name in sorted(state.priority_classes)),
+            queues=tuple(state.queues[name] for name in sorted(state.queues)),
+            namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
         )
     )
 
@@ -184,6 +188,8 @@ def _state(image: StateImage) -> State:
     for quota in image.quotas:
         state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
     state.priority_classes = {of_class.name: of_class for of_class in image.priority_classes}
+    state.queues = {queue.name: queue for queue in image.queues}
+    state.namespaces = {namespace.name: namespace for namespace in image.namespaces}
     for node in image.nodes:
         if node.uid:
             state.nodes.see(node.name, node.uid, node.version, node.facts, time_ms=node.down_ms)

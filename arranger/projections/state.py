@@ -9,11 +9,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from arranger.events.kinds import OPTIONAL, PodSeen, PriorityClassSeen, QuotaSeen, Watched
+from arranger.events.kinds import (
+    OPTIONAL,
+    NamespaceSeen,
+    PodSeen,
+    PriorityClassSeen,
+    QueueSeen,
+    QuotaSeen,
+    Watched,
+)
 from arranger.model.pod import PodOwner
 from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import NodeTable, Requests
+from arranger.projections.queue_tree import QueueTree, queue_tree
 
 #: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
@@ -90,6 +99,9 @@ class State:
     quotas: dict[str, dict[str, QuotaSeen]] = field(default_factory=dict)
     #: By name.
     priority_classes: dict[str, PriorityClassSeen] = field(default_factory=dict)
+    #: By name, as observed; `queue_tree` also has the queue `default` if nobody created it.
+    queues: dict[str, QueueSeen] = field(default_factory=dict)
+    namespaces: dict[str, NamespaceSeen] = field(default_factory=dict)
     #: Kinds whose watch the API server refuses, with the HTTP status of the refusal.
     unwatched: dict[str, int] = field(default_factory=dict)
     #: The Kubernetes cluster of this log, by the UID of its namespace kube-system; empty while unknown.
@@ -105,6 +117,9 @@ class State:
     named: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     dependents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
+    #: The tree of the queues, which follows from them; None until it is needed after a change.
+    _tree: QueueTree | None = field(default=None, compare=False)
+
     def __repr__(self) -> str:
         # Short, because asyncio calls it when a coroutine returned a state, and a whole cluster takes a second.
         return f"<State at offset {self.offset} of epoch {self.epoch}>"
@@ -113,14 +128,26 @@ class State:
     def synced(self) -> bool:
         """Whether every kind was listed in this epoch. Before that no decision is made: absence proves nothing yet.
 
-        Quotas and PriorityClasses are needed only once they are watched (older logs don't have them), and not while the
-        API server refuses their watch: then only refusals of pods reveal quotas, and jobs wait for their classes.
+        Optional kinds are needed only once they are watched (older logs don't have them), and not while the API server
+        refuses their watch: then only refusals of pods reveal quotas, jobs wait for their classes, the only queue is
+        `default`, and namespaces have neither labels nor queues.
         """
         if not all(self.listed.get(kind, False) for kind in _NEEDED):
             return False
         return all(
             kind not in self.terms or self.listed.get(kind, False) or kind in self.unwatched for kind in OPTIONAL
         )
+
+    @property
+    def queue_tree(self) -> QueueTree:
+        """The queues as a tree, with what is wrong with each. Don't modify it."""
+        if self._tree is None:
+            self._tree = queue_tree(self.queues)
+        return self._tree
+
+    def tree_changed(self) -> None:
+        """Note that a queue has changed."""
+        self._tree = None
 
     def validate(self) -> None:
         """Raise `InconsistentState` unless the state is consistent; slow for a large one."""

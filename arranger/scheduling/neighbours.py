@@ -16,7 +16,8 @@ import numpy.typing as npt
 from arranger.events.kinds import PodSeen
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.names import job_name, known_labels
-from arranger.model.pod import OWN_NAMESPACE, HostPort, Labels, PodRules, PodTerm, Requirement, Selector
+from arranger.model.pod import OWN_NAMESPACE, HostPort, Labels, PodRules, PodTerm, Selector
+from arranger.model.selectors import selects
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
 
@@ -86,33 +87,18 @@ Question = Selected | Taking
 
 def selected_by(term: PodTerm, pod: Neighbour) -> Selected:
     """The pods that a term of this pod selects."""
-    return Selected(((within(term.namespaces, pod.namespace), term.selector),))
+    return Selected(((within(term, pod.namespace), term.selector),))
 
 
-def within(namespaces: Namespaces, own: str) -> Namespaces:
+def within(term: PodTerm, own: str) -> Namespaces:
     """The namespaces of a term of a pod in the namespace `own`."""
-    return None if namespaces is None else tuple(own if one == OWN_NAMESPACE else one for one in namespaces)
+    if term.namespaces is None:
+        return None
+    return (*(own if one == OWN_NAMESPACE else one for one in term.namespaces), *term.selected)
 
 
 def _selects(namespaces: Namespaces, selector: Selector, namespace: str, labels: Mapping[str, str]) -> bool:
-    if selector is None or (namespaces is not None and namespace not in namespaces):
-        return False
-    return all(_holds(requirement, labels.get(requirement.key)) for requirement in selector)
-
-
-def _holds(requirement: Requirement, value: str | None) -> bool:
-    """Kubernetes' label selector operators on a label's value (None: absent)."""
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
+    return (namespaces is None or namespace in namespaces) and selects(selector, labels)
 
 
 def neighbour_of(job: JobRecord, group: int) -> Neighbour:
@@ -241,7 +227,7 @@ class Neighbours:
     def _refuses(self, one: _Repeller, pod: Neighbour) -> bool:
         known = one.refuses.get(pod)
         if known is None:
-            namespaces = within(one.term.namespaces, one.namespace)
+            namespaces = within(one.term, one.namespace)
             known = one.refuses[pod] = _selects(namespaces, one.term.selector, pod.namespace, dict(pod.labels))
         return known
 

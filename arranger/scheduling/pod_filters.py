@@ -62,7 +62,7 @@ class PodAffinity(PodFilter):
             return
         for term in terms:
             yield Reason(ReasonKind.NO_AFFINITY_LABEL, term.topology_key), domains_of(view, term.topology_key) == 0
-        selected = Selected(tuple((within(term.namespaces, pod.namespace), term.selector) for term in terms))
+        selected = Selected(tuple((within(term, pod.namespace), term.selector) for term in terms))
         there = [_in_domain(view, term.topology_key, neighbours.count(selected)) for term in terms]
         if selected.matches(pod) and not any(counts.any() for counts in there):
             return

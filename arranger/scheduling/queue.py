@@ -7,6 +7,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
+from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
 from arranger.scheduling.policies.queues import MergedQueues, Segment, seniority
@@ -79,7 +80,7 @@ def _wants_nodes(state: State, job: JobRecord) -> bool:
     """Whether a job that lacks nodes may get some now."""
     if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED:
         return False
-    if not job.valid_spec.priority_known or job.valid_spec.unmet:
+    if not job.valid_spec.priority_known or job.valid_spec.unmet or kept_out(state, job) is not None:
         return False
     if parted(job.valid_spec, job.provided):
         return False  # the controller first releases what is left of a worker group

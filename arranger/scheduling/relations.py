@@ -30,7 +30,7 @@ def attracts(job: JobRecord, group: int) -> Test | None:
     pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
     if rules is None or not (rules.affinity or rules.spread):
         return None
-    selected = [Selected(((within(term.namespaces, pod.namespace), term.selector),)) for term in rules.affinity]
+    selected = [Selected(((within(term, pod.namespace), term.selector),)) for term in rules.affinity]
     selected += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
     return lambda other: any(of.matches(of_pod(other)) for of in selected)
 

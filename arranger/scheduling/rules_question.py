@@ -44,7 +44,7 @@ def _about(rules: PodRules, pod: Neighbour) -> Iterator[Question]:
 
 
 def _joined(terms: tuple[PodTerm, ...], pod: Neighbour) -> Selected:
-    return Selected(tuple((within(term.namespaces, pod.namespace), term.selector) for term in terms))
+    return Selected(tuple((within(term, pod.namespace), term.selector) for term in terms))
 
 
 def _spread_over(rule: SpreadRule, pod: Neighbour) -> Selected:

@@ -3,16 +3,18 @@
 These functions read and write nothing: the observer does, under its term.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import Change, Object
 from arranger.kube.translate import (
     job_seen,
     job_status_seen,
+    namespace_seen,
     node_seen,
     pod_seen,
     priority_class_seen,
+    queue_seen,
     quota_seen,
 )
 from arranger.model.checks import Check
@@ -30,7 +32,19 @@ _ORDER: dict[str, int] = {
     Stage.FAILED: 3,
 }
 
-Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | k.PriorityClassSeen
+#: Observations of objects without a namespace, which the projection has by name.
+ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen
+Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | ByName
+
+#: Kind → how its objects are observed.
+_PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
+    k.Watched.NODE: node_seen,
+    k.Watched.POD: pod_seen,
+    k.Watched.QUOTA: quota_seen,
+    k.Watched.PRIORITY_CLASS: priority_class_seen,
+    k.Watched.QUEUE: queue_seen,
+    k.Watched.NAMESPACE: namespace_seen,
+}
 
 
 def translate(
@@ -38,14 +52,8 @@ def translate(
 ) -> Seen:
     """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new. `last` is
     an earlier observation of the same TYJob by the same process."""
-    if kind == k.Watched.NODE:
-        return node_seen(item, term)
-    if kind == k.Watched.POD:
-        return pod_seen(item, term)
-    if kind == k.Watched.QUOTA:
-        return quota_seen(item, term)
-    if kind == k.Watched.PRIORITY_CLASS:
-        return priority_class_seen(item, term)
+    if kind != k.Watched.JOB:
+        return _PLAIN[kind](item, term)
     return job_seen(item, term, with_status=with_status, checks=checks, last=last)
 
 
@@ -83,12 +91,19 @@ def known(state: State, event: Seen) -> bool:
     if isinstance(event, k.QuotaSeen):
         quota = state.quotas.get(event.namespace, {}).get(event.name)
         return quota is not None and _same(quota, event, ("term", "resource_version"))
-    if isinstance(event, k.PriorityClassSeen):
-        of_class = state.priority_classes.get(event.name)
-        return of_class is not None and _same(of_class, event, ("term", "resource_version"))
+    if isinstance(event, ByName):
+        there = _by_name(state, k.WATCHED[type(event)]).get(event.name)
+        return there is not None and _same(there, event, ("term", "resource_version"))
     job = state.jobs.get(event.uid)
     # A writer of a status needs the TYJob's latest resourceVersion.
     return job is not None and _same(job.seen, event, ("term", "status"))
+
+
+def _by_name(state: State, kind: k.Watched) -> Mapping[str, ByName]:
+    """The projection's objects of a kind without namespaces."""
+    if kind == k.Watched.PRIORITY_CLASS:
+        return state.priority_classes
+    return state.queues if kind == k.Watched.QUEUE else state.namespaces
 
 
 def _latest(events: list[k.Event], state: State) -> list[k.Event]:
@@ -135,21 +150,28 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [state.pods[uid] for uid in sorted(state.pods)]
     elif kind == k.Watched.QUOTA:
         seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
-    elif kind == k.Watched.PRIORITY_CLASS:
-        seen = [state.priority_classes[name] for name in sorted(state.priority_classes)]
-    else:
+    elif kind == k.Watched.JOB:
         seen = [state.jobs[uid].seen for uid in sorted(state.jobs)]
+    else:
+        seen = [each for _, each in sorted(_by_name(state, kind).items())]
     return [(each.uid, gone_event(each, term)) for each in seen]
+
+
+#: Observation of an object without a namespace → its deletion.
+_GONE: dict[type, Callable[[int, str, str], k.Event]] = {
+    k.NodeSeen: k.NodeGone,
+    k.PriorityClassSeen: k.PriorityClassGone,
+    k.QueueSeen: k.QueueGone,
+    k.NamespaceSeen: k.NamespaceGone,
+}
 
 
 def gone_event(seen: Seen, term: int) -> k.Event:
     """The "gone" event for an object that was deleted."""
-    if isinstance(seen, k.NodeSeen):
-        return k.NodeGone(term, seen.name, seen.uid)
+    if isinstance(seen, k.NodeSeen | ByName):
+        return _GONE[type(seen)](term, seen.name, seen.uid)
     if isinstance(seen, k.PodSeen):
         return k.PodGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.QuotaSeen):
         return k.QuotaGone(term, seen.namespace, seen.name, seen.uid)
-    if isinstance(seen, k.PriorityClassSeen):
-        return k.PriorityClassGone(term, seen.name, seen.uid)
     return k.JobGone(term, seen.namespace, seen.name, seen.uid)

@@ -14,9 +14,11 @@ from arranger.events import kinds as k
 from arranger.events.fence import Fence
 from arranger.events.log import Appended
 from arranger.kube.cluster import (
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    QUEUES,
     QUOTAS,
     TYJOBS,
     ApiError,
@@ -41,6 +43,8 @@ RESOURCES = {
     k.Watched.JOB: TYJOBS,
     k.Watched.QUOTA: QUOTAS,
     k.Watched.PRIORITY_CLASS: PRIORITY_CLASSES,
+    k.Watched.QUEUE: QUEUES,
+    k.Watched.NAMESPACE: NAMESPACES,
 }
 
 #: Changes this close together share one batch. The first after a silence is appended at once.

@@ -57,7 +57,9 @@ class Told(msgspec.Struct):
     step: int | None = None
     waiting: tuple[ScheduleState | Reason, ...] = ()
     refused: str = ""
-    #: The jobs that have to end first, and a PriorityClass that isn't known.
+    #: The queue that the job can't use, "" for none: its writer knows the state.
+    queue: str = ""
+    #: The jobs that have to end first, a PriorityClass that isn't known, and that queue.
     before: tuple[str, ...] = ()
     replacements: int = 0
     #: The generation of the TYJob in which its worker sets were last scaled.
@@ -110,7 +112,7 @@ class Reporter:
         if last is None and not job.adopted_at and not job.seen.faults and len(steps) < STEPS_KEPT:
             created_ms = job.seen.created_ms
             name = _name(job, Stage.PENDING, created_ms)
-            message = f"Pending: accepted; {short_text(job) or 'waits for the next scheduling cycle'}"
+            message = f"Pending: accepted; {short_text(job, queue=told.queue) or 'waits for the next scheduling cycle'}"
             await self._create(job, name, reason="Accepted", message=message, time_ms=created_ms)
         for decided, time_ms in steps:
             if last is None or decided.based_on > last:
@@ -131,18 +133,20 @@ class Reporter:
                 await self._create(job, name, reason="Scaled", message=message, time_ms=scaled.time_ms)
 
     async def _tell_before(self, job: JobRecord, told: Told) -> None:
-        """Report for which jobs it waits, and for which PriorityClass."""
+        """Report for which jobs it waits, for which PriorityClass, and for which queue."""
         jobs = tuple(of.name for of in awaited_jobs(job))
-        before = (*jobs, job.valid_spec.priority_class) if lacks_class(job) else jobs
+        of_class = (job.valid_spec.priority_class,) if lacks_class(job) else ()
+        before = (*jobs, *of_class, *([f"queue {told.queue}"] if told.queue else []))
         if before == told.before:
             return
         told.before = before
+        text = short_text(job, queue=told.queue)
         if jobs:
-            await self._update(job, told, _BEFORE, reason="WaitsForJobs", message=short_text(job), kind=_NORMAL)
+            await self._update(job, told, _BEFORE, reason="WaitsForJobs", message=text, kind=_NORMAL)
+        elif of_class:
+            await self._update(job, told, _BEFORE, reason="WaitsForPriorityClass", message=text, kind=_NORMAL)
         elif before:
-            await self._update(
-                job, told, _BEFORE, reason="WaitsForPriorityClass", message=short_text(job), kind=_NORMAL
-            )
+            await self._update(job, told, _BEFORE, reason="WaitsForQueue", message=text, kind=_NORMAL)
 
     async def _tell_waiting(self, job: JobRecord, told: Told) -> None:
         if job.ended or job.waits is None or job.schedule_state == ScheduleState.SUCCEED:

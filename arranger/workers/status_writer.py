@@ -17,6 +17,7 @@ from arranger.lifecycle.desired import desired_status, news_of
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.projections.state import State
 from arranger.scheduling import in_order
 from arranger.workers.effects import SETTLE_S, Effects
@@ -94,6 +95,7 @@ class StatusWriter:
             return False
         state = self._follower.state
         status = desired_status(state, job)
+        progress.told.queue = queue_out_of_reach(state, job)
         digest = status_digest(status)
         unseen = digest == progress.digest and not self._settled(look, now_s)
         status[QUEUE_POSITION] = position = self._positions.of(state, job, now_s)

@@ -38,7 +38,7 @@ from arranger.kube.config import find_access
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.store import Store
-from tests.servers import TYJOB_CRD, RealKube, tyjob_definition
+from tests.servers import CRD_FILES, RealKube, definition_of
 
 pytestmark = pytest.mark.timeout(120)
 _numbers = itertools.count(1)
@@ -79,7 +79,7 @@ class EmbeddedSubject:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Place]:
         """An embedded cluster for one test, without nodes, so that no simulated kubelet meddles."""
-        async with EmbeddedCluster(crds=[TYJOB_CRD], bookmark_s=2) as embedded:
+        async with EmbeddedCluster(crds=CRD_FILES, bookmark_s=2) as embedded:
             cluster = HttpCluster(find_access(embedded.kubeconfig(self._folder / "kubeconfig")))
             try:
                 embedded.store.create(NAMESPACES, "", {"metadata": {"name": "test"}})
@@ -95,7 +95,8 @@ class DirectSubject:
     async def open(self) -> AsyncIterator[Place]:
         """A store for one test."""
         store = Store(now=time.time)
-        store.create(CRDS, "", tyjob_definition())
+        for file in CRD_FILES:
+            store.create(CRDS, "", definition_of(file))
         store.create(NAMESPACES, "", {"metadata": {"name": "test"}})
         yield Place(DirectCluster(store), "test", store.compact)
 

@@ -27,7 +27,7 @@ from arranger.kube.config import find_access
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.kubelet import SimulatedKubelets
 from arranger.sandbox.nodes import NodeTemplate
-from tests.servers import MERGE, REPOSITORY, TYJOB_CRD, KubeServer, RealRedis, kube_assets
+from tests.servers import CRD_FILES, MERGE, REPOSITORY, KubeServer, RealRedis, kube_assets
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 PATIENCE_S = 120.0
@@ -325,7 +325,7 @@ def kubelets(kube: KubeServer, *nodes: NodeTemplate) -> Iterator[Kubelets]:
 class EmbeddedKube(KubeServer):
     """The embedded cluster in a thread, with the same interface as the real one."""
 
-    def __init__(self, folder: Path, *, crds: Sequence[Path] = (TYJOB_CRD,)) -> None:
+    def __init__(self, folder: Path, *, crds: Sequence[Path] = CRD_FILES) -> None:
         self.home = folder
         self._thread = LoopThread()
         self._cluster = EmbeddedCluster(crds=crds)

@@ -12,7 +12,7 @@ import yaml
 
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.nodes import NodeTemplate
-from tests.servers import TYJOB_CRD, ServersUnavailable, in_ci, kube_assets
+from tests.servers import CRD_FILES, ServersUnavailable, in_ci, kube_assets
 
 JOB = """
 apiVersion: arranger.dev/v1
@@ -99,7 +99,7 @@ class Kubectl:
 async def cluster(kubectl: str, folder: Path) -> AsyncIterator[Kubectl]:
     """An embedded cluster with two nodes."""
     nodes = [NodeTemplate("n0", gpus=8), NodeTemplate("n1")]
-    async with EmbeddedCluster(crds=[TYJOB_CRD], nodes=nodes) as embedded:
+    async with EmbeddedCluster(crds=CRD_FILES, nodes=nodes) as embedded:
         yield Kubectl(kubectl, embedded.kubeconfig(folder / "kubeconfig"))
 
 

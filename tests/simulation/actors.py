@@ -191,6 +191,7 @@ class User:
         if of_class := self._world.classes.choose():
             del spec["priority"]
             spec["priorityClassName"] = of_class
+        spec |= self._world.queues.draw()
         spec |= self._world.dependencies.draw([of for of in _NAMES if of != name and home_of(of) == home_of(name)])
         if sets and chance.random() < 0.2:
             spec["scaledSet"] = chance.choice(sets)["name"]
@@ -208,7 +209,8 @@ class User:
             spec.setdefault("schedulerPolicy", {})["jobQueuePolicy"] = chance.choice(("Priority", "DRF"))
         self._world.endings.draw(spec)
         self._world.topologies.draw(spec)
-        return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
+        metadata = {"name": name, **self._world.queues.labels()}
+        return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": metadata, "spec": spec}
 
     def _template(self, *, leader: bool) -> Object:
         chance = self._chance

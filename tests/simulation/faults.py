@@ -59,6 +59,8 @@ TIME = ("clock differs", "clock jumps", "clock off by hours", "clock off by hour
 WORLD = (
     "user edits counts", "user scales", "user edits priority", "user edits minWorkersNum", "user edits minCount",
     "a priority class comes", "a priority class goes",
+    "a queue comes", "a queue changes", "a queue goes", "a namespace changes", "user moves a job to another queue",
+    "two writers: a job that can't use its queue",
     "a job waits for others", "user edits for whom a job waits", "two writers: a job that waits for another",
     "a worker leaves a node on which it failed repeatedly", "a leader's restarts count within a window",
     "a job of equals", "a set starts after another group", "the end of workers ends a job",

@@ -227,6 +227,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a node that closed since the cycle began": _without(fold, "closed_to_new", ""),
     "a node that closed since a worker was to stay there": _without(judging, "closed_to_next", ""),
     "the jobs that a job waits for": _without(fold, "too_early", ""),
+    "the queue that a job may use": _without(fold, "outside_its_queue", ""),
     "that no cycle places a job that waits for others": lambda: mock.patch.object(
         JobSpec, "unmet", property(lambda _: [])
     ),

@@ -13,8 +13,19 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.codec import StoredEntry, decode_batch, verified_run
 from arranger.events.log import Entry, Position, StoredSnapshot
-from arranger.kube.cluster import CONFIG_MAPS, NODES, PODS, PRIORITY_CLASSES, QUOTAS, TYJOBS, Object, Resource
-from arranger.kube.translate import job_seen, node_seen, pod_seen, quota_seen
+from arranger.kube.cluster import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    QUOTAS,
+    TYJOBS,
+    Object,
+    Resource,
+)
+from arranger.kube.translate import job_seen, namespace_seen, node_seen, pod_seen, queue_seen, quota_seen
 from arranger.model.job import ENDED, CleanPodPolicy, OnFailure, Replacement, ScheduleState, Stage
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount
@@ -31,6 +42,7 @@ from arranger.scheduling.cycle import take_cycle
 from tests.simulation import worker_groups
 from tests.simulation.belongings import of_its_job
 from tests.simulation.bounds import overgrown
+from tests.simulation.queue_rules import unusable
 from tests.simulation.retaking import ROGUE, retaken
 from tests.simulation.topologies import scattered
 
@@ -157,6 +169,9 @@ class Oracle:
             early_ms = until_ms - cycle_time_ms
             raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
         assert job.spec is not None
+        began = job.stage == Stage.STARTING and job.decided is not None and job.decided.based_on == event.based_on
+        if began and (why := unusable(self.state, job)):
+            raise Violation(f"a job got nodes that can't use its queue: {why}", job=job.uid)
         if part := worker_groups.placed_in_part(job, event):
             raise Violation(f"part of a worker group was accepted: {part} have no nodes", job=job.uid)
         for of in job.spec.after:
@@ -509,8 +524,22 @@ class Checks:
         classes = {of["metadata"]["name"]: of["value"] for of in self._objects(PRIORITY_CLASSES)}
         if classes != {of.name: of.value for of in state.priority_classes.values()}:
             found.append(("", f"priority classes are {classes} and the projection differs"))
+        found += self._queues_apart()
         if nodes != held_nodes:
             found.append(("", f"nodes are {sorted(nodes)} and the projection differs"))
+        return found
+
+    def _queues_apart(self) -> list[tuple[str, str]]:
+        """Queues and namespaces that the projection holds otherwise than the API server."""
+        state, found = self._world.oracle.state, []
+        spaces = {(of.uid, of.labels, of.queue) for of in (namespace_seen(of, 0) for of in self._objects(NAMESPACES))}
+        if spaces != {(of.uid, of.labels, of.queue) for of in state.namespaces.values()}:
+            found.append(("", f"namespaces are {sorted(spaces)} and the projection differs"))
+        queues = self._objects(QUEUES) if self._world.queues.served else []
+        if {(of.uid, of.spec) for of in (queue_seen(of, 0) for of in queues)} != {
+            (of.uid, of.spec) for of in state.queues.values()
+        }:
+            found.append(("", f"queues are {queues} and the projection differs"))
         return found
 
     def _jobs_unsettled(self) -> list[tuple[str, str]]:

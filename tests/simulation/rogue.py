@@ -10,11 +10,13 @@ from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage, TopologyMode, TopologyScope
+from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.judging import lacking
+from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.needs import free_indices
@@ -138,6 +140,20 @@ class Rogue:
         for event in take_cycle(state, self._world.cycle_config, state.time_ms):
             if isinstance(event, k.Placed) and event.job_uid == uid:
                 await self._say("two writers: a job that waits for another", self._cycle(), event)
+
+    async def outside_its_queue(self) -> None:
+        """Place a job that can't use its queue, as a cycle would that doesn't know of queues."""
+        oracle = self._world.oracle.state
+        jobs = [job for job in self._waiting() if kept_out(oracle, job) is not None]
+        if not jobs:
+            return
+        uid, state = self._chance.choice(jobs).uid, snapshot.restore(snapshot.encode(oracle))
+        state.jobs[uid].spec = msgspec.structs.replace(state.jobs[uid].valid_spec, queue=DEFAULT_QUEUE)
+        state.queues.clear()
+        state.tree_changed()
+        for event in take_cycle(state, self._world.cycle_config, state.time_ms):
+            if isinstance(event, k.Placed) and event.job_uid == uid:
+                await self._say("two writers: a job that can't use its queue", self._cycle(), event)
 
     async def _scattered(self) -> None:
         """Decide on nodes of several domains for a job whose topology is required."""

@@ -59,6 +59,7 @@ from tests.simulation.forgeries import Forger
 from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
 from tests.simulation.invariants import Checks, Oracle, Violation
 from tests.simulation.loop import Owner, SimulatedClock, VirtualLoop
+from tests.simulation.queues import Queues
 from tests.simulation.quotas import Quotas
 from tests.simulation.refusals import Refusals
 from tests.simulation.rogue import Rogue
@@ -383,6 +384,7 @@ class World:
         self.denials = Denials(self)
         self.quotas = Quotas(self)
         self.classes = Classes(self)
+        self.queues = Queues(self)
         self.dependencies = Dependencies(self)
         self.bad_nodes = BadNodes(self)
         self.windows = Windows(self)
@@ -559,6 +561,7 @@ class World:
         self.spawn(self.denials.delete_namespaces(), "namespaces")
         self.spawn(self.quotas.run(), "quotas")
         self.spawn(self.classes.run(), "classes")
+        self.spawn(self.queues.run(), "queues")
         self.spawn(self.dependencies.run(), "dependencies")
         self.spawn(self.topologies.run(), "topologies")
         self.spawn(self.belongings.run(), "belongings")
@@ -575,6 +578,7 @@ class World:
             process.cluster.connect(self.store)
         self.quotas.end()
         self.classes.end()
+        self.queues.end()
         self.topologies.heal()
         await self.machines.heal()
 

@@ -18,9 +18,9 @@ from arranger.cli.inputs.reading import parse_at
 from arranger.cli.main import COMMANDS, main
 from arranger.cli.rendering.output import duration, local_time, print_table
 from arranger.errors import LogUnavailable, UsageError
-from arranger.kube.crd import tyjob_crd
+from arranger.kube.crd import queue_crd, tyjob_crd
 from arranger.replay.reading.history import Point
-from tests.servers import TYJOB_CRD
+from tests.servers import QUEUE_CRD, TYJOB_CRD
 
 NOW_MS = 1_780_000_000_000
 
@@ -163,9 +163,11 @@ def test_settings_tell_value_and_origin() -> None:
     }
 
 
-def test_the_definition_printed_is_the_one_in_the_repository() -> None:
+def test_the_definitions_printed_are_the_ones_in_the_repository() -> None:
     assert tyjob_crd() == TYJOB_CRD.read_text(encoding="utf-8")
-    assert yaml.safe_load(arranger("crd").stdout)["metadata"]["name"] == "tyjobs.arranger.dev"
+    assert queue_crd() == QUEUE_CRD.read_text(encoding="utf-8")
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(arranger("crd").stdout)]
+    assert names == ["tyjobs.arranger.dev", "queues.arranger.dev"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

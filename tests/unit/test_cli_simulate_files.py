@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from arranger.cli.main import main
+from tests.unit.queue_table import queue
 
 Simulate = Callable[..., dict[str, Any]]
 
@@ -77,6 +78,21 @@ def test_a_priority_class_in_the_files_decides_who_is_first(simulate: Simulate) 
     [waits] = [one for one in plan["jobs"] if one["name"] == "classed"]
     assert (waits["scheduleState"], waits["queuePosition"]) == ("Unscheduled", 0)
     assert "waits for PriorityClass urgent, which doesn't exist" in waits["message"]
+
+
+def test_queues_and_namespaces_in_the_files_decide_who_gets_nodes(simulate: Simulate) -> None:
+    spaces = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "rl"}}}
+    spaces["metadata"]["annotations"] = {"arranger.dev/queue": "rl"}  # type: ignore[index]
+    rule = {"selector": {"matchLabels": {"team": "rl"}}}
+    jobs = (job("of-namespace", workers=0), job("closed", workers=0, queue="old"), job("none", workers=0, queue="no"))
+    queues = (queue("rl", namespaces=rule), queue("old", state="Closed"))
+    plan = simulate(node("n1"), spaces, *queues, *jobs)
+    told = {one["name"]: (one["scheduleState"], one["message"]) for one in plan["jobs"]}
+    assert told["of-namespace"][0] == "ScheduledSucceed"
+    assert told["closed"] == ("Unscheduled", "waits for queue old, which is closed")
+    assert told["none"][1].startswith("waits for queue no, which doesn't exist")
+    plan = simulate(node("n1"), spaces, queue("rl", weight=0), jobs[0])
+    assert plan["jobs"][0]["message"] == "can't use queue rl: queue rl is invalid: edit it"
 
 
 def test_a_job_that_waits_for_another_gets_no_nodes_in_a_plan(simulate: Simulate) -> None:
@@ -337,7 +353,8 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert lines[-1] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
     assert (
         told.err
-        == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses and TYJobs)\n"
+        == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, "
+        "Namespaces and TYJobs)\n"
     )
 
 

@@ -32,6 +32,7 @@ TAMPERED: dict[str, Callable[[World], object]] = {
     "pods fill slots without a node: [(0, 0)]": lambda world: world.state.jobs["uid-ppo"].placements.pop(LEADER),
     "isn't there": lambda world: world.state.pods.pop(world.state.jobs["uid-ppo"].bound[LEADER]),
     "a pod fills two slots": lambda world: world.state.jobs["uid-ppo"].bound.update({(1, 0): "x", (1, 1): "x"}),
+    "the tree of queues isn't that of the queues": lambda world: world.state.queue_tree.paths.pop("default"),
     "claims another": lambda world: setattr(world.state.jobs["uid-ppo"], "attempt", 7),
 }
 

@@ -67,7 +67,10 @@ def test_what_the_map_of_the_architecture_names_is_there() -> None:
         assert named <= stems, f"{folder.name}: {named - stems}"
 
 
-def test_the_definition_and_the_examples_of_the_package_are_links_to_the_only_ones() -> None:
-    for link, target in (("kube/tyjob.yaml", "crds/tyjob.yaml"), ("cli/examples", "examples")):
+_LINKS = {f"kube/{name}.yaml": f"crds/{name}.yaml" for name in ("tyjob", "queue")} | {"cli/examples": "examples"}
+
+
+def test_the_definitions_and_the_examples_of_the_package_are_links_to_the_only_ones() -> None:
+    for link, target in _LINKS.items():
         assert (PACKAGE / link).is_symlink(), f"{link} should be a link, and not a second {target}"
         assert (PACKAGE / link).resolve() == PACKAGE.parent / target

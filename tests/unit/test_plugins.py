@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from arranger.errors import UsageError
+from arranger.kube.crd import definitions
 from arranger.model.config import CycleConfig
 from arranger.plugins import inventory, inventory_of
 from arranger.scheduling.cycle import VERSIONS
@@ -21,7 +22,6 @@ from arranger.scheduling.policies.queues import Priority
 from arranger.scheduling.registry import BUILT_IN
 from tests.commands import to_file
 from tests.example_package import install_example, run
-from tests.servers import TYJOB_CRD
 from tests.world import World, shape
 
 pytestmark = pytest.mark.slow
@@ -204,17 +204,17 @@ def test_what_is_installed_is_listed_with_versions_packages_and_settings(example
 
 def test_the_resource_definition_knows_the_names(example: Path) -> None:
     def enumerations(text: str) -> dict[str, list[str]]:
-        schema = yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema = next(yaml.safe_load_all(text))["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         policy = schema["properties"]["spec"]["properties"]["schedulerPolicy"]["properties"]
         return {name: policy[name]["enum"] for name in policy}
 
-    assert arranger("crd", plugins=None).stdout == TYJOB_CRD.read_text()
+    assert arranger("crd", plugins=None).stdout == definitions()
     with_them = arranger("crd", plugins=example).stdout
     assert enumerations(with_them) == {
         "jobQueuePolicy": [*inventory().names.queue, "Oldest"],
         "basicPolicy": [*inventory().names.pod, "WorstFit"],
     }
-    changed = [a for a, b in zip(with_them.splitlines(), TYJOB_CRD.read_text().splitlines(), strict=True) if a != b]
+    changed = [a for a, b in zip(with_them.splitlines(), definitions().splitlines(), strict=True) if a != b]
     assert len(changed) == 2
 
 

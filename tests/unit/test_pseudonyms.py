@@ -22,6 +22,7 @@ from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import Stage
 from arranger.model.node import Taint
 from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement, SpreadRule, Toleration
+from arranger.model.queue import NamespaceRule
 from arranger.model.reasons import other
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
@@ -72,6 +73,13 @@ def secretive() -> World:
         world.node(name, cpu=4, gpus=2, labels={**labels, "kubernetes.io/hostname": name})
     world.node("secret-node-9", cpu=64, gpus=8, taints=[Taint("secret-taint", "secret-value", "NoSchedule")])
     world.node("secret-node-8", cpu=64, gpus=8, cordoned=True)
+    world.namespace("secret-space", queue="secret-queue", **{"secret-key": "secret-value"})
+    world.namespace("secret-team", **{"kubernetes.io/metadata.name": "secret-team"})
+    world.queue(
+        "a-secret-queue", parent="secret-queue", uid="uid-secret-a", namespaces=NamespaceRule(("secret-space",))
+    )
+    selector = (Requirement("secret-key", "In", ("secret-value",)),)
+    world.queue("secret-queue", parent="default", namespaces=NamespaceRule(selector=selector))
     world.pod("secret-pod-1", "secret-node-2", cpu=1, namespace="secret-space", reason="Evicted")
     world.say(
         k.PodSeen(world.terms[k.Watched.POD], "secret-space", "secret-pod-2", "uid-2", "7", "secret-node-1", "Failed",
@@ -304,3 +312,17 @@ def test_environment_annotations_images_and_commands_never_get_into_an_event() -
         with_status=True,
     )  # fmt: skip
     assert secret.encode() not in encode_batch(k.Batch("w", 1, 1, (pod, job)))
+
+
+def test_queues_keep_their_order_and_the_tree_its_form() -> None:
+    state, entries = State(), renamed(secretive().entries)
+    for entry in entries:
+        apply_entry(state, entry, Changes())
+    below, above = state.queues
+    assert below < "default" < above
+    assert state.queue_tree.paths[below] == (below, above, "default")
+    (of_label, named) = sorted(state.namespaces.values(), key=lambda namespace: bool(namespace.queue))
+    assert of_label.labels == (("kubernetes.io/metadata.name", of_label.name),) and named.queue == above
+    rules = [state.queue_tree.specs[name].namespaces for name in (below, above)]
+    assert [rule is not None and rule.admits(named.name, dict(named.labels)) for rule in rules] == [True, True]
+    assert not any(rule is not None and rule.admits(of_label.name, dict(of_label.labels)) for rule in rules)

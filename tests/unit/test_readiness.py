@@ -1,5 +1,6 @@
 """Whether a job's quorum is ready: the condition, its time, and the one sentence that every place shows."""
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
@@ -166,9 +167,7 @@ def test_a_new_epoch_keeps_the_time_of_the_condition(pods_first: bool) -> None:
     seen = job.seen
     steps = [
         lambda: later.say(*(k.PodSeen(later.terms[k.Watched.POD], *_of(pod)[1:]) for pod in pods)),
-        lambda: later.say(
-            k.JobSeen(later.terms[k.Watched.JOB], *_of(seen)[1:-1], status)  # type: ignore[arg-type]
-        ),
+        lambda: later.say(msgspec.structs.replace(seen, term=later.terms[k.Watched.JOB], status=status)),
     ]
     for step in steps if pods_first else steps[::-1]:
         step()

@@ -7,6 +7,7 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import EVENTS, Object
 from arranger.model.job import Dependency, JobStatusSeen
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
@@ -277,3 +278,13 @@ async def test_a_class_that_a_job_waits_for_is_told() -> None:
     await scene.report(job)
     told = [(e["reason"], e["message"]) for e in scene.events() if e["reason"] != "Accepted"]
     assert told == [("WaitsForPriorityClass", "waits for PriorityClass urgent")]
+
+
+async def test_a_queue_that_a_job_cannot_use_is_told() -> None:
+    scene = Scene()
+    scene.world.watch_queues()
+    job = scene.world.job("j", of_queue="rl")
+    scene.told[job.uid] = Told(queue=queue_out_of_reach(scene.world.state, job))
+    await scene.report(job)
+    told = {e["reason"]: e["message"] for e in scene.events()}
+    assert told == {"Accepted": "Pending: accepted; waits for queue rl", "WaitsForQueue": "waits for queue rl"}

@@ -36,6 +36,8 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]
     world = World()
     world.watch_quotas()
     world.watch_classes()
+    world.watch_queues()
+    world.watch_namespaces()
     world.node("n1")
     for number in range(jobs):
         world.job(f"j{number}")
@@ -119,6 +121,8 @@ async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRe
         "no watcher holds the watch of tyjob objects",
         "no watcher holds the watch of resourcequota objects",
         "no watcher holds the watch of priorityclass objects",
+        "no watcher holds the watch of queue objects",
+        "no watcher holds the watch of namespace objects",
     ]  # fmt: skip
     assert "arranger run applier" in answer["problems"][0]["next"]
 

@@ -193,7 +193,10 @@ def term(**fields: Any) -> PodTerm:
     ],
 )
 def test_namespaces_of_a_term(fields: dict[str, Any], namespaces: tuple[str, ...] | None) -> None:
-    assert term(**fields).namespaces == namespaces
+    found = term(**fields)
+    assert found.namespaces == namespaces and found.selected == ()
+    selective = bool(fields.get("namespaceSelector"))
+    assert (found.namespace_selector is not None) is selective
 
 
 def test_a_missing_selector_selects_nothing_and_an_empty_one_everything() -> None:

@@ -125,7 +125,8 @@ def test_the_leader_is_group_0_and_sets_keep_their_order() -> None:
     "change", [row for row in CHANGES if row.stage not in ("", "Pending")], ids=lambda row: row.case
 )
 def test_a_started_job_keeps_what_its_pods_were_made_from(change: Change) -> None:
-    refused = faults_text(refused_change(job_spec(change.before), job_spec(change.after)))
+    waits = change.stage == "Rescheduling"
+    refused = faults_text(refused_change(job_spec(change.before), job_spec(change.after), waits=waits))
     field, _, why = refused.partition(": ")
     assert (field, bool(why)) == (change.field, bool(change.field))
 

@@ -124,7 +124,7 @@ class _Demo:
         try:
             async with (
                 private_redis() as redis_url,
-                EmbeddedCluster(crds=[_crd()], nodes=templates) as cluster,
+                EmbeddedCluster(crds=_crds(), nodes=templates) as cluster,
                 self._workers(redis_url, cluster.kubeconfig(self._kubeconfig)) as processes,
             ):
                 await self._until_ready(processes)
@@ -380,8 +380,8 @@ def _examples() -> Path:
     return here if (here / "1-quickstart.yaml").exists() else Path(str(resources.files("arranger.cli") / "examples"))
 
 
-def _crd() -> Path:
-    return Path(str(resources.files("arranger.kube") / "tyjob.yaml"))
+def _crds() -> list[Path]:
+    return [Path(str(resources.files("arranger.kube") / name)) for name in ("tyjob.yaml", "queue.yaml")]
 
 
 def _state_folder() -> Path:

@@ -20,12 +20,22 @@ from arranger.cli.inputs.cluster_files import Found
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
-from arranger.kube.translate import job_seen, node_seen, parse_time_ms, pod_seen, priority_class_seen, quota_seen
+from arranger.kube.translate import (
+    job_seen,
+    namespace_seen,
+    node_seen,
+    parse_time_ms,
+    pod_seen,
+    priority_class_seen,
+    queue_seen,
+    quota_seen,
+)
 from arranger.model.checks import Check
 from arranger.model.job import PodGroup
 from arranger.model.names import GROUP, KIND
 from arranger.model.pod import TERMINAL
 from arranger.model.quantity import quantity
+from arranger.model.queue import QUEUE_KIND
 from arranger.model.quota import covers, quota_amounts, quota_scopes, unit_of, used_by
 from arranger.model.template import pod_shape, quota_traits
 from arranger.replay.what_if.simulation import TERMS
@@ -39,7 +49,16 @@ _KINDS = {
     ("Pod", ""): True,
     ("ResourceQuota", ""): True,
     ("PriorityClass", "scheduling.k8s.io"): False,
+    (QUEUE_KIND, GROUP): False,
+    ("Namespace", ""): False,
     (KIND, GROUP): True,
+}
+
+#: Kind without a namespace, beside nodes → how it is observed.
+_BY_NAME: dict[str, tuple[Callable[..., k.Event], k.Watched]] = {
+    "PriorityClass": (priority_class_seen, k.Watched.PRIORITY_CLASS),
+    QUEUE_KIND: (queue_seen, k.Watched.QUEUE),
+    "Namespace": (namespace_seen, k.Watched.NAMESPACE),
 }
 
 Object = dict[str, Any]
@@ -54,10 +73,10 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def described(objects: Iterable[Found], checks: Check) -> Described:
-    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses and TYJobs.
+    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, Namespaces and TYJobs.
 
-    Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob is not an error: it is
-    observed as invalid, as by the watcher.
+    Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob or Queue is not an error:
+    it is observed as invalid, as by the watcher.
     """
     ignored: dict[str, int] = {}
     known: dict[tuple[str, str, str], Found] = {}
@@ -82,8 +101,8 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
     seen += [_seen(job, job_seen, k.Watched.JOB, with_status=True, checks=checks) for job in jobs]
     quotas = [found for found in known.values() if found.kind == "ResourceQuota"]
     seen += [_seen(one, lambda item, term: quota_seen(_counted(item, pods), term), k.Watched.QUOTA) for one in quotas]
-    classes = [found for found in known.values() if found.kind == "PriorityClass"]
-    seen += [_seen(one, priority_class_seen, k.Watched.PRIORITY_CLASS) for one in classes]
+    for kind, (translate, watched) in _BY_NAME.items():
+        seen += [_seen(found, translate, watched) for found in known.values() if found.kind == kind]
     created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
     return Described(tuple(seen), max(created, default=0) + 1000, ignored)
 
@@ -93,7 +112,8 @@ def say_ignored(cluster: Described) -> None:
     if cluster.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
         say(
-            f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses and TYJobs)",
+            f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, "
+            "Namespaces and TYJobs)",
             err=True,
         )
 

@@ -99,6 +99,8 @@ def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]
             return msgspec.structs.replace(
                 job.seen, spec=event.spec, faults=(), generation=job.seen.generation + 1, status=None
             )
+    if isinstance(event, k.QueueSeen) and event.faults:
+        raise UsageError(f"Queue {event.name} is invalid: {faults_text(event.faults)}")
     if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
         row = state.nodes.rows[event.name]
         facts = event.facts

@@ -11,6 +11,7 @@ from arranger.model.reasons import Reason
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
+from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
 
 
@@ -24,6 +25,7 @@ class What(StrEnum):
     RESUME = "Resume"
     OTHER_JOBS = "OtherJobs"
     PRIORITY_CLASS = "PriorityClass"
+    QUEUE = "Queue"
     EARLIER_PODS = "EarlierPods"
     CONTROLLER = "Controller"
     FIRST_CYCLE = "FirstCycle"
@@ -61,6 +63,8 @@ def _before_start(state: State, job: JobRecord) -> Awaited:
         return Awaited(What.OTHER_JOBS)
     if job.spec is not None and not job.spec.priority_known:
         return Awaited(What.PRIORITY_CLASS)
+    if kept_out(state, job) is not None:
+        return Awaited(What.QUEUE)
     if has_earlier_pods(state, job):
         return Awaited(What.EARLIER_PODS)
     if job.not_before_ms > state.time_ms:
@@ -96,6 +100,7 @@ _WORDS = {
     What.RESUME: "its user to resume it",
     What.OTHER_JOBS: "other jobs to end",
     What.PRIORITY_CLASS: "the value of its PriorityClass",
+    What.QUEUE: "a queue that it can use",
     What.EARLIER_PODS: "the pods of its earlier attempt to be gone",
     What.CONTROLLER: "its controller",
     What.FIRST_CYCLE: "a first scheduling cycle",

@@ -28,10 +28,12 @@ from arranger.model import faults as fa
 from arranger.model import job as j
 from arranger.model import node as n
 from arranger.model import pod as p
+from arranger.model import queue as qu
 from arranger.model import quota as q
 from arranger.model import reasons as r
 from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, name_in_slot
 from arranger.model.pod import DISRUPTED, STOPPED
+from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.reasons import most_frequent_first
 from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable
 from arranger.projections.jobs import JobRecord
@@ -41,6 +43,8 @@ from arranger.projections.state import Assumed
 LEFT_OUT = "(left out of this export)"
 
 _HOSTNAME = "kubernetes.io/hostname"
+#: The label of a namespace with its own name.
+_NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _K = r.ReasonKind
 _PUBLIC_KEY = re.compile(r"(arranger\.dev|([a-z0-9-]+\.)*(kubernetes|k8s)\.io)/.*")
 _PLAIN_VALUE = re.compile(r"-?\d+|true|false|")
@@ -67,6 +71,8 @@ _SORTS = {
     "member": "m",
     "quota": "q",
     "class": "pc",
+    "queue": "queue",
+    "user": "u",
     "cluster": "c",
 }
 
@@ -75,6 +81,9 @@ def _ranked(sort: str, names: list[str]) -> dict[str, str]:
     digits = max(4, len(str(len(names))))
     if sort == "address":
         return {name: _address(name, rank) for rank, name in enumerate(names, 1)}
+    if sort == "queue":  # its place among the others stays
+        before = {name: f"a-{_SORTS[sort]}" if name < DEFAULT_QUEUE else _SORTS[sort] for name in names}
+        return {name: f"{before[name]}-{rank:0{digits}}" for rank, name in enumerate(names, 1)}
     return {name: f"{_SORTS[sort]}-{rank:0{digits}}" for rank, name in enumerate(names, 1)}
 
 
@@ -151,6 +160,10 @@ class Pseudonyms:
             return name
         return self._pseudonyms[sort][name]
 
+    def queue(self, name: str) -> str:
+        """The pseudonym of a queue. The queue `default` keeps its name, because it exists without being created."""
+        return name if name == DEFAULT_QUEUE else self.name("queue", name)
+
     def writer(self, name: str) -> str:
         """The writer with its role kept and its process replaced."""
         role, at, member = name.partition("@")
@@ -168,6 +181,8 @@ class Pseudonyms:
     def value(self, key: str, value: str) -> str:
         if key == _HOSTNAME:
             return self.name("node", value)
+        if key == _NAMESPACE_NAME:
+            return self.name("namespace", value)
         if key == JOB_LABEL:
             return self.name("job", value)
         if key == WORKER_SET_LABEL:
@@ -298,13 +313,30 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "message": left_out,
         "waiting": word,
     },
-    k.JobSeen: {"name": _named("job"), **_NAMESPACED, "status_digest": keep},
+    k.JobSeen: {"name": _named("job"), **_NAMESPACED, "status_digest": keep, "user": _named("user")},
     fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
     k.JobGone: {"name": _named("job"), "namespace": _named("namespace"), "uid": keep},
     k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
     k.QuotaGone: {"name": _named("quota"), "namespace": _named("namespace"), "uid": keep},
     k.PriorityClassSeen: {"name": _named("class"), **_UIDS},
     k.PriorityClassGone: {"name": _named("class"), "uid": keep},
+    k.QueueSeen: {"name": Pseudonyms.queue, **_UIDS, "status_digest": keep},
+    k.QueueGone: {"name": Pseudonyms.queue, "uid": keep},
+    k.NamespaceSeen: {
+        "name": _named("namespace"),
+        **_UIDS,
+        "labels": Pseudonyms.labels,
+        "queue": Pseudonyms.queue,
+    },
+    k.NamespaceGone: {"name": _named("namespace"), "uid": keep},
+    qu.QueueSpec: {
+        "parent": Pseudonyms.queue,
+        "guarantee": keep,
+        "deserved": keep,
+        "capability": keep,
+        "queue_policy": keep,
+    },
+    qu.NamespaceRule: {"names": lambda names, of: tuple(names.name("namespace", one) for one in of)},
     k.CycleTaken: {"config": keep},
     k.Placed: {"job_uid": keep, "schedule_state": keep},
     k.Waits: {"job_uid": keep, "schedule_state": keep},
@@ -327,7 +359,11 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.EffectFailed: {"job_uid": keep, "effect": keep, "reason": word, "message": left_out},
     n.NodeFacts: {"allocatable": keep, "labels": Pseudonyms.labels},
     p.HostPort: {"protocol": keep, "address": Pseudonyms.address},
-    p.PodTerm: {"topology_key": Pseudonyms.key, "namespaces": Pseudonyms.namespaces},
+    p.PodTerm: {
+        "topology_key": Pseudonyms.key,
+        "namespaces": Pseudonyms.namespaces,
+        "selected": Pseudonyms.namespaces,
+    },
     p.SpreadRule: {"topology_key": Pseudonyms.key},
     p.PodTraits: {"labels": Pseudonyms.labels},
     p.PodShape: {"requests": keep, "node_selector": Pseudonyms.labels, "labels": Pseudonyms.labels},
@@ -344,7 +380,12 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "values": lambda names, of: tuple(names.name("class", v) for v in of),
     },
     q.QuotaLack: {"quota": _named("quota"), "resource": keep},
-    j.JobSpec: {"queue_policy": keep, "pod_policy": keep, "priority_class": _named("class")},
+    j.JobSpec: {
+        "queue_policy": keep,
+        "pod_policy": keep,
+        "priority_class": _named("class"),
+        "queue": Pseudonyms.queue,
+    },
     j.Dependency: {"name": _named("job"), "on_failure": keep, "ended": keep},
     j.PlacedPods: {"node": _named("node")},
     j.JobStatusSeen: {

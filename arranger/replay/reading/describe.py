@@ -143,6 +143,7 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
     of_class = f"of class {spec.priority_class}" if spec.priority_class else spec.priority
     parts = [f"priority {of_class}, {'leader and ' if spec.has_leader else ''}{workers}"]
     parts += [f"after {', '.join(of.name for of in spec.after)}"] if spec.after else []
+    parts += [f"queue {spec.queue}"] if spec.queue else []
     words = (("terminating", spec.terminating), ("suspended", spec.suspend), ("being deleted", event.deleting))
     parts += [word for word, true in words if true]
     return ", ".join(parts)
@@ -158,6 +159,20 @@ def _quota_seen(event: k.QuotaSeen, _state: State) -> str:
 def _of_quota(name: str, used: int | None, hard: int) -> str:
     told = quantity(unit_of(name), used) if used is not None else "an unknown amount"
     return f"{name} {told} of {quantity(unit_of(name), hard)} used"
+
+
+def _queue_seen(event: k.QueueSeen, _state: State) -> str:
+    spec = event.spec
+    if spec is None:
+        return f"invalid: {faults_text(event.faults)}"
+    amounts = (("guarantee", spec.guarantee), ("deserved", spec.deserved), ("capability", spec.capability))
+    parts = [str(spec.state), *([f"below {spec.parent}"] if spec.parent else []), f"weight {spec.weight}"]
+    return ", ".join(parts) + "".join(f"; {name} {amounts_text(of)}" for name, of in amounts if of)
+
+
+def _namespace_seen(event: k.NamespaceSeen, _state: State) -> str:
+    of_queue = f"; queue {event.queue}" if event.queue else ""
+    return (", ".join(f"{key}={value}" for key, value in event.labels) or "no labels") + of_queue
 
 
 def _placed(event: k.Placed, state: State) -> str:
@@ -198,6 +213,10 @@ _WORDS: dict[type, Any] = {
     k.QuotaGone: lambda event, _: "gone",
     k.PriorityClassSeen: lambda event, _: f"value {event.value}",
     k.PriorityClassGone: lambda event, _: "gone",
+    k.QueueSeen: _queue_seen,
+    k.QueueGone: lambda event, _: "gone",
+    k.NamespaceSeen: _namespace_seen,
+    k.NamespaceGone: lambda event, _: "gone",
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",
     k.Placed: _placed,

@@ -9,6 +9,7 @@ _FIELDS = {
     "min_workers": "minWorkersNum",
     "priority": "priority",
     "priority_class": "priorityClassName",
+    "queue": "queue",
     "queue_policy": "queue policy",
     "pod_policy": "pod policy",
     "restart_limit": "restartLimit",

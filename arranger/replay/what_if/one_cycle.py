@@ -195,9 +195,11 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     A removed job or node also removes its pods, on a node including foreign ones. A job that loses its leader or its
     quorum with a node begins again; other jobs get new nodes for the lost slots.
     """
-    if k.Watched.QUOTA not in state.terms and any(isinstance(one, k.QuotaSeen) for one in variation.added):
-        say(state, time_ms, [k.WatchClaimed(k.Watched.QUOTA, "what-if")])  # an older log has no quotas
-        say(state, time_ms, [k.ListingEnded(k.Watched.QUOTA, state.terms.get(k.Watched.QUOTA, 0), "")])
+    added = [k.WATCHED.get(type(one)) for one in variation.added]
+    for kind in k.OPTIONAL:
+        if kind not in state.terms and kind in added:  # an older log has none of them
+            say(state, time_ms, [k.WatchClaimed(kind, "what-if")])
+            say(state, time_ms, [k.ListingEnded(kind, state.terms.get(kind, 0), "")])
     lost, jobs = frozenset(variation.without_nodes), frozenset(variation.without_jobs)
     term = state.terms.get(k.Watched.NODE, 0)
     rows = [row for name in variation.without_nodes if (row := state.nodes.rows.get(name)) is not None]
@@ -248,12 +250,14 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
 
 
 def edit_text(event: k.Event, state: State) -> str:
-    """The changes of an added observation to an existing node, quota or job, in words; empty if it is a new one."""
+    """The changes of an added observation to an existing node, quota, queue or job, in words; empty for a new one."""
     if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
         changes = _node_changes(state.nodes.facts[state.nodes.rows[event.name]], event.facts)
         return f"node {event.name}: " + ("; ".join(changes) or "nothing is changed")
     if isinstance(event, k.QuotaSeen) and event.name in state.quotas.get(event.namespace, {}):
         return f"quota {event.namespace}/{event.name}: its limits are replaced by those in the file"
+    if isinstance(event, k.QueueSeen) and event.name in state.queues:
+        return f"queue {event.name}: its spec is replaced by the one in the file"
     if not isinstance(event, k.JobSeen) or event.uid not in state.jobs:
         return ""
     job = state.jobs[event.uid]

@@ -1,0 +1,50 @@
+"""What is wrong with a queue, and why a job can't use it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from arranger.model.quantity import amount_text
+from arranger.model.queue import MAX_DEPTH
+from arranger.projections.queue_membership import Denial, DenialKind
+from arranger.projections.queue_tree import QueueProblem, QueueProblemKind
+
+_K = QueueProblemKind
+_PROBLEMS: Mapping[QueueProblemKind, str] = MappingProxyType(
+    {
+        _K.INVALID: "queue {queue} is invalid: edit it",
+        _K.UNKNOWN_PARENT: "queue {queue} is below {parent}, which doesn't exist: create it, or edit spec.parent",
+        _K.CYCLE: "queue {queue} would be below itself, by way of its parent {parent}: edit spec.parent of one of them",
+        _K.TOO_DEEP: "queue {queue} is at depth {depth}, and the most is {most}: edit spec.parent",
+        _K.ABOVE_PARENT: "{field} of {resource} is {amount}, above that of the parent {parent}, which is {limit}",
+    }
+)
+
+
+def problem_text(problem: QueueProblem) -> str:
+    """What is wrong with a queue, in one line."""
+    return _PROBLEMS[problem.kind].format(
+        queue=problem.queue,
+        parent=problem.parent,
+        depth=problem.depth,
+        most=MAX_DEPTH,
+        field=problem.field,
+        resource=problem.resource,
+        amount=amount_text(problem.resource, problem.amount),
+        limit=amount_text(problem.resource, problem.limit),
+    )
+
+
+def denial_text(denial: Denial, refused: int = 0) -> str:
+    """Why a job can't use its queue, in one line. `refused` is the HTTP status with which the API server refuses to
+    list queues, 0 if it doesn't."""
+    name = denial.queue
+    if denial.kind == DenialKind.PROBLEM and denial.problem is not None:
+        return f"can't use queue {name}: {problem_text(denial.problem)}"
+    if denial.kind == DenialKind.NOT_ADMITTED:
+        return f"can't use queue {name}: its spec.namespaces doesn't have the job's namespace"
+    if denial.kind == DenialKind.CLOSED:
+        above = f", because {denial.closed} is" if denial.closed != name else ""
+        return f"waits for queue {name}, which is closed{above}"
+    if refused:
+        return f"waits for queue {name}: the API server doesn't let Arranger list queues ({refused})"
+    return f"waits for queue {name}, which doesn't exist: create it, or name another in spec.queue"

@@ -1,0 +1,141 @@
+"""The tree of queues: the way from each queue to the root, and what is wrong with a queue beside the others.
+
+A queue may name a parent that doesn't exist yet, so the API server can't refuse that: it is a problem of the queue
+until the other one changes.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from arranger.events.kinds import QueueSeen
+from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueSpec
+
+
+class QueueProblemKind(StrEnum):
+    """What is wrong with a queue. All but ABOVE_PARENT keep its jobs from getting nodes."""
+
+    INVALID = "Invalid"
+    UNKNOWN_PARENT = "UnknownParent"
+    CYCLE = "Cycle"
+    TOO_DEEP = "TooDeep"
+    ABOVE_PARENT = "AboveParent"
+
+
+class QueueProblem(msgspec.Struct, frozen=True):
+    """A problem of a queue. `queue` is where it is: the queue itself, or one on its way to the root.
+
+    `parent` is what that queue names. `depth` is that of a queue which is too deep. ABOVE_PARENT is of the queue
+    itself: its `amount` of a `resource` in `field` (`guarantee`, `deserved`, `capability`) is above the parent's in the
+    same field, else above the parent's capability: `limit`, in the resource's unit.
+    """
+
+    kind: QueueProblemKind
+    queue: str
+    parent: str = ""
+    depth: int = 0
+    field: str = ""
+    resource: str = ""
+    amount: int = 0
+    limit: int = 0
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it keeps jobs of the queue from getting nodes."""
+        return self.kind != QueueProblemKind.ABOVE_PARENT
+
+
+class QueueTree(msgspec.Struct, frozen=True):
+    """All queues by name, `default` included, in order.
+
+    `specs` has no invalid ones. `paths` has the names from each queue to the one below the root, the queue first; it
+    has no queue with a problem that blocks. `children` are by parent, "" for the root, of queues with a path.
+    """
+
+    specs: dict[str, QueueSpec]
+    paths: dict[str, tuple[str, ...]]
+    children: dict[str, tuple[str, ...]]
+    problems: dict[str, QueueProblem]
+
+
+def queue_tree(queues: Mapping[str, QueueSeen]) -> QueueTree:
+    """The tree of these queues by name, as observed."""
+    known: dict[str, QueueSpec | None] = {DEFAULT_QUEUE: DEFAULT_SPEC}
+    known |= {name: queue.spec for name, queue in queues.items()}
+    specs = {name: spec for name in sorted(known) if (spec := known[name]) is not None}
+    paths: dict[str, tuple[str, ...]] = {}
+    problems: dict[str, QueueProblem] = {}
+    for name in sorted(known):
+        _enter(name, known, paths, problems)
+    children: dict[str, tuple[str, ...]] = {}
+    for name in sorted(paths):
+        parent = specs[name].parent
+        children[parent] = (*children.get(parent, ()), name)
+        if (above := _above_parent(name, specs)) is not None:
+            problems[name] = above
+    return QueueTree(specs, dict(sorted(paths.items())), children, dict(sorted(problems.items())))
+
+
+def _enter(
+    first: str,
+    known: Mapping[str, QueueSpec | None],
+    paths: dict[str, tuple[str, ...]],
+    problems: dict[str, QueueProblem],
+) -> None:
+    """Find the path or the problem of a queue, and of those above it that have none yet."""
+    way: list[str] = []
+    name, found = first, None
+    while name and name not in paths and found is None:
+        spec = known.get(name)
+        if name in problems:
+            found = problems[name]
+        elif name not in known:
+            found = QueueProblem(QueueProblemKind.UNKNOWN_PARENT, way[-1], name)
+        elif name in way:
+            of_cycle = min(way[way.index(name) :])
+            found = QueueProblem(QueueProblemKind.CYCLE, of_cycle, _parent(known, of_cycle))
+        elif spec is None:
+            found = QueueProblem(QueueProblemKind.INVALID, name)
+            problems[name] = found
+        else:
+            way.append(name)
+            name = spec.parent
+    above = paths.get(name, ())
+    for each in reversed(way):
+        above = (each, *above)
+        if found is not None and found.kind != QueueProblemKind.TOO_DEEP:
+            problems[each] = found
+        elif found is not None or len(above) > MAX_DEPTH:
+            depth = len(above) if found is None else found.depth + 1
+            found = QueueProblem(QueueProblemKind.TOO_DEEP, each, _parent(known, each), depth)
+            problems[each] = found
+        else:
+            paths[each] = above
+
+
+def _parent(known: Mapping[str, QueueSpec | None], name: str) -> str:
+    spec = known[name]
+    return spec.parent if spec is not None else ""
+
+
+def _above_parent(name: str, specs: Mapping[str, QueueSpec]) -> QueueProblem | None:
+    """The first amount of a queue that its parent doesn't have."""
+    spec = specs[name]
+    if not spec.parent:
+        return None
+    above = specs[spec.parent]
+    for field in ("guarantee", "deserved", "capability"):
+        limits = dict(above.capability) | dict(getattr(above, field))
+        for resource, amount in getattr(spec, field):
+            if amount > limits.get(resource, amount):
+                return QueueProblem(
+                    QueueProblemKind.ABOVE_PARENT,
+                    name,
+                    spec.parent,
+                    field=field,
+                    resource=resource,
+                    amount=amount,
+                    limit=limits[resource],
+                )
+    return None

@@ -1,0 +1,70 @@
+"""Queues and namespaces in the projection."""
+
+from collections.abc import Callable
+
+from arranger.events.kinds import NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
+from arranger.projections.jobs import JobRecord
+from arranger.projections.namespace_terms import select_again
+from arranger.projections.state import Changes, State
+
+
+def see_queue(state: State, event: QueueSeen, changes: Changes) -> None:
+    old = state.queues.get(event.name)
+    state.queues[event.name] = event
+    if old is None or (old.spec, old.faults) != (event.spec, event.faults):
+        _queues_changed(state, changes)
+
+
+def forget_queue(state: State, event: QueueGone, changes: Changes) -> None:
+    known = state.queues.get(event.name)
+    if known is not None and known.uid == event.uid:
+        del state.queues[event.name]
+        _queues_changed(state, changes)
+
+
+def see_namespace(state: State, event: NamespaceSeen, changes: Changes) -> None:
+    old = state.namespaces.get(event.name)
+    state.namespaces[event.name] = event
+    if old is None or (old.labels, old.queue) != (event.labels, event.queue):
+        _namespace_changed(state, event.name, changes)
+
+
+def forget_namespace(state: State, event: NamespaceGone, changes: Changes) -> None:
+    known = state.namespaces.get(event.name)
+    if known is not None and known.uid == event.uid:
+        del state.namespaces[event.name]
+        _namespace_changed(state, event.name, changes)
+
+
+def forget_refused(state: State, kind: Watched) -> None:
+    """Forget all objects of an optional kind that the API server refuses to show: their present content is unknown."""
+    if kind == Watched.QUOTA:
+        state.quotas.clear()
+    elif kind == Watched.PRIORITY_CLASS:
+        state.priority_classes.clear()
+    elif kind == Watched.QUEUE:
+        state.queues.clear()
+        state.tree_changed()
+    elif kind == Watched.NAMESPACE:
+        state.namespaces.clear()
+        select_again(state)
+
+
+def _queues_changed(state: State, changes: Changes) -> None:
+    state.tree_changed()
+    _touch(state, Watched.QUEUE, changes, lambda job: not job.placements)
+
+
+def _namespace_changed(state: State, name: str, changes: Changes) -> None:
+    if state.listed.get(Watched.NAMESPACE, False):  # else the end of the listing does that, once for all of them
+        select_again(state)
+    _touch(state, Watched.NAMESPACE, changes, lambda job: job.seen.namespace == name)
+
+
+def _touch(state: State, kind: Watched, changes: Changes, concerns: Callable[[JobRecord], bool]) -> None:
+    """Note that jobs may be placed now that couldn't be before, or no longer. The end of a listing touches all jobs, so
+    the objects in a first listing needn't."""
+    state.job_changes += 1
+    changes.schedulable = True
+    if state.listed.get(kind, False):
+        changes.jobs.update((job.uid, None) for job in state.jobs.values() if job.active and concerns(job))
