@@ -22,6 +22,7 @@ NAMES = (
     "life",
     "cycle",
     "queues",
+    "search",
     "scale",
     "openb",
     "replay",
@@ -46,8 +47,8 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report to this file as JSON.")
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bool) -> None:
-    """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, scale, openb, replay, memory,
-    demo_up, observe, create, latency, peers, growth, slow_redis, simulation.
+    """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, search, scale, openb, replay,
+    memory, demo_up, observe, create, latency, peers, growth, slow_redis, simulation.
 
     The exit status is 1 if a figure misses its target, or if a benchmark fails.
     """

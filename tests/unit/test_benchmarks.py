@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The others start processes and servers of their own, which only works where a Redis can be started.
-WITHOUT_SERVERS = ("fold", "cycle", "queues", "openb")
+WITHOUT_SERVERS = ("fold", "cycle", "queues", "search", "openb")
 
 
 def quick_run(tmp_path: Path, *names: str) -> dict[str, list[dict[str, object]]]:
@@ -44,6 +44,7 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
     figures = {str(figure["name"]): figure for figure in quick_run(tmp_path, name)[name]}
     equal = {
         "fold": "restored equals encoded", "cycle": "  same nodes as the scan", "queues": "  they fill the cluster",
+        "search": "  equal events each time",
         "openb": "same devices as that",
     }[name]  # fmt: skip
     assert figures[equal]["value"] == 1.0
