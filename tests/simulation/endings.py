@@ -11,7 +11,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.pod import Phase, PodOwner
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import blameless
+from arranger.projections.jobs import JobRecord, blameless
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -76,17 +76,18 @@ class Endings:
             return ""
         if (slot := job.slot_of(owner)) in job.slots.finished:
             return f"its worker {slot} has finished"
-        return self._too_early(owner, job.spec, job.slots.given_up)
+        return self._too_early(owner, job, job.spec)
 
-    def _too_early(self, owner: PodOwner, spec: JobSpec, given_up: dict[tuple[int, int], None]) -> str:
+    def _too_early(self, owner: PodOwner, job: JobRecord, spec: JobSpec) -> str:
         of = next((of for of in spec.groups[1:] if not owner.leader and of.name == owner.group_name), None)
         if of is None or of.start_after is None:
             return ""
         self._world.faults.hit("a set starts after another group")
         after = spec.groups[of.start_after]
-        left = after.count - sum(group == of.start_after for group, _ in given_up)
+        left = after.count - sum(group == of.start_after for group, _ in job.slots.given_up)
+        finished = any(group == of.start_after for group, _ in job.slots.finished)  # maybe in an earlier attempt
         name = "" if of.start_after == LEADER_GROUP else after.name
-        if left and (owner.job_uid, owner.attempt, name) not in self._were_ready:
+        if left and not finished and (owner.job_uid, owner.attempt, name) not in self._were_ready:
             return f"{of.name} starts after {name or 'the leader'}, which was never ready"
         return ""
 
