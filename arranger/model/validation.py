@@ -283,6 +283,8 @@ _VOLUME = definition("Volume")
 #: A number of restarts.
 _LIMIT = whole(0, 1_000_000)
 #: Of a job or of one of its groups.
+#: The names that a cluster-scoped object can have.
+_CLASS_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 _NAME = text(most=MAX_NAMES_LENGTH - 1, form=DNS_LABEL, fault=_K.NO_DNS_LABEL)
 
 _LEADER = record(
@@ -376,7 +378,7 @@ def _spec(policies: PolicyNames) -> Check:
             "scaledSet": text(most=MAX_NAMES_LENGTH - 1),
             "minWorkersNum": whole(0, MAX_WORKERS),
             "priority": whole(1, 10),
-            "priorityClassName": text(least=1, most=253),
+            "priorityClassName": text(least=1, most=253, form=_CLASS_NAME),
             "queue": text(most=MAX_QUEUE_NAME, form=DNS_LABEL, fault=_K.NO_DNS_LABEL),
             "after": items(_DEPENDENCY, most=MAX_AFTER, keys=("name",)),
             "schedulerPolicy": record(

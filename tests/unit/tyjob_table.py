@@ -496,6 +496,8 @@ BAD: list[Bad] = [
          {"spec/priority": 5, "spec/priorityClassName": "high"}),
     _bad("a priority class without a name", "spec.priorityClassName", "at least 1 chars long",
          {"spec/priorityClassName": ""}),
+    _bad("a priority class that can't exist", "spec.priorityClassName", "should match",
+         {"spec/priorityClassName": "Very High"}),
     _bad("a priority class that is a number", "spec.priorityClassName", "must be of type string",
          {"spec/priorityClassName": 1000}),
     _bad("priority as a word", "spec.priority", "must be of type integer", {"spec/priority": "high"}),
