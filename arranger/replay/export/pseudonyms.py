@@ -322,13 +322,15 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.PriorityClassGone: {"name": _named("class"), "uid": keep},
     k.QueueSeen: {"name": Pseudonyms.queue, **_UIDS, "status_digest": keep},
     k.QueueGone: {"name": Pseudonyms.queue, "uid": keep},
+    # The UID of kube-system identifies the cluster.
     k.NamespaceSeen: {
         "name": _named("namespace"),
         **_UIDS,
+        "uid": _named("cluster"),
         "labels": Pseudonyms.labels,
         "queue": Pseudonyms.queue,
     },
-    k.NamespaceGone: {"name": _named("namespace"), "uid": keep},
+    k.NamespaceGone: {"name": _named("namespace"), "uid": _named("cluster")},
     qu.QueueSpec: {
         "parent": Pseudonyms.queue,
         "guarantee": keep,
