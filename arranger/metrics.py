@@ -3,7 +3,7 @@
 Gauges whose value is an age are computed when they are scraped, so that they grow while nothing happens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,7 +23,8 @@ _REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Metrics:
-    """All metrics of one process. Labels are few and bounded: never a job's, pod's or node's name."""
+    """All metrics of one process. Labels are few and bounded: never a job's, pod's or node's name, and the names of a
+    bounded number of queues."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,6 +38,7 @@ class Metrics:
         )
         self._measure_log()
         self._measure_roles()
+        self._measure_queues()
         self._measure_store()
 
     def _measure_log(self) -> None:
@@ -82,6 +84,15 @@ class Metrics:
         self.effects_in_flight = self._gauge("effects_in_flight", "Effects that the applier is carrying out now.")
         self.reports_dropped = self._counter("reports_dropped", "Jobs whose Events were dropped: too many waited.")
         self.effects = self._counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
+
+    def _measure_queues(self) -> None:
+        """Queues, each by the applier in whose share it is; `resource` is gpu (of all vendors) or cpu (in cores)."""
+        labels = ["queue", "resource"]
+        self.queue_used = self._gauge("queue_used", "What the placed pods of a queue's jobs request.", labels)
+        self.queue_share = self._gauge("queue_share", "What a queue is entitled to now.", labels)
+        self.queue_demand = self._gauge("queue_demand", "What a queue's jobs use and still request.", labels)
+        self.queue_waiting = self._gauge("queue_waiting_jobs", "Jobs of a queue that wait for nodes.", ["queue"])
+        self.queue_running = self._gauge("queue_running_jobs", "Jobs of a queue that have nodes.", ["queue"])
 
     def _measure_store(self) -> None:
         """Snapshots, the archive, ticks, and the process itself."""
@@ -137,6 +148,21 @@ class Metrics:
         """Seconds since the watch last received anything; None if this process doesn't watch the kind."""
         heard_s = self._heard_s.get(kind)
         return None if heard_s is None else max(0.0, self._clock.monotonic_s() - heard_s)
+
+    def forget_queues(self) -> None:
+        """Stop reporting queues: they may be in another process's share now."""
+        for gauge in (self.queue_used, self.queue_share, self.queue_demand, self.queue_waiting, self.queue_running):
+            gauge.clear()
+
+    def queue(
+        self, name: str, amounts: Mapping[str, tuple[float, float, float]], *, waiting: int, running: int
+    ) -> None:
+        """Report a queue: resource → used, share, demand."""
+        for resource, values in amounts.items():
+            for gauge, value in zip((self.queue_used, self.queue_share, self.queue_demand), values, strict=True):
+                gauge.labels(name, resource).set(value)
+        self.queue_waiting.labels(name).set(waiting)
+        self.queue_running.labels(name).set(running)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

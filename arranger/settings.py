@@ -134,6 +134,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             1_000_000,
         ),
     ] = 20_000
+    fair_share_half_life_s: Annotated[
+        int,
+        _about(
+            "half-life in seconds of what queues used before, which counts in their order; 0: only what they use now",
+            0,
+            52 * _WEEK_S,
+        ),
+    ] = 0
     image_grace_s: Annotated[
         int, _about("seconds that the leader's image may fail to pull before the job fails", 0, _WEEK_S)
     ] = 120
@@ -205,6 +213,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             verdicts=VERDICTS,
             search_steps=self.search_steps,
             search_nodes=SEARCH_NODES,
+            half_life_ms=self.fair_share_half_life_s * 1000,
         )
 
     def lifecycle_config(self) -> LifecycleConfig:

@@ -21,6 +21,9 @@ Step = tuple[str, int, int]
 _POLICIES = ("", "BinPack", "Gang", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "FragmentGradient")
 _REASONS = {2: "OutOfcpu", 7: "Evicted"}
 _QUEUES = ("", "Priority", "DRF")
+#: Names of Queues; jobs name those that are there.
+_NAMES = ("a", "b", "default")
+_HALF_LIVES_MS = (0, 60_000, 600_000)
 _PHASES = ("Running", "Pending", "Failed", "Succeeded", "Unknown")
 #: A foreign pod that repels pods of a job from its pool, and the rules that pods of a job may have.
 _REPELLING = PodTraits(anti_affinity=(PodTerm("pool", (Requirement("arranger.dev/job", "Exists", ()),)),))
@@ -52,6 +55,11 @@ def calm_down(world: World) -> None:
             world.pod_gone(uid)
         elif pod.phase in ("Pending", "Running", "Unknown"):
             world.change_pod(uid, phase="Running", ready=True, ip="10.0.0.1")
+    for name in sorted(world.state.queues.keys() | {job.spec.queue for job in world.state.jobs.values() if job.spec}):
+        if name:
+            world.queue(name)
+    if "default" in world.state.namespaces:
+        world.namespace("default")
     quiet = 0
     for _ in range(90):
         for uid, pod in sorted(world.state.pods.items()):
@@ -95,7 +103,9 @@ def _job(world: World, a: int, b: int) -> None:
               equals=a % 4 == 3, success=(1,) if a % 4 == 2 else (0,),
               start_after={"eval": a % 4 % 2} if a % 4 in (1, 2, 3) else None,
               restart_limit=1, terminating=b == 11, suspend=b == 6, deadline_s=90 if a == 7 else None,
-              deleting=b == 10, invalid="spec" if b == 9 and a > 8 else "", group_sizes=sizes)  # fmt: skip
+              deleting=b == 10, invalid="spec" if b == 9 and a > 8 else "", group_sizes=sizes,
+              user=("", "ann", "ben")[a % 3],
+              of_queue=_NAMES[b % 3] if _NAMES[b % 3] in world.state.queues else "")  # fmt: skip
 
 
 def _jobs(world: World, number: int) -> JobRecord | None:
@@ -185,6 +195,34 @@ def _quotas_refused(world: World, a: int, _b: int) -> None:
         world.say(k.WatchRefused(k.Watched.QUOTA, world.terms[k.Watched.QUOTA], 403))
 
 
+def _queue(world: World, a: int, b: int) -> None:
+    world.queue(
+        _NAMES[a % 3],
+        parent=_NAMES[b % 2] if a % 3 != b % 2 and b > 6 else "",
+        weight=1 + b % 4,
+        guarantee=(("cpu", 1000 * (b % 3)),) if a > 8 else (),
+        capability=(("cpu", 1000 * b),) if b % 2 else (),
+        max_priority=2 if b == 5 else None,
+        max_running=b % 3 if a % 4 == 0 else None,
+        max_waiting=1 + b % 2 if a % 4 == 1 else None,
+        queue_policy=_QUEUES[b % 3],
+        user_fairness=a % 2 == 0,
+    )
+
+
+def _queue_gone(world: World, a: int, _b: int) -> None:
+    if _NAMES[a % 3] in world.state.queues:
+        world.queue_gone(_NAMES[a % 3])
+
+
+def _namespace(world: World, a: int, _b: int) -> None:
+    world.namespace("default", queue=("", *_NAMES)[a % 4] if a > 6 else "")
+
+
+def _half_life(world: World, a: int, _b: int) -> None:
+    world.config = msgspec.structs.replace(world.config, half_life_ms=_HALF_LIVES_MS[a % 3])
+
+
 _STEPS: dict[str, Callable[[World, int, int], object]] = {
     "node": _node,
     "node again": _node,
@@ -209,6 +247,10 @@ _STEPS: dict[str, Callable[[World, int, int], object]] = {
     "quota again": _quota,
     "quota gone": _quota_gone,
     "quotas refused": _quotas_refused,
+    "queue": _queue,
+    "queue gone": _queue_gone,
+    "namespace": _namespace,
+    "half-life": _half_life,
     "time": lambda world, a, b: world.pass_time((a - 3) * 10 * b),
 }
 

@@ -26,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "status": "Show the running processes, their shares of the jobs, how far each has read, and what is missing.",
     "events": "List and follow the event log.",
     "replay": "Show the cluster as Arranger saw it at a point of the log.",
+    "queue": "Show the tree of queues, or one queue; create, close and open queues.",
+    "top": "Show who holds GPUs, by queue, namespace, user or job.",
     "explain": "Say why a job waits, or why its pods are where they are.",
     "verify": "Re-run every recorded cycle and compare the results byte for byte.",
     "what-if": "Re-run a past cycle with changes, and show both plans side by side.",
@@ -44,7 +46,7 @@ COMMANDS: dict[str, str] = {
 _MODULES = {"import": "import_log"}
 
 #: Commands with long output: on a terminal, it goes through a pager, except with `--follow`.
-PAGED = frozenset({"events", "replay", "explain", "verify", "what-if", "diff", "bisect", "simulate"})
+PAGED = frozenset({"events", "replay", "queue", "top", "explain", "verify", "what-if", "diff", "bisect", "simulate"})
 
 _FOLLOWS = re.compile(r"-f\w*|--foll?o?w?")
 
@@ -64,8 +66,9 @@ class LazyGroup(click.Group):
         module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
         command = importlib.import_module(f"arranger.cli.commands.{module}").command
         assert isinstance(command, click.Command)
-        # Click's mark for preformatted lines is a backspace character, which a raw docstring can't contain.
-        command.help = (command.help or "").replace("\\b\n", "\b\n")
+        for each in (command, *getattr(command, "commands", {}).values()):
+            # Click's mark for preformatted lines is a backspace character, which a raw docstring can't contain.
+            each.help = (each.help or "").replace("\\b\n", "\b\n")
         return command
 
     def resolve_command(

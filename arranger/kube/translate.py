@@ -192,7 +192,7 @@ def queue_seen(queue: Json, term: int) -> QueueSeen:
         generation=_whole(metadata.get("generation")),
         spec=None if found else queue_spec(queue),
         faults=reported(found),
-        status_digest=status_digest(queue.get("status") or _NOTHING),
+        status_digest=queue_status_digest(queue.get("status") or _NOTHING),
     )
 
 
@@ -342,6 +342,15 @@ def status_digest(status: Any) -> str:
         status = {name: value for name, value in status.items() if name != QUEUE_POSITION}
     kept = _without_empty(status)
     return "" if kept is None else hashlib.blake2b(_canonical(kept), digest_size=8).hexdigest()
+
+
+def queue_status_digest(status: Json) -> str:
+    """As `status_digest`, for the status of a Queue. The times of its conditions are ignored: only the object has them,
+    and they change with the rest of a condition."""
+    conditions = status.get("conditions")
+    entries = [each for each in (conditions if isinstance(conditions, list) else ()) if isinstance(each, dict)]
+    untimed = [{name: value for name, value in each.items() if name != "lastTransitionTime"} for each in entries]
+    return status_digest({**status, "conditions": untimed})
 
 
 def parse_time_ms(text: Any) -> int:

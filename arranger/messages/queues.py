@@ -34,6 +34,26 @@ def problem_text(problem: QueueProblem) -> str:
     )
 
 
+def state_text(name: str, problem: QueueProblem | None, *, closed: str, exists: bool = True) -> str:
+    """Why new jobs of a queue get no nodes, or what else is wrong with it, in one line; empty without either. `closed`
+    is the queue itself or the one above it that is closed, "" for none."""
+    if problem is not None:
+        return problem_text(problem)
+    if not exists:
+        return "jobs name it, and it doesn't exist: create it"
+    if not closed:
+        return ""
+    return "closed" if closed == name else f"closed, because {closed} is"
+
+
+def passed_text(queue: str, priority: int | None, own: int) -> str:
+    """Why a job that came later was placed before a waiting one with the priority `own`: it is of another `queue`, it
+    has a higher `priority`, or else it fit. Both may be unknown."""
+    if queue:
+        return f"its queue {queue} has turns of its own"
+    return f"priority {priority} against {own}" if priority is not None else "behind it, but it fit"
+
+
 def denial_text(denial: Denial, refused: int = 0) -> str:
     """Why a job can't use its queue, in one line. `refused` is the HTTP status with which the API server refuses to
     list queues, 0 if it doesn't."""

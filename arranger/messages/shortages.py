@@ -18,11 +18,11 @@ def shortage_text(facts: ShortageFacts) -> str:
     if facts.sentence:
         return facts.sentence
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
+    tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
     if facts.quota is not None:
-        return f"{head}; {quota_text(facts.quota)}"
+        return f"{head}; {quota_text(facts.quota)}{tail}"
     if facts.topology is not None:
         head = f"{head}; {unit_text(facts.topology, facts.group)}"
-    tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
     return f"{head}; {nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)}{tail}"
 
 
@@ -92,16 +92,17 @@ def kind_text(reason: Reason) -> str:
     """A reason without its numbers."""
     if reason.kind == ReasonKind.INSUFFICIENT:
         return f"insufficient {reason.name}"
-    if reason.kind == ReasonKind.QUOTA:
-        return f"quota {reason.quota} has too little {reason.name}"
+    if (words := _OF_LIMITS.get(reason.kind)) is not None:
+        return words.format(**{name: getattr(reason, name) for name in ("quota", "queue", "name")})
     return node_text(reason)
 
 
 def quota_text(lack: QuotaLack) -> str:
-    """What a quota lacks, and whether an empty namespace would have enough."""
+    """What a quota or a queue lacks, and whether an empty one would have enough."""
     limit = amount_text(unit_of(lack.resource), lack.hard)
-    never = f"; even an empty namespace can't hold it (hard {limit})" if lack.never else ""
-    return reason_text(beyond_quota(lack)) + never
+    never = f"; even an empty namespace can't hold it (hard {limit})" if not lack.queue else ""
+    never = never or "; even an empty queue can't hold it"
+    return reason_text(beyond_quota(lack)) + (never if lack.never else "")
 
 
 def _insufficient(reason: Reason, most: str = "") -> str:
@@ -113,6 +114,17 @@ def _quota(reason: Reason) -> str:
     unit = unit_of(reason.name)
     needed, left = amount_text(unit, reason.needed), amount_text(unit, reason.free)
     return f"{kind_text(reason)} (needs {needed}, {left} left)"
+
+
+def _capability(reason: Reason) -> str:
+    needed, left, limit = (amount_text(reason.name, of) for of in (reason.needed, reason.free, reason.limit))
+    return f"{kind_text(reason)} (needs {needed}, {left} left of its capability {limit})"
+
+
+def _guarantees(reason: Reason) -> str:
+    needed, left, limit = (amount_text(reason.name, of) for of in (reason.needed, reason.free, reason.limit))
+    whose = f"the capability {limit} of queue {reason.queue}" if reason.queue else f"the {limit} of all ready nodes"
+    return f"{kind_text(reason)} (needs {needed}, {left} left of {whose})"
 
 
 def _taint(reason: Reason) -> str:
@@ -133,6 +145,15 @@ def _same(key: str) -> str:
 
 
 _K = ReasonKind
+_OF_LIMITS: Mapping[ReasonKind, str] = MappingProxyType(
+    {
+        _K.QUOTA: "quota {quota} has too little {name}",
+        _K.CAPABILITY: "queue {queue} has too little {name}",
+        _K.GUARANTEES: "the guarantees of other queues leave too little {name}",
+        _K.MAX_RUNNING: "queue {queue} has as many jobs with nodes as its maxRunning",
+        _K.MAX_WAITING: "queue {queue} has as many earlier waiting jobs as its maxWaiting",
+    }
+)
 _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
     {
         _K.NOT_READY: lambda _: "not ready",
@@ -153,6 +174,10 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         ),
         _K.INSUFFICIENT: _insufficient,
         _K.QUOTA: _quota,
+        _K.CAPABILITY: _capability,
+        _K.GUARANTEES: _guarantees,
+        _K.MAX_RUNNING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
+        _K.MAX_WAITING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
         _K.OTHER_DOMAIN: lambda _: "not in the domain where the quorum fits",
         _K.REST_OF_QUORUM: lambda _: "kept for the rest of the quorum",
         _K.OTHER_TOPOLOGY: lambda reason: f"not in the {_topology(reason.name)} of the pods that it belongs to",

@@ -8,8 +8,9 @@ ANY_GPU = "*/gpu"
 #: The newest rules by which the fold judges decisions; new decisions record it. From 1 on, no pod is placed on a node
 #: that is not ready, cordoned or tainted at the decision's own offset. From 2 on, a quorum that gets its nodes starts
 #: its job. From 3 on, the pods of a unit of a required topology share a domain. From 4 on, a job that can't use its
-#: queue gets no nodes for its quorum. 0 means the rules of older logs.
-VERDICTS = 4
+#: queue gets no nodes for its quorum. From 5 on, no placement lifts what a queue on its way to the root uses above that
+#: queue's capability, or its jobs with nodes above `maxRunning`. 0 means the rules of older logs.
+VERDICTS = 5
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
 SEARCHES = 10
@@ -29,7 +30,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     judged (`VERDICTS`). `search_steps` is the bound of one complete search for a quorum that the simple ways don't
     place; 0 for no such search, as in older logs. In a cluster of fewer nodes than `search_nodes`, it is as many times
     larger as the nodes are fewer, up to `SEARCHES` times. All searches of a cycle together may take `SEARCHES` times as
-    many steps as one.
+    many steps as one. From an accepted cycle on, the fold keeps what queues used on average with the half-life
+    `half_life_ms`, which counts in their order; 0 for none.
     """
 
     queue_policy: str = "Priority"
@@ -44,6 +46,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     verdicts: int = 0
     search_steps: int = 0
     search_nodes: int = 0
+    half_life_ms: int = 0
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

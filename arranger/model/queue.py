@@ -85,6 +85,11 @@ class QueueSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preemption: Preemption = Preemption()
     state: QueueState = QueueState.OPEN
 
+    @property
+    def limited(self) -> bool:
+        """Whether its own limits may keep its jobs from getting nodes."""
+        return bool(self.capability) or self.max_running is not None
+
 
 #: The spec of the queue `default` where nobody created it.
 DEFAULT_SPEC = QueueSpec()

@@ -8,6 +8,7 @@ API server then gives the reason.
 """
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -34,19 +35,36 @@ class QuotaScope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     values: tuple[str, ...] = ()
 
 
+class LimitKind(StrEnum):
+    """What limits a job beside nodes: a quota of its namespace, or a limit of a queue: its capability, what is
+    guaranteed to other queues, how many of its jobs may have nodes, and how many are considered."""
+
+    QUOTA = "Quota"
+    CAPABILITY = "Capability"
+    GUARANTEES = "Guarantees"
+    MAX_RUNNING = "MaxRunning"
+    MAX_WAITING = "MaxWaiting"
+
+
 class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A shortage in a quota: `needed` and `left` of a resource, in its unit, and the quota's `hard`."""
+    """A shortage in a quota: `needed` and `left` of a resource, in its unit, and the quota's `hard`.
+
+    Other limits are of a `queue`, and `hard` is the queue's limit. GUARANTEES: the guarantees of other queues leave too
+    little of the capability of `queue`, or of all ready nodes if it is empty. MAX_RUNNING and MAX_WAITING count jobs.
+    """
 
     quota: str
     resource: str
     needed: int
     left: int
     hard: int
+    queue: str = ""
+    limit: LimitKind = LimitKind.QUOTA
 
     @property
     def never(self) -> bool:
-        """Even an empty namespace would not have enough."""
-        return self.needed > self.hard
+        """Even an empty namespace, or an empty queue, would not have enough."""
+        return self.needed > self.hard and self.limit in (LimitKind.QUOTA, LimitKind.CAPABILITY)
 
 
 def unit_of(resource: str) -> str:

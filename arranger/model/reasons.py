@@ -10,7 +10,7 @@ import msgspec
 
 from arranger.model.node import Taint
 from arranger.model.quantity import rounded
-from arranger.model.quota import QuotaLack, unit_of
+from arranger.model.quota import LimitKind, QuotaLack, unit_of
 
 
 class ReasonKind(StrEnum):
@@ -33,6 +33,10 @@ class ReasonKind(StrEnum):
     TOPOLOGY_SPREAD = "TopologySpread"
     INSUFFICIENT = "Insufficient"
     QUOTA = "Quota"
+    CAPABILITY = "Capability"
+    GUARANTEES = "Guarantees"
+    MAX_RUNNING = "MaxRunning"
+    MAX_WAITING = "MaxWaiting"
     OTHER_DOMAIN = "OtherDomain"
     REST_OF_QUORUM = "RestOfQuorum"
     OTHER_TOPOLOGY = "OtherTopology"
@@ -43,7 +47,8 @@ class ReasonKind(StrEnum):
 class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One reason. `name` is a resource, a label's key, or the protocol of a host port; `taint` is the first untolerated
     one; `quota` the name of a ResourceQuota. `needed` is an amount in the resource's unit, a port or a maxSkew; `free`
-    is what the quota, or the node with the most free, has left. `words` come from a plugin's filter.
+    is what the quota or the queue, or the node with the most free, has left. `words` come from a plugin's filter.
+    `queue` and its `limit` are as in `QuotaLack`.
     """
 
     kind: ReasonKind
@@ -53,23 +58,35 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     free: int = 0
     quota: str = ""
     words: str = ""
+    queue: str = ""
+    limit: int = 0
 
     def numberless(self) -> "Reason":
         """The same reason without its amounts: equal for all shortages of one resource."""
-        if self.kind not in (ReasonKind.INSUFFICIENT, ReasonKind.QUOTA):
+        if self.kind != ReasonKind.INSUFFICIENT and self.kind not in OF_LIMITS:
             return self
-        return Reason(self.kind, self.name, quota=self.quota)
+        return Reason(self.kind, self.name, quota=self.quota, queue=self.queue)
 
     def about(self, text: str) -> bool:
         """Whether each word of a text is its kind or a part of its names, ignoring case."""
         if text.lower().replace(" ", "") == self.kind.lower():
             return True
         taint = self.taint
-        named = (self.name, self.quota, self.words, *((taint.key, taint.value) if taint is not None else ()))
+        named = (
+            self.name,
+            self.quota,
+            self.queue,
+            self.words,
+            *((taint.key, taint.value) if taint is not None else ()),
+        )
         return all(
             word == self.kind.lower() or any(word in of.lower() for of in named) for word in text.lower().split()
         )
 
+
+#: The reason for each limit beside nodes, and all of them.
+_OF_LIMIT = {limit: ReasonKind(limit.value) for limit in LimitKind}
+OF_LIMITS = frozenset(_OF_LIMIT.values())
 
 #: Reasons with the number of nodes that each applies to, the most frequent first.
 ReasonCounts = tuple[tuple[Reason, int], ...]
@@ -88,9 +105,10 @@ def insufficient(resource: str, needed: int, free: int) -> Reason:
 
 
 def beyond_quota(lack: QuotaLack) -> Reason:
-    unit = unit_of(lack.resource)
+    unit, kind = unit_of(lack.resource), _OF_LIMIT[lack.limit]
     needed, left = rounded(unit, lack.needed), rounded(unit, max(lack.left, 0))
-    return Reason(ReasonKind.QUOTA, lack.resource, needed=needed, free=left, quota=lack.quota)
+    limit = rounded(unit, lack.hard) if lack.limit != LimitKind.QUOTA else 0
+    return Reason(kind, lack.resource, needed=needed, free=left, quota=lack.quota, queue=lack.queue, limit=limit)
 
 
 def most_frequent_first(counts: Mapping[Reason, int]) -> ReasonCounts:
@@ -101,4 +119,14 @@ def most_frequent_first(counts: Mapping[Reason, int]) -> ReasonCounts:
 def rank(reason: Reason) -> tuple[object, ...]:
     taint = reason.taint
     of_taint = (taint.key, taint.value, taint.effect) if taint is not None else ()
-    return (reason.kind, reason.name, of_taint, reason.needed, reason.free, reason.quota, reason.words)
+    return (
+        reason.kind,
+        reason.name,
+        of_taint,
+        reason.needed,
+        reason.free,
+        reason.quota,
+        reason.words,
+        reason.queue,
+        reason.limit,
+    )

@@ -14,6 +14,7 @@ from arranger.model.job import Stage
 from arranger.projections.job_parts import is_ready
 from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.queue_tree import queue_tree
+from arranger.projections.queue_use import used
 
 if TYPE_CHECKING:
     from arranger.projections.state import State
@@ -49,12 +50,20 @@ def inconsistencies(state: "State") -> Iterator[Inconsistency]:
                 if slot not in job.bound:
                     _add(held, node, requests_of(job, slot))
     yield from map(Inconsistency, _of_nodes(state, held))
+    yield from map(Inconsistency, _of_derived(state))
+
+
+def _of_derived(state: "State") -> Iterator[str]:
+    """What doesn't follow from the rest of the state as it should."""
     if (state.named, state.dependents) != _names(state):
-        yield Inconsistency("the indexes of jobs by name aren't those of the jobs")
+        yield "the indexes of jobs by name aren't those of the jobs"
     if state.queue_tree != queue_tree(state.queues):
-        yield Inconsistency("the tree of queues isn't that of the queues")
+        yield "the tree of queues isn't that of the queues"
+    use = used(state)
+    if state.queue_use != use or state.queue_totals != use.totals(state.queue_tree.paths):
+        yield f"queues count {state.queue_use.own} as used, their jobs and assumed pods hold {use.own}"
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
-        yield Inconsistency("the index of pods that keep others away isn't that of the pods")
+        yield "the index of pods that keep others away isn't that of the pods"
 
 
 _Names = dict[tuple[str, str], tuple[str, ...]]

@@ -5,7 +5,9 @@ judged from the events before it alone. Observations under a superseded term are
 decisions.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 from arranger.events import kinds as k
@@ -33,7 +35,8 @@ from arranger.projections.namespace_terms import pod_with_selected, select_again
 from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import forget_class, see_class
-from arranger.projections.queue_membership import outside_its_queue
+from arranger.projections.queue_membership import against_its_queue
+from arranger.projections.queue_use import count_pods
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State, Verdict
@@ -44,6 +47,7 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
     fold = _Fold(state, changes, max(state.time_ms, entry.batch.time_ms))
+    state.queue_use.time_ms = fold.time_ms
     if state.assumed:
         forget_assumed(state, list(state.assumed_until(fold.time_ms)), changes)
     apply, offset = _APPLY, entry.first
@@ -63,6 +67,7 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
     if entry.first != state.offset + 1:
         raise ValueError(f"entry {entry.first}-{entry.last} doesn't follow offset {state.offset}")
     fold = _Fold(state, changes, max(state.time_ms, entry.batch.time_ms))
+    state.queue_use.time_ms = fold.time_ms
     forget_assumed(state, list(state.assumed_until(fold.time_ms)), changes)
     for offset, event in enumerate(entry.batch.events, start=entry.first):
         _APPLY[type(event)](fold, offset, event)
@@ -285,6 +290,7 @@ class _Fold(JobLife):
         self.cycle_config = event.config
         if not self.cycle_refused:
             self.state.last_cycle = offset
+            self.state.queue_use.change_half_life(event.config.half_life_ms)
         self._judge(offset, "CycleTaken", self.cycle_refused)
 
     def placed(self, offset: int, event: k.Placed) -> None:
@@ -300,9 +306,10 @@ class _Fold(JobLife):
                 refused = closed_to_new(nodes, job.valid_spec, event.pods)
             if not refused and self.cycle_config.verdicts >= 3:
                 refused = sharing_no_domain(nodes, job, desired)
-            if not refused and self.cycle_config.verdicts >= 4:
-                refused = outside_its_queue(self.state, job)
+            if not refused:
+                refused = against_its_queue(self.state, job, desired, self.cycle_config.verdicts)
         if self._judge(offset, "Placed", refused) and job is not None:
+            count_pods(self.state, job, Counter(map(itemgetter(0), desired)), not job.placements and bool(desired))
             job.slots.nodes.update(desired)
             if need is not None:
                 nodes.hold_rows([nodes.rows[node] for node in need.nodes], need.amounts)

@@ -1,13 +1,16 @@
 """Which queue a job belongs to, who submitted it, and why the queue gives it no nodes."""
 
+from collections.abc import Collection
 from enum import StrEnum
 
 import msgspec
 
 from arranger.model.job import Stage
-from arranger.model.queue import DEFAULT_QUEUE, QueueState
+from arranger.model.queue import QueueState
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_tree import QueueProblem
+from arranger.projections.queue_use import JOBS, queue_of, sum_of
 from arranger.projections.state import State
 
 #: The stages in which a job holds no nodes.
@@ -33,13 +36,8 @@ class Denial(msgspec.Struct, frozen=True):
     problem: QueueProblem | None = None
 
 
-def queue_of(state: State, job: JobRecord) -> str:
-    """The name of the job's queue: the one that its spec names, else its namespace's, else `default`. It may not
-    exist."""
-    if job.spec is not None and job.spec.queue:
-        return job.spec.queue
-    namespace = state.namespaces.get(job.seen.namespace)
-    return (namespace.queue if namespace is not None else "") or DEFAULT_QUEUE
+#: (queue, namespace) → why its jobs can't use the queue.
+Known = dict[tuple[str, str], Denial | None]
 
 
 def submitter_of(job: JobRecord) -> str:
@@ -56,24 +54,36 @@ def counted_priority(state: State, job: JobRecord) -> int:
 
 def denied(state: State, job: JobRecord) -> Denial | None:
     """Why the job can't use its queue; None if it can."""
-    name, tree = queue_of(state, job), state.queue_tree
+    return _denied(state, queue_of(state, job), job.seen.namespace)
+
+
+def _denied(state: State, name: str, of: str) -> Denial | None:
+    """Why jobs of a namespace can't use a queue."""
+    tree = state.queue_tree
     path = tree.paths.get(name)
     if path is None:
         problem = tree.problems.get(name)
         return Denial(DenialKind.PROBLEM if problem else DenialKind.NO_QUEUE, name, problem=problem)
-    rule, namespace = tree.specs[name].namespaces, state.namespaces.get(job.seen.namespace)
+    rule, namespace = tree.specs[name].namespaces, state.namespaces.get(of)
     labels = dict(namespace.labels) if namespace is not None else {}
-    if rule is not None and not rule.admits(job.seen.namespace, labels):
+    if rule is not None and not rule.admits(of, labels):
         return Denial(DenialKind.NOT_ADMITTED, name)
     closed = [each for each in path if tree.specs[each].state == QueueState.CLOSED]
     return Denial(DenialKind.CLOSED, name, closed=closed[0]) if closed else None
 
 
-def kept_out(state: State, job: JobRecord) -> Denial | None:
+def kept_out(state: State, job: JobRecord, known: Known | None = None) -> Denial | None:
     """Why a waiting job gets no nodes for its quorum, because of its queue; None if it may. A job that has nodes keeps
-    them and gets others for its further pods, whatever becomes of its queue."""
-    waits = job.active and not job.stands_still and job.spec is not None and job.stage in _WAITING
-    return denied(state, job) if waits else None
+    them and gets others for its further pods, whatever becomes of its queue. `known` keeps the answers for many jobs of
+    one state."""
+    if job.stage not in _WAITING or not job.active or job.stands_still:
+        return None
+    key = (queue_of(state, job), job.seen.namespace)
+    if known is None:
+        return _denied(state, *key)
+    if key not in known:
+        known[key] = _denied(state, *key)
+    return known[key]
 
 
 def queue_out_of_reach(state: State, job: JobRecord) -> str:
@@ -86,3 +96,25 @@ def outside_its_queue(state: State, job: JobRecord) -> str:
     """Why a placement of a job is against the rules of its queue; empty if it isn't."""
     denial = kept_out(state, job)
     return f"it can't use queue {denial.queue}: {denial.kind}" if denial is not None else ""
+
+
+def beyond_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey]) -> str:
+    """Which limit of a queue on the job's way to the root a placement of these slots exceeds; empty if none."""
+    tree, totals = state.queue_tree, state.queue_totals
+    limited = [name for name in tree.paths.get(queue_of(state, job), ()) if tree.specs[name].limited]
+    asked = sum_of(job, desired) if limited else {}
+    for name in limited:
+        spec, used = tree.specs[name], totals.get(name, {})
+        for resource, limit in spec.capability:
+            more = asked.get(resource, 0)
+            if more and used.get(resource, 0) + more > limit:
+                return f"queue {name} has too little {resource}: {used.get(resource, 0)} + {more} of {limit}"
+        if spec.max_running is not None and not job.placements and used.get(JOBS, 0) >= spec.max_running:
+            return f"queue {name} has {used.get(JOBS, 0)} jobs with nodes, and maxRunning {spec.max_running}"
+    return ""
+
+
+def against_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey], verdicts: int) -> str:
+    """Why a placement is against the rules and limits of the job's queue, judged by these rules (`VERDICTS`)."""
+    refused = outside_its_queue(state, job) if verdicts >= 4 else ""
+    return refused or (beyond_its_queue(state, job, desired) if verdicts >= 5 else "")

@@ -58,6 +58,11 @@ class QueueTree(msgspec.Struct, frozen=True):
     children: dict[str, tuple[str, ...]]
     problems: dict[str, QueueProblem]
 
+    @property
+    def limited(self) -> bool:
+        """Whether some queue limits what jobs get."""
+        return any([spec.limited or spec.guarantee for spec in self.specs.values()])
+
 
 def queue_tree(queues: Mapping[str, QueueSeen]) -> QueueTree:
     """The tree of these queues by name, as observed."""

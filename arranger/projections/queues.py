@@ -5,6 +5,7 @@ from collections.abc import Callable
 from arranger.events.kinds import NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
+from arranger.projections.queue_use import count_all, count_jobs
 from arranger.projections.state import Changes, State
 
 
@@ -19,12 +20,16 @@ def forget_queue(state: State, event: QueueGone, changes: Changes) -> None:
     known = state.queues.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.queues[event.name]
+        state.queue_use.forget(event.name)
         _queues_changed(state, changes)
 
 
 def see_namespace(state: State, event: NamespaceSeen, changes: Changes) -> None:
     old = state.namespaces.get(event.name)
+    moved = _jobs_in(state, event.name) if event.queue != (old.queue if old is not None else "") else []
+    count_jobs(state, moved, -1)
     state.namespaces[event.name] = event
+    count_jobs(state, moved, 1)
     if old is None or (old.labels, old.queue) != (event.labels, event.queue):
         _namespace_changed(state, event.name, changes)
 
@@ -32,7 +37,10 @@ def see_namespace(state: State, event: NamespaceSeen, changes: Changes) -> None:
 def forget_namespace(state: State, event: NamespaceGone, changes: Changes) -> None:
     known = state.namespaces.get(event.name)
     if known is not None and known.uid == event.uid:
+        moved = _jobs_in(state, event.name) if known.queue else []
+        count_jobs(state, moved, -1)
         del state.namespaces[event.name]
+        count_jobs(state, moved, 1)
         _namespace_changed(state, event.name, changes)
 
 
@@ -47,6 +55,7 @@ def forget_refused(state: State, kind: Watched) -> None:
         state.tree_changed()
     elif kind == Watched.NAMESPACE:
         state.namespaces.clear()
+        count_all(state)
         select_again(state)
 
 
@@ -59,6 +68,11 @@ def _namespace_changed(state: State, name: str, changes: Changes) -> None:
     if state.listed.get(Watched.NAMESPACE, False):  # else the end of the listing does that, once for all of them
         select_again(state)
     _touch(state, Watched.NAMESPACE, changes, lambda job: job.seen.namespace == name)
+
+
+def _jobs_in(state: State, name: str) -> list[JobRecord]:
+    """The jobs of a namespace that have nodes."""
+    return [job for job in state.jobs.values() if job.placements and job.seen.namespace == name]
 
 
 def _touch(state: State, kind: Watched, changes: Changes, concerns: Callable[[JobRecord], bool]) -> None:

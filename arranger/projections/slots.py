@@ -16,6 +16,7 @@ from arranger.projections.judging import lacking
 from arranger.projections.namespace_terms import spec_with_selected
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
+from arranger.projections.queue_use import count_pods, queue_of
 from arranger.projections.state import Assumed, Changes, State
 from arranger.projections.worker_groups import parted
 
@@ -24,8 +25,23 @@ def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> N
     """Drop assumed pods that were observed (and now count themselves) or will not appear."""
     for pod in pods:
         del state.assumed[pod.owner]
+        state.queue_use.add(pod.queue, pod.requests, -1)
         state.nodes.release(pod.node, pod.requests)
         changes.schedulable = True
+
+
+def _place(state: State, job: JobRecord, slot: SlotKey, node: str) -> None:
+    """Give a slot a node, or another one."""
+    if slot not in job.placements:
+        count_pods(state, job, {slot[0]: 1}, not job.placements)
+    job.slots.place(slot, node)
+
+
+def _empty(state: State, job: JobRecord, slot: SlotKey) -> tuple[str, str | None]:
+    """Remove a slot's node and pod; returns the node and the pod's UID."""
+    emptied = job.slots.empty(slot)
+    count_pods(state, job, {slot[0]: -1}, -(not job.placements))
+    return emptied
 
 
 class Slots:
@@ -70,7 +86,7 @@ class Slots:
         else:
             return False
         if node != pod.node:
-            slots.place(slot, pod.node)
+            _place(self.state, job, slot, pod.node)
         slots.fill(slot, pod)
         if slot == LEADER:
             self._note_address(job, pod)
@@ -117,12 +133,12 @@ class Slots:
             job.leader.address = leader.ip
 
     def _reserve(self, job: JobRecord, slot: SlotKey, node: str) -> None:
-        job.slots.place(slot, node)
+        _place(self.state, job, slot, node)
         self.state.nodes.hold(node, requests_of(job, slot))
 
     def _unplace(self, job: JobRecord, slot: SlotKey, stage: Stage) -> None:
         """Remove the node of a slot, for a job that was in `stage` so far."""
-        node, uid = job.slots.empty(slot)
+        node, uid = _empty(self.state, job, slot)
         if uid is not None:
             self._count_restarts(job, slot, self.state.pods[uid])
             return
@@ -138,7 +154,9 @@ class Slots:
         if owner in self.state.assumed:  # from an earlier decision on the same slot
             forget_assumed(self.state, [self.state.assumed[owner]], self.changes)
         until_ms = self.time_ms + k.ASSUMED_MS
-        self.state.assumed[owner] = Assumed(owner, node, requests_of(job, slot), until_ms)
+        assumed = Assumed(owner, node, requests_of(job, slot), until_ms, queue_of(self.state, job))
+        self.state.assumed[owner] = assumed
+        self.state.queue_use.add(assumed.queue, assumed.requests, 1)
 
     def _count_restarts(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
         """Add the container restarts of a pod that leaves its slot to the job's record."""
@@ -159,7 +177,7 @@ class Slots:
         if not job.seen.deleting and (holds(pod) or not lacking(self.state.nodes, job, {slot: node})):
             self.state.nodes.hold(node, requests_of(job, slot))
             return
-        job.slots.empty(slot)
+        _empty(self.state, job, slot)
         self._settle_schedule(job)
         self.changes.schedulable = True
 

@@ -13,12 +13,14 @@ import msgspec
 import numpy as np
 
 from arranger.events.kinds import NamespaceSeen, PodSeen, PriorityClassSeen, QueueSeen, QuotaSeen
+from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.projections import dependencies
 from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
+from arranger.projections.queue_use import count_all
 from arranger.projections.state import Assumed, State
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
@@ -51,6 +53,14 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     finished: tuple[SlotKey, ...] = ()
 
 
+class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
+    """What a queue used (`DecayedUsage`) in a snapshot. The sums are hexadecimal, because they may exceed 64 bits."""
+
+    queue: str
+    time_ms: int
+    sums: tuple[tuple[str, str], ...]
+
+
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
     """A snapshot. New fields are appended with defaults, which a bridged snapshot then has (see `layouts`)."""
 
@@ -75,6 +85,8 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     priority_classes: tuple[PriorityClassSeen, ...] = ()  # by name, as are the following
     queues: tuple[QueueSeen, ...] = ()
     namespaces: tuple[NamespaceSeen, ...] = ()
+    half_life_ms: int = 0
+    decayed: tuple[DecayedImage, ...] = ()
 
 
 #: An unchanged worker set, which isn't written.
@@ -113,6 +125,8 @@ def encode(state: State) -> bytes:
             priority_classes=tuple(state.priority_classes[name] for name in sorted(state.priority_classes)),
             queues=tuple(state.queues[name] for name in sorted(state.queues)),
             namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
+            half_life_ms=state.queue_use.half_life_ms,
+            decayed=tuple(_decayed_image(name, of) for name, of in sorted(state.queue_use.decayed.items())),
         )
     )
 
@@ -158,7 +172,7 @@ def restore(content: bytes) -> State:
     expected = content if raised is content else encode_image(image)
     try:
         state = _state(image)
-    except (OverflowError, LookupError) as err:
+    except (OverflowError, LookupError, ValueError) as err:
         raise UnusableSnapshot(f"the snapshot names what isn't in it: {err}") from err
     if encode(state) != expected:
         raise UnusableSnapshot("the snapshot's used amounts and order don't follow from its pods and placements")
@@ -199,9 +213,18 @@ def _state(image: StateImage) -> State:
         _restore_job(state, job)
     state.assumed = {pod.owner: pod for pod in image.assumed}
     state.nodes.hold_all(_held(state))
+    count_all(state)
+    state.queue_use.time_ms, state.queue_use.half_life_ms = image.time_ms, image.half_life_ms
+    state.queue_use.decayed = {
+        of.queue: DecayedUsage(of.time_ms, {name: int(total, 16) for name, total in of.sums}) for of in image.decayed
+    }
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state
+
+
+def _decayed_image(name: str, of: DecayedUsage) -> DecayedImage:
+    return DecayedImage(name, of.time_ms, tuple((of_one, f"{total:x}") for of_one, total in sorted(of.sums.items())))
 
 
 def _restore_pod(state: State, pod: PodSeen) -> None:

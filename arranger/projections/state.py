@@ -4,7 +4,7 @@ Only `fold.apply_entry` changes a `State`; decisions only read it. `Changes` rep
 of the state: it only saves its readers a full scan.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,10 +19,12 @@ from arranger.events.kinds import (
     Watched,
 )
 from arranger.model.pod import PodOwner
+from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import NodeTable, Requests
 from arranger.projections.queue_tree import QueueTree, queue_tree
+from arranger.projections.queue_use import QueueUse
 
 #: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
@@ -66,6 +68,8 @@ class Assumed(msgspec.Struct, frozen=True, array_like=True):
     node: str
     requests: Requests
     until_ms: int
+    #: The queue of its job when the slot was released; before there were queues, it was `default`.
+    queue: str = DEFAULT_QUEUE
 
 
 @dataclass(slots=True, repr=False)
@@ -116,6 +120,8 @@ class State:
     #: so a snapshot doesn't have them.
     named: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     dependents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    #: What the jobs of each queue use.
+    queue_use: QueueUse = field(default_factory=QueueUse)
 
     #: The tree of the queues, which follows from them; None until it is needed after a change.
     _tree: QueueTree | None = field(default=None, compare=False)
@@ -144,6 +150,11 @@ class State:
         if self._tree is None:
             self._tree = queue_tree(self.queues)
         return self._tree
+
+    @property
+    def queue_totals(self) -> Mapping[str, Mapping[str, int]]:
+        """Queue → what its jobs and those of the queues below it use, as in `QueueUse`. Don't modify it."""
+        return self.queue_use.totals(self.queue_tree.paths)
 
     def tree_changed(self) -> None:
         """Note that a queue has changed."""

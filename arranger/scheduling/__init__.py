@@ -11,8 +11,18 @@ from arranger.scheduling.placement import Scores
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
 from arranger.scheduling.policies.queues import QueuePolicy
-from arranger.scheduling.queue import in_line, in_order, waiting_jobs
+from arranger.scheduling.queue import considered, in_line, in_order, waiting_jobs
 from arranger.scheduling.queue_order import WHOLE
+from arranger.scheduling.queue_standing import QueueStanding
+from arranger.scheduling.queue_view import (
+    HolderKind,
+    HolderView,
+    QueuesView,
+    QueueView,
+    holders,
+    positions,
+    queues_view,
+)
 from arranger.scheduling.quorum_alone import QuorumAlone, heeds_others, place_alone
 from arranger.scheduling.quotas import quorum_lacks
 from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies_with
@@ -31,6 +41,8 @@ __all__ = [
     "Cycles",
     "Filter",
     "Filters",
+    "HolderKind",
+    "HolderView",
     "Mix",
     "Neighbour",
     "NodeStates",
@@ -40,6 +52,9 @@ __all__ = [
     "Policies",
     "Policy",
     "QueuePolicy",
+    "QueueStanding",
+    "QueueView",
+    "QueuesView",
     "QuorumAlone",
     "Request",
     "Scores",
@@ -47,16 +62,20 @@ __all__ = [
     "Shortage",
     "Taken",
     "attracts",
+    "considered",
     "covering",
     "facts_of",
     "fragments",
     "heeds_others",
+    "holders",
     "in_line",
     "in_order",
     "keeps_away",
     "neighbour_of",
     "place_alone",
     "policies_with",
+    "positions",
+    "queues_view",
     "quorum_lacks",
     "take_cycle",
     "turn_of",

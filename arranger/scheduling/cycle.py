@@ -16,9 +16,10 @@ from arranger.model.job import ScheduleState
 from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.kept import Kept
-from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
+from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.policies.queues import MergedQueues, Turn
+from arranger.scheduling.policies.queues import Turn
+from arranger.scheduling.queue_standing import QueueTurns
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -56,8 +57,11 @@ def turn_of(
     if not state.synced or all(job.uid != uid for job in jobs):
         return None
     placer = Placer(state, config, policies, time_ms=time_ms)
-    turns = queue.queues(jobs, config, policies, placer.shares)
-    tries = _take_turns(placer, turns, until=uid, further=further)
+    jobs, over = queue.considered(state, jobs)
+    tries = [placer.left_out(job, lack) for job, lack in over if job.uid == uid]
+    if not tries:
+        turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
+        tries = _take_turns(placer, turns, until=uid, further=further)
     return next(tried for tried in tries if tried.job.uid == uid)
 
 
@@ -102,8 +106,10 @@ def _plan(
     if not jobs or not state.synced:
         return Plan((), queue.next_ms(state, time_ms))
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
-    tries = _take_turns(placer, queue.queues(jobs, config, policies, placer.shares))
     reasons = _Reasons(config, time_ms, waiting=len(jobs))
+    jobs, over = queue.considered(state, jobs)
+    tries = _take_turns(placer, queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms))
+    tries += [placer.left_out(job, lack) for job, lack in over]
     decisions = [event for tried in tries for event in _decisions(placer, tried, reasons)]
     if decisions:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
@@ -165,20 +171,20 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     return min(due_ms, job.times.waits_ms + reasons.rest_ms(job.waits, reasons.of(tried, shortage)))
 
 
-def _take_turns(placer: Placer, turns: MergedQueues, *, until: str = "", further: bool = False) -> list[PlacementTry]:
+def _take_turns(placer: Placer, turns: QueueTurns, *, until: str = "", further: bool = False) -> list[PlacementTry]:
     """Give the jobs their turns, up to the quorum of the job `until` (with `further`: up to its last pod). Returns the
     tries in the order of the first turns."""
     tries: dict[str, PlacementTry] = {}
     while (turn := turns.head()) is not None:
-        more = _take_turn(placer, turn, tries)
+        more, pieces = _take_turn(placer, turn, tries)
         if turn.job.uid == until and not (further and more):
             break
-        turns.taken(more=more)
+        turns.taken(more=more, job=turn.job, pieces=pieces)
     return list(tries.values())
 
 
-def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> bool:
-    """Give a job its turn; returns whether it may need another."""
+def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> tuple[bool, list[Piece]]:
+    """Give a job its turn; returns whether it may need another, and what it got."""
     uid = turn.job.uid
     if turn.quorum:
         tried = tries[uid] = placer.quorum(turn.job)
@@ -187,8 +193,9 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> bo
         tried = tries[uid]
         done = len(tried.pieces)
         more = placer.further(tried, turn.pods)
-    placer.shares.give(turn.job, tried.pieces[done:])
-    return more
+    pieces = tried.pieces[done:]
+    placer.shares.give(turn.job, pieces)
+    return more, pieces
 
 
 def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:

@@ -5,7 +5,8 @@ a quorum, and `quorum_memory` reuses the results for identical jobs.
 """
 
 from arranger.model.config import CycleConfig
-from arranger.model.job import PlacedPods
+from arranger.model.job import LEADER_GROUP, PlacedPods
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
 from arranger.scheduling.kept import Kept
@@ -43,27 +44,47 @@ class Placer:
     def quorum(self, job: JobRecord) -> PlacementTry:
         """Place all the missing pods of the job's quorum, or none of them."""
         tried = self._begin(job)
-        if self._memory.again(tried):
-            return tried
         needs = quorum_needs(job, tried.policy)
+        if (full := self._placing.quotas.full(job)) is not None:
+            tried.shortage = self._short(tried, needs, full)
+            return tried
+        if not self._memory.again(tried):
+            self._place(tried, needs)
+        if tried.quorum_stands:
+            self._placing.quotas.begin(job)
+        return tried
+
+    def _place(self, tried: PlacementTry, needs: Needs) -> None:
+        job = tried.job
         tried.shortage = self._beyond_quota(tried, needs)
         if tried.shortage is not None:
-            return tried
+            tried.shortage.infeasible = self._infeasible(tried, tried.shortage)
+            return
         key = self._memory.key(job)
         if not job.placements and self._placing.observer is None:
             tried.shortage = self._memory.failed(key)
             if tried.shortage is not None:
-                return tried
+                return
         shortage = self._search.place(tried, needs, None if job.placements else key)
         tried.quorum_stands = shortage is None
         if shortage is None:
             self._memory.keep_placed(tried)
-            return tried
-        # A job with nodes has run on them. If its quorum has grown since, the job isn't infeasible: it waits.
-        shortage.infeasible = not shortage.quota and not job.placements and self._memory.never_fits(job, tried.policy)
+            return
+        shortage.infeasible = self._infeasible(tried, shortage)
         tried.shortage = shortage
         if not job.placements:
             self._memory.keep_failed(key, shortage)
+
+    def _infeasible(self, tried: PlacementTry, shortage: Shortage) -> bool:
+        """Whether nodes can never hold the quorum. One beyond a quota or a capability waits for that, and one with
+        nodes has run on them: if its quorum has grown since, it waits."""
+        limited = shortage.quota is not None and shortage.quota.limit != LimitKind.GUARANTEES
+        return not limited and not tried.job.placements and self._memory.never_fits(tried.job, tried.policy)
+
+    def left_out(self, job: JobRecord, lack: QuotaLack) -> PlacementTry:
+        """The try of a job that no nodes are sought for, because of its queue."""
+        tried = self._begin(job)
+        tried.shortage = self._short(tried, quorum_needs(job, tried.policy), lack)
         return tried
 
     @property
@@ -75,7 +96,7 @@ class Placer:
         """Whether the job's quorum would fit now. The view stays unchanged."""
         tried = self._begin(job)
         needs = quorum_needs(job, tried.policy)
-        if self._beyond_quota(tried, needs) is not None:
+        if self._placing.quotas.full(job) is not None or self._beyond_quota(tried, needs) is not None:
             return False
         mark = self._placing.mark()
         found = self._search.place(tried, needs) is None
@@ -88,7 +109,7 @@ class Placer:
         return PlacementTry(job, self._placing.policies.pod_policy(job, config), groups)
 
     def _beyond_quota(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
-        """The shortage if the namespace's quotas rule out every choice of workers for the quorum."""
+        """The shortage if quotas or the queue rule out every choice of workers for the quorum."""
         job, quotas = tried.job, self._placing.quotas
         if not quotas.limits(job):
             return None
@@ -96,9 +117,12 @@ class Placer:
         free = free_indices(job, range(1, len(tried.groups)))
         any_set = not tried.policy.whole and len(free) > 1 and not job.valid_spec.has_worker_groups
         lack = quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
-        if lack is None:
-            return None
-        return self._placing.short_of_quota(tried, min(pods), lack, found=0, asked=sum(pods.values()))
+        return self._short(tried, needs, lack) if lack is not None else None
+
+    def _short(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
+        """The shortage of a whole quorum for such a lack."""
+        asked = sum(len(indices) for indices in needs.values())
+        return self._placing.short_of_quota(tried, min(needs, default=LEADER_GROUP), lack, found=0, asked=asked)
 
     def further(self, tried: PlacementTry, pods: int | None) -> bool:
         """Place up to `pods` pods (None: all) beyond a placed quorum, set by set and in whole worker groups.

@@ -1,24 +1,63 @@
 """The jobs that need nodes in this cycle, and the queue policy of each."""
 
+import dataclasses
 import math
+from collections import Counter
 from itertools import groupby
+
+import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.queue import DEFAULT_QUEUE
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
-from arranger.projections.queue_membership import kept_out
+from arranger.projections.queue_membership import Known, counted_priority, kept_out
+from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
 from arranger.scheduling.policies.queues import MergedQueues, Segment, seniority
+from arranger.scheduling.queue_standing import QueueStanding, QueueTurns
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import ClusterView
 
 
 def waiting_jobs(state: State, time_ms: int) -> list[JobRecord]:
-    """Jobs with slots that may get nodes at that time, by UID; jobs in back-off are left out."""
-    return [job for job in _wanting(state) if job.not_before_ms <= time_ms]
+    """Jobs with slots that may get nodes at that time, by UID; jobs in back-off are left out. Their specs have the
+    priority that counts in their queues."""
+    jobs = [job for job in _wanting(state) if job.not_before_ms <= time_ms]
+    if all([spec.max_priority is None for spec in state.queue_tree.specs.values()]):
+        return jobs
+    return [_as_counted(state, job) for job in jobs]
+
+
+def _as_counted(state: State, job: JobRecord) -> JobRecord:
+    priority = counted_priority(state, job)
+    if priority == job.valid_spec.priority:
+        return job
+    return dataclasses.replace(job, spec=msgspec.structs.replace(job.valid_spec, priority=priority))
+
+
+def considered(state: State, jobs: list[JobRecord]) -> tuple[list[JobRecord], list[tuple[JobRecord, QuotaLack]]]:
+    """The jobs that a cycle seeks nodes for, and the others with the queue that has too many waiting jobs before them,
+    in the order of seniority. Jobs that have nodes don't count."""
+    tree = state.queue_tree
+    most = {name: spec.max_waiting for name, spec in tree.specs.items() if spec.max_waiting is not None}
+    over: list[tuple[JobRecord, QuotaLack]] = []
+    waiting: Counter[str] = Counter()
+    for job in sorted(jobs, key=seniority) if most else ():
+        path = tree.paths.get(queue_of(state, job), ())
+        full = [name for name in path if name in most and waiting[name] >= most[name]]
+        if job.placements:
+            continue
+        if full:
+            over.append((job, QuotaLack("", JOBS, 1, 0, most[full[0]], full[0], LimitKind.MAX_WAITING)))
+        else:
+            waiting.update(path)
+    left_out = {job.uid for job, _ in over}
+    return [job for job in jobs if job.uid not in left_out], over
 
 
 def next_ms(state: State, time_ms: int) -> float:
@@ -29,28 +68,46 @@ def next_ms(state: State, time_ms: int) -> float:
 def _wanting(state: State) -> list[JobRecord]:
     # Most of the thousands of jobs have all their nodes, so the cheapest check for that comes first.
     short = [job for job in state.jobs.values() if len(job.placements) < job.pods_desired()]
-    return sorted([job for job in short if _wants_nodes(state, job)], key=_by_uid)
+    known: Known = {}
+    return sorted([job for job in short if _wants_nodes(state, job, known)], key=_by_uid)
 
 
 def _by_uid(job: JobRecord) -> str:
     return job.seen.uid
 
 
-def queues(jobs: list[JobRecord], config: CycleConfig, policies: Policies, shares: Shares) -> MergedQueues:
-    """The jobs' turns. A job that names no policy, or one that isn't installed, uses the configured default."""
+def turns(
+    state: State, jobs: list[JobRecord], config: CycleConfig, policies: Policies, shares: Shares, *, time_ms: int
+) -> QueueTurns:
+    """The jobs' turns. Without Queues, all jobs are in one line."""
+    if not state.queues:
+        return QueueTurns({DEFAULT_QUEUE: _merged(jobs, config, policies, shares)}, None)
+    standing = QueueStanding(state, jobs, time_ms)
+    lines = {line: _merged(of, config, policies, shares, standing.policy(line)) for line, of in standing.lines.items()}
+    return QueueTurns(lines, standing.order())
+
+
+def _merged(
+    jobs: list[JobRecord], config: CycleConfig, policies: Policies, shares: Shares, of_queue: str = ""
+) -> MergedQueues:
     return MergedQueues(
         [Segment(policies.queue[name].queue(of_segment, shares), len(of_segment)) for name, of_segment in level]
-        for level in in_line(jobs, config, policies)
+        for level in in_line(jobs, config, policies, of_queue)
     )
 
 
-def in_line(jobs: list[JobRecord], config: CycleConfig, policies: Policies) -> list[list[tuple[str, list[JobRecord]]]]:
-    """The jobs in levels and segments, each segment with the policy that gives its jobs their turns.
+def in_line(
+    jobs: list[JobRecord], config: CycleConfig, policies: Policies, of_queue: str = ""
+) -> list[list[tuple[str, list[JobRecord]]]]:
+    """The jobs in levels and segments, each segment with the policy that gives its jobs their turns: that of their
+    queue, else the one that they name, else the configured one; policies that aren't installed don't count.
 
     Jobs with a single policy are one segment. Otherwise the jobs form one line by seniority. The line is divided into
     levels by priority, and each level into segments where the policy changes. So a policy decides only among jobs that
     no job of another policy separates.
     """
+    if of_queue in policies.queue:
+        return [[(of_queue, jobs)]] if jobs else []
     names = {job.uid: policies.queue_policy_name(job, config) for job in jobs}
     if len(set(names.values())) < 2:
         return [[(name, jobs)] for name in sorted(set(names.values()))]
@@ -65,22 +122,24 @@ def _priority(job: JobRecord) -> int:
 def in_order(
     state: State, config: CycleConfig, policies: Policies = BUILT_IN, *, time_ms: int | None = None
 ) -> list[JobRecord]:
-    """The waiting jobs in the order of their first turns, as if none of them got nodes. `time_ms` defaults to the
+    """The waiting jobs in the order of their first turns, as if none of them got nodes, and last those over their
+    queue's `maxWaiting`. `time_ms` defaults to the
     state's time."""
-    view = ClusterView(state.nodes)
-    turns = queues(waiting_jobs(state, state.time_ms if time_ms is None else time_ms), config, policies, Shares(view))
+    time_ms = state.time_ms if time_ms is None else time_ms
+    jobs, over = considered(state, waiting_jobs(state, time_ms))
+    of_all = turns(state, jobs, config, policies, Shares(ClusterView(state.nodes)), time_ms=time_ms)
     order: list[JobRecord] = []
-    while (turn := turns.head()) is not None:
+    while (turn := of_all.head()) is not None:
         order.append(turn.job)
-        turns.taken(more=False)
-    return order
+        of_all.taken(more=False, job=turn.job)
+    return [*order, *(job for job, _ in over)]
 
 
-def _wants_nodes(state: State, job: JobRecord) -> bool:
+def _wants_nodes(state: State, job: JobRecord, known: Known) -> bool:
     """Whether a job that lacks nodes may get some now."""
     if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED:
         return False
-    if not job.valid_spec.priority_known or job.valid_spec.unmet or kept_out(state, job) is not None:
+    if not job.valid_spec.priority_known or job.valid_spec.unmet or kept_out(state, job, known) is not None:
         return False
     if parted(job.valid_spec, job.provided):
         return False  # the controller first releases what is left of a worker group

@@ -22,9 +22,11 @@ def place_alone(state: State, job: JobRecord, config: CycleConfig, policies: Pol
 
 
 def heeds_others(state: State, job: JobRecord) -> bool:
-    """Whether rules among pods or quotas may affect the placement of the job, or of jobs before it."""
+    """Whether rules among pods, quotas or queues may affect the placement of the job, or of jobs before it."""
     groups = job.spec.groups if job.spec is not None else ()
-    return bool(state.repelling or state.quotas) or any(group.shape.rules is not None for group in groups)
+    return bool(state.repelling or state.quotas or state.queues) or any(
+        group.shape.rules is not None for group in groups
+    )
 
 
 class QuorumAlone:

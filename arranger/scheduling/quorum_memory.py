@@ -44,8 +44,9 @@ class QuorumMemory:
 
     def key(self, job: JobRecord) -> Hashable:
         """Everything that determines whether a job's quorum fits now."""
-        # A quota belongs to its namespace, and its remainder changes only together with the view.
-        return (self._alike(job), job.seen.namespace) if self._placing.quotas.limits(job) else self._alike(job)
+        # What the quotas and the queue leave changes only together with the view.
+        quotas = self._placing.quotas
+        return (self._alike(job), quotas.key(job)) if quotas.limits(job) else self._alike(job)
 
     def _alike(self, job: JobRecord) -> Hashable:
         """Everything that determines a job's nodes: the spec, and the job's name where rules among pods apply."""

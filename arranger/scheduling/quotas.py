@@ -1,9 +1,10 @@
-"""The remainders of the namespaces' ResourceQuotas in one cycle, and whether the pods of a job fit them.
+"""What limits a job beside nodes in one cycle, and whether its pods fit: the ResourceQuotas of its namespace, and its
+queue, whose limits are in `queue_room`.
 
-The usage is the one in a quota's status or that of the observed pods, if that is higher: quotas and pods are watched
-separately, and either may be observed first. The remainder also excludes decisions without an observed pod: placements,
-assumed pods, and what the cycle itself places. So a pod that was just created may count twice, in the status and by its
-placement, until it is observed.
+The usage of a quota is the one in its status or that of the observed pods, if that is higher: quotas and pods are
+watched separately, and either may be observed first. The remainder also excludes decisions without an observed pod:
+placements, assumed pods, and what the cycle itself places. So a pod that was just created may count twice, in the
+status and by its placement, until it is observed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +14,11 @@ from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
 from arranger.model.quota import QuotaLack, covers, usage, used_by
 from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
 from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.policies.base import PodPolicy
+from arranger.scheduling.queue_room import QueueAccount, QueueRoom
 
 #: Group → pods of it.
 Pods = Mapping[int, int]
@@ -50,10 +53,8 @@ class _Account:
             return {}
         return {name: value for name, value in used_by(group).items() if name in self.left and value}
 
-    def lack(self, needed: Mapping[str, int]) -> QuotaLack | None:
-        """The first lack by name; a lack that even an empty namespace has comes first."""
-        lacks = self.lacks(needed)
-        return min(lacks, key=lambda lack: not lack.never) if lacks else None
+    def take(self, resource: str, amount: int) -> None:
+        self.left[resource] -= amount
 
     def lacks(self, needed: Mapping[str, int]) -> list[QuotaLack]:
         """Every resource that is needed beyond its remainder."""
@@ -64,15 +65,24 @@ class _Account:
         ]
 
 
+Accounts = tuple[_Account | QueueAccount, ...]
+
+
 class Quotas:
-    """The quotas of all namespaces. `time_ms` decides which assumed pods still count."""
+    """The quotas of all namespaces, and the limits of all queues. `time_ms` decides which assumed pods still count."""
 
     def __init__(self, state: State, time_ms: int) -> None:
+        self._state = state
+        self._room = QueueRoom(state, time_ms) if state.queue_tree.limited else None
+        #: Of each queue.
+        self._queues: dict[str, QueueAccount] = {}
+        #: Job UID → its accounts; found on first use.
+        self._of_job: dict[str, Accounts] = {}
         self._accounts = {
             namespace: [_Account(of[name]) for name in sorted(of)] for namespace, of in state.quotas.items()
         }
         #: What the cycle took, in order to undo it: account, resource, amount.
-        self._taken: list[tuple[_Account, str, int]] = []
+        self._taken: list[tuple[_Account | QueueAccount, str, int]] = []
         if self._accounts:
             self._count_seen(state)
             self._count_decided(state, time_ms)
@@ -98,25 +108,59 @@ class Quotas:
             if len(job.bound) < len(job.placements) and job.seen.namespace in self._accounts:
                 for slot in job.placements:
                     if slot not in job.bound:
-                        self.take(job, slot[0], 1)
+                        self._decided(job, slot[0])
         for pod in state.assumed.values():
             job_of = state.jobs.get(pod.owner.job_uid)
             if job_of is None or job_of.spec is None or pod.until_ms <= time_ms:
                 continue
             for number, group in enumerate(job_of.spec.groups):
                 if (group.name, number == LEADER_GROUP) == (pod.owner.group_name, pod.owner.leader):
-                    self.take(job_of, number, 1)
+                    self._decided(job_of, number)
+
+    def _decided(self, job: JobRecord, group: int) -> None:
+        for account in self._accounts.get(job.seen.namespace, ()):
+            for name, value in account.uses(job.valid_spec.groups[group]).items():
+                account.take(name, value)
 
     def limits(self, job: JobRecord) -> bool:
-        """Whether the job's namespace has a quota."""
-        return job.seen.namespace in self._accounts
+        """Whether the job's namespace has a quota, or its queue a limit."""
+        return bool(self._of(job)) if self._accounts or self._room is not None else False
+
+    def key(self, job: JobRecord) -> tuple[str, str]:
+        """Jobs with equal keys have the same limits: the namespace and the queue, each empty if it has none."""
+        name = queue_of(self._state, job)
+        namespace = job.seen.namespace if job.seen.namespace in self._accounts else ""
+        return namespace, name if any(isinstance(of, QueueAccount) for of in self._of(job)) else ""
+
+    def full(self, job: JobRecord) -> QuotaLack | None:
+        """The lack if the job has no nodes, and no more jobs of its queue may get some."""
+        return self._room.full(queue_of(self._state, job)) if self._room is not None and not job.placements else None
+
+    def begin(self, job: JobRecord) -> None:
+        """Count a job that has got its first nodes. That is never undone."""
+        if self._room is not None and not job.placements:
+            self._room.use(queue_of(self._state, job), JOBS, 1)
+
+    def _of(self, job: JobRecord) -> Accounts:
+        """The job's accounts."""
+        found = self._of_job.get(job.uid)
+        if found is None:
+            found = tuple(self._accounts.get(job.seen.namespace, ()))
+            if self._room is not None:
+                name = queue_of(self._state, job)
+                account = self._queues.get(name)
+                if account is None:
+                    account = self._queues[name] = QueueAccount(self._room, name)
+                found = (*found, account) if account.limited else found
+            self._of_job[job.uid] = found
+        return found
 
     def take(self, job: JobRecord, group: int, pods: int) -> None:
-        """Count pods of a group as decided."""
+        """Count pods of a group that the cycle places."""
         spec = job.valid_spec
-        for account in self._accounts.get(job.seen.namespace, ()):
+        for account in self._of(job):
             for name, value in account.uses(spec.groups[group]).items():
-                account.left[name] -= value * pods
+                account.take(name, value * pods)
                 self._taken.append((account, name, value * pods))
 
     def mark(self) -> int:
@@ -127,33 +171,31 @@ class Quotas:
         """Undo everything taken since `mark`."""
         while len(self._taken) > mark:
             account, name, value = self._taken.pop()
-            account.left[name] += value
+            account.take(name, -value)
 
     def room(self, job: JobRecord, group: int, desired: int) -> int:
         """How many more pods of a group may be created, at most `desired`."""
         spec = job.valid_spec
         room = desired
-        for account in self._accounts.get(job.seen.namespace, ()):
+        for account in self._of(job):
             for name, value in account.uses(spec.groups[group]).items():
                 room = min(room, account.left[name] // value)
         return max(room, 0)
 
     def lack(self, job: JobRecord, pods: Pods) -> QuotaLack | None:
-        """The lack for these pods together in the first quota that is too small; None if all suffice."""
+        """The lack for these pods together in the first quota or queue that is too small; None if all suffice."""
         spec = job.valid_spec
-        for account in self._accounts.get(job.seen.namespace, ()):
-            needed = _sum(account, spec, pods)
-            lack = account.lack(needed)
-            if lack is not None:
-                return lack
+        for account in self._of(job):
+            if lacks := account.lacks(_sum(account, spec, pods)):
+                return _first(lacks)
         return None
 
     def remainders(self, job: JobRecord, groups: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-        """For each resource of the job's quotas that some group uses: the use by one pod of each group, and what
+        """For each limited resource that some group uses: the use by one pod of each group, and what
         remains."""
         spec = job.valid_spec
         uses, left = [], []
-        for account in self._accounts.get(job.seen.namespace, ()):
+        for account in self._of(job):
             of_groups = [account.uses(spec.groups[group]) for group in groups]
             for name in sorted(account.left):
                 used = [of_group.get(name, 0) for of_group in of_groups]
@@ -162,14 +204,10 @@ class Quotas:
                     left.append(max(account.left[name], 0))
         return uses, left
 
-    def lacks(self, job: JobRecord, pods: Pods) -> list[tuple[QuotaSeen, QuotaLack]]:
-        """Every lack for these pods together, with its quota."""
+    def lacks(self, job: JobRecord, pods: Pods) -> list[QuotaLack]:
+        """Every lack for these pods together."""
         spec = job.valid_spec
-        return [
-            (account.quota, lack)
-            for account in self._accounts.get(job.seen.namespace, ())
-            for lack in account.lacks(_sum(account, spec, pods))
-        ]
+        return [lack for account in self._of(job) for lack in account.lacks(_sum(account, spec, pods))]
 
     def least(self, job: JobRecord, pods: Pods, others: Iterable[int]) -> QuotaLack | None:
         """As `lack`, if the workers in `pods` may come from any of the sets `others`: a lack here is a lack for every
@@ -177,25 +215,29 @@ class Quotas:
         spec = job.valid_spec
         workers = sum(count for group, count in pods.items() if group != LEADER_GROUP)
         sets = [spec.groups[group] for group in others]
-        for account in self._accounts.get(job.seen.namespace, ()):
+        for account in self._of(job):
             needed = _sum(account, spec, {group: count for group, count in pods.items() if group == LEADER_GROUP})
             for name in account.left:
                 each = sorted((account.uses(of).get(name, 0), of.count) for of in sets)
                 needed[name] = needed.get(name, 0) + _cheapest(each, workers)
-            lack = account.lack(needed)
-            if lack is not None:
-                return lack
+            if lacks := account.lacks(needed):
+                return _first(lacks)
         return None
 
 
-def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) -> list[tuple[QuotaSeen, QuotaLack]]:
-    """Every lack in the namespace's quotas for the pods that the quorum needs or, if it needs none, for one more pod of
-    the group."""
+def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) -> list[QuotaLack]:
+    """Every lack in the namespace's quotas and the job's queue, for the pods that the quorum needs or, if it needs
+    none, for one more pod of the group."""
     needs = {of: len(indices) for of, indices in quorum_needs(job, policy).items()}
     return Quotas(state, state.time_ms).lacks(job, needs or {group: 1})
 
 
-def _sum(account: _Account, spec: JobSpec, pods: Pods) -> dict[str, int]:
+def _first(lacks: list[QuotaLack]) -> QuotaLack:
+    """The first lack by name; a lack that even an empty namespace has comes first."""
+    return min(lacks, key=lambda lack: not lack.never)
+
+
+def _sum(account: _Account | QueueAccount, spec: JobSpec, pods: Pods) -> dict[str, int]:
     needed: dict[str, int] = {}
     for group, count in pods.items():
         for name, value in account.uses(spec.groups[group]).items():

@@ -20,6 +20,7 @@ from arranger.workers.effects import SETTLE_S, STALE_S, Effects
 from arranger.workers.parts import Parts
 from arranger.workers.pod_reconciler import PodReconciler
 from arranger.workers.progress import Look, Progress
+from arranger.workers.queue_writer import QueueWriter
 from arranger.workers.reports import Reports
 from arranger.workers.retries import Retries
 from arranger.workers.status_writer import StatusWriter
@@ -50,6 +51,7 @@ class Applier:
         self._statuses = StatusWriter(self._effects, self._queue, self._reports)
         self._creation = Creation(self._effects, self._queue, parts.writer(ROLE))
         self._pods = PodReconciler(self._effects, self._queue, self._creation)
+        self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 
     def changed(self, changes: Changes) -> None:
         self._queue.touch(changes.jobs)
@@ -60,10 +62,12 @@ class Applier:
         self._reports.clear()
         self._progress.clear()
         self._retries.clear()
+        self._queue_statuses.clear()
 
     async def run(self) -> None:
         """Apply until cancelled; then let effects in flight finish. Events that aren't recorded yet are dropped."""
         reports = asyncio.create_task(self._reports.run(), name="reports")
+        queue_statuses = asyncio.create_task(self._queue_statuses.run(), name="queue-statuses")
         try:
             while True:
                 await self._queue.wait()
@@ -71,7 +75,8 @@ class Applier:
                     self._start()
         finally:
             reports.cancel()
-            await asyncio.gather(reports, self._queue.finish(), return_exceptions=True)
+            queue_statuses.cancel()
+            await asyncio.gather(reports, queue_statuses, self._queue.finish(), return_exceptions=True)
 
     def _sweep(self) -> dict[str, None]:
         """Every job, and every deleted one with remaining pods. Forgets the progress of all other jobs."""

@@ -4,6 +4,7 @@ The heartbeats of the processes are in Redis, and the jobs and watches are in th
 `problems` reports what is missing and the next step. It uses no clock, so it is easy to test.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from arranger.events.log import Position
 from arranger.events.redis_log import RedisLog
 from arranger.model.job import Stage
 from arranger.projections.state import State
+from arranger.scheduling import queues_view
 from arranger.workers import applier, controller
 from arranger.workers.member_problems import MemberProblem
 from arranger.workers.membership import ROLES, Member, owner, read_lease, read_members
@@ -117,7 +119,8 @@ class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """The whole status at `now_ms`. `snapshot` is the end of the newest snapshot, `cycle` the last recorded cycle."""
+    """The whole status at `now_ms`. `snapshot` is the end of the newest snapshot, `cycle` the last recorded cycle.
+    `queues` counts the Queues by state."""
 
     cluster: str
     now_ms: int
@@ -129,6 +132,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     jobs: int
     stages: dict[str, int]
     store: StoreStatus = StoreStatus()
+    queues: dict[str, int] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -175,6 +179,7 @@ async def read_status(
         jobs=len(state.jobs),
         stages={stage: count for stage in Stage if (count := sum(job.stage == stage for job in state.jobs.values()))},
         store=await read_store(client),
+        queues=dict(sorted(Counter(of.state for of in queues_view(state).queues.values() if of.created).items())),
     )
 
 

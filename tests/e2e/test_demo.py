@@ -59,6 +59,23 @@ def test_every_example_ends_as_it_should_and_passes_the_states_that_it_is_there_
     assert elastic[0][0] == "ScheduledPartly" and elastic[-1] == ("ScheduledSucceed", "8/8")
 
 
+def test_of_three_teams_one_borrows_until_the_other_needs_what_it_deserves(tmp_path: Path) -> None:
+    output = arranger("demo", "--jobs", "examples/teams", "--folder", str(tmp_path))
+    lines = output.splitlines()
+
+    def first(pattern: str) -> int:
+        return next(number for number, line in enumerate(lines) if re.search(pattern, line))
+
+    borrowed = first(r"queue robots: 16 GPUs used, share 16, demand 32; 2 waiting, 2 running")
+    needed = first(r"queue vision: 0 GPUs used, share 8, demand 8; 1 waiting, 0 running")
+    walks = sorted(first(rf"walk-{number} +Running") for number in range(1, 5))
+    assert max(walks[1], borrowed) < needed < walks[2], "two jobs of robots waited before vision's came"
+    assert needed < first(r"segment +Running") < walks[3]
+    queues = re.search(r"queue --at \d+ --log \S+", output)
+    assert queues is not None and "robots" in arranger(*queues[0].split())
+    assert "0 different" in arranger("verify", "--log", str(tmp_path / "log"))
+
+
 def test_every_command_that_the_demo_prints_works_on_the_log_that_it_kept(demo: tuple[str, Path]) -> None:
     output, folder = demo
     commands = [line.split("arranger.cli.main ")[-1] for line in output.splitlines() if f"--log {folder}" in line]

@@ -13,6 +13,7 @@ from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
 from tests.e2e.harness import Worker, apply, await_stage, eventually, job, kubelets, pods_of, status_of
 from tests.servers import REPOSITORY, RealKube, RealRedis
+from tests.unit.queue_table import queue
 
 DEPLOY = REPOSITORY / "deploy"
 NAMESPACE = "arranger-system"
@@ -117,6 +118,8 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             eventually("the taken name is told", lambda: "a service" in status_of(kube, "served").get("message", ""))
             kube.request("DELETE", f"{SERVICES}/served-learner")
             await_stage(kube, "Succeeded", "served")
+            apply(kube, queue("team"))
+            kube.kubectl("wait", "--for=condition=Ready", "queue/team", "--timeout=60s")
             never = job("waits", workers=0)
             resources = never["spec"]["leader"]["template"]["spec"]["containers"][0]["resources"]
             resources |= {"limits": {"nvidia.com/gpu": "1"}}

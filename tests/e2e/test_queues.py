@@ -2,23 +2,31 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from arranger.kube.cluster import QUEUES
 from arranger.sandbox.nodes import NodeTemplate
-from tests.e2e.both_clusters import BOTH, cluster_of
-from tests.e2e.harness import apply, await_stage, eventually, job, pods_of, status_of
-from tests.servers import KubeServer
-from tests.unit.queue_table import queue
+from tests.e2e.both_clusters import BOTH, Cluster, cluster_of
+from tests.e2e.harness import apply, arranger, await_stage, eventually, job, pods_of, status_of
+from tests.servers import KubeServer, RealKube
+from tests.unit.queue_table import GPU, queue
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def kube(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeServer]:
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of one node, and one process with all roles."""
-    with cluster_of(request, tmp_path_factory.mktemp("queues"), NodeTemplate("node-1", cpu="8")) as cluster:
-        yield cluster.kube
-        cluster.kube.kubectl("delete", "queues", "--all")
-        cluster.kube.kubectl("annotate", "namespace", "default", "arranger.dev/queue-")
+    with cluster_of(request, tmp_path_factory.mktemp("queues"), NodeTemplate("node-1", cpu="8", gpus=8)) as running:
+        yield running
+        running.kube.kubectl("delete", "queues", "--all")
+        running.kube.kubectl("annotate", "namespace", "default", "arranger.dev/queue-")
+
+
+@pytest.fixture(scope="module")
+def kube(cluster: Cluster) -> KubeServer:
+    return cluster.kube
 
 
 def says(kube: KubeServer, name: str, text: str) -> None:
@@ -61,13 +69,106 @@ def test_a_namespace_names_the_queue_of_its_jobs_and_a_queue_its_namespaces(kube
     kube.kubectl("delete", "tyj", "annotated")
 
 
-def test_kubectl_shows_and_explains_queues(kube: KubeServer) -> None:
-    apply(kube, queue("shown", parent="research", weight=3))
-    status = {"state": "Open", "gpus": 4, "gpuShare": 8, "waiting": 2, "running": 1}
-    patch = json.dumps({"status": status})
-    kube.kubectl("patch", "queue", "shown", "--subresource=status", "--type=merge", "-p", patch)
-    head, row = kube.kubectl("get", "queue", "shown").stdout.splitlines()
+def test_a_queue_has_no_more_than_its_capability_and_its_jobs_wait_for_it(kube: KubeServer) -> None:
+    apply(kube, queue("small", capability={"cpu": 2}), queue("few", maxRunning=1))
+    apply(kube, job("first", workers=1, queue="small"))
+    await_stage(kube, "Running", "first")
+    apply(kube, job("second", workers=1, queue="small"))
+    says(kube, "second", "queue small has too little cpu (needs 2, 0 left of its capability 2)")
+    apply(kube, job("one", workers=0, queue="few"))
+    await_stage(kube, "Running", "one")
+    apply(kube, job("two", workers=0, queue="few"))
+    says(kube, "two", "queue few has as many jobs with nodes as its maxRunning (1)")
+    kube.kubectl("patch", "queue", "small", "--type=merge", "-p", '{"spec": {"capability": {"cpu": "4"}}}')
+    await_stage(kube, "Running", "second")
+    kube.kubectl("delete", "tyj", "one")
+    await_stage(kube, "Running", "two")
+    kube.kubectl("delete", "tyj", "first", "second", "two")
+
+
+def with_gpus(made: dict[str, Any], gpus: int) -> dict[str, Any]:
+    """A job whose pods request so many GPUs each."""
+    sets = [made["spec"]["leader"], *made["spec"]["workerSets"]]
+    for container in (of["template"]["spec"]["containers"][0] for of in sets):
+        container["resources"] = container["resources"] | {"limits": {GPU: str(gpus)}}
+    return made
+
+
+def shown(kube: KubeServer, name: str) -> list[str]:
+    """The columns of `kubectl get queue`, without the age."""
+    head, row = kube.kubectl("get", "queue", name).stdout.splitlines()
     assert head.split() == ["NAME", "STATE", "PARENT", "WEIGHT", "USED", "GPUS", "SHARE", "WAITING", "RUNNING", "AGE"]
-    assert row.split()[:8] == ["shown", "Open", "research", "3", "4", "8", "2", "1"]
+    return row.split()[1:-1]
+
+
+def ready(kube: KubeServer, name: str) -> dict[str, str]:
+    """The condition of a queue."""
+    found: dict[str, str] = kube.request("GET", f"{QUEUES.path()}/{name}")[1]["status"]["conditions"][0]
+    return found
+
+
+def test_kubectl_shows_what_queues_use_and_are_entitled_to(kube: KubeServer) -> None:
+    apply(kube, queue("lab", weight=3, guarantee={GPU: 1}), queue("shown", parent="lab", weight=2))
+    apply(kube, with_gpus(job("held", workers=1, queue="shown"), 1))
+    await_stage(kube, "Running", "held")
+    apply(kube, with_gpus(job("large", workers=1, queue="lab"), 4))
+    eventually("the queue is shown", lambda: shown(kube, "shown") == ["Open", "lab", "2", "2", "2", "0", "1"])
+    eventually("it is counted above", lambda: shown(kube, "lab") == ["Open", "3", "2", "8", "1", "1"])
+    status = kube.request("GET", f"{QUEUES.path()}/lab")[1]["status"]
+    assert status["used"] == {"cpu": "2", GPU: "2"} and status["demand"] == {"cpu": "4", GPU: "10"}
+    assert status["share"] == {"cpu": "4", GPU: "8"} and status["observedGeneration"] == 1
+    opened = ready(kube, "shown")
+    assert (opened["type"], opened["status"], opened["reason"]) == ("Ready", "True", "Open")
+    kube.kubectl("patch", "queue", "lab", "--type=merge", "-p", '{"spec": {"state": "Closed"}}')
+    kube.kubectl("wait", "--for=condition=Ready=false", "queue/shown", "--timeout=60s")
+    assert (ready(kube, "shown")["reason"], ready(kube, "shown")["message"]) == ("Closed", "closed, because lab is")
+    kube.kubectl("delete", "queue", "lab")
+    eventually("it can't be used", lambda: ready(kube, "shown")["reason"] == "UnknownParent")
+    closed = ready(kube, "shown")
+    assert closed["message"] == "queue shown is below lab, which doesn't exist: create it, or edit spec.parent"
+    kube.kubectl("delete", "tyj", "held", "large")
+    eventually("it holds nothing", lambda: shown(kube, "shown") == ["Unusable", "lab", "2", "0", "0", "0", "0"])
+    assert kube.request("GET", f"{QUEUES.path()}/shown")[1]["status"]["used"] == {}
+
+
+def queue_command(kubeconfig: Path, *arguments: str) -> tuple[int, str]:
+    """The exit status and the output of `arranger queue`, errors included."""
+    done = arranger("queue", *arguments, KUBECONFIG=str(kubeconfig))
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_queues_are_created_closed_opened_and_shown_by_commands(cluster: Cluster, kube: KubeServer) -> None:
+    mine, log = kube.kubeconfig, ("--log", cluster.redis_url)
+    fields = ("--weight", "2", "--deserved", f"{GPU}=4", "--closed")
+    assert queue_command(mine, "create", "made", *fields) == (0, "queue made is created, and closed\n")
+    assert queue_command(mine, "create", "made")[1].startswith("arranger: there is a queue made already")
+    status, said = queue_command(mine, "create", "wrong", "--deserved", f"{GPU}=4", "--capability", f"{GPU}=2")
+    assert status == 1 and "spec.deserved" in said and "must not be above capability, which is 2" in said
+    status, said = queue_command(mine, "close", "missing")
+    assert status == 1 and "there is no queue missing on the API server (arranger queue create missing)" in said
+    apply(kube, with_gpus(job("commanded", workers=1, queue="made"), 1))
+    says(kube, "commanded", "waits for queue made, which is closed")
+    assert "commanded" in queue_command(mine, "made", *log)[1]
+    assert queue_command(mine, "open", "made") == (0, "queue made is open\n")
+    await_stage(kube, "Running", "commanded")
+    shown = json.loads(queue_command(mine, "made", *log, "-o", "json")[1])
+    assert (shown["queue"]["used"][GPU], shown["queue"]["share"][GPU], shown["queue"]["running"]) == (2, 2, 1)
+    assert [holder["name"] for holder in shown["holders"]] == ["default/commanded"]
+    held = json.loads(arranger("top", "--by", "job", *log, "-o", "json").stdout)["holders"]
+    assert held[0]["name"] == "default/commanded" and held[0]["amounts"][GPU] == 2
+    assert queue_command(mine, "close", "made")[0] == 0 and status_of(kube, "commanded")["stage"] == "Running"
+    kube.kubectl("delete", "tyj", "commanded")
+
+
+def test_who_may_not_change_queues_is_told_which_right_is_missing(kube: KubeServer) -> None:
+    if not isinstance(kube, RealKube):
+        pytest.skip("the embedded cluster has no rights")
+    status, said = queue_command(kube.stranger_kubeconfig, "create", "forbidden")
+    assert status == 1 and 'User "stranger" cannot create resource "queues"' in said
+    assert "this needs the right to create queues: bind the ClusterRole arranger-queues-edit" in said
+    assert "the right to patch queues" in queue_command(kube.stranger_kubeconfig, "close", "made")[1]
+
+
+def test_a_queues_fields_are_explained(kube: KubeServer) -> None:
     told = kube.kubectl("explain", "queue.spec.guarantee").stdout
     assert "never lent" in " ".join(told.split())

@@ -16,7 +16,7 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import stages
 from arranger.model.job import JobSpec
-from arranger.projections import fold, judging
+from arranger.projections import fold, judging, queue_membership
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import refusals
@@ -43,6 +43,7 @@ SEEDS = range(40)
 STEPS = 800
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
+    "the limits of a queue": 3,
     "whole worker groups": 3,
     "the domain of pods that belong together": 2,
     "the clock of a process that applies": 3,
@@ -228,7 +229,8 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a node that closed since the cycle began": _without(fold, "closed_to_new", ""),
     "a node that closed since a worker was to stay there": _without(judging, "closed_to_next", ""),
     "the jobs that a job waits for": _without(fold, "too_early", ""),
-    "the queue that a job may use": _without(fold, "outside_its_queue", ""),
+    "the queue that a job may use": _without(queue_membership, "outside_its_queue", ""),
+    "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
     "that no cycle places a job that waits for others": lambda: mock.patch.object(
         JobSpec, "unmet", property(lambda _: [])
     ),

@@ -42,7 +42,7 @@ from arranger.scheduling.cycle import take_cycle
 from tests.simulation import worker_groups
 from tests.simulation.belongings import of_its_job
 from tests.simulation.bounds import overgrown
-from tests.simulation.queue_rules import unusable
+from tests.simulation.queue_rules import above_limits, unusable
 from tests.simulation.retaking import ROGUE, retaken
 from tests.simulation.topologies import scattered
 
@@ -172,6 +172,8 @@ class Oracle:
         began = job.stage == Stage.STARTING and job.decided is not None and job.decided.based_on == event.based_on
         if began and (why := unusable(self.state, job)):
             raise Violation(f"a job got nodes that can't use its queue: {why}", job=job.uid)
+        if why := above_limits(self.state, job, event):
+            raise Violation(f"a placement exceeds the limit of a queue: {why}", job=job.uid)
         if part := worker_groups.placed_in_part(job, event):
             raise Violation(f"part of a worker group was accepted: {part} have no nodes", job=job.uid)
         for of in job.spec.after:
@@ -423,10 +425,10 @@ class Checks:
         return slot.group in groups and job.placements.get((groups.index(slot.group), slot.index)) == node
 
     def worker_patches(self, resource: Resource, namespace: str, name: str, subresource: str) -> None:
-        """Check that workers write only Events, the status of TYJobs, and the members files of TYJobs."""
+        """Check that workers write only Events, the status of TYJobs and Queues, and the members files of TYJobs."""
         if resource == CONFIG_MAPS and of_its_job(self._world, resource, namespace, name):
             return
-        if resource.plural != "events" and (resource != TYJOBS or subresource != "status"):
+        if resource.plural != "events" and (resource not in (TYJOBS, QUEUES) or subresource != "status"):
             raise Violation(f"a worker patches {resource.plural}/{name} {subresource}")
 
     def worker_deletes(self, resource: Resource, namespace: str, name: str, uid: str | None) -> None:
@@ -579,7 +581,7 @@ class Checks:
             if not (waiting or refused or stands_still or before or goes_on or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         found += worker_groups.unsettled(state)
-        return [*found, *self._strays(), *self._world.belongings.unsettled()]
+        return [*found, *self._strays(), *self._world.belongings.unsettled(), *self._world.queues.unsettled()]
 
     def _strays(self) -> list[tuple[str, str]]:
         """Undesired pods, and incomplete quorums."""

@@ -10,10 +10,13 @@ import yaml
 
 from arranger.kube.cluster import NAMESPACES, QUEUES, TYJOBS, ApiError
 from arranger.kube.crd import queue_crd
+from arranger.kube.translate import queue_status_digest
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_ANNOTATION
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import Kind, custom_kind
 from arranger.sandbox.status import Refusal
+from arranger.scheduling import queues_view
+from arranger.workers.queue_status import queue_status
 from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
@@ -21,6 +24,14 @@ if TYPE_CHECKING:
 
 _NAMES = ("all", "rl", "vision", DEFAULT_QUEUE)
 _SPACES = ("default", "team")
+#: Fields that change the order of jobs, or which of them are considered.
+_OTHERS = {
+    "maxWaiting": (1, 2),
+    "maxPriority": (0, 3),
+    "jobQueuePolicy": ("Priority", "DRF"),
+    "userFairness": (True,),
+    "deserved": ({"cpu": 2},),
+}
 _PACE_S = 5.0
 _HISTORY = 100
 
@@ -56,7 +67,8 @@ class Queues:
 
     async def run(self) -> None:
         """Make one change after the other until the faults stop."""
-        rogue = Rogue(self._world, self._chance)
+        chance = self._chance
+        rogue = Rogue(self._world, chance)
         acts = (self._change, self._change, self._go, self._annotate, self._move)
         while self._comes:
             await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
@@ -64,7 +76,7 @@ class Queues:
                 return
             if self._chance.random() < 0.3:
                 if not self._world.log_away and self._world.home.index is not None:
-                    await rogue.outside_its_queue()
+                    await chance.choice((rogue.outside_its_queue, rogue.beyond_its_queue))()
                 continue
             with suppress(ApiError, Refusal):
                 self._chance.choice(acts)()
@@ -80,6 +92,18 @@ class Queues:
             if ("", name) in store.collection(NAMESPACES).objects:
                 store.patch(NAMESPACES, "", name, {"metadata": {"annotations": {QUEUE_ANNOTATION: None}}})
 
+    def unsettled(self) -> list[tuple[str, str]]:
+        """("", the problem): a Queue whose status shows something else than the projection."""
+        state, stored = self._world.oracle.state, self._world.store.collection(QUEUES).objects if self._comes else {}
+        views = queues_view(state).queues if stored else {}
+        found = []
+        for (_, name), each in sorted(stored.items()):
+            seen, status = state.queues.get(name), each.object.get("status") or {}
+            desired = queue_status(views[name], seen.generation) if seen is not None else {}
+            if queue_status_digest(status) != queue_status_digest(desired):
+                found.append(("", f"the status of queue {name} shows something else"))
+        return found
+
     def _change(self) -> None:
         """Create a queue, or replace its spec by another one, which may have any parent and be closed."""
         store, chance, name = self._world.store, self._chance, self._chance.choice(_NAMES)
@@ -93,6 +117,13 @@ class Queues:
             spec["namespaces"] = chance.choice(rules)
         if chance.random() < 0.3:
             spec["capability"] = {"cpu": chance.randrange(1, 9)}
+        if chance.random() < 0.2:
+            spec["guarantee"] = {"cpu": 1}
+        if chance.random() < 0.2:
+            spec["maxRunning"] = chance.randrange(3)
+        for field, values in _OTHERS.items():
+            if chance.random() < 0.2:
+                spec[field] = chance.choice(values)
         old = store.collection(QUEUES).objects.get(("", name))
         if old is None:
             store.create(QUEUES, "", _queue(name, spec))

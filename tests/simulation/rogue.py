@@ -14,9 +14,10 @@ from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.judging import lacking
-from arranger.projections.queue_membership import kept_out
+from arranger.projections.queue_membership import beyond_its_queue, kept_out
+from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.needs import free_indices
@@ -154,6 +155,24 @@ class Rogue:
         for event in take_cycle(state, self._world.cycle_config, state.time_ms):
             if isinstance(event, k.Placed) and event.job_uid == uid:
                 await self._say("two writers: a job that can't use its queue", self._cycle(), event)
+
+    async def beyond_its_queue(self) -> None:
+        """Place a job beyond its queue's limits, as a cycle would that doesn't know of them."""
+        oracle = self._world.oracle.state
+        ways = {job.uid: oracle.queue_tree.paths.get(queue_of(oracle, job), ()) for job in self._waiting()}
+        uids = [uid for uid, way in ways.items() if any(oracle.queue_tree.specs[name].limited for name in way)]
+        if not uids:
+            return
+        uid, state = self._chance.choice(uids), snapshot.restore(snapshot.encode(oracle))
+        for name, seen in state.queues.items():
+            spec = seen.spec and msgspec.structs.replace(seen.spec, guarantee=(), capability=(), max_running=None)
+            state.queues[name] = msgspec.structs.replace(seen, spec=spec)
+        state.tree_changed()
+        for event in take_cycle(state, self._world.cycle_config, state.time_ms):
+            if not isinstance(event, k.Placed) or event.job_uid != uid:
+                continue
+            if beyond_its_queue(oracle, oracle.jobs[uid], expand(event.pods)):
+                await self._say("two writers: more than a queue may have", self._cycle(), event)
 
     async def _scattered(self) -> None:
         """Decide on nodes of several domains for a job whose topology is required."""

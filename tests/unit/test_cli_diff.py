@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.model.queue import QueueState
 from arranger.projections.state import State
 from arranger.replay.reading.difference import Change, Difference, difference, picture
 from tests.commands import Run, to_file
@@ -69,6 +70,32 @@ def test_nodes_about_which_the_same_changed_stand_together() -> None:
     assert [group.names for group in found.nodes] == [("n0",), ("n1", "n2", "n3")]
     assert found.nodes[1].changes == (Change("cordoned", "", "yes"),)
     assert found.nodes[0].changes[0] == Change("it", "there", "not there")
+
+
+def test_queues_are_compared_once_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    world.queue("a", weight=2)
+    world.queue("b")
+    world.job("train", leader=shape(gpus=1), workers=2, of_queue="a")
+    start = world.state.offset
+
+    def change() -> None:
+        world.settle()
+        world.queue("b", parent="a", deserved=(("nvidia.com/gpu", 2),))
+        world.queue("c", state=QueueState.CLOSED)
+
+    found = {group.names: group.changes for group in between(world, change).queues}
+    assert found["a",] == (
+        Change("waiting jobs", "1", "0"), Change("running jobs", "0", "1"), Change("used", "", "3 nvidia.com/gpu"),
+    )  # fmt: skip
+    assert found["b",] == (Change("parent", "", "a"), Change("deserved", "", "2 nvidia.com/gpu"))
+    assert found["c",][:3] == (Change("it", "not there", "there"), Change("state", "", "Closed"),
+                               Change("problem", "", "closed"))  # fmt: skip
+    log = to_file(world.entries, tmp_path / "run.log")
+    status, out, _ = run(capsys, "diff", str(start), str(world.state.offset), *log)
+    assert status == 0 and "\na      waiting jobs  1" in out
+    assert between(crowded(), lambda: None).queues == ()
 
 
 def test_only_jobs_that_changed_places_with_each_other_are_told_as_moved() -> None:

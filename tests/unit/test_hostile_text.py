@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import arranger
 from arranger.cli.commands import status as status_command
-from arranger.cli.rendering.demo_table import JobRow, Screen
+from arranger.cli.rendering.demo_table import JobRow, QueueRow, Screen
 from arranger.cli.rendering.output import print_json, print_table, print_text, say
 from arranger.events import kinds as k
 from arranger.events.facts import StageFacts
@@ -122,7 +122,7 @@ def hostile_world(seed: int) -> World:
         sets = [(f"set{text()}", 2, one)]
         world.job(
             f"job{number}", uid=f"uid-{number}", leader=one, workers=sets, min_workers=2, namespace=f"ns{text()}",
-            created=world.now_ms, restart_limit=1,
+            created=world.now_ms, restart_limit=1, user=text(),
         )  # fmt: skip
         world.settle()
         world.pass_time(5)
@@ -135,6 +135,10 @@ def hostile_world(seed: int) -> World:
     world.say(refused, k.StageDecided(waiting.uid, waiting.version, 0, Stage.PENDING, StageReason.SUSPENDED, facts))
     world.change_pod(pod.uid, phase="Failed", reason=text(), message=text(), waiting=text(), ip=text())
     world.settle()
+    queue = f"q{text()}"
+    world.queue(queue, parent=text(), guarantee=((text(), 1),))
+    world.job("lost", leader=one, of_queue=queue)
+    world.job("unknown", leader=one, of_queue=text())
     return world
 
 
@@ -142,6 +146,14 @@ COMMANDS = (
     ("events",),
     ("events", "--kind", "PodSeen"),
     ("replay",),
+    ("queue",),
+    ("queue", "default"),
+    ("queue", "nothing\x1b[2J"),
+    ("top",),
+    ("top", "--by", "namespace"),
+    ("top", "--by", "user", "--resource", "cpu\x1b[2J"),
+    ("top", "--by", "job"),
+    ("events", "--queue", "default"),
     ("explain", "job0", "--all"),
     ("explain", "job1"),
     ("explain", "job3", "--all"),
@@ -191,9 +203,11 @@ def test_the_demos_table_prints_no_control_characters(capsys: pytest.CaptureFixt
     text = Hostile(1)
     row = JobRow("job")
     row.stage, row.schedule, row.message = text(), text(), text()
-    with Screen({"job": row}, gpus=1) as screen:
+    queue = QueueRow(text(), 1, 1, 1, 1, 1)
+    with Screen({"job": row}, {"queue": queue}, gpus=1) as screen:
         screen.show()
         screen._console.print(screen._table())
+        screen._console.print(screen._queue_table())
     assert harmless(capsys.readouterr().out)
 
 

@@ -14,7 +14,7 @@ from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import JobSpec, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import ContainerEnd
-from arranger.model.quota import QuotaLack
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.model.reasons import FITS, Reason, ReasonKind, beyond_quota, insufficient, other
 from arranger.model.stages import TRANSITIONS, StageReason
 from tests.world import World, shape
@@ -211,8 +211,24 @@ def test_a_quota_that_an_empty_namespace_could_not_meet_is_told_with_its_limit()
 
 
 def test_every_kind_of_reason_has_its_words() -> None:
-    told = {reason.kind for reason, *_ in (*WORDS, *AMOUNTS)} | {beyond_quota(QuotaLack("q", "pods", 1, 0, 1)).kind}
+    told = {reason.kind for reason, *_ in (*WORDS, *AMOUNTS)}
+    told |= {beyond_quota(QuotaLack("q", "pods", 1, 0, 1, limit=limit)).kind for limit in LimitKind}
     assert told == set(ReasonKind)
+
+
+@pytest.mark.parametrize(
+    ("limit", "queue", "words"),
+    [
+        (LimitKind.CAPABILITY, "rl", "queue rl has too little cpu (needs 4, 1 left of its capability 8)"),
+        (LimitKind.GUARANTEES, "rl", "{} (needs 4, 1 left of the capability 8 of queue rl)"),
+        (LimitKind.GUARANTEES, "", "{} (needs 4, 1 left of the 8 of all ready nodes)"),
+        (LimitKind.MAX_RUNNING, "rl", "queue rl has as many jobs with nodes as its maxRunning (8000)"),
+        (LimitKind.MAX_WAITING, "rl", "queue rl has as many earlier waiting jobs as its maxWaiting (8000)"),
+    ],
+)
+def test_a_limit_of_a_queue_is_told_with_the_queue_and_the_limit(limit: LimitKind, queue: str, words: str) -> None:
+    lack = QuotaLack("", "cpu", 4000, 1000, 8000, queue, limit)
+    assert quota_text(lack) == words.format("the guarantees of other queues leave too little cpu")
 
 
 @pytest.mark.parametrize("kind", ReasonKind)

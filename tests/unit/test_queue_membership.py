@@ -18,10 +18,10 @@ from arranger.projections.queue_membership import (
     counted_priority,
     denied,
     kept_out,
-    queue_of,
     submitter_of,
 )
 from arranger.projections.queue_tree import QueueProblem, QueueProblemKind
+from arranger.projections.queue_use import queue_of
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.reading.describe import message_of
 from tests.unit.tyjob_table import tyjob

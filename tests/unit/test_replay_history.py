@@ -199,3 +199,46 @@ def test_a_job_seen_again_after_a_write_of_its_status_is_told_apart_from_an_edit
     first, again, edited = (line.text for line in _lines(world.entries, job="j"))
     assert first.startswith("priority 5") and edited.startswith("priority 7")
     assert again == "seen again, with the same spec"
+
+
+def test_events_of_a_queue_are_those_of_the_object_and_of_the_jobs_that_belong_to_it() -> None:
+    world = World()
+    world.node("n1")
+    world.queue("a")
+    world.queue("b")
+    world.queue("a")  # as after a write of its status
+    world.namespace("team", queue="a")
+    world.job("own", of_queue="a")
+    world.job("moves", of_queue="b")
+    world.job("by-namespace", namespace="team")
+    world.job("moves", of_queue="a")
+    world.settle()
+    world.queue_gone("b")
+    of_a = [(line.kind, line.subject) for line in _lines(world.entries, queue="a") if line.kind != "PodSeen"]
+    assert of_a[:5] == [
+        ("QueueSeen", "a"), ("QueueSeen", "a"), ("JobSeen", "default/own"), ("JobSeen", "team/by-namespace"),
+        ("JobSeen", "default/moves"),
+    ]  # fmt: skip
+    assert {subject for kind, subject in of_a if kind == "Placed"} == {
+        "default/own", "default/moves", "team/by-namespace",
+    }  # fmt: skip
+    assert [line.text for line in _lines(world.entries, queue="a")][:2] == [
+        "Open, weight 1", "seen again, with the same spec",
+    ]  # fmt: skip
+    of_b = [(line.kind, line.subject) for line in _lines(world.entries, queue="b")]
+    assert of_b == [
+        ("QueueSeen", "b"), ("JobSeen", "default/moves"), ("JobSeen", "default/moves"), ("QueueGone", "b"),
+    ]  # fmt: skip
+
+
+def test_events_about_objects_without_a_job_name_them() -> None:
+    world = World()
+    world.quota("q", {"pods": 1})
+    world.priority_class("high", 9)
+    world.namespace("team")
+    world.queue("a")
+    world.quota_gone("q")
+    found = {line.kind: line.subject for line in _lines(world.entries)}
+    assert [found[kind] for kind in ("QuotaSeen", "QuotaGone", "PriorityClassSeen", "NamespaceSeen", "QueueSeen")] == [
+        "default/q", "default/q", "high", "team", "a",
+    ]  # fmt: skip

@@ -60,7 +60,7 @@ def test_a_worker_that_was_restored_goes_on_as_one_that_never_stopped(history: l
     world = live_through(history)
     restored = snapshot.restore(snapshot.encode(world.state))
     assert take_cycle(restored, world.config, world.now_ms) == take_cycle(world.state, world.config, world.now_ms)
-    other = World()
+    other = World(config=world.config)
     other.state, other.terms, other.now_ms = restored, dict(world.terms), world.now_ms
     more = [("round", 1, 1), ("pod gone", 3, 0), ("node", 2, 9), ("round", 1, 1), ("job", 2, 3), ("round", 1, 1)]
     other._versions = world._versions

@@ -36,7 +36,8 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]
     world = World()
     world.watch_quotas()
     world.watch_classes()
-    world.watch_queues()
+    world.queue("team")
+    world.queue("lost", parent="none")
     world.watch_namespaces()
     world.node("n1")
     for number in range(jobs):
@@ -88,6 +89,7 @@ async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -
         answer = await shown(redis_server, cluster)
     assert answer["well"] and answer["problems"] == []
     assert answer["jobs"] == 20 and answer["stages"] == {"Starting": 20}
+    assert answer["queues"] == {"Open": 1, "Unusable": 1}
     members = {one["id"]: one for one in answer["members"]}
     watcher = members["host-1-77-watcher"]
     assert (watcher["host"], watcher["pid"], watcher["roles"]) == ("host-1", 77, ["watcher"])

@@ -21,14 +21,14 @@ from typing import Any
 import click
 import yaml
 
-from arranger.cli.rendering.demo_table import JobRow, Screen
+from arranger.cli.rendering.demo_table import JobRow, QueueRow, Screen
 from arranger.cli.rendering.output import heading, say
 from arranger.errors import ArrangerError, ClusterError, UsageError
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.kinds import Waits
 from arranger.events.log import entries
 from arranger.events.redis_log import RedisLog
-from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object
+from arranger.kube.cluster import PODS, QUEUES, TYJOBS, ApiError, Cluster, Object
 from arranger.model.text import counted
 
 #: Annotations of TYJobs that only the demo reads.
@@ -57,7 +57,7 @@ _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules
     "--jobs",
     type=click.Path(exists=True, path_type=Path),
     metavar="DIR",
-    help="Folder (or file) of TYJobs to run. [default: the examples; with --keep, none]",
+    help="Folder (or file) of TYJobs, and Queues, to run. [default: the examples; with --keep, none]",
 )
 @click.option("--keep", is_flag=True, help="Keep the cluster up for kubectl until Ctrl-C.")
 @click.option(
@@ -77,6 +77,7 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
       arranger demo                          the examples, on 4 nodes of 8 GPUs
       arranger demo --keep                   an empty cluster; prints the kubeconfig for kubectl
       arranger demo --jobs my-jobs/ --nodes 16
+      arranger demo --jobs examples/teams    three teams with queues, one of which borrows
     """  # noqa: D301 - the \b is for click, and must be that character
     try:
         from arranger.sandbox import redis_server  # noqa: F401 - reports a missing package early
@@ -103,6 +104,7 @@ class _Demo:
         self._earlier_log = folder / "log.before"
         self._kubeconfig = folder / "kubeconfig"
         self._rows: dict[str, JobRow] = {}
+        self._queues: dict[str, QueueRow] = {}
         #: Rows of jobs that the user deleted.
         self._deleted: list[JobRow] = []
         self._terminated: set[str] = set()
@@ -207,9 +209,15 @@ class _Demo:
     # --- the user ------------------------------------------------------------------------------------------
 
     async def _apply(self, cluster: Cluster) -> None:
-        """Create the jobs as `kubectl apply` would; refusals are shown as kubectl shows them."""
+        """Create the queues and the jobs as `kubectl apply` would; refusals are shown as kubectl shows them."""
         for manifest in self._manifests:
             name = manifest["metadata"]["name"]
+            if manifest["kind"] == QUEUES.kind:
+                try:
+                    await cluster.create(QUEUES, None, manifest)
+                except ApiError as refused:
+                    raise UsageError(f"--jobs: queue {name}: {_NOT_CHECKED.sub('', refused.detail)}") from refused
+                continue
             row = JobRow(name, expected=(manifest["metadata"].get("annotations") or {}).get(EXPECT, ""))
             self._rows[name] = row
             try:
@@ -232,7 +240,7 @@ class _Demo:
     async def _watch(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
         """Show the table until every job has ended or the time is up; with `--keep`, until a signal."""
         deadline_s = time.monotonic() + (float("inf") if self._keep else LIMIT_S)
-        with Screen(self._rows, gpus=self._nodes * self._gpus) as screen:
+        with Screen(self._rows, self._queues, gpus=self._nodes * self._gpus) as screen:
             while not self._stop.is_set() and time.monotonic() < deadline_s:
                 await self._look(cluster, processes)
                 screen.show()
@@ -258,6 +266,9 @@ class _Demo:
                     await self._act(cluster, job, row)
         for name in [name for name, row in self._rows.items() if name not in there and row.stage != REFUSED]:
             self._deleted.append(self._rows.pop(name))
+        queues = [queue async for page in cluster.listing(QUEUES) for queue in page.items]
+        self._queues.clear()
+        self._queues.update({queue["metadata"]["name"]: QueueRow.of(queue) for queue in queues})
 
     async def _until_clean(self, cluster: Cluster) -> None:
         """Wait until the pods of ended jobs are deleted by their cleanPodPolicy, so that the log records it too."""
@@ -311,6 +322,7 @@ class _Demo:
             (f"explain {waited.name} --at {at} {log}", "why it waited then, and for what"),
             (f"explain {waited.name} {log}", "its whole life, and why its pods were where they were"),
             (f"replay --at {at} {log}", "the cluster as it was at that point of the log"),
+            *([(f"queue --at {at} {log}", "what each queue used and was entitled to then")] if self._queues else []),
             (f"events --job {waited.name} {log}", "every event and decision about one job"),
             (f"verify {log}", "run every scheduling cycle again and compare"),
         )
@@ -357,7 +369,7 @@ def _shown(path: Path) -> str:
 
 
 def _manifests(path: Path) -> list[Object]:
-    """Every TYJob in a file or a folder, in the order of the file names. Raises `UsageError`."""
+    """Every TYJob and Queue in a file or a folder, in the order of the file names. Raises `UsageError`."""
     files = sorted(p for p in path.iterdir() if p.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]
     found: list[Object] = []
     for file in files:
@@ -366,11 +378,11 @@ def _manifests(path: Path) -> list[Object]:
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
             raise UsageError(f"--jobs: {file} can't be read: {' '.join(str(problem).split())}") from problem
         for document in documents:
-            if isinstance(document, dict) and document.get("kind") == TYJOBS.kind:
+            if isinstance(document, dict) and document.get("kind") in (TYJOBS.kind, QUEUES.kind):
                 if not isinstance((document.get("metadata") or {}).get("name"), str):
-                    raise UsageError(f"--jobs: a TYJob in {file} has no metadata.name")
+                    raise UsageError(f"--jobs: a {document['kind']} in {file} has no metadata.name")
                 found.append(document)
-    if not found:
+    if not any(document["kind"] == TYJOBS.kind for document in found):
         raise UsageError(f"--jobs: no TYJob in {path}", hint="give a folder with YAML files, such as examples/")
     return found
 

@@ -36,8 +36,8 @@ def command(target: str | None, settings: Settings, one: str, other: str, output
 
     A point is an offset or a time, as for the option --at of other commands. For each job, diff shows changes of the
     stage, the schedule, the nodes that the job got and left, and the reason why the job waits. For each node, it shows
-    changes of health, taints, labels, capacity and use. It also shows the order of the queue. It groups jobs and nodes
-    that changed in the same way.
+    changes of health, taints, labels, capacity and use; for each queue, of its fields, use, share, demand and jobs. It
+    also shows the order of the waiting jobs. It groups jobs, queues and nodes that changed in the same way.
 
     Plans are files that `arranger what-if -o json` or `arranger simulate -o json` wrote. From a what-if, diff takes the
     plan with the changes. For each job on which the plans differ, diff shows the job's outcome in both. To compare a
@@ -100,6 +100,9 @@ def _print(found: Difference) -> None:
     _print_changed("job", found.jobs)
     say()
     _print_queue(found)
+    if found.queues:
+        say()
+        _print_changed("queue", found.queues)
     say()
     _print_changed("node", found.nodes)
 

@@ -62,6 +62,9 @@ class KindType(click.Choice[str]):
 @click.option("--node", default="", metavar="NAME", help="Only events about this node, its pods, and placements on it.")
 @click.option("--pod", default="", metavar="[NS/]NAME", help="Only events about this pod.")
 @click.option(
+    "--queue", default="", metavar="NAME", help="Only events about this queue, and about the jobs that belong to it."
+)
+@click.option(
     "--kind",
     "chosen",
     multiple=True,
@@ -90,6 +93,7 @@ def command(target: str | None, settings: Settings, follow: bool, output: str, *
         node=options["node"],
         pod=options["pod"],
         kinds=tuple(options["chosen"]),
+        queue=options["queue"],
     )
     asyncio.run(_list(target, settings, asked, follow=follow, output=output))
 

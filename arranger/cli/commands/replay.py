@@ -5,7 +5,7 @@ import asyncio
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import log_options, opened, point_option, stand_at
+from arranger.cli.inputs.reading import log_options, point_option, state_at
 from arranger.cli.rendering.output import (
     local_time,
     output_option,
@@ -19,9 +19,8 @@ from arranger.model.quantity import amount_text
 from arranger.model.text import counted
 from arranger.plugins import installed
 from arranger.projections import snapshot
-from arranger.projections.state import State
 from arranger.replay.reading.describe import amounts_text
-from arranger.replay.reading.history import END, Point
+from arranger.replay.reading.history import Point
 from arranger.replay.reading.overview import JobLine, NodeLine, Overview, overview
 from arranger.settings import Settings
 
@@ -43,7 +42,7 @@ def command(target: str | None, settings: Settings, at: Point | None, digest_onl
       arranger replay --log run.log --at 1234             a file, after the event at offset 1234
       arranger replay --at "10m ago" -o json              ten minutes ago
     """
-    state = asyncio.run(_state(target, settings, at or END))
+    state = asyncio.run(state_at(target, settings, at))
     if digest_only:
         digest = snapshot.digest(state)
         if output == "json":
@@ -56,12 +55,6 @@ def command(target: str | None, settings: Settings, at: Point | None, digest_onl
         print_json({**msgspec.to_builtins(seen), "time": local_time(seen.time_ms)})
     else:
         _print(seen)
-
-
-async def _state(target: str | None, settings: Settings, point: Point) -> State:
-    async with opened(target, settings) as log:
-        state, _ = await stand_at(log, point, doing="replaying")
-        return state
 
 
 def _print(seen: Overview) -> None:

@@ -140,7 +140,9 @@ def _print(status: Status, found: list[str]) -> None:
 def _print_facts(status: Status) -> None:
     log = status.log
     kept = f"events {log.first} to {log.last} ({log.events}), the last {_ago(status.now_ms, log.time_ms)}"
-    stages = ", ".join(f"{count} {stage}" for stage, count in status.stages.items())
+    stages, queues = (
+        ", ".join(f"{count} {name}" for name, count in counts.items()) for counts in (status.stages, status.queues)
+    )
     print_table(
         ("what", "now"),
         [
@@ -150,6 +152,7 @@ def _print_facts(status: Status) -> None:
             ("newest snapshot", _moment(status.now_ms, status.snapshot)),
             ("last recorded cycle", _moment(status.now_ms, status.cycle)),
             ("jobs", f"{status.jobs}{f': {stages}' if stages else ''}"),
+            *([("queues", f"{sum(status.queues.values())}: {queues}")] if queues else []),
         ],
     )
 

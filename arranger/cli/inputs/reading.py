@@ -24,7 +24,7 @@ from arranger.events.open_log import open_log
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.explain.answer import JobIndex, nearest
-from arranger.replay.reading.history import Journey, Point, Span
+from arranger.replay.reading.history import END, Journey, Point, Span
 from arranger.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -317,6 +317,13 @@ async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Positi
     if not state.offset:
         raise await before_beginning(log)
     return state, journey.position(position)
+
+
+async def state_at(target: str | None, settings: Settings, point: Point | None) -> State:
+    """The state of the target log, or that of the settings, at a point, or at its end."""
+    async with opened(target, settings) as log:
+        state, _ = await stand_at(log, point or END, doing="replaying")
+        return state
 
 
 _SAID_LATER = f"{__name__}.said_later"

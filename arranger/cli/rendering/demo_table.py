@@ -1,4 +1,4 @@
-"""The demo's table of jobs: live on a terminal, otherwise one line per change."""
+"""The demo's tables of jobs and queues: live on a terminal, otherwise one line per change."""
 
 import sys
 import time
@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from arranger.cli.rendering.output import coloured, say
+from arranger.cli.rendering.queue_page import bar
 from arranger.kube.cluster import Object
+from arranger.model.pod import gpus_of
 from arranger.model.text import one_line
 
 _STYLES = {
@@ -74,11 +76,39 @@ class JobRow:
         return self.stage in ("Succeeded", "Failed", "Refused")
 
 
-class Screen:
-    """Shows the rows: `with Screen(rows) as screen: screen.show()`, any number of times."""
+@dataclass(frozen=True)
+class QueueRow:
+    """The data of one queue in the table, in GPUs and jobs."""
 
-    def __init__(self, rows: dict[str, JobRow], *, gpus: int) -> None:
+    name: str
+    used: int
+    share: int
+    demand: int
+    waiting: int
+    running: int
+
+    @classmethod
+    def of(cls, queue: Object) -> Self:
+        """The row of a Queue, by its status."""
+        status: dict[str, Any] = queue.get("status") or {}
+        demand: dict[str, Any] = status.get("demand") or {}
+        return cls(
+            name=queue["metadata"]["name"],
+            used=status.get("gpus", 0),
+            share=status.get("gpuShare", 0),
+            demand=gpus_of((name, int(amount)) for name, amount in demand.items() if str(amount).isdecimal()),
+            waiting=status.get("waiting", 0),
+            running=status.get("running", 0),
+        )
+
+
+class Screen:
+    """Shows the rows: `with Screen(rows, queues, gpus=8) as screen: screen.show()`, any number of times."""
+
+    def __init__(self, rows: dict[str, JobRow], queues: dict[str, QueueRow], *, gpus: int) -> None:
         self._rows = rows
+        self._queues = queues
+        self._told_queues: dict[str, QueueRow] = {}
         self._gpus = gpus
         self._began_s = time.monotonic()
         self._told: dict[str, tuple[str, ...]] = {}
@@ -101,7 +131,8 @@ class Screen:
 
     def show(self) -> None:
         if self._live is not None:
-            self._live.update(Group(self._table(), self._footer()), refresh=True)
+            queues = Group(Text(), self._queue_table()) if self._queues else Group()
+            self._live.update(Group(self._table(), queues, self._footer()), refresh=True)
             return
         for row in self._rows.values():
             cells = row.cells()
@@ -110,6 +141,12 @@ class Screen:
                 stage, schedule, ready, message = cells
                 state = f"{row.name:15} {stage:12} {schedule:16} {ready:7}"
                 say(f"{self._elapsed_s():6.1f}s  {state} {' '.join(message.split())}")
+        for queue in self._queues.values():
+            if self._told_queues.get(queue.name) != queue:
+                self._told_queues[queue.name] = queue
+                gpus = f"{queue.used} GPUs used, share {queue.share}, demand {queue.demand}"
+                jobs = f"{queue.waiting} waiting, {queue.running} running"
+                say(f"{self._elapsed_s():6.1f}s  queue {queue.name}: {gpus}; {jobs}")
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="bold")
@@ -128,6 +165,18 @@ class Screen:
                 f"{row.ran_s:.0f}s",
                 Text(" ".join(message.split())),  # not as markup, because messages contain brackets
             )
+        return table
+
+    def _queue_table(self) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("QUEUE")
+        for column in ("GPUS", "SHARE", "DEMAND", "WAITING", "RUNNING"):
+            table.add_column(column, justify="right")
+        table.add_column(f"█ used within the share  ▓ above it  ░ not used  (of {self._gpus})")
+        for queue in self._queues.values():
+            numbers = (queue.used, queue.share, queue.demand, queue.waiting, queue.running)
+            shown = bar(queue.used, queue.share, self._gpus) if self._gpus else ""
+            table.add_row(Text(one_line(queue.name)), *map(str, numbers), shown)
         return table
 
     def _footer(self) -> Text:

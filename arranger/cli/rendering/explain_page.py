@@ -21,11 +21,12 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
-from arranger.model.reasons import ReasonKind
+from arranger.model.reasons import OF_LIMITS, ReasonKind
 from arranger.model.text import counted, few
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.causes import Consequence
 from arranger.replay.explain.holders import Taker
+from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, QueueAmount
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, Ranked
 from arranger.replay.explain.remedies import Remedy
 from arranger.replay.explain.shortfall import Shortfall
@@ -44,6 +45,16 @@ _LONG = 25
 _OF_A_KIND = 4
 #: The number of placement explanations that are shown.
 _EXPLANATIONS = 3
+#: What keeps a job waiting, in words.
+_KEPT_BY = {
+    KeptBy.ROOM: "room: no nodes have enough for it",
+    KeptBy.ORDER: "the order: it would fit, but jobs before it get the room",
+    KeptBy.QUOTA: "a ResourceQuota of its namespace",
+    KeptBy.CAPABILITY: "a capability",
+    KeptBy.GUARANTEES: "what is guaranteed to other queues",
+    KeptBy.MAX_RUNNING: "maxRunning",
+    KeptBy.MAX_WAITING: "maxWaiting",
+}
 
 
 class Page:
@@ -124,6 +135,8 @@ class Page:
         what = ", ".join(lacked) if lacked else f"nodes ({waited.reasons})"
         if any(reason.kind == ReasonKind.QUOTA for reason in waited.of):
             what = f"quota of its namespace ({waited.reasons})"
+        elif any(reason.kind in OF_LIMITS for reason in waited.of):
+            what = f"its queue ({waited.reasons})"
         who = "further pods waited" if waited.further else "it waited"
         helped = "; what would have helped" if self._answer.standing.stage == Stage.FAILED else ""
         said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}{helped}:"
@@ -155,6 +168,8 @@ class Page:
             keys = f"priority {waiting.priority}, created {self._time(waiting.created_ms)}"
             position = f"position {waiting.position} of {waiting.queue_length} by {waiting.queue_policy}"
             print_text(f"  queue         {position} ({keys})", indent=16)
+        if waiting.in_queue is not None:
+            self._in_queue(waiting.in_queue)
         if short is not None and short.node is not None:
             print_text(f"  {'node':<13} {short.node.node}: {short.node.refused}", indent=16)
         self._blockers(waiting)
@@ -163,11 +178,24 @@ class Page:
             heading("Ahead of it in the queue")
             rows = [(one.position, one.job, one.decided_by, one.gets) for one in waiting.ahead]
             self._cut(("position", "job", "because of", "gets"), rows, "arranger replay", shown=_FEW)
+        if waiting.passed_by:
+            heading("Later jobs that got nodes since it waits, the newest first")
+            passed = [(one.offset, Told(one.time_ms), one.job, *_passed_cells(one)) for one in waiting.passed_by]
+            self._some(("offset", "time", "job", "because of", "got"), passed, "earlier ones", right=("offset",))
         self._takers(waiting)
         if waiting.holders:
             heading("Others that hold it there, without a decision in the part of the log that was read")
             held = [(one.since or "-", one.who, _amounts(one.amounts), few(one.nodes, 3)) for one in waiting.holders]
             self._some(("offset", "who", "holds", "on"), held, "pods or jobs hold less", right=("offset",))
+
+    def _in_queue(self, there: InQueue) -> None:
+        """Print where the job stands in its Queue."""
+        parts = [f"position {there.position} of {there.waiting}"] if there.position else []
+        parts += [_of_queue(one) for one in there.amounts]
+        most = f" of at most {there.max_running}" if there.max_running is not None else ""
+        parts.append(f"{counted(there.running, 'job')}{most} with nodes")
+        kept = f"; kept waiting by {_KEPT_BY[there.kept_by]}" if there.kept_by is not None else ""
+        print_text(f"  Queue {there.queue}: {'; '.join(parts)}{kept}", indent=16)
 
     def _blockers(self, waiting: Waiting) -> None:
         """Print the events that keep the job waiting: those since its creation, or else the earlier ones."""
@@ -352,6 +380,16 @@ class Page:
             left_out = f"{len(rows) - 2 * shown} more: {all_of_them}"
             rows = [*rows[:shown], ("…", *[""] * (len(columns) - 2), left_out), *rows[-shown:]]
         self._table(columns, rows, right=tuple(name for name in ("offset", "position", "for") if name in columns))
+
+
+def _of_queue(one: QueueAmount) -> str:
+    used, share = amount_text(one.resource, one.used), amount_text(one.resource, one.share)
+    limit = f", capability {amount_text(one.resource, one.capability)}" if one.capability is not None else ""
+    return f"{one.resource} {used} used, share {share}{limit}"
+
+
+def _passed_cells(one: Passed) -> tuple[str, str]:
+    return one.why, f"{_amounts(dict(one.amounts)) or 'nodes'} on {few(one.nodes, 3)}"
 
 
 def _too_wide(line: str) -> bool:

@@ -8,7 +8,16 @@ from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label
-from arranger.scheduling import BUILT_IN, WHOLE, ClusterView, Policies, Shares, in_line
+from arranger.scheduling import (
+    BUILT_IN,
+    WHOLE,
+    ClusterView,
+    Policies,
+    QueueStanding,
+    Shares,
+    considered,
+    in_line,
+)
 
 #: Why a job comes after another one of the same priority or share.
 _HELD_BACK = "the API server refused the pods of the other job at its last start"
@@ -30,10 +39,17 @@ class QueueKeys:
 
     def __init__(self, state: State, waiting: list[JobRecord], config: CycleConfig, policies: Policies) -> None:
         self._shares = Shares(ClusterView(state.nodes))
+        jobs, over = considered(state, waiting)
+        self._over = {job.uid for job, _ in over}
+        self._standing = standing = QueueStanding(state, jobs, state.time_ms) if state.queues else None
+        self._order = standing.order() if standing is not None else None
+        lines = standing.lines if standing is not None else {"": jobs}
+        self._line_of = {job.uid: line for line, of in lines.items() for job in of}
         #: Job UID → the queue policy that orders it, and the segment of the queue in which it does.
         self._segments = {
             job.uid: (name, (number, position))
-            for number, level in enumerate(in_line(waiting, config, policies))
+            for line, of in lines.items()
+            for number, level in enumerate(in_line(of, config, policies, standing.policy(line) if standing else ""))
             for position, (name, jobs) in enumerate(level)
             for job in jobs
         }
@@ -41,6 +57,8 @@ class QueueKeys:
     def between(self, other: JobRecord, job: JobRecord) -> str:
         """The key that puts `other` before `job`, in words, with both values."""
         assert other.spec is not None and job.spec is not None
+        if by_queue := self._by_queue(other, job):
+            return by_queue
         (name, segment), (_, of_job) = self._segments[other.uid], self._segments[job.uid]
         if segment == of_job and name not in BUILT_IN.queue:
             return f"by the queue policy {name}"
@@ -59,6 +77,23 @@ class QueueKeys:
         if other.seen.created_ms != job.seen.created_ms:
             return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
         return f"the lower UID, {other.uid} against {job.uid}"
+
+    def _by_queue(self, other: JobRecord, job: JobRecord) -> str:
+        """How their queues, or submitters, decide the order; empty if both jobs are in one line."""
+        if job.uid in self._over:
+            return "the queue has as many waiting jobs before this one as its maxWaiting"
+        of_other, of_job = self._line_of[other.uid], self._line_of[job.uid]
+        if self._standing is None or self._order is None or of_other == of_job:
+            return ""
+        ways = zip(self._standing.way(of_other), self._standing.way(of_job), strict=False)
+        one, two = next(((a, b) for a, b in ways if a != b), (of_other, of_job))
+        return f"{self._used(one)}, {self._used(two)}"
+
+    def _used(self, line: str) -> str:
+        assert self._standing is not None and self._order is not None
+        if not any(self._standing.shares.get(line, {}).values()):
+            return f"{line} has no share now"
+        return f"{line} uses {self._order.ratio(line) / WHOLE:.0%} of its share"
 
     def _by_share(self, verb: str, of_other: int, of_job: int) -> str:
         if of_other == of_job:

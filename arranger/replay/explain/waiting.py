@@ -16,6 +16,7 @@ from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.replay.explain.candidate_changes.case import Case, Lack
 from arranger.replay.explain.holders import Holder, Taker, who_has_it
+from arranger.replay.explain.in_queue import InQueue, Passed, in_queue, passed_by
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Shortfall, ShortfallObserver
 from arranger.replay.explain.story import Story
@@ -28,7 +29,8 @@ class Waiting(msgspec.Struct, frozen=True):
     for the quorum, and the first cycle from `fails_at_ms` gives the job up; both are 0 for a feasible job. `gets` is
     the number of pods that a cycle would place now. `blockers` are events since the job's creation without which it
     would have more nodes, newest first; `earlier` are those before. `remedies` are the changes that help among `tried`
-    ones; there are `untried` more of the same kinds."""
+    ones; there are `untried` more of the same kinds. `in_queue` is its standing in its queue, and `passed_by` are later
+    jobs that got nodes since it waits, newest first."""
 
     why: str
     position: int
@@ -48,6 +50,8 @@ class Waiting(msgspec.Struct, frozen=True):
     earlier: tuple[Blocker, ...] = ()
     gets: int = 0
     untried: int = 0
+    in_queue: InQueue | None = None
+    passed_by: tuple[Passed, ...] = ()
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
@@ -61,22 +65,21 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     waiting = in_order(state, config, policies)
     position = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     observer = ShortfallObserver(job.uid, node)
-    events = take_cycle(state, config, state.time_ms, observer, policies=policies) if position else ()
-    given = {event.job_uid: len(expand(event.pods)) for event in events if isinstance(event, k.Placed)}
-    shortfall = observer.shortfall
-    before = tuple(waiting[: max(position - 1, 0)])
+    given = _given(state, config, policies, observer) if position else {}
+    shortfall, gets = observer.shortfall, given.get(job.uid, 0)
+    before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
     case = Case(story, job, config, policies, _lack(shortfall), before)
     sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
     return Waiting(
-        why=_why(state, job, position, shortfall, given.get(job.uid, 0)),
+        why=_why(state, job, position, shortfall, gets),
         position=position,
         queue_length=len(waiting),
         queue_policy=policies.queue_policy_name(job, config),
-        priority=spec.priority,
+        priority=counted_job.valid_spec.priority,
         created_ms=job.seen.created_ms,
-        ahead=jobs_ahead(before, job, given, QueueKeys(state, waiting, config, policies)),
+        ahead=jobs_ahead(before, counted_job, given, QueueKeys(state, waiting, config, policies)),
         shortfall=shortfall,
         takers=takers,
         holders=holders,
@@ -86,9 +89,17 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         remedies=sought.found,
         tried=sought.tried,
         earlier=earlier,
-        gets=given.get(job.uid, 0),
+        gets=gets,
         untried=sought.untried,
+        in_queue=in_queue(state, job, waiting, shortfall, (config, policies)),
+        passed_by=passed_by(story, job),
     )
+
+
+def _given(state: State, config: CycleConfig, policies: Policies, observer: ShortfallObserver) -> dict[str, int]:
+    """Job UID → how many of its pods a cycle would place now."""
+    events = take_cycle(state, config, state.time_ms, observer, policies=policies)
+    return {event.job_uid: len(expand(event.pods)) for event in events if isinstance(event, k.Placed)}
 
 
 def _lack(shortfall: Shortfall | None) -> Lack | None:

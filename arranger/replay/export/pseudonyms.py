@@ -37,7 +37,7 @@ from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.reasons import most_frequent_first
 from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable
 from arranger.projections.jobs import JobRecord
-from arranger.projections.snapshot import JobImage, NodeImage, StateImage
+from arranger.projections.snapshot import DecayedImage, JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
 
 LEFT_OUT = "(left out of this export)"
@@ -241,12 +241,13 @@ class Pseudonyms:
 
     def reason(self, reason: r.Reason) -> r.Reason:
         """Why a node refuses a pod. The text of another package's filter is left out."""
-        label = reason.kind not in (_K.INSUFFICIENT, _K.QUOTA, _K.HOST_PORT)
+        label = reason.kind not in (_K.INSUFFICIENT, _K.HOST_PORT, *r.OF_LIMITS)
         return msgspec.structs.replace(
             reason,
             name=self.key(reason.name) if label and reason.name else reason.name,
             taint=self.taint(reason.taint) if reason.taint is not None else None,
             quota=self.name("quota", reason.quota),
+            queue=self.queue(reason.queue),
             words=left_out(self, reason.words),
         )
 
@@ -381,7 +382,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "operator": keep,
         "values": lambda names, of: tuple(names.name("class", v) for v in of),
     },
-    q.QuotaLack: {"quota": _named("quota"), "resource": keep},
+    q.QuotaLack: {"quota": _named("quota"), "resource": keep, "queue": Pseudonyms.queue, "limit": keep},
     j.JobSpec: {
         "queue_policy": keep,
         "pod_policy": keep,
@@ -407,7 +408,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     SetRecord: {"kept": keep, "avoids": _keys("node")},
     JobTimes: {"turned": keep},
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
-    Assumed: {"node": _named("node"), "requests": keep},
+    Assumed: {"node": _named("node"), "requests": keep, "queue": Pseudonyms.queue},
+    DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
     JobImage: {"placements": _second("node"), "bound": keep},
     StateImage: {"terms": keep, "listed": keep, "verdicts": keep, "unwatched": keep, "cluster": _named("cluster")},
 }

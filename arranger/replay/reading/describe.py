@@ -22,7 +22,7 @@ from arranger.model.text import counted, first_line
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 
-#: The text of a job that was seen without a change that decisions depend on.
+#: The text of a job or a queue that was seen without a change that decisions depend on.
 SEEN_AGAIN = "seen again, with the same spec"
 
 #: Decisions and outcomes: the kinds that name a job by its UID.

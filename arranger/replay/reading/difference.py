@@ -1,4 +1,4 @@
-"""Diff: the changes between two points of a log, by job and by node.
+"""Diff: the changes between two points of a log, by job, by queue and by node.
 
 A `Picture` keeps the compared parts of a state, so that one pass over the log can continue to the second point.
 """
@@ -16,7 +16,8 @@ from arranger.model.taints import taint_text
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, compact
 from arranger.projections.state import State
-from arranger.replay.reading.describe import label, pods_text, why_it_waits
+from arranger.replay.reading.describe import amounts_text, label, pods_text, why_it_waits
+from arranger.replay.reading.queues import QueueLine, queue_list
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
 
@@ -30,18 +31,19 @@ class JobPicture(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """The compared parts of one state. `jobs` are by UID, `nodes` by name. `queue` has the labels of the waiting jobs
-    in order."""
+    """The compared parts of one state. `jobs` are by UID, `nodes` and `queues` by name. `queue` has the labels of the
+    waiting jobs in order. The queue `default` is compared only once it is an object or others are."""
 
     offset: int
     time_ms: int
     jobs: dict[str, JobPicture]
     nodes: dict[str, dict[str, str]]
     queue: tuple[str, ...]
+    queues: dict[str, dict[str, str]]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One fact of a job or node that differs, before and after; a value is empty if the fact is missing."""
+    """One fact of a job, queue or node that differs, before and after; a value is empty if the fact is missing."""
 
     what: str
     before: str
@@ -49,7 +51,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """Jobs or nodes with the same changes."""
+    """Jobs, queues or nodes with the same changes."""
 
     names: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -67,6 +69,7 @@ class Difference(msgspec.Struct, frozen=True):
     queue_before: tuple[str, ...]
     queue_after: tuple[str, ...]
     moved: tuple[str, ...]
+    queues: tuple[Changed, ...] = ()
 
 
 def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
@@ -77,6 +80,7 @@ def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
         jobs={uid: _job(job) for uid, job in state.jobs.items()},
         nodes={name: _node(state, row) for name, row in sorted(nodes.rows.items()) if nodes.present(row)},
         queue=tuple(label(job) for job in in_order(state, CycleConfig(), policies)),
+        queues={of.name: _queue(of) for of in queue_list(state).queues} if state.queues else {},
     )
 
 
@@ -90,13 +94,11 @@ def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Diffe
         after=(other.offset, other.time_ms),
         events=dict(sorted(events.items())),
         jobs=_grouped((labels[uid], _job_changes(one.jobs.get(uid), other.jobs.get(uid))) for uid in uids),
-        nodes=_grouped(
-            (name, _fact_changes(one.nodes.get(name), other.nodes.get(name)))
-            for name in sorted({**one.nodes, **other.nodes})
-        ),
+        nodes=_grouped(_changed_facts(one.nodes, other.nodes)),
         queue_before=one.queue,
         queue_after=other.queue,
         moved=tuple(was for was, now in zip(common_before, common_after, strict=True) if was != now),
+        queues=_grouped(_changed_facts(one.queues, other.queues)),
     )
 
 
@@ -124,6 +126,20 @@ def _node(state: State, row: int) -> dict[str, str]:
         facts[resource] = amount_text(resource, there)
         facts[f"{resource} used"] = amount_text(resource, used)
     return facts
+
+
+def _queue(line: QueueLine) -> dict[str, str]:
+    facts = {"state": line.state, "problem": line.message, "parent": line.parent, "weight": str(line.weight or "")}
+    facts |= {"waiting jobs": str(line.waiting), "running jobs": str(line.running)}
+    for field in ("guarantee", "deserved", "capability", "used", "share", "demand"):
+        facts[field] = amounts_text(tuple((name, amount) for name, amount in getattr(line, field).items() if amount))
+    return facts
+
+
+def _changed_facts(
+    one: Mapping[str, dict[str, str]], other: Mapping[str, dict[str, str]]
+) -> Iterable[tuple[str, tuple[Change, ...]]]:
+    return ((name, _fact_changes(one.get(name), other.get(name))) for name in sorted({**one, **other}))
 
 
 def _job_changes(one: JobPicture | None, other: JobPicture | None) -> tuple[Change, ...]:

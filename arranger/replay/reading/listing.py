@@ -8,26 +8,34 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
-from arranger.projections.jobs import expand
+from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import SEEN_AGAIN, describe, job_uid_of, label, nodes_of
 from arranger.replay.reading.history import Span, advance
 from arranger.replay.reading.verdicts import Judged, fold_noting
 
+#: Observations of objects without a namespace.
+_BY_NAME = (
+    *(k.NodeSeen, k.NodeGone, k.PriorityClassSeen, k.PriorityClassGone),
+    *(k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone),
+)
+
 
 class Filter(msgspec.Struct, frozen=True):
-    """The filter for events; an empty field doesn't restrict them. `job` is a name or namespace/name. `kinds` have no
-    version."""
+    """The filter for events; an empty field doesn't restrict them. `job` is a name or namespace/name, `queue` selects a
+    Queue and the jobs that belong to it at the event. `kinds` have no version."""
 
     span: Span = Span()
     job: str = ""
     node: str = ""
     pod: str = ""
     kinds: tuple[str, ...] = ()
+    queue: str = ""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One event of the listing. `subject` is the job, pod, node or watched kind that it is about."""
+    """One event of the listing. `subject` is the object or the watched kind that it is about."""
 
     offset: int
     time_ms: int
@@ -79,7 +87,19 @@ class Listing:
             return False
         if asked.node and asked.node not in nodes_of(event, self.state):
             return False
+        if asked.queue and asked.queue not in self._queues(event):
+            return False
         return not asked.pod or asked.pod in self._pods(event)
+
+    def _queues(self, event: k.Event) -> list[str]:
+        """The queue that an event is about, or to which its job belongs; two of a job that goes to another queue."""
+        if isinstance(event, (k.QueueSeen, k.QueueGone)):
+            return [event.name]
+        job = self.state.jobs.get(job_uid_of(event, self.state))
+        found = [queue_of(self.state, job)] if job is not None else []
+        if isinstance(event, k.JobSeen):
+            found.append(queue_of(self.state, JobRecord(event, event.spec, 0)))
+        return found
 
     def _pods(self, event: k.Event) -> tuple[str, ...]:
         """The names of the pods that an event is about or places."""
@@ -123,9 +143,9 @@ class Listing:
 
     @staticmethod
     def _subject(event: k.Event, job: str) -> str:
-        if isinstance(event, (k.PodSeen, k.PodGone)):
+        if isinstance(event, (k.PodSeen, k.PodGone, k.QuotaSeen, k.QuotaGone)):
             return f"{event.namespace}/{event.name}"
-        if isinstance(event, (k.NodeSeen, k.NodeGone)):
+        if isinstance(event, _BY_NAME):
             return event.name
         if isinstance(event, (k.WatchClaimed, k.ListingBegun, k.ListingEnded)):
             return str(event.kind)

@@ -18,8 +18,9 @@ VOID = "void"
 
 class Judged(msgspec.Struct):
     """An event with its verdict. `verdict` is empty for an outcome and for a valid observation. `job_uid` is the job
-    that the event is about. `again`: a job was seen without a change that decisions depend on, as after every write of
-    its status. `was` describes a deleted object as last known. `superseded`: the event is of a superseded cycle."""
+    that the event is about. `again`: a job or a queue was seen without a change that decisions depend on, as after
+    every write of its status. `was` describes a deleted object as last known. `superseded`: the event is of a
+    superseded cycle."""
 
     offset: int
     event: k.Event
@@ -69,7 +70,10 @@ def void_reasons(state: State, entry: Entry) -> list[str]:
 
 
 def again(event: k.Event, state: State) -> bool:
-    """Whether a job was seen without a change that decisions depend on. `state` is as before the event."""
+    """Whether a job or a queue was seen without a change that decisions depend on. `state` is as before the event."""
+    if isinstance(event, k.QueueSeen):
+        queue = state.queues.get(event.name)
+        return queue is not None and (queue.uid, queue.spec, queue.faults) == (event.uid, event.spec, event.faults)
     job = state.jobs.get(event.uid) if isinstance(event, k.JobSeen) else None
     if job is None or not isinstance(event, k.JobSeen):
         return False

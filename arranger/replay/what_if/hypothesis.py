@@ -143,4 +143,5 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         unwatched=dict(state.unwatched),
         named=dict(state.named),
         dependents=dict(state.dependents),
+        queue_use=state.queue_use.copy(),
     )

@@ -8,6 +8,7 @@ from arranger.replay.explain.candidate_changes.job import (
     fewer_workers,
     looser_topologies,
     own_edits,
+    raised_queues,
     raised_quotas,
     smaller_requests,
 )
@@ -42,8 +43,9 @@ def families(case: Case) -> Iterator[Family]:
 
 
 def _beyond_quota(case: Case) -> Iterator[Family]:
-    """Where a quota is short, nodes don't help: raise the quota, free some of it, or request less."""
+    """Where a quota or a queue is short, nodes don't help: raise its limit, free some of it, or request less."""
     yield Family(list(raised_quotas(case)))
+    yield Family(list(raised_queues(case)))
     yield Family(list(own_edits(case)))
     yield Family(list(edits_ahead(case)))
     yield Family(list(users_of_quota(case)), join_all("capacity", "when these end: "))

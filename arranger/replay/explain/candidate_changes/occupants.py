@@ -6,6 +6,7 @@ from itertools import islice
 from arranger.events import kinds as k
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, holds
+from arranger.projections.queue_use import queue_of
 from arranger.replay.explain.candidate_changes.case import Case, Lack
 from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
 from arranger.replay.explain.holders import Amounts, amounts_on
@@ -110,9 +111,15 @@ def capacity(case: Case) -> Sequence[Change]:
 
 
 def users_of_quota(case: Case) -> Iterator[Change]:
-    """End jobs of the same namespace that have placements, those with the most first."""
-    namespace, uid = case.job.seen.namespace, case.job.uid
-    there = [job for job in case.state.jobs.values() if job.seen.namespace == namespace and job.uid != uid]
+    """End jobs that have placements and use the same quota or queue, those with the most first."""
+    state, uid, namespace = case.state, case.job.uid, case.job.seen.namespace
+    told = case.lack.quota if case.lack is not None else None
+    there = [job for job in state.jobs.values() if job.seen.namespace == namespace and job.uid != uid]
+    if told is not None and told.queue:
+        paths = state.queue_tree.paths
+        there = [
+            job for job in state.jobs.values() if job.uid != uid and told.queue in paths.get(queue_of(state, job), ())
+        ]
     for job in sorted((job for job in there if job.placements), key=lambda job: (-len(job.placements), job.uid)):
         gone = hypothesis.job_gone(job, case.state)
         yield Change("capacity", f"when {label(job)} ends", gone, subject=label(job))

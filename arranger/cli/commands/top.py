@@ -1,0 +1,62 @@
+"""`arranger top`: show who holds GPUs, by queue, namespace, user or job."""
+
+import asyncio
+from typing import Any
+
+import click
+import msgspec
+
+from arranger.cli.inputs.reading import log_options, point_option, state_at
+from arranger.cli.rendering.output import local_time, output_option, print_json
+from arranger.cli.rendering.queue_page import print_holdings
+from arranger.replay.reading.history import Point
+from arranger.replay.reading.queues import holdings
+from arranger.scheduling import HolderKind
+from arranger.settings import Settings
+
+
+@click.command()
+@log_options
+@point_option("--at", "The point to show. [default: the end of the log]")
+@click.option(
+    "--by",
+    type=click.Choice([str(kind) for kind in HolderKind]),
+    default=str(HolderKind.QUEUE),
+    show_default=True,
+    help="Whose jobs are added up. The user is the one of a job's label arranger.dev/user, else its namespace.",
+)
+@click.option(
+    "--resource",
+    default="",
+    metavar="NAME",
+    help="The resource to rank by, such as cpu. [default: the GPUs of all vendors, or cpu without any]",
+)
+@click.option("--all", "everything", is_flag=True, help="Show all holders, and not only the largest 30.")
+@output_option
+def command(target: str | None, settings: Settings, at: Point | None, by: str, **options: Any) -> None:
+    r"""Show who holds GPUs, the largest holders first: queues, namespaces, users or jobs.
+
+    A job holds what its pods with nodes request. A queue's row has its own jobs, and not those of the queues below it.
+    The last row has all pods that fill no slot of a job: those of other owners, and those that are leaving.
+
+    \b
+      arranger top                                        by queue, now
+      arranger top --by user --at "1h ago"                by submitter, an hour ago
+      arranger top --by job --resource cpu --log run.log  jobs by their cpu, at the end of a log file
+      arranger top --by namespace -o json | jq '.holders[0]'
+
+    \b
+    Who holds the 14 GPUs of 16 that are held:
+      $ arranger top
+      QUEUE         JOBS  PODS  GPUS  OF ALL   CPU  MEMORY
+      robots           1     9     9     56%    18    36Gi
+      plans            1     3     3     19%     6    12Gi
+      vision           1     2     2     12%     4     8Gi
+      (other pods)     -     1     0      0%  500m       0
+    """
+    state = asyncio.run(state_at(target, settings, at))
+    found = holdings(state, HolderKind(by), options["resource"])
+    if options["output"] == "json":
+        print_json({**msgspec.to_builtins(found), "time": local_time(found.time_ms)})
+    else:
+        print_holdings(found, everything=options["everything"])

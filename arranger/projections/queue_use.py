@@ -1,0 +1,181 @@
+"""What the jobs of each queue use: the requests of their pods with nodes, and of assumed pods.
+
+The fold keeps it up to date, because a cycle and a verdict have no time to add up all jobs. It follows from the rest of
+the state, so a snapshot doesn't have it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from arranger.model.decayed_usage import DecayedUsage
+from arranger.model.queue import DEFAULT_QUEUE
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import Requests
+
+if TYPE_CHECKING:
+    from arranger.projections.state import State
+
+#: The jobs of a queue that have nodes are counted as a resource of this name, which no resource has.
+JOBS = ""
+
+_ONE_JOB: Requests = ((JOBS, 1),)
+
+#: Queue → resource → amount in its unit, without zeros.
+Use = dict[str, dict[str, int]]
+
+
+@dataclass(slots=True)
+class QueueUse:
+    """What queues use. `own` is that of each queue's own jobs, without those of the queues below it."""
+
+    own: Use = field(default_factory=dict)
+    #: Queue → what it and the queues below it use; None until it is needed after a change of the tree.
+    _totals: Use | None = field(default=None, compare=False)
+    _paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    #: The time of the entry that is folded, in milliseconds since 1970.
+    time_ms: int = field(default=0, compare=False)
+    #: The half-life of the averages in milliseconds, 0 for none: that of the last accepted cycle.
+    half_life_ms: int = field(default=0, compare=False)
+    #: Queue → what its own jobs used; it doesn't follow from the rest of the state.
+    decayed: dict[str, DecayedUsage] = field(default_factory=dict, compare=False)
+
+    def copy(self) -> "QueueUse":
+        """An independent copy."""
+        own = {name: dict(amounts) for name, amounts in self.own.items()}
+        decayed = {name: DecayedUsage(of.time_ms, of.sums) for name, of in self.decayed.items()}
+        return QueueUse(own, time_ms=self.time_ms, half_life_ms=self.half_life_ms, decayed=decayed)
+
+    def add(self, queue: str, requests: Requests, pods: int) -> None:
+        """Add what so many pods request to what a queue's own jobs use; a negative number takes it away."""
+        if self.half_life_ms:
+            self._note(queue)
+        _add(self.own, queue, requests, pods)
+        if self._totals is not None:
+            for name in self._paths.get(queue, ()):
+                _add(self._totals, name, requests, pods)
+
+    def replace(self, own: Use) -> None:
+        """Replace what all queues use."""
+        for name in sorted(self.own.keys() | own.keys()) if self.half_life_ms else ():
+            self._note(name)
+        self.own, self._totals = own, None
+
+    def averages(self, time_ms: int) -> dict[str, dict[str, int]]:
+        """Queue → resource → what its own jobs used on average until a time, in thousandths of the unit; empty without
+        a half-life."""
+        return {
+            name: of.averages(self.own.get(name, {}), time_ms, self.half_life_ms) for name, of in self.decayed.items()
+        }
+
+    def change_half_life(self, half_life_ms: int) -> None:
+        """There is another half-life, or none. The averages stay; without an earlier one they begin at 0."""
+        before, self.half_life_ms = self.half_life_ms, half_life_ms
+        if before == half_life_ms:
+            return
+        if not before:
+            self.decayed = {name: DecayedUsage(self.time_ms) for name in self.own}
+        elif not half_life_ms:
+            self.decayed = {}
+        for name, of in self.decayed.items() if before else ():
+            of.rebase(self.own.get(name, {}), self.time_ms, before, half_life_ms)
+
+    def forget(self, queue: str) -> None:
+        """Forget what a deleted queue used, unless its jobs have nodes."""
+        if queue not in self.own:
+            self.decayed.pop(queue, None)
+
+    def _note(self, queue: str) -> None:
+        """What a queue's own jobs use is about to change."""
+        of = self.decayed.get(queue)
+        if of is None:
+            of = self.decayed[queue] = DecayedUsage(self.time_ms)
+        of.change(self.own.get(queue, {}), self.time_ms, self.half_life_ms)
+
+    def totals(self, paths: Mapping[str, tuple[str, ...]]) -> Mapping[str, Mapping[str, int]]:
+        """Queue → what it and the queues below it use, for these ways to the root. Don't modify it."""
+        if self._totals is None or self._paths is not paths:
+            totals: Use = {}
+            for queue, amounts in self.own.items():
+                for name in paths.get(queue, ()):
+                    _add(totals, name, amounts.items(), 1)
+            self._paths, self._totals = paths, totals
+        return self._totals
+
+
+def _add(use: Use, queue: str, requests: Iterable[tuple[str, int]], pods: int) -> None:
+    amounts = use.get(queue)
+    if amounts is None:
+        amounts = use[queue] = {}
+    for resource, amount in requests:
+        value = amounts.get(resource, 0) + amount * pods
+        if value:
+            amounts[resource] = value
+        else:
+            amounts.pop(resource, None)
+    if not amounts:
+        del use[queue]
+
+
+def queue_of(state: "State", job: JobRecord) -> str:
+    """The name of the job's queue: the one that its spec names, else its namespace's, else `default`. It may not
+    exist."""
+    if job.spec is not None and job.spec.queue:
+        return job.spec.queue
+    namespace = state.namespaces.get(job.seen.namespace)
+    return (namespace.queue if namespace is not None else "") or DEFAULT_QUEUE
+
+
+def count_pods(state: "State", job: JobRecord, pods: Mapping[int, int], jobs: int) -> None:
+    """Count pods of a job, by group, that have got nodes (or have lost them: negative), and 1 if these are the first of
+    the job (-1 if they were the last)."""
+    _count_pods(state.queue_use, queue_of(state, job), job, pods, jobs)
+
+
+def count_jobs(state: "State", jobs: Iterable[JobRecord], sign: int) -> None:
+    """Count all pods with nodes of some jobs in the queues that these have now; with the sign -1 no longer."""
+    for job in jobs:
+        _count_job(state.queue_use, queue_of(state, job), job, sign)
+
+
+def count_all(state: "State") -> None:
+    """Count again what all queues use."""
+    state.queue_use.replace(used(state).own)
+
+
+def used(state: "State") -> QueueUse:
+    """What all queues use, counted from the jobs and the assumed pods."""
+    use = QueueUse()
+    for job in state.jobs.values():
+        _count_job(use, queue_of(state, job), job, 1)
+    for pod in state.assumed.values():
+        use.add(pod.queue, pod.requests, 1)
+    return use
+
+
+def sum_of(job: JobRecord, slots: Collection[SlotKey]) -> dict[str, int]:
+    """What the pods of these slots request together."""
+    amounts: dict[str, int] = {}
+    for group, count in Counter(map(itemgetter(0), slots)).items():
+        for resource, amount in job.valid_spec.groups[group].shape.requests:
+            amounts[resource] = amounts.get(resource, 0) + amount * count
+    return amounts
+
+
+def _count_job(use: QueueUse, queue: str, job: JobRecord, sign: int) -> None:
+    if job.placements and job.spec is not None:
+        pods: dict[int, int] = {}
+        for group, _ in job.placements:
+            pods[group] = pods.get(group, 0) + sign
+        _count_pods(use, queue, job, pods, sign)
+
+
+def _count_pods(use: QueueUse, queue: str, job: JobRecord, pods: Mapping[int, int], jobs: int) -> None:
+    groups = job.valid_spec.groups
+    for group, count in pods.items():
+        use.add(queue, groups[group].shape.requests, count)
+    if jobs:
+        use.add(queue, _ONE_JOB, jobs)

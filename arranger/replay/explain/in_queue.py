@@ -1,0 +1,148 @@
+"""Where a waiting job stands in its queue, what keeps it waiting, and later jobs that were placed first."""
+
+from enum import StrEnum
+
+import msgspec
+
+from arranger.messages.queues import passed_text
+from arranger.model.config import CycleConfig
+from arranger.model.quota import LimitKind
+from arranger.projections.job_parts import LEADER, SlotKey
+from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.queue_membership import counted_priority
+from arranger.projections.queue_use import JOBS, queue_of
+from arranger.projections.state import State
+from arranger.replay.explain.cluster_context import Placement
+from arranger.replay.explain.shortfall import Shortfall
+from arranger.replay.explain.story import Story
+from arranger.scheduling import Policies, QueueStanding, place_alone
+
+
+class KeptBy(StrEnum):
+    """What keeps a job waiting: no node has room for it, jobs before it in the order get the room, or a limit."""
+
+    ROOM = "Room"
+    ORDER = "Order"
+    QUOTA = "Quota"
+    CAPABILITY = "Capability"
+    GUARANTEES = "Guarantees"
+    MAX_RUNNING = "MaxRunning"
+    MAX_WAITING = "MaxWaiting"
+
+
+class QueueAmount(msgspec.Struct, frozen=True):
+    """A resource of a queue with those below it, in its unit: what their jobs use, what the queue is entitled to now,
+    and its capability, None for no limit."""
+
+    resource: str
+    used: int
+    share: int
+    capability: int | None
+
+
+class InQueue(msgspec.Struct, frozen=True):
+    """A waiting job in its queue: its position among the queue's `waiting` jobs from 1, 0 if it isn't in the order.
+    `amounts` are of the resources that it requests. `running` counts the jobs with nodes, of the queues below it, too.
+    `kept_by` is None if a cycle would place the job now, and if it isn't in the order."""
+
+    queue: str
+    position: int
+    waiting: int
+    running: int
+    max_running: int | None
+    amounts: tuple[QueueAmount, ...]
+    kept_by: KeptBy | None
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """A job that came later than the waiting one and got nodes while that waited. `amounts` are what it got."""
+
+    offset: int
+    time_ms: int
+    job: str
+    queue: str
+    why: str
+    amounts: tuple[tuple[str, int], ...]
+    nodes: tuple[str, ...]
+
+
+def in_queue(
+    state: State,
+    job: JobRecord,
+    waiting: list[JobRecord],
+    shortfall: Shortfall | None,
+    inputs: tuple[CycleConfig, Policies],
+) -> InQueue:
+    """The job's standing in its queue; `waiting` is the order of all jobs."""
+    name = queue_of(state, job)
+    there = [other.uid for other in waiting if queue_of(state, other) == name]
+    spec = state.queue_tree.specs.get(name)
+    used = state.queue_totals.get(name, {})
+    shares = QueueStanding(state, waiting, state.time_ms).shares.get(name, {})
+    capability = dict(spec.capability) if spec is not None else {}
+    asked = {resource for group in job.valid_spec.groups for resource, amount in group.shape.requests if amount}
+    return InQueue(
+        queue=name,
+        position=there.index(job.uid) + 1 if job.uid in there else 0,
+        waiting=len(there),
+        running=used.get(JOBS, 0),
+        max_running=spec.max_running if spec is not None else None,
+        amounts=tuple(
+            QueueAmount(resource, used.get(resource, 0), shares.get(resource, 0), capability.get(resource))
+            for resource in sorted(asked)
+        ),
+        kept_by=_kept_by(state, job, shortfall, inputs) if job.uid in there else None,
+    )
+
+
+def _kept_by(
+    state: State, job: JobRecord, shortfall: Shortfall | None, inputs: tuple[CycleConfig, Policies]
+) -> KeptBy | None:
+    if shortfall is None:
+        return None
+    if shortfall.quota is not None:
+        first_in_order = shortfall.quota.limit in (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
+        others = first_in_order and shortfall.others
+        return KeptBy.ORDER if others and _fits_alone(state, job, inputs) else KeptBy(shortfall.quota.limit.value)
+    if shortfall.others and (shortfall.further or _fits_alone(state, job, inputs)):
+        return KeptBy.ORDER
+    return KeptBy.ROOM
+
+
+def _fits_alone(state: State, job: JobRecord, inputs: tuple[CycleConfig, Policies]) -> bool:
+    return place_alone(state, job, *inputs).quorum_stands
+
+
+def passed_by(story: Story, job: JobRecord) -> tuple[Passed, ...]:
+    """The decisions that gave nodes to later jobs since this one has waited, the newest first."""
+    around, found = story.around, []
+    for uid, placements in around.placements.items():
+        if uid == job.uid or around.arrived.get(uid, 0) <= around.arrived.get(job.uid, 0):
+            continue
+        for placement in placements:
+            slots = expand(placement.pods)
+            begins = LEADER in slots or not placement.spec.has_leader
+            if begins and placement.time_ms >= job.times.scheduled_ms and placement.offset > story.created_at:
+                found.append(_passed(story.state, job, placement, slots))
+    return tuple(sorted(found, key=lambda one: -one.offset))
+
+
+def _passed(state: State, job: JobRecord, placement: Placement, slots: dict[SlotKey, str]) -> Passed:
+    other, spec = state.jobs.get(placement.job_uid), placement.spec
+    name = queue_of(state, other) if other is not None else spec.queue
+    own, priority = counted_priority(state, job), spec.priority
+    if other is not None and other.spec is not None:
+        priority = counted_priority(state, other)
+    amounts: dict[str, int] = {}
+    for group, _ in slots:
+        for resource, amount in spec.groups[group].shape.requests:
+            amounts[resource] = amounts.get(resource, 0) + amount
+    return Passed(
+        offset=placement.offset,
+        time_ms=placement.time_ms,
+        job=placement.job,
+        queue=name,
+        why=passed_text(name if name != queue_of(state, job) else "", priority if priority > own else None, own),
+        amounts=tuple(sorted(amounts.items())),
+        nodes=tuple(sorted(set(slots.values()))),
+    )

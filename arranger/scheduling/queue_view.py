@@ -1,0 +1,283 @@
+"""Queues as people see them: what each one uses, demands and is entitled to, and who holds what.
+
+The commands, the status of Queues and the metrics show this view. The scheduler doesn't need it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from operator import itemgetter
+
+import msgspec
+
+from arranger.model.job import Stage
+from arranger.model.queue import DEFAULT_QUEUE, QueueSpec, QueueState
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.queue_membership import DenialKind, kept_out, submitter_of
+from arranger.projections.queue_tree import QueueProblem, QueueTree
+from arranger.projections.queue_use import JOBS, queue_of, sum_of
+from arranger.projections.state import State
+from arranger.scheduling.queue import considered, waiting_jobs
+from arranger.scheduling.queue_standing import QueueStanding
+
+#: Resource → amount in its base unit, as in `PodShape`.
+Sums = dict[str, int]
+
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue at one moment. Amounts are by resource, in base units.
+
+    `used` is what its jobs' placements and assumed pods hold, and `demand` that plus what its waiting jobs still
+    request; both include the queues below it, and `own_used` and `own_demand` don't. Jobs that can't use the queue, or
+    that a cycle doesn't consider, demand nothing. `share` is what it is entitled to now (`queue_shares`), empty without
+    a way to the root. `usage` is what its jobs and those below used on average, if there is a half-life; 0 is left out.
+
+    `waiting` counts the jobs without nodes that aren't suspended, `running` those with nodes, both including the queues
+    below; `own_waiting` and `own_running` don't. `denials` counts its own waiting jobs that can't use it, by reason.
+
+    `spec` is None for an invalid queue, and for one that doesn't exist and that jobs name nevertheless. `path` has the
+    names from the queue to the one below the root, the queue first. `closed` is the closed queue on it, if any.
+    """
+
+    name: str
+    uid: str = ""
+    spec: QueueSpec | None = None
+    path: tuple[str, ...] = ()
+    problem: QueueProblem | None = None
+    closed: str = ""
+    used: Sums = {}
+    own_used: Sums = {}
+    demand: Sums = {}
+    own_demand: Sums = {}
+    share: Sums = {}
+    usage: Sums = {}
+    waiting: int = 0
+    running: int = 0
+    own_waiting: int = 0
+    own_running: int = 0
+    denials: dict[DenialKind, int] = {}
+
+    @property
+    def created(self) -> bool:
+        """Whether it exists as an object; `default` exists without one."""
+        return self.uid != ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether it exists at all; jobs may name a queue that doesn't."""
+        return self.created or self.name == DEFAULT_QUEUE
+
+    @property
+    def state(self) -> str:
+        """Open, Closed (itself or by a queue above it), or Unusable for a queue without a way to the root."""
+        if not self.path:
+            return "Unusable"
+        return "Closed" if self.closed else "Open"
+
+    @property
+    def depth(self) -> int:
+        """The number of queues from it to the root, itself included; 0 without a way to the root."""
+        return len(self.path)
+
+
+class QueuesView(msgspec.Struct, frozen=True):
+    """All queues by name, parents before their children, those without a way to the root last. `total` is what the
+    ready nodes have."""
+
+    queues: dict[str, QueueView]
+    total: Sums
+
+
+class HolderKind(StrEnum):
+    """By what holders are grouped."""
+
+    QUEUE = "queue"
+    NAMESPACE = "namespace"
+    USER = "user"
+    JOB = "job"
+
+
+class HolderView(msgspec.Struct, frozen=True):
+    """What the placements of some jobs hold: the jobs of one queue, namespace or submitter, or one job
+    (`namespace/name`). `queue` is that of a single job. The name is empty for all pods that fill no slot of a job:
+    those of other owners, and those that are leaving."""
+
+    name: str
+    amounts: Sums
+    jobs: int
+    pods: int
+    queue: str = ""
+
+
+class _Own:
+    """What a queue's own jobs add up to."""
+
+    def __init__(self, used: Mapping[str, int]) -> None:
+        self.used = {resource: amount for resource, amount in used.items() if resource != JOBS}
+        self.demand = dict(self.used)
+        self.waiting = 0
+        self.running = used.get(JOBS, 0)
+        self.denials: dict[DenialKind, int] = {}
+
+
+def queues_view(state: State) -> QueuesView:
+    """Every queue, and those that jobs name and that don't exist. It looks once at each queue and job."""
+    tree = state.queue_tree
+    jobs, _ = considered(state, waiting_jobs(state, state.time_ms))
+    standing = QueueStanding(state, jobs, state.time_ms)
+    own = _own(state, jobs)
+    views = {
+        name: _view(state, name, own.get(name) or _Own({}), standing)
+        for name in sorted({*tree.specs, *tree.problems, *own})
+    }
+    _add_below(tree, views)
+    return QueuesView({name: views[name] for name in _tree_order(tree, views)}, standing.total)
+
+
+def positions(state: State, order: Iterable[JobRecord]) -> dict[str, tuple[str, int]]:
+    """Job UID → its queue and its position there, from 1. `order` has the waiting jobs in their order."""
+    counts: dict[str, int] = {}
+    found = {}
+    for job in order:
+        name = queue_of(state, job)
+        counts[name] = counts.get(name, 0) + 1
+        found[job.uid] = (name, counts[name])
+    return found
+
+
+def holders(state: State, by: HolderKind, *, within: str = "") -> list[HolderView]:
+    """Who holds something, by name, and in the end, all pods that fill no slot. `within` selects the jobs of one queue
+    and of those below it, and leaves such pods out."""
+    paths = state.queue_tree.paths
+    found: dict[str, tuple[Sums, list[int], str]] = {}
+    for job in state.jobs.values():
+        queue = queue_of(state, job)
+        if job.placements and (not within or within in paths.get(queue, (queue,))):
+            amounts, counts, _ = found.setdefault(_holder_name(job, queue, by), ({}, [0, 0], queue))
+            _add(amounts, placed_amounts(job))
+            counts[0] += 1
+            counts[1] += len(job.placements)
+    lines = [
+        HolderView(name, amounts, jobs, pods, queue if by == HolderKind.JOB else "")
+        for name, (amounts, (jobs, pods), queue) in sorted(found.items())
+    ]
+    return lines if within else [*lines, *_in_no_slot(state)]
+
+
+def placed_amounts(job: JobRecord) -> Sums:
+    """What the placements of a job hold: its pods' requests, by resource."""
+    return sum_of(job, job.placements) if job.placements else {}
+
+
+def _holder_name(job: JobRecord, queue: str, by: HolderKind) -> str:
+    if by == HolderKind.QUEUE:
+        return queue
+    if by == HolderKind.NAMESPACE:
+        return job.seen.namespace
+    return submitter_of(job) if by == HolderKind.USER else f"{job.seen.namespace}/{job.seen.name}"
+
+
+def _in_no_slot(state: State) -> list[HolderView]:
+    """The pods that hold something without a slot of a job."""
+    bound = {uid for job in state.jobs.values() for uid in job.bound.values()}
+    amounts: Sums = {}
+    count = 0
+    for uid, pod in state.pods.items():
+        if uid not in bound and holds(pod):
+            _add(amounts, dict(pod.requests))
+            count += 1
+    return [HolderView("", amounts, 0, count)] if count else []
+
+
+def _own(state: State, considered_jobs: Iterable[JobRecord]) -> dict[str, _Own]:
+    """Queue → what its own jobs add up to; only queues with jobs that hold or wait for something."""
+    found = {name: _Own(used) for name, used in state.queue_use.own.items()}
+    for job in state.jobs.values():
+        if not job.placements and job.active and not job.stands_still and job.stage in _WAITING:
+            own = found.setdefault(queue_of(state, job), _Own({}))
+            own.waiting += 1
+            denial = kept_out(state, job)
+            if denial is not None:
+                own.denials[denial.kind] = own.denials.get(denial.kind, 0) + 1
+    for job in considered_jobs:
+        _add(found.setdefault(queue_of(state, job), _Own({})).demand, _sum(job, _lacking(job)))
+    return found
+
+
+def _view(state: State, name: str, own: _Own, standing: QueueStanding) -> QueueView:
+    tree, seen = state.queue_tree, state.queues.get(name)
+    path = tree.paths.get(name, ())
+    closed = [each for each in path if tree.specs[each].state == QueueState.CLOSED]
+    averages = standing.averages.get(name, {})  # in thousandths
+    return QueueView(
+        name=name,
+        uid=seen.uid if seen is not None else "",
+        spec=tree.specs.get(name),
+        path=path,
+        problem=tree.problems.get(name),
+        closed=closed[0] if closed else "",
+        used=dict(own.used),
+        own_used=own.used,
+        demand=dict(own.demand),
+        own_demand=own.demand,
+        share=dict(standing.shares.get(name, {})),
+        usage={of: average // 1000 for of, average in averages.items() if average >= 1000 and of != JOBS},
+        waiting=own.waiting,
+        running=own.running,
+        own_waiting=own.waiting,
+        own_running=own.running,
+        denials=own.denials,
+    )
+
+
+def _add_below(tree: QueueTree, views: dict[str, QueueView]) -> None:
+    """Add to each queue what the queues below it use, used and demand, and their jobs."""
+    for name in sorted(tree.paths, key=lambda name: -len(tree.paths[name])):
+        view, parent = views[name], tree.specs[name].parent
+        if parent:
+            above = views[parent]
+            _add(above.used, view.used)
+            _add(above.demand, view.demand)
+            _add(above.usage, view.usage)
+            counts = {"waiting": above.waiting + view.waiting, "running": above.running + view.running}
+            views[parent] = msgspec.structs.replace(above, **counts)
+
+
+def _tree_order(tree: QueueTree, views: Mapping[str, QueueView]) -> list[str]:
+    """The queues depth first, each level by name, then those without a way to the root."""
+    order: list[str] = []
+    left = [*reversed(tree.children.get("", ()))]
+    while left:
+        order.append(left.pop())
+        left += reversed(tree.children.get(order[-1], ()))
+    return [*order, *(name for name in views if name not in tree.paths)]
+
+
+def _lacking(job: JobRecord) -> dict[int, int]:
+    """How many pods of each group still need nodes."""
+    slots = job.slots
+    there = _counts(slots.nodes) + _counts(slots.given_up) + _counts(slots.finished)
+    lacking = {number: of.count - there[number] for number, of in enumerate(job.valid_spec.groups)}
+    return {number: count for number, count in lacking.items() if count > 0}
+
+
+def _counts(slots: Iterable[SlotKey]) -> Counter[int]:
+    """How many of the slots each group has."""
+    return Counter(map(itemgetter(0), slots))
+
+
+def _sum(job: JobRecord, counts: Mapping[int, int]) -> Sums:
+    """The requests of so many pods of each group."""
+    amounts: Sums = {}
+    for number, count in counts.items():
+        for resource, amount in job.valid_spec.groups[number].shape.requests:
+            amounts[resource] = amounts.get(resource, 0) + amount * count
+    return amounts
+
+
+def _add(amounts: Sums, more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        amounts[resource] = amounts.get(resource, 0) + amount

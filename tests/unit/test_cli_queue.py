@@ -1,0 +1,296 @@
+"""`arranger queue` and `arranger top`, run as a user runs them, on a log file and on a stand-in for the API server."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import BashComplete
+from rich.cells import cell_len
+
+from arranger.cli.commands import queue as queue_module
+from arranger.cli.commands import top as top_module
+from arranger.cli.main import cli
+from arranger.cli.rendering.queue_page import bar
+from arranger.events import kinds as k
+from arranger.kube.cluster import ApiError, ClusterUnavailable, Object
+from arranger.model.queue import QueueState
+from tests.commands import Run, to_file
+from tests.servers import REPOSITORY
+from tests.world import GIB, World, shape
+
+GPU = "nvidia.com/gpu"
+ONE = shape(cpu=2, memory=4 * GIB, gpus=1)
+
+
+def teams() -> World:
+    """Two nodes of 8 GPUs; vision doesn't need all that it deserves, and robots, below research, borrows the rest."""
+    there = World()
+    for number in range(2):
+        there.node(f"n{number}", cpu=64, gpus=8)
+    there.queue("research", deserved=((GPU, 8),))
+    there.queue("robots", parent="research", weight=2)
+    there.queue("plans", parent="research")
+    there.queue("vision", deserved=((GPU, 8),))
+    there.job("grasp", leader=ONE, workers=8, min_workers=8, of_queue="robots", user="ann")
+    there.job("route", leader=ONE, workers=2, min_workers=2, of_queue="plans", namespace="plans")
+    there.job("segment", leader=ONE, workers=1, min_workers=1, of_queue="vision", user="bob")
+    there.settle()
+    there.pod("proxy", "n0", cpu=0.5)
+    there.pass_time(5)
+    there.job("walk", leader=ONE, workers=3, min_workers=3, of_queue="robots", user="ann")
+    there.settle()
+    return there
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> list[str]:
+    return to_file(teams().entries, tmp_path / "run.log")
+
+
+def example(text: str | None, command: str) -> list[str]:
+    """The output that a help shows below a command."""
+    lines = [line.strip() for line in (text or "").splitlines()]
+    rest = lines[lines.index(f"$ {command}") + 1 :]
+    return rest[: rest.index("")] if "" in rest else rest
+
+
+def table(out: str) -> list[str]:
+    """The first table of an output, below its heading."""
+    return [line.rstrip() for line in out.split("\n\n")[1].splitlines()]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_tree_is_as_the_help_shows_it(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Run(capsys, "queue", *log)
+    assert (shown.status, shown.err) == (0, "")
+    assert shown.out.startswith("offset ") and "; the ready nodes have 16 GPUs\n" in shown.out
+    assert [line.strip() for line in table(shown.out)] == example(queue_module.command.help, "arranger queue")
+    assert "  robots" in shown.out and "█" not in shown.out
+
+
+def test_who_holds_gpus_is_as_the_help_shows_it(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Run(capsys, "top", *log)
+    assert (shown.status, shown.err) == (0, "")
+    assert table(shown.out) == example(top_module.command.help, "arranger top")
+
+
+@pytest.mark.parametrize(("command", "document"), [("queue", "queues"), ("queue", "debugging"), ("top", "debugging")])
+def test_documents_show_what_the_commands_print(
+    log: list[str], capsys: pytest.CaptureFixture[str], command: str, document: str
+) -> None:
+    text = (REPOSITORY / "docs" / f"{document}.md").read_text(encoding="utf-8")
+    assert f"$ arranger {command}\n" + "\n".join(table(Run(capsys, command, *log).out)) + "\n" in text
+
+
+def test_one_queue_has_its_fields_its_holders_and_its_waiting_jobs(
+    log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Run(capsys, "queue", "research", *log)
+    facts, tree, holding, waiting = (part.splitlines() for part in shown.out.split("\n\n")[1:])
+    assert "deserved  8 nvidia.com/gpu" in facts and "share     32 cpu, 64Gi memory, 14 nvidia.com/gpu" in facts
+    assert [line.split()[0] for line in tree] == ["QUEUE", "research", "plans", "robots"]
+    assert [line.split()[:4] for line in holding[1:]] == [
+        ["default/grasp", "robots", "9", "9"],
+        ["plans/route", "plans", "3", "3"],
+    ]
+    assert waiting[1].split()[:5] == ["1", "default/walk", "robots", "ann", "5"] and "required pods fit" in waiting[1]
+    assert "capability" not in shown.out
+
+
+def test_programs_get_all_resources(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    tree = Run(capsys, "queue", *log, "-o", "json").json
+    robots = next(of for of in tree["queues"] if of["name"] == "robots")
+    assert (robots["used"], robots["share"][GPU]) == ({"cpu": 18000, "memory": 36 * GIB, GPU: 9}, 11)
+    assert (robots["parent"], robots["depth"], robots["state"], robots["own_waiting"]) == ("research", 2, "Open", 1)
+    assert tree["total"][GPU] == 16 and tree["time"].startswith("2023-")
+    one = Run(capsys, "queue", "robots", *log, "-o", "json").json
+    assert [job["position"] for job in one["waiting"]] == [1] and one["queue"] == robots
+    held = Run(capsys, "top", "--by", "user", "--resource", "cpu", *log, "-o", "json").json
+    assert [(of["name"], of["amounts"]["cpu"]) for of in held["holders"]] == [
+        ("ann", 18000), ("plans", 6000), ("bob", 4000), ("", 500),
+    ]  # fmt: skip
+
+
+def test_a_point_in_the_log_is_shown_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = teams()
+    before = there.state.offset
+    there.queue("robots", parent="research", state=QueueState.CLOSED)
+    there.queue("vision", parent="gone")
+    log = to_file(there.entries, tmp_path / "run.log")
+    states = {
+        of["name"]: (of["state"], of["message"]) for of in Run(capsys, "queue", *log, "-o", "json").json["queues"]
+    }
+    assert states["robots"] == ("Closed", "closed")
+    assert states["vision"][0] == "Unusable" and "which doesn't exist" in states["vision"][1]
+    earlier = Run(capsys, "queue", *log, "--at", str(before), "-o", "json").json
+    assert {of["state"] for of in earlier["queues"]} == {"Open"}
+    closed = Run(capsys, "queue", "robots", *log)
+    assert "waits for queue robots, which is closed" in closed.out and "state   Closed: closed" in closed.out
+
+
+def test_an_unknown_queue_is_an_error_that_names_similar_ones(
+    log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = Run(capsys, "queue", "robot", *log)
+    assert (missing.status, missing.out) == (1, "")
+    assert "there is no queue 'robot' at offset" in missing.err and "did you mean robots?" in missing.err
+    assert Run(capsys, "queue", "show", "create", *log).status == 1
+    assert Run(capsys, "top", "--by", "team", *log).status == 2
+
+
+def test_a_cluster_without_gpus_is_shown_by_its_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = World()
+    there.node("n1", cpu=8)
+    there.job("j", leader=shape(cpu=1.5))
+    there.settle()
+    log = to_file(there.entries, tmp_path / "run.log")
+    assert table(Run(capsys, "queue", *log).out)[1].split()[:6] == ["default", "Open", "1", "1500m", "1500m", "1500m"]
+    assert table(Run(capsys, "top", *log).out)[1].split() == ["default", "1", "1", "1500m", "19%", "0"]
+    memory = Run(capsys, "queue", "--resource", "memory", *log).out
+    assert "the ready nodes have 256Gi memory" in memory
+
+
+def test_it_is_said_that_queues_may_not_be_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = teams()
+    there.say(k.WatchRefused(k.Watched.QUEUE, there.watch_queues(), 403))
+    log = to_file(there.entries, tmp_path / "run.log")
+    shown = Run(capsys, "queue", *log).out
+    assert "the API server doesn't let Arranger list queues (403): only default is known" in shown
+    assert "robots   Unusable" in shown and Run(capsys, "queue", *log, "-o", "json").json["refused"] == 403
+
+
+def test_long_lists_of_one_queue_are_cut_unless_all_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = teams()
+    for number in range(12):
+        there.job(f"more-{number:02}", leader=shape(gpus=9), of_queue="robots")
+    log = to_file(there.entries, tmp_path / "run.log")
+    cut = Run(capsys, "queue", "robots", *log).out
+    assert "more-00" in cut and "more-11" not in cut and "and 3 more jobs: --all shows all of them" in cut
+    assert "more-11" in Run(capsys, "queue", "robots", "--all", *log).out
+
+
+@pytest.mark.parametrize("columns", [150, 60])
+def test_bars_are_shown_on_a_terminal_that_they_fit(
+    log: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("PAGER", "")
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True)
+    lines = Run(capsys, "queue", *log).out.splitlines()
+    assert max(cell_len(re.sub(r"\x1b\[\d+m", "", line)) for line in lines) <= columns
+    bars = [line.split()[-1] for line in lines if line.rstrip().endswith(("█", "░")) and "█" in line]
+    assert bars == ["███████████████░░", "████", "███████████░░", "██"]
+    assert any(line.startswith("█ used within the share") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("used", "share", "total", "shown"),
+    [
+        (0, 0, 16, ""),
+        (8, 16, 16, "██████████░░░░░░░░░░"),
+        (12, 8, 16, "██████████▓▓▓▓▓"),
+        (1, 1, 1000, "█"),
+        (3, 30, 16, "████" + "░" * 16),
+    ],
+)
+def test_a_bar_shows_parts_of_the_cluster(used: int, share: int, total: int, shown: str) -> None:
+    assert bar(used, share, total) == shown
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """Stands in for the API server: keeps the request, and answers it or raises."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.problem: Exception | None = None
+
+    async def create(self, _resource: Any, _namespace: Any, body: Object) -> Object:
+        return self._answer("create", body["metadata"]["name"], body["spec"])
+
+    async def patch(self, _resource: Any, _namespace: Any, name: str, body: Object) -> Object:
+        return self._answer("patch", name, body["spec"])
+
+    def _answer(self, verb: str, name: str, spec: Object) -> Object:
+        self.asked.append((verb, name, spec))
+        if self.problem is not None:
+            raise self.problem
+        return {"metadata": {"name": name, "uid": "u1"}, "spec": spec}
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    made = Server()
+    monkeypatch.setattr(queue_module, "find_access", lambda kubeconfig, context: (kubeconfig, context))
+    monkeypatch.setattr(queue_module, "HttpCluster", lambda access: made)
+    return made
+
+
+def test_a_queue_is_created_with_the_given_fields_alone(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Run(capsys, "queue", "create", "a")
+    assert (done.status, done.out) == (0, "queue a is created\n") and server.asked[-1] == ("create", "a", {})
+    given = ("--parent", "all", "--weight", "3", "--deserved", f"{GPU}=8", "--deserved", "cpu=64", "--closed")
+    done = Run(capsys, "queue", "create", "b", *given, "--namespace", "x", "--namespace", "y", "-o", "json")
+    spec = {
+        "parent": "all", "weight": 3, "deserved": {GPU: "8", "cpu": "64"}, "namespaces": {"names": ["x", "y"]},
+        "state": "Closed",
+    }  # fmt: skip
+    assert server.asked[-1] == ("create", "b", spec) and done.json == {"name": "b", "uid": "u1", "spec": spec}
+
+
+def test_a_queue_is_closed_and_opened(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Run(capsys, "queue", "close", "a").out == "queue a is closed: its jobs that have nodes run on\n"
+    assert Run(capsys, "queue", "open", "a").out == "queue a is open\n"
+    assert server.asked == [("patch", "a", {"state": "Closed"}), ("patch", "a", {"state": "Open"})]
+
+
+@pytest.mark.parametrize(
+    ("verb", "problem", "says"),
+    [
+        ("create", ApiError(403, "Forbidden", 'User "ann" cannot create resource "queues"'),
+         'arranger: you may not create queue a: User "ann" cannot create resource "queues" '
+         "(this needs the right to create queues: bind the ClusterRole arranger-queues-edit)"),
+        ("close", ApiError(403, "Forbidden", "no"), "this needs the right to patch queues"),
+        ("create", ApiError(409, "AlreadyExists", "a exists"), "there is a queue a already (kubectl edit queue a"),
+        ("create", ApiError(422, "Invalid", "spec.weight: too large"), "spec.weight: too large"),
+        ("create", ApiError(404, "NotFound", "the server could not find the requested resource"), "arranger crd |"),
+        ("close", ApiError(404, "NotFound", 'queues.arranger.dev "a" not found'),
+         "there is no queue a on the API server (arranger queue create a)"),
+        ("open", ClusterUnavailable("connection refused"), "arranger: connection refused"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_cause_and_the_next_step(
+    server: Server, capsys: pytest.CaptureFixture[str], verb: str, problem: Exception, says: str
+) -> None:
+    server.problem = problem
+    done = Run(capsys, "queue", verb, "a")
+    assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
+    assert says in done.err
+
+
+@pytest.mark.parametrize("arguments", [("--weight", "0"), ("--deserved", "gpus"), ("--deserved", "cpu=")])
+def test_bad_usage_is_refused_before_any_request(
+    server: Server, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    done = Run(capsys, "queue", "create", "a", *arguments)
+    assert done.status == 2 and "arranger queue create --help" in done.err and server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "incomplete", "found"), [(["queue"], "cl", ["close"]), (["top", "--by"], "u", ["user"])]
+)
+def test_subcommands_and_groupings_are_completed(arguments: list[str], incomplete: str, found: list[str]) -> None:
+    complete = BashComplete(cli, {}, "arranger", "_ARRANGER_COMPLETE")
+    assert [item.value for item in complete.get_completions(arguments, incomplete)] == found

@@ -1,0 +1,225 @@
+"""Queues in the answers to questions about a log: what keeps a job, what would help, what would be otherwise."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from arranger.cli.rendering.explain_page import Page
+from arranger.events import kinds as k
+from arranger.events.codec import encode_batch
+from arranger.messages.shortages import shortage_text
+from arranger.model.quota import LimitKind
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
+from arranger.replay.explain.in_queue import InQueue, KeptBy, QueueAmount
+from arranger.replay.explain.waiting import Waiting
+from arranger.replay.export.pseudonyms import Pseudonyms
+from arranger.replay.what_if.one_cycle import Variation, vary
+from arranger.replay.what_if.overrides import Overrides
+from arranger.scheduling.cycle import take_cycle
+from tests.unit.replay_worlds import explained, verified
+from tests.unit.test_pseudonyms import renamed
+from tests.world import World, shape
+
+GPU = "nvidia.com/gpu"
+
+
+def world(gpus: int = 8) -> World:
+    made = World()
+    made.node("n1", cpu=256, gpus=gpus)
+    return made
+
+
+def job(there: World, name: str, of_queue: str, gpus: int, **more: Any) -> JobRecord:
+    return there.job(name, of_queue=of_queue, leader=shape(gpus=gpus), **more)
+
+
+def why(there: World, name: str) -> Waiting:
+    waiting = explained(there.entries, name).waiting
+    assert waiting is not None and waiting.in_queue is not None
+    return waiting
+
+
+def kept_by(there: World, name: str) -> KeptBy | None:
+    found = why(there, name).in_queue
+    assert found is not None
+    return found.kept_by
+
+
+def short_of_capability() -> World:
+    there = world()
+    there.queue("all", capability=((GPU, 6),))
+    there.queue("rl", parent="all", capability=((GPU, 4),))
+    job(there, "first", "rl", 3)
+    there.settle()
+    job(there, "large", "rl", 4, created=1)
+    job(there, "other", "rl", 5, created=2)
+    there.cycle()
+    return there
+
+
+def test_explain_says_where_the_job_stands_in_its_queue_and_that_the_capability_keeps_it() -> None:
+    waiting = why(short_of_capability(), "large")
+    text = f"0 of 1 required pods fit; queue rl has too little {GPU} (needs 4, 1 left of its capability 4)"
+    assert waiting.why == text
+    assert waiting.in_queue == InQueue("rl", 1, 2, 1, None, (QueueAmount(GPU, 3, 4, 4),), KeptBy.CAPABILITY)
+    found = {remedy.kind: remedy for remedy in waiting.remedies}
+    raised = f"raise {GPU} of the capability of queue rl to 7 and raise {GPU} of the capability of queue all to 7"
+    assert found["queue"].text == raised or raised in [one.text for one in waiting.remedies]
+    assert "when default/first ends" in [one.text for one in waiting.remedies]
+
+
+def test_explain_knows_max_running_max_waiting_guarantees_and_room() -> None:
+    there = world()
+    there.queue("few", max_running=1, max_waiting=2)
+    there.queue("robots", guarantee=((GPU, 2),))
+    job(there, "first", "few", 1)
+    there.settle()
+    for at, name in enumerate(("second", "third", "fourth"), start=1):
+        job(there, name, "few", 1, created=at)
+    job(there, "greedy", "default", 6)
+    there.job("huge", of_queue="robots", leader=shape(cpu=300))
+    there.cycle()
+    kept = {name: kept_by(there, name) for name in ("second", "fourth", "greedy", "huge")}
+    assert kept == {
+        "second": KeptBy.MAX_RUNNING,
+        "fourth": KeptBy.MAX_WAITING,
+        "greedy": KeptBy.GUARANTEES,
+        "huge": KeptBy.ROOM,
+    }
+    assert "raise maxRunning of queue few to 2" in [one.text for one in why(there, "second").remedies]
+    assert why(there, "fourth").position == why(there, "fourth").queue_length
+
+
+def test_explain_tells_the_order_from_room() -> None:
+    there = world(gpus=4)
+    there.queue("a", weight=9)
+    there.queue("b")
+    job(there, "before", "a", 4, created=5)
+    job(there, "after", "b", 4, created=1)
+    waiting = why(there, "after")
+    assert waiting.in_queue is not None and waiting.in_queue.kept_by == KeptBy.ORDER
+    [ahead] = waiting.ahead
+    assert ahead.decided_by == "a uses 0% of its share, b has no share now" and ahead.gets == "1 pods now"
+    assert kept_by(there, "before") is None
+
+
+def test_explain_names_later_jobs_that_were_placed_first() -> None:
+    there = world(gpus=8)
+    there.queue("rl")
+    there.queue("vision")
+    job(there, "early", "rl", 1)
+    there.settle()
+    job(there, "large", "rl", 8)
+    there.cycle()
+    job(there, "small", "rl", 2, created=1)
+    job(there, "urgent", "rl", 1, created=2, priority=9)
+    job(there, "other", "vision", 1, created=3)
+    there.cycle()
+    passed = {one.job: (one.queue, one.why, one.amounts, one.nodes) for one in why(there, "large").passed_by}
+    assert passed == {
+        "default/small": ("rl", "behind it, but it fit", ((GPU, 2),), ("n1",)),
+        "default/urgent": ("rl", "priority 9 against 5", ((GPU, 1),), ("n1",)),
+        "default/other": ("vision", "its queue vision has turns of its own", ((GPU, 1),), ("n1",)),
+    }
+
+
+def test_explain_compares_priorities_as_they_count_in_their_queues() -> None:
+    there = world(gpus=1)
+    there.queue("rl", max_priority=5)
+    job(there, "older", "rl", 1, created=1, priority=5)
+    job(there, "boastful", "rl", 1, created=2, priority=100)
+    waiting = why(there, "boastful")
+    [ahead] = waiting.ahead
+    assert waiting.priority == 5 and ahead.decided_by == "created 0.001 s earlier"
+
+
+def test_the_page_shows_the_queue_and_who_passed(capsys: pytest.CaptureFixture[str]) -> None:
+    there = short_of_capability()
+    job(there, "small", "rl", 1, created=9)
+    there.cycle()
+    Page(explained(there.entries, "large"), again="arranger explain", everything=True).print()
+    page = " ".join(capsys.readouterr().out.split())
+    text = f"Queue rl: position 1 of 2; {GPU} 4 used, share 4, capability 4; 2 jobs with nodes"
+    assert f"{text}; kept waiting by a capability" in page
+    assert "Later jobs that got nodes since it waits" in page and "behind it, but it fit" in page
+
+
+def test_the_page_shows_that_it_waited_for_its_queue(capsys: pytest.CaptureFixture[str]) -> None:
+    there = short_of_capability()
+    there.pass_time(5)
+    there.queue("rl", parent="all", capability=((GPU, 9),))
+    there.queue("all")
+    there.settle()
+    assert there.state.jobs["uid-large"].placements
+    Page(explained(there.entries, "large"), again="arranger explain --at", everything=True).print()
+    page = " ".join(capsys.readouterr().out.split())
+    assert f"it waited 5.0s for its queue (queue rl has too little {GPU})" in page
+
+
+def test_what_if_takes_a_changed_queue_into_account() -> None:
+    there = short_of_capability()
+    seen = there.state.queues["rl"]
+    assert seen.spec is not None
+    wider = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, parent="", capability=()))
+    vary(there.state, Variation(Overrides(), (wider,), (), ()), there.now_ms)
+    placed = [event for event in take_cycle(there.state, there.config, there.now_ms) if isinstance(event, k.Placed)]
+    assert [event.job_uid for event in placed] == ["uid-large"]
+
+
+def test_what_holds_the_quorum_up_is_asked_again_when_a_queue_changes() -> None:
+    there = short_of_capability()
+    of = there.state.jobs["uid-large"]
+    room = QuorumFits(of.seen, config=there.config)
+    placed = WouldBePlaced(room)
+    assert not room.holds(there.state) and not placed.holds(there.state)
+    there.queue("rl")
+    assert room.holds(there.state) and placed.holds(there.state)
+
+
+def limits(entries: list[Any]) -> Iterator[tuple[LimitKind, str]]:
+    for entry in entries:
+        for event in entry.batch.events:
+            if isinstance(event, k.Waits) and event.shortage.quota is not None:
+                yield event.shortage.quota.limit, shortage_text(event.shortage)
+
+
+def test_without_names_queues_say_the_same_and_every_cycle_is_taken_again() -> None:
+    there = short_of_capability()
+    there.config = msgspec.structs.replace(there.config, half_life_ms=60_000)
+    there.queue("secret", guarantee=((GPU, 2),), user_fairness=True)
+    there.pass_time(30)
+    for at, name in enumerate("abc"):
+        job(there, name, "secret", 3, user=f"user{at}", created=at)
+    there.cycle()
+    there.pass_time(30)
+    there.settle()
+    assert verified(there.entries).different == 0
+    told = renamed(there.entries)
+    report = verified(told)
+    assert report.different == 0 and report.identical == report.cycles > 0
+    content = b"".join(encode_batch(entry.batch) for entry in told).replace(b"uid-secret", b"")
+    assert b"secret" not in content
+    assert "queue queue-0002 has too little" in dict(limits(told))[LimitKind.CAPABILITY]
+
+
+def test_a_state_without_names_has_the_same_queues() -> None:
+    there = short_of_capability()
+    there.config = msgspec.structs.replace(there.config, half_life_ms=60_000)
+    there.cycle()
+    there.pass_time(60)
+    job(there, "small", "rl", 1, created=9)
+    small = there.state.jobs["uid-small"]
+    there.cycle()
+    there.job_gone(small)
+    assert there.state.assumed and there.state.queue_use.decayed
+    image, names = snapshot.image_of(snapshot.encode(there.state)), Pseudonyms()
+    names.walk(image)
+    names.begin()
+    renamed_state = snapshot.restore(snapshot.encode_image(names.walk(image)))
+    before, after = there.state.queue_use, renamed_state.queue_use
+    assert after.own == {"queue-0002": before.own["rl"]}
+    assert after.averages(there.now_ms) == {"queue-0002": before.averages(there.now_ms)["rl"]}
