@@ -48,10 +48,11 @@ class QueueStanding:
         #: What each queue and those below it are entitled to.
         self.shares = queue_shares(self.claims, self.total)
 
-    def order(self) -> QueueOrder:
-        """The order of the lines in a cycle."""
+    def order(self, *, averages: bool = True) -> QueueOrder:
+        """The order of the lines in a cycle; without `averages`, as if nothing had been used before."""
+        before = self.averages if averages else {}
         return QueueOrder(
-            self.claims, self.total, shares=self.shares, used=self.used, waiting=self.lines, averages=self.averages
+            self.claims, self.total, shares=self.shares, used=self.used, waiting=self.lines, averages=before
         )
 
     def way(self, line: str) -> list[str]:

@@ -10,6 +10,7 @@ from arranger.cli.rendering.explain_page import Page
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.messages.shortages import shortage_text
+from arranger.model.queue import QueueSpec
 from arranger.model.quota import LimitKind
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
@@ -17,6 +18,7 @@ from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.explain.in_queue import InQueue, KeptBy, QueueAmount
 from arranger.replay.explain.waiting import Waiting
 from arranger.replay.export.pseudonyms import Pseudonyms
+from arranger.replay.what_if.hypothesis import queue_gone, queue_seen, supposed
 from arranger.replay.what_if.one_cycle import Variation, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling.cycle import take_cycle
@@ -65,7 +67,7 @@ def test_explain_says_where_the_job_stands_in_its_queue_and_that_the_capability_
     waiting = why(short_of_capability(), "large")
     text = f"0 of 1 required pods fit; queue rl has too little {GPU} (needs 4, 1 left of its capability 4)"
     assert waiting.why == text
-    assert waiting.in_queue == InQueue("rl", 1, 2, 1, None, (QueueAmount(GPU, 3, 4, 4),), KeptBy.CAPABILITY)
+    assert waiting.in_queue == InQueue("rl", 1, 2, 1, None, (QueueAmount(GPU, 3, 4, 4),), KeptBy.CAPABILITY, "rl")
     found = {remedy.kind: remedy for remedy in waiting.remedies}
     raised = f"raise {GPU} of the capability of queue rl to 7 and raise {GPU} of the capability of queue all to 7"
     assert found["queue"].text == raised or raised in [one.text for one in waiting.remedies]
@@ -144,7 +146,7 @@ def test_the_page_shows_the_queue_and_who_passed(capsys: pytest.CaptureFixture[s
     Page(explained(there.entries, "large"), again="arranger explain", everything=True).print()
     page = " ".join(capsys.readouterr().out.split())
     text = f"Queue rl: position 1 of 2; {GPU} 4 used, share 4, capability 4; 2 jobs with nodes"
-    assert f"{text}; kept waiting by a capability" in page
+    assert f"{text}; kept waiting by the capability of queue rl" in page
     assert "Later jobs that got nodes since it waits" in page and "behind it, but it fit" in page
 
 
@@ -178,6 +180,27 @@ def test_what_holds_the_quorum_up_is_asked_again_when_a_queue_changes() -> None:
     assert not room.holds(there.state) and not placed.holds(there.state)
     there.queue("rl")
     assert room.holds(there.state) and placed.holds(there.state)
+
+
+def test_a_supposed_change_of_a_queue_or_a_namespace_leaves_the_state_as_it_is() -> None:
+    there = short_of_capability()
+    there.namespace("default", team="rl")
+    there.namespace("other")
+    there.cycle()
+    before, seen = there.digest(), there.state.namespaces["default"]
+    tree = there.state.queue_tree
+    relabelled = msgspec.structs.replace(seen, labels=(("team", "vision"),), queue="rl")
+    for change in (
+        queue_seen(there.state, "rl", QueueSpec(parent="all")),
+        queue_seen(there.state, "new", QueueSpec()),
+        queue_gone(there.state, "rl"),
+        relabelled,
+        k.NamespaceGone(seen.term, "default", seen.uid),
+    ):
+        assert snapshot.digest(supposed(there.state, [change])) != before
+        assert there.digest() == before
+        there.state.tree_changed()
+        assert there.state.queue_tree == tree
 
 
 def limits(entries: list[Any]) -> Iterator[tuple[LimitKind, str]]:

@@ -45,15 +45,21 @@ _LONG = 25
 _OF_A_KIND = 4
 #: The number of placement explanations that are shown.
 _EXPLANATIONS = 3
-#: What keeps a job waiting, in words.
+#: What keeps a job waiting, in words; `{queue}` is the queue that has the limit or the problem.
 _KEPT_BY = {
     KeptBy.ROOM: "room: no nodes have enough for it",
+    KeptBy.OVERTAKEN: "room: a later job got what it needs",
     KeptBy.ORDER: "the order: it would fit, but jobs before it get the room",
+    KeptBy.USAGE: "the order: its queue used more before, so jobs of others get the room",
     KeptBy.QUOTA: "a ResourceQuota of its namespace",
-    KeptBy.CAPABILITY: "a capability",
+    KeptBy.CAPABILITY: "the capability of {queue}",
     KeptBy.GUARANTEES: "what is guaranteed to other queues",
-    KeptBy.MAX_RUNNING: "maxRunning",
-    KeptBy.MAX_WAITING: "maxWaiting",
+    KeptBy.MAX_RUNNING: "maxRunning of {queue}",
+    KeptBy.MAX_WAITING: "maxWaiting of {queue}",
+    KeptBy.NO_QUEUE: "its queue, which doesn't exist",
+    KeptBy.PROBLEM: "a problem of {queue}",
+    KeptBy.NOT_ADMITTED: "the namespaces of {queue}, which don't have that of the job",
+    KeptBy.CLOSED: "{queue}, which is closed",
 }
 
 
@@ -194,7 +200,7 @@ class Page:
         parts += [_of_queue(one) for one in there.amounts]
         most = f" of at most {there.max_running}" if there.max_running is not None else ""
         parts.append(f"{counted(there.running, 'job')}{most} with nodes")
-        kept = f"; kept waiting by {_KEPT_BY[there.kept_by]}" if there.kept_by is not None else ""
+        kept = f"; kept waiting by {_kept_by(there)}" if there.kept_by is not None else ""
         print_text(f"  Queue {there.queue}: {'; '.join(parts)}{kept}", indent=16)
 
     def _blockers(self, waiting: Waiting) -> None:
@@ -386,6 +392,11 @@ def _of_queue(one: QueueAmount) -> str:
     used, share = amount_text(one.resource, one.used), amount_text(one.resource, one.share)
     limit = f", capability {amount_text(one.resource, one.capability)}" if one.capability is not None else ""
     return f"{one.resource} {used} used, share {share}{limit}"
+
+
+def _kept_by(there: InQueue) -> str:
+    assert there.kept_by is not None
+    return _KEPT_BY[there.kept_by].format(queue=f"queue {there.kept_at}")
 
 
 def _passed_cells(one: Passed) -> tuple[str, str]:

@@ -93,7 +93,9 @@ class QueueKeys:
         assert self._standing is not None and self._order is not None
         if not any(self._standing.shares.get(line, {}).values()):
             return f"{line} has no share now"
-        return f"{line} uses {self._order.ratio(line) / WHOLE:.0%} of its share"
+        now, before = self._standing.order(averages=False).ratio(line), self._order.ratio(line)
+        with_before = f", {before / WHOLE:.0%} with what it used before" if before != now else ""
+        return f"{line} uses {now / WHOLE:.0%} of its share{with_before}"
 
     def _by_share(self, verb: str, of_other: int, of_job: int) -> str:
         if of_other == of_job:

@@ -1,8 +1,10 @@
-"""Events around a job while the log is read: placements of other jobs, changes of nodes, specs and configurations, and
-foreign pods. Each is kept with its offset, so that an explanation can name the event that keeps a job waiting.
+"""Events around a job while the log is read: placements of other jobs, changes of nodes, specs, queues, namespaces and
+configurations, and foreign pods. Each is kept with its offset, so that an explanation can name the event that keeps a
+job waiting.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -17,7 +19,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import holds
 from arranger.projections.state import State
 
-#: The number of changes that are kept for each node, the newest ones.
+#: The number of changes that are kept for each node, queue and namespace, the newest ones.
 _TURNS_KEPT = 8
 #: The number of deleted pods that are kept, because the affinity of a waiting job may require one of them.
 _GONE_KEPT = 1000
@@ -39,6 +41,10 @@ class Changed(msgspec.Struct, Generic[_Value], frozen=True):
 Turn = Changed[NodeFacts | None]
 #: A TYJob's spec changed after it was first seen; None is an invalid spec.
 Edit = Changed[JobSpec | None]
+#: A queue's spec or faults changed; None means that the queue doesn't exist.
+QueueEdit = Changed[k.QueueSeen | None]
+#: A namespace's labels or queue changed; None means that the namespace doesn't exist.
+NamespaceEdit = Changed[k.NamespaceSeen | None]
 
 
 class Came(msgspec.Struct, frozen=True):
@@ -78,6 +84,9 @@ class ClusterContext:
         self.turns: dict[str, list[Turn]] = {}
         #: By job UID, oldest first.
         self.edits: dict[str, list[Edit]] = {}
+        #: By name, oldest first.
+        self.queue_edits: dict[str, list[QueueEdit]] = {}
+        self.namespace_edits: dict[str, list[NamespaceEdit]] = {}
         #: Cycles whose configuration differs from that of the cycle before.
         self.configured: list[Changed[CycleConfig]] = []
         #: The configuration of the last cycle in the log.
@@ -100,11 +109,8 @@ class ClusterContext:
     def node(self, offset: int, time_ms: int, state: State, event: k.NodeSeen | k.NodeGone) -> None:
         if state.terms.get(k.Watched.NODE) != event.term:
             return
-        turns = self.turns.get(event.name, [])
-        before = turns[-1].after if turns and turns[-1].offset > state.offset else state.nodes.facts_of(event.name)
-        after = event.facts if isinstance(event, k.NodeSeen) else None
-        if before != after:
-            self.turns[event.name] = [*turns[1 - _TURNS_KEPT :], Turn(offset, time_ms, before, after)]
+        before, after = state.nodes.facts_of(event.name), event.facts if isinstance(event, k.NodeSeen) else None
+        _note(self.turns, event.name, state, Turn(offset, time_ms, before, after), lambda facts: facts)
 
     def job(self, offset: int, time_ms: int, state: State, event: k.JobSeen) -> None:
         """A job was seen. This is an edit if the job was known with another spec."""
@@ -119,6 +125,16 @@ class ClusterContext:
             before = known.seen.spec
         if before is not event.spec and before != event.spec:
             self.edits.setdefault(event.uid, []).append(Edit(offset, time_ms, before, event.spec))
+
+    def queue(self, offset: int, time_ms: int, state: State, event: k.QueueSeen | k.QueueGone) -> None:
+        if state.terms.get(k.Watched.QUEUE) == event.term:
+            known, after = state.queues.get(event.name), event if isinstance(event, k.QueueSeen) else None
+            _note(self.queue_edits, event.name, state, Changed(offset, time_ms, known, after), _of_queue)
+
+    def namespace(self, offset: int, time_ms: int, state: State, event: k.NamespaceSeen | k.NamespaceGone) -> None:
+        if state.terms.get(k.Watched.NAMESPACE) == event.term:
+            known, after = state.namespaces.get(event.name), event if isinstance(event, k.NamespaceSeen) else None
+            _note(self.namespace_edits, event.name, state, Changed(offset, time_ms, known, after), _of_namespace)
 
     def cycle(self, offset: int, time_ms: int, config: CycleConfig) -> None:
         if self.config is not None and self.config != config:
@@ -155,3 +171,26 @@ class ClusterContext:
             self._freed(offset, pod.owner)
         if pod.node and pod.traits.labels:
             self.departed.append((offset, pod))
+
+
+def _note(
+    edits: dict[str, list[Changed[_Value]]],
+    name: str,
+    state: State,
+    found: Changed[_Value],
+    content: Callable[[_Value], object],
+) -> None:
+    """Keep a change, unless the content stays. `found.before` is that of the state, which is before this entry."""
+    of_name = edits.get(name, [])
+    if of_name and of_name[-1].offset > state.offset:
+        found = msgspec.structs.replace(found, before=of_name[-1].after)
+    if content(found.before) != content(found.after):
+        edits[name] = [*of_name[1 - _TURNS_KEPT :], found]
+
+
+def _of_queue(seen: k.QueueSeen | None) -> object:
+    return seen and (seen.spec, seen.faults)
+
+
+def _of_namespace(seen: k.NamespaceSeen | None) -> object:
+    return seen and (seen.labels, seen.queue)

@@ -5,29 +5,41 @@ from enum import StrEnum
 import msgspec
 
 from arranger.messages.queues import passed_text
-from arranger.model.config import CycleConfig
 from arranger.model.quota import LimitKind
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.queue_membership import counted_priority
+from arranger.projections.queue_membership import counted_priority, kept_out
 from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
+from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.queue_objects import kept_by_usage
 from arranger.replay.explain.cluster_context import Placement
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Story
-from arranger.scheduling import Policies, QueueStanding, place_alone
+from arranger.scheduling import QueueStanding, place_alone
 
 
 class KeptBy(StrEnum):
-    """What keeps a job waiting: no node has room for it, jobs before it in the order get the room, or a limit."""
+    """What keeps a job waiting.
+
+    ROOM: no node has room for it; OVERTAKEN: the same, because of a later job that got nodes since the job waits.
+    ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
+    others are limits, and why it can't use its queue at all.
+    """
 
     ROOM = "Room"
+    OVERTAKEN = "Overtaken"
     ORDER = "Order"
+    USAGE = "Usage"
     QUOTA = "Quota"
     CAPABILITY = "Capability"
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    NO_QUEUE = "NoQueue"
+    PROBLEM = "Problem"
+    NOT_ADMITTED = "NotAdmitted"
+    CLOSED = "Closed"
 
 
 class QueueAmount(msgspec.Struct, frozen=True):
@@ -43,7 +55,8 @@ class QueueAmount(msgspec.Struct, frozen=True):
 class InQueue(msgspec.Struct, frozen=True):
     """A waiting job in its queue: its position among the queue's `waiting` jobs from 1, 0 if it isn't in the order.
     `amounts` are of the resources that it requests. `running` counts the jobs with nodes, of the queues below it, too.
-    `kept_by` is None if a cycle would place the job now, and if it isn't in the order."""
+    `kept_by` is None if a cycle would place the job now, or if something beside queues and nodes keeps it. `kept_at` is
+    the queue that has the limit, the state or the problem: its own or one above it; empty for none."""
 
     queue: str
     position: int
@@ -52,6 +65,7 @@ class InQueue(msgspec.Struct, frozen=True):
     max_running: int | None
     amounts: tuple[QueueAmount, ...]
     kept_by: KeptBy | None
+    kept_at: str = ""
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -66,14 +80,10 @@ class Passed(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
 
 
-def in_queue(
-    state: State,
-    job: JobRecord,
-    waiting: list[JobRecord],
-    shortfall: Shortfall | None,
-    inputs: tuple[CycleConfig, Policies],
-) -> InQueue:
-    """The job's standing in its queue; `waiting` is the order of all jobs."""
+def in_queue(case: Case, waiting: list[JobRecord], shortfall: Shortfall | None, *, overtaken: bool) -> InQueue:
+    """The job's standing in its queue; `waiting` is the order of all jobs. `overtaken`: without a decision for a later
+    job, it would get nodes."""
+    state, job = case.state, case.job
     name = queue_of(state, job)
     there = [other.uid for other in waiting if queue_of(state, other) == name]
     spec = state.queue_tree.specs.get(name)
@@ -81,6 +91,7 @@ def in_queue(
     shares = QueueStanding(state, waiting, state.time_ms).shares.get(name, {})
     capability = dict(spec.capability) if spec is not None else {}
     asked = {resource for group in job.valid_spec.groups for resource, amount in group.shape.requests if amount}
+    kept_by, kept_at = _kept_by(case, shortfall, overtaken=overtaken) if job.uid in there else _kept_out(state, job)
     return InQueue(
         queue=name,
         position=there.index(job.uid) + 1 if job.uid in there else 0,
@@ -91,26 +102,34 @@ def in_queue(
             QueueAmount(resource, used.get(resource, 0), shares.get(resource, 0), capability.get(resource))
             for resource in sorted(asked)
         ),
-        kept_by=_kept_by(state, job, shortfall, inputs) if job.uid in there else None,
+        kept_by=kept_by,
+        kept_at=kept_at,
     )
 
 
-def _kept_by(
-    state: State, job: JobRecord, shortfall: Shortfall | None, inputs: tuple[CycleConfig, Policies]
-) -> KeptBy | None:
+def _kept_out(state: State, job: JobRecord) -> tuple[KeptBy | None, str]:
+    """Why the job can't use its queue, and the queue that is closed or has a problem."""
+    denial = kept_out(state, job)
+    if denial is None:
+        return None, ""
+    problem = denial.problem.queue if denial.problem is not None else ""
+    return KeptBy(denial.kind.value), denial.closed or problem or denial.queue
+
+
+def _kept_by(case: Case, shortfall: Shortfall | None, *, overtaken: bool) -> tuple[KeptBy | None, str]:
     if shortfall is None:
-        return None
+        return None, ""
     if shortfall.quota is not None:
         first_in_order = shortfall.quota.limit in (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
-        others = first_in_order and shortfall.others
-        return KeptBy.ORDER if others and _fits_alone(state, job, inputs) else KeptBy(shortfall.quota.limit.value)
-    if shortfall.others and (shortfall.further or _fits_alone(state, job, inputs)):
-        return KeptBy.ORDER
-    return KeptBy.ROOM
+        if not (first_in_order and shortfall.others and _fits_alone(case)):
+            return KeptBy(shortfall.quota.limit.value), shortfall.quota.queue
+    elif not (shortfall.others and (shortfall.further or _fits_alone(case))):
+        return KeptBy.OVERTAKEN if overtaken else KeptBy.ROOM, ""
+    return KeptBy.USAGE if kept_by_usage(case) else KeptBy.ORDER, ""
 
 
-def _fits_alone(state: State, job: JobRecord, inputs: tuple[CycleConfig, Policies]) -> bool:
-    return place_alone(state, job, *inputs).quorum_stands
+def _fits_alone(case: Case) -> bool:
+    return place_alone(case.state, case.job, case.config, case.policies).quorum_stands
 
 
 def passed_by(story: Story, job: JobRecord) -> tuple[Passed, ...]:

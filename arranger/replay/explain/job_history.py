@@ -176,10 +176,16 @@ class JobHistories:
         return numbers
 
     def _other_concerns(self, entry: Entry, number: int, event: k.Event) -> bool:
-        """The same for events that aren't about pods. Nodes and jobs are recorded here."""
+        """The same for events that aren't about pods. Nodes, queues, namespaces and jobs are recorded here."""
         offset, time_ms = entry.first + number, entry.batch.time_ms
         if isinstance(event, (k.NodeSeen, k.NodeGone)):
             self.around.node(offset, time_ms, self.state, event)
+            return False
+        if isinstance(event, (k.QueueSeen, k.QueueGone)):
+            self.around.queue(offset, time_ms, self.state, event)
+            return False
+        if isinstance(event, (k.NamespaceSeen, k.NamespaceGone)):
+            self.around.namespace(offset, time_ms, self.state, event)
             return False
         if isinstance(event, k.JobSeen):
             self.around.job(offset, time_ms, self.state, event)

@@ -72,6 +72,8 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
+    passed = passed_by(story, job)
+    overtaken = not {one.offset for one in passed}.isdisjoint(one.offset for one in since)
     return Waiting(
         why=_why(state, job, position, shortfall, gets),
         position=position,
@@ -91,8 +93,8 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         earlier=earlier,
         gets=gets,
         untried=sought.untried,
-        in_queue=in_queue(state, job, waiting, shortfall, (config, policies)),
-        passed_by=passed_by(story, job),
+        in_queue=in_queue(case, waiting, shortfall, overtaken=overtaken),
+        passed_by=passed,
     )
 
 

@@ -1,8 +1,11 @@
-"""The changes of a TYJob's edit, in words."""
+"""The changes of an edit of a TYJob, a Queue or a namespace, in words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from arranger.events import kinds as k
 from arranger.model.job import JobSpec, Rendezvous, RestartPolicy, Topology
+from arranger.model.pod import Selector
+from arranger.model.queue import NamespaceRule, Preemption, QueueSpec
 from arranger.replay.reading.describe import amounts_text
 
 _FIELDS = {
@@ -23,15 +26,61 @@ _FIELDS = {
 }
 
 
+#: Fields of a Queue that are shown as they are.
+_OF_QUEUES = {
+    "parent": "parent",
+    "weight": "weight",
+    "reclaimable": "reclaimable",
+    "max_priority": "maxPriority",
+    "max_running": "maxRunning",
+    "max_waiting": "maxWaiting",
+    "queue_policy": "jobQueuePolicy",
+    "user_fairness": "userFairness",
+    "min_runtime_s": "minRuntimeSeconds",
+    "state": "state",
+}
+_Differences = Iterable[tuple[str, str, str]]
+
+
 def told_from_before(before: JobSpec, after: JobSpec) -> str:
     """The spec without the edit, in words: "minWorkersNum 2 instead of 4"."""
-    said = [f"{what} {old} instead of {new}" if old else f"the former {what}" for what, old, new in _of(before, after)]
-    return ", ".join(said) or "the former spec"
+    return _told_from_before(_of(before, after))
 
 
 def changed(before: JobSpec, after: JobSpec) -> str:
     """The changes of the edit, in words: "minWorkersNum 4 → 2"."""
-    said = [f"{what} {old} → {new}" if old else f"other {what}" for what, old, new in _of(before, after)]
+    return _changed(_of(before, after))
+
+
+def queue_told_from_before(before: QueueSpec, after: QueueSpec) -> str:
+    """The spec of the queue without the edit, in words: "weight 3 instead of 1"."""
+    return _told_from_before(_of_queue(before, after))
+
+
+def queue_changed(before: QueueSpec | None, after: QueueSpec | None) -> str:
+    """The changes of the queue's edit, in words: "weight 1 → 3". None is an invalid spec."""
+    if before is None or after is None:
+        return "its spec was invalid" if before is None else "its spec is invalid"
+    return _changed(_of_queue(before, after))
+
+
+def namespace_told_from_before(before: k.NamespaceSeen, after: k.NamespaceSeen) -> str:
+    """The namespace without the edit, in words: "labels team=rl instead of none"."""
+    return _told_from_before(_of_namespace(before, after))
+
+
+def namespace_changed(before: k.NamespaceSeen, after: k.NamespaceSeen) -> str:
+    """The changes of the namespace's edit, in words: "labels none → team=rl"."""
+    return _changed(_of_namespace(before, after))
+
+
+def _told_from_before(differences: _Differences) -> str:
+    said = [f"{what} {old} instead of {new}" if old else f"the former {what}" for what, old, new in differences]
+    return ", ".join(said) or "the former spec"
+
+
+def _changed(differences: _Differences) -> str:
+    said = [f"{what} {old} → {new}" if old else f"other {what}" for what, old, new in differences]
     return ", ".join(said) or "its spec"
 
 
@@ -61,6 +110,45 @@ def _topology(topology: Topology | None) -> str:
     if topology is None:
         return "unset"
     return f"{topology.mode} within {topology.within}, {', '.join(topology.levels)}"
+
+
+def _namespaces(rule: NamespaceRule | None) -> str:
+    if rule is None:
+        return "unset"
+    return selector_text(rule.selector) if rule.selector is not None else ", ".join(rule.names) or "none"
+
+
+def selector_text(selector: Selector) -> str:
+    """A label selector in words: "team In rl,vision and gpu Exists"."""
+    parts = [f"{one.key} {one.operator} {','.join(one.values)}".rstrip() for one in selector or ()]
+    return " and ".join(parts) or "all"
+
+
+def _preemption(of: Preemption) -> str:
+    return f"surplus {of.surplus}, priority {of.priority}, reclaim {of.reclaim}"
+
+
+def _of_queue(before: QueueSpec, after: QueueSpec) -> Iterator[tuple[str, str, str]]:
+    for field, words in _OF_QUEUES.items():
+        old, new = getattr(before, field), getattr(after, field)
+        if old != new:
+            yield words, shown(old), shown(new)
+    for field in ("guarantee", "deserved", "capability"):
+        old, new = getattr(before, field), getattr(after, field)
+        if old != new:
+            yield field, amounts_text(old) or "unset", amounts_text(new) or "unset"
+    if before.namespaces != after.namespaces:
+        yield "namespaces", _namespaces(before.namespaces), _namespaces(after.namespaces)
+    if before.preemption != after.preemption:
+        yield "preemption", _preemption(before.preemption), _preemption(after.preemption)
+
+
+def _of_namespace(before: k.NamespaceSeen, after: k.NamespaceSeen) -> Iterator[tuple[str, str, str]]:
+    labels = [", ".join(f"{key}={value}" for key, value in of.labels) or "none" for of in (before, after)]
+    if before.labels != after.labels:
+        yield "labels", labels[0], labels[1]
+    if before.queue != after.queue:
+        yield "queue", before.queue or "unset", after.queue or "unset"
 
 
 def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:

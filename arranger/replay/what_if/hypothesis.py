@@ -14,6 +14,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
+from arranger.model.queue import QueueSpec
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
@@ -27,9 +28,12 @@ _Observation = TypeVar("_Observation", bound=msgspec.Struct)
 def supposed(state: State, events: Sequence[k.Event]) -> State:
     """A copy of the state with these events folded after all others. No assumed pods are added for the slots that they
     release. The two states share the parts that the events don't touch."""
-    of_pods = any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
+    # The terms of any pod and job may select other namespaces after a change of one.
+    of_namespaces = any(isinstance(event, (k.NamespaceSeen, k.NamespaceGone)) for event in events)
+    of_pods = of_namespaces or any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
     events = accounted(state, events)
-    fork = _fork(state, dict.fromkeys(_touched(state, events)), of_pods=of_pods)
+    touched = dict.fromkeys(state.jobs if of_namespaces else _touched(state, events))
+    fork = _fork(state, touched, of_pods=of_pods)
     _fold(fork, state.time_ms, events)
     return fork
 
@@ -95,6 +99,18 @@ def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tupl
     return (job_alone_gone(job, state), *pods_gone(state, gone), *stay)
 
 
+def queue_seen(state: State, name: str, spec: QueueSpec) -> k.QueueSeen:
+    """The observation of the queue with this spec; a new queue if there is none of that name."""
+    known, term = state.queues.get(name), state.terms.get(k.Watched.QUEUE, 0)
+    uid, generation = (known.uid, known.generation + 1) if known is not None else (f"supposed-{name}", 1)
+    return k.QueueSeen(term, name, uid, "", generation, spec, (), "")
+
+
+def queue_gone(state: State, name: str) -> k.QueueGone:
+    """The deletion of the queue of that name, which exists."""
+    return k.QueueGone(state.terms.get(k.Watched.QUEUE, 0), name, state.queues[name].uid)
+
+
 def pods_gone(state: State, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
     term = state.terms.get(k.Watched.POD, 0)
     return tuple(k.PodGone(term, pod.namespace, pod.name, pod.uid) for pod in pods)
@@ -140,6 +156,8 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         listed=dict(state.listed),
         verdicts={kind: list(counts) for kind, counts in state.verdicts.items()},
         quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
+        queues=dict(state.queues),
+        namespaces=dict(state.namespaces),
         unwatched=dict(state.unwatched),
         named=dict(state.named),
         dependents=dict(state.dependents),

@@ -8,19 +8,28 @@ from arranger.replay.explain.candidate_changes.job import (
     fewer_workers,
     looser_topologies,
     own_edits,
-    raised_queues,
     raised_quotas,
     smaller_requests,
 )
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
 from arranger.replay.explain.candidate_changes.occupants import capacity, departed, leaving, other_pods, users_of_quota
 from arranger.replay.explain.candidate_changes.queue import ahead, configurations, edits_ahead, out_of_queue, priorities
+from arranger.replay.explain.candidate_changes.queue_objects import (
+    heavier,
+    less_usage,
+    lowered_guarantees,
+    more_considered,
+    raised_queues,
+    reverted,
+    usable,
+    way_of,
+)
 
 
 def families(case: Case) -> Iterator[Family]:
     """All families in the order of the attempts: the cheapest for the job's user first."""
     if case.lack is None:
-        yield Family(list(out_of_queue(case)))
+        yield Family([*out_of_queue(case), *usable(case)])
         return
     if case.lack.quota is not None:
         yield from _beyond_quota(case)
@@ -29,13 +38,13 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(list(leaving(case)))
     yield from node_families(case)
     yield Family(list(own_edits(case)))
+    yield Family(reverted(case))
     yield Family(list(edits_ahead(case)))
     yield Family(list(configurations(case)))
     yield Family(list(other_pods(case)), join_all("pod", "when these are gone: "))
     yield Family(list(departed(case)))
     yield Family(capacity(case), join_all("capacity", "when these end: "))
-    yield Family(list(priorities(case)), least=True)
-    yield Family(ahead(case))
+    yield from _in_turn(case)
     yield Family(fewer_workers(case), least=True)
     yield Family(list(looser_topologies(case)))
     yield Family(list(smaller_requests(case)))
@@ -46,9 +55,20 @@ def _beyond_quota(case: Case) -> Iterator[Family]:
     """Where a quota or a queue is short, nodes don't help: raise its limit, free some of it, or request less."""
     yield Family(list(raised_quotas(case)))
     yield Family(list(raised_queues(case)))
+    yield Family(more_considered(case), least=True)
+    yield Family(list(lowered_guarantees(case)), join_all("queue", "give up: "))
     yield Family(list(own_edits(case)))
+    yield Family(reverted(case))
     yield Family(list(edits_ahead(case)))
     yield Family(list(users_of_quota(case)), join_all("capacity", "when these end: "))
+    yield from _in_turn(case)
+    yield Family(fewer_workers(case), least=True)
+
+
+def _in_turn(case: Case) -> Iterator[Family]:
+    """Let the job have its turn before others: by priority, without them, or by the weights and the use of queues."""
     yield Family(list(priorities(case)), least=True)
     yield Family(ahead(case))
-    yield Family(fewer_workers(case), least=True)
+    for name in way_of(case):
+        yield Family(heavier(case, name), least=True)
+    yield Family(less_usage(case), least=True)

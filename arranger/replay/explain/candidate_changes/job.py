@@ -7,9 +7,8 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.job import GANG, Stage, TopologyMode, TopologyScope
 from arranger.model.quantity import amount_text
-from arranger.model.quota import LimitKind, unit_of
+from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
-from arranger.projections.queue_use import JOBS, queue_of
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Steps
 from arranger.replay.reading.edits import told_from_before
@@ -109,35 +108,6 @@ def raised_quotas(case: Case) -> Iterator[Change]:
             ]
     if events:
         yield Change("quota", " and ".join(words), tuple(events))
-
-
-def raised_queues(case: Case) -> Iterator[Change]:
-    """Raise the limits on the way from the job's queue to the root, as far as the quorum needs it, or one more pod."""
-    assert case.lack is not None and case.lack.quota is not None
-    job, state = case.job, case.state
-    lacks = (case.lack.quota, *quorum_lacks(state, job, case.policies.pod_policy(job, case.config), case.lack.group))
-    needed = {lack.resource: lack.needed for lack in lacks if lack.limit == LimitKind.CAPABILITY}
-    begins = any(lack.limit == LimitKind.MAX_RUNNING for lack in lacks)
-    events: list[k.Event] = []
-    words = []
-    for name in state.queue_tree.paths.get(queue_of(state, job), ()):
-        seen = state.queues.get(name)
-        if seen is None or seen.spec is None:
-            continue
-        spec, used = seen.spec, state.queue_totals.get(name, {})
-        for resource, limit in spec.capability:
-            least = used.get(resource, 0) + needed.get(resource, 0)
-            if resource in needed and least > limit:
-                capability = tuple(sorted({**dict(spec.capability), resource: least}.items()))
-                spec = msgspec.structs.replace(spec, capability=capability)
-                words.append(f"raise {resource} of the capability of queue {name} to {amount_text(resource, least)}")
-        if begins and spec.max_running is not None and used.get(JOBS, 0) >= spec.max_running:
-            spec = msgspec.structs.replace(spec, max_running=used.get(JOBS, 0) + 1)
-            words.append(f"raise maxRunning of queue {name} to {spec.max_running}")
-        if spec is not seen.spec:
-            events.append(hypothesis.retold(msgspec.structs.replace(seen, spec=spec), state))
-    if events:
-        yield Change("queue", " and ".join(words), tuple(events))
 
 
 def _of_quota(resource: str, value: int) -> str:

@@ -122,7 +122,13 @@ def users_of_quota(case: Case) -> Iterator[Change]:
         ]
     for job in sorted((job for job in there if job.placements), key=lambda job: (-len(job.placements), job.uid)):
         gone = hypothesis.job_gone(job, case.state)
-        yield Change("capacity", f"when {label(job)} ends", gone, subject=label(job))
+        offset, slots, _ = _decided(case, job)
+        several = bool(offset) and len(slots) < len(job.placements)
+        alone = hypothesis.slots_gone(job, case.state, slots) if several else ()
+        undone = f"{label(job)} was placed"
+        yield Change(
+            "capacity", f"when {label(job)} ends", gone, offset, undone, label(job), several=several, alone=alone
+        )
 
 
 def _without_holder(case: Case, uid: str, lack: Lack) -> Change:

@@ -1,4 +1,4 @@
-"""Changes to the queue: the conditions that keep the job out of it, the jobs ahead, and the cycles' configuration."""
+"""Changes to the order of the waiting jobs: what keeps the job out of it, the jobs ahead, and the configuration."""
 
 from collections.abc import Iterator, Sequence
 

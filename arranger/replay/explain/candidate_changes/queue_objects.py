@@ -1,0 +1,256 @@
+"""Changes to Queues and to the job's namespace: what keeps the job out of its queue, limits, and weights."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.quantity import amount_text
+from arranger.model.queue import DEFAULT_SPEC, NamespaceRule, QueueSpec, QueueState
+from arranger.model.quota import LimitKind
+from arranger.projections.queue_membership import Denial, DenialKind, kept_out
+from arranger.projections.queue_tree import QueueProblemKind
+from arranger.projections.queue_use import JOBS, queue_of
+from arranger.projections.state import State
+from arranger.replay.explain.candidate_changes.case import Case
+from arranger.replay.explain.candidate_changes.change import Change, Steps
+from arranger.replay.explain.candidate_changes.job import own_edits
+from arranger.replay.explain.cluster_context import NamespaceEdit, QueueEdit
+from arranger.replay.reading.edits import (
+    namespace_changed,
+    namespace_told_from_before,
+    queue_changed,
+    queue_told_from_before,
+)
+from arranger.replay.what_if import hypothesis
+from arranger.scheduling import quorum_lacks, turn_of
+
+#: The number of changes of queues that are reverted, the newest first.
+_REVERTED = 8
+#: The highest weight that a queue may have.
+_HEAVIEST = 65_535
+#: The first time that is waited for an average to fall is this part of a half-life, and each further one is twice as
+#: long.
+_PART_OF_HALF_LIFE = 8
+_WAITS = 7
+
+
+def reverted(case: Case) -> list[Change]:
+    """Revert a change of a queue or of the job's namespace: first of the queues above the job, the newest first."""
+    way, around = _way(case.state, queue_of(case.state, case.job)), case.around
+    queues = [(name not in way, -edit.offset, name, edit) for name, of in around.queue_edits.items() for edit in of]
+    found = [
+        _without_edit(case, name, edit) for _, _, name, edit in sorted(queues, key=lambda one: one[:2])[:_REVERTED]
+    ]
+    found += [_without_relabelling(case, edit) for edit in around.namespace_edits.get(case.job.seen.namespace, ())]
+    return [change for change in found if change is not None]
+
+
+def usable(case: Case) -> Iterator[Change]:
+    """Let a job use its queue: revert what keeps it out, or else change what does."""
+    state, uid = case.state, case.job.uid
+    denial = kept_out(state, case.job)
+    if denial is None:
+        return
+    helping = []
+    for change in (*reverted(case), *own_edits(case)):
+        fork = hypothesis.supposed(state, change.events)
+        if kept_out(fork, fork.jobs[uid]) is None:
+            helping.append(change)
+    yield from helping
+    text, events = _opened(case, denial)
+    if events and not helping:
+        way = _way(state, denial.queue)
+        edits = [edit.offset for name in way for edit in case.around.queue_edits.get(name, ())]
+        last, created = max(edits, default=0), case.story.created_at
+        undone = (
+            f"it was created in queue {denial.queue}" if created >= last else f"a queue of {', '.join(way)} changed"
+        )
+        yield Change("queue", text, events, max(last, created), undone)
+
+
+def raised_queues(case: Case) -> Iterator[Change]:
+    """Raise the limits on the way from the job's queue to the root, as far as the quorum needs it, or one more pod."""
+    assert case.lack is not None and case.lack.quota is not None
+    job, state = case.job, case.state
+    lacks = (case.lack.quota, *quorum_lacks(state, job, case.policies.pod_policy(job, case.config), case.lack.group))
+    needed = {lack.resource: lack.needed for lack in lacks if lack.limit == LimitKind.CAPABILITY}
+    begins = any(lack.limit == LimitKind.MAX_RUNNING for lack in lacks)
+    events: list[k.Event] = []
+    words = []
+    for name in state.queue_tree.paths.get(queue_of(state, job), ()):
+        seen = state.queues.get(name)
+        if seen is None or seen.spec is None:
+            continue
+        spec, used = seen.spec, state.queue_totals.get(name, {})
+        for resource, limit in spec.capability:
+            least = used.get(resource, 0) + needed.get(resource, 0)
+            if resource in needed and least > limit:
+                spec = msgspec.structs.replace(spec, capability=_with(spec.capability, resource, least))
+                words.append(f"raise {resource} of the capability of queue {name} to {amount_text(resource, least)}")
+        if begins and spec.max_running is not None and used.get(JOBS, 0) >= spec.max_running:
+            spec = msgspec.structs.replace(spec, max_running=used.get(JOBS, 0) + 1)
+            words.append(f"raise maxRunning of queue {name} to {spec.max_running}")
+        if spec is not seen.spec:
+            events.append(hypothesis.queue_seen(state, name, spec))
+    if events:
+        yield Change("queue", " and ".join(words), tuple(events))
+
+
+def more_considered(case: Case) -> Sequence[Change]:
+    """Raise the `maxWaiting` that leaves the job out, in the smallest steps."""
+    lack, state = case.lack.quota if case.lack is not None else None, case.state
+    seen = state.queues.get(lack.queue) if lack is not None and lack.limit == LimitKind.MAX_WAITING else None
+    if lack is None or seen is None or seen.spec is None:
+        return ()
+    name, spec = lack.queue, seen.spec
+
+    def raised(number: int) -> Change:
+        most = lack.hard + 1 + number
+        more = hypothesis.queue_seen(state, name, msgspec.structs.replace(spec, max_waiting=most))
+        return Change("queue", f"raise maxWaiting of queue {name} to {most}", (more,))
+
+    return Steps(len(case.ahead) + 1 - lack.hard, raised)
+
+
+def lowered_guarantees(case: Case) -> Iterator[Change]:
+    """Give up what is guaranteed to other queues and not used, those with the most first."""
+    lack, state = case.lack.quota if case.lack is not None else None, case.state
+    if lack is None or lack.limit != LimitKind.GUARANTEES:
+        return
+    tree, resource = state.queue_tree, lack.resource
+    own = tree.paths.get(queue_of(state, case.job), ())
+    unused = []
+    for name in tree.paths.keys() - set(own):
+        used = state.queue_totals.get(name, {}).get(resource, 0)
+        unused.append((used - dict(tree.specs[name].guarantee).get(resource, 0), name, used))
+    for left, name, used in sorted(one for one in unused if one[0] < 0):
+        spec = tree.specs[name]
+        fewer = msgspec.structs.replace(spec, guarantee=_with(spec.guarantee, resource, used))
+        amount = amount_text(resource, -left)
+        subject = f"{amount} {resource} of the guarantee of queue {name}, which it doesn't use"
+        yield Change("queue", f"give up {subject}", (hypothesis.queue_seen(state, name, fewer),), subject=subject)
+
+
+def heavier(case: Case, name: str) -> Sequence[Change]:
+    """Raise the weight of a queue on the job's way to the root, in steps that double it."""
+    state, spec = case.state, case.state.queue_tree.specs[name]
+    weights = [weight for power in range(17) if (weight := min(1 << power, _HEAVIEST)) > spec.weight]
+
+    def weighing(number: int) -> Change:
+        more = hypothesis.queue_seen(state, name, msgspec.structs.replace(spec, weight=weights[number]))
+        return Change("queue", f"weight {weights[number]} of queue {name} instead of {spec.weight}", (more,))
+
+    return Steps(len(weights), weighing)
+
+
+def way_of(case: Case) -> tuple[str, ...]:
+    """The queues whose weights decide the order between the job and others; none without other jobs before it."""
+    state = case.state
+    return state.queue_tree.paths.get(queue_of(state, case.job), ()) if state.queues and case.ahead else ()
+
+
+def kept_by_usage(case: Case) -> bool:
+    """Whether a cycle would place the job if nothing counted that queues used before."""
+    state = case.state
+    if not state.queue_use.decayed or not case.ahead:
+        return False
+    fork = hypothesis.supposed(state, ())
+    fork.queue_use.decayed = {}
+    tried = turn_of(fork, case.job.uid, case.config, state.time_ms, policies=case.policies)
+    return tried is not None and tried.quorum_stands
+
+
+def less_usage(case: Case) -> Sequence[Change]:
+    """Wait until what the job's queue used before counts less, for twice as long each time."""
+    half_life_ms = case.state.queue_use.half_life_ms
+    if not kept_by_usage(case):
+        return ()
+
+    def later(number: int) -> Change:
+        left_ms = half_life_ms * (1 << number) // _PART_OF_HALF_LIFE
+        name = queue_of(case.state, case.job)
+        text = f"in {left_ms / 1000:g} s, when what queue {name} used before counts less"
+        return Change("wait", text, time_ms=case.state.time_ms + left_ms)
+
+    return Steps(_WAITS, later)
+
+
+def _with(amounts: tuple[tuple[str, int], ...], resource: str, amount: int) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted({**dict(amounts), resource: amount}.items()))
+
+
+def _way(state: State, name: str) -> list[str]:
+    """The queues from this one to the root, as far as they exist."""
+    found = [name]
+    while (spec := state.queue_tree.specs.get(found[-1])) is not None and spec.parent not in ("", *found):
+        found.append(spec.parent)
+    return found
+
+
+def _without_edit(case: Case, name: str, edit: QueueEdit) -> Change | None:
+    """Revert an edit of a queue, its creation or its deletion. Its creation matters to other jobs by its guarantee."""
+    before, after, state = edit.before, edit.after, case.state
+    if before is None:
+        if name not in state.queues or after is None or after.spec is None or not after.spec.guarantee:
+            return None
+        gone = hypothesis.queue_gone(state, name)
+        return Change("queue", f"without queue {name}", (gone,), edit.offset, f"queue {name} was created")
+    back = hypothesis.retold(before, state)
+    if after is None:
+        return Change("queue", f"create queue {name} again", (back,), edit.offset, f"queue {name} was deleted")
+    if before.spec is None:
+        return None
+    former = queue_told_from_before(before.spec, after.spec) if after.spec is not None else "the former spec"
+    undone = f"queue {name}: {queue_changed(before.spec, after.spec)}"
+    back = msgspec.structs.replace(back, uid=after.uid)
+    return Change("queue", f"queue {name}: {former}, as before its edit", (back,), edit.offset, undone)
+
+
+def _without_relabelling(case: Case, edit: NamespaceEdit) -> Change | None:
+    """Revert an edit of the job's namespace."""
+    before, after = edit.before, edit.after
+    if before is None or after is None:
+        return None
+    back = msgspec.structs.replace(hypothesis.retold(before, case.state), uid=after.uid)
+    text = f"namespace {after.name}: {namespace_told_from_before(before, after)}, as before its edit"
+    undone = f"namespace {after.name}: {namespace_changed(before, after)}"
+    return Change("queue", text, (back,), edit.offset, undone)
+
+
+def _opened(case: Case, denial: Denial) -> tuple[str, tuple[k.Event, ...]]:
+    """What lets a job use the queue that denies it, and the events of that; nothing if that isn't known."""
+    state, name = case.state, denial.queue
+    specs = state.queue_tree.specs
+    if denial.kind == DenialKind.NO_QUEUE:
+        return f"create queue {name}", (hypothesis.queue_seen(state, name, DEFAULT_SPEC),)
+    if denial.kind == DenialKind.CLOSED:
+        closed = [each for each in state.queue_tree.paths[name] if specs[each].state == QueueState.CLOSED]
+        opened = [msgspec.structs.replace(specs[each], state=QueueState.OPEN) for each in closed]
+        events = tuple(hypothesis.queue_seen(state, of, spec) for of, spec in zip(closed, opened, strict=True))
+        return " and ".join(f"open queue {each}" for each in closed), events
+    if denial.kind == DenialKind.NOT_ADMITTED:
+        return _admitted(state, name, specs[name], case.job.seen.namespace)
+    problem = denial.problem
+    if problem is not None and problem.kind == QueueProblemKind.UNKNOWN_PARENT:
+        return f"create queue {problem.parent}", (hypothesis.queue_seen(state, problem.parent, DEFAULT_SPEC),)
+    if problem is not None and (spec := specs.get(problem.queue)) is not None and spec.parent:
+        below_root = msgspec.structs.replace(spec, parent="")
+        text = f"queue {problem.queue} without the parent {problem.parent}"
+        return text, (hypothesis.queue_seen(state, problem.queue, below_root),)
+    return "", ()
+
+
+def _admitted(state: State, name: str, spec: QueueSpec, namespace: str) -> tuple[str, tuple[k.Event, ...]]:
+    """Let a queue admit the jobs of a namespace: by its name, or by labels that a simple selector needs."""
+    rule, seen = spec.namespaces or NamespaceRule(), state.namespaces.get(namespace)
+    if rule.selector is None:
+        wider = msgspec.structs.replace(spec, namespaces=NamespaceRule(names=(*rule.names, namespace)))
+        text = f"add {namespace} to spec.namespaces.names of queue {name}"
+        return text, (hypothesis.queue_seen(state, name, wider),)
+    if seen is None or any(one.operator != "In" for one in rule.selector):
+        return "", ()
+    labels = dict(seen.labels) | {one.key: one.values[0] for one in rule.selector}
+    missing = ",".join(f"{one.key}={one.values[0]}" for one in rule.selector)
+    labelled = msgspec.structs.replace(hypothesis.retold(seen, state), labels=tuple(sorted(labels.items())))
+    return f"label namespace {namespace} with {missing}", (labelled,)

@@ -1,0 +1,212 @@
+"""`arranger explain` names exactly what keeps a job from its nodes, for ten known causes, and `bisect` names the event.
+The logs are folded and their cycles taken as in production."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arranger.events import kinds as k
+from arranger.model.pod import Requirement
+from arranger.model.queue import NamespaceRule, QueueState
+from tests.commands import Run, to_file
+from tests.world import World, shape
+
+GPU = "nvidia.com/gpu"
+_RL = NamespaceRule(selector=(Requirement("team", "In", ("rl",)),))
+
+
+class Known(msgspec.Struct):
+    """The known cause: what keeps the job, the queue where it does, the offset of the event, and what the page says."""
+
+    kept_by: str
+    kept_at: str
+    offset: int
+    says: tuple[str, ...]
+
+
+Cause = Callable[[World], Known]
+
+
+def victim(world: World, gpus: int = 4, **more: object) -> None:
+    """The job that waits in the end."""
+    world.job("victim", leader=shape(gpus=gpus), of_queue="rl", created=world.now_ms, **more)  # type: ignore[arg-type]
+
+
+def first(world: World, name: str, gpus: int, of_queue: str = "rl") -> int:
+    """An earlier job gets its nodes; returns the offset of that decision."""
+    world.job(name, leader=shape(gpus=gpus), of_queue=of_queue, created=world.now_ms)
+    events = world.cycle()
+    placed = next(number for number, event in enumerate(events) if isinstance(event, k.Placed))
+    decided = world.state.offset - len(events) + 1 + placed
+    world.settle()
+    world.pass_time(1)
+    return decided
+
+
+def end(world: World, name: str) -> None:
+    """A job and its pods go."""
+    job = world.state.jobs[f"uid-{name}"]
+    for uid in list(world.state.pods_of[job.uid]):
+        world.pod_gone(uid)
+    world.job_gone(job)
+
+
+def capability(world: World) -> Known:
+    """The queue's capability is lowered."""
+    first(world, "first", 2)
+    victim(world)
+    world.queue("rl", parent="lab", capability=((GPU, 5),))
+    says = "kept waiting by the capability of queue rl", f"{GPU} 2 used, share 5, capability 5"
+    return Known("Capability", "rl", world.state.offset, (*says, f"raise {GPU} of the capability of queue rl to 6"))
+
+
+def parents_capability(world: World) -> Known:
+    """The capability of the queue above is lowered, and another queue below that uses some of it."""
+    first(world, "first", 2, "vision")
+    victim(world)
+    world.queue("lab", capability=((GPU, 5),))
+    says = "kept waiting by the capability of queue lab", f"raise {GPU} of the capability of queue lab to 6"
+    return Known("Capability", "lab", world.state.offset, says)
+
+
+def max_running(world: World) -> Known:
+    """One job more than the queue's maxRunning would have nodes."""
+    first(world, "first", 2)
+    victim(world)
+    world.queue("rl", parent="lab", max_running=1)
+    says = (
+        "1 job of at most 1 with nodes",
+        "kept waiting by maxRunning of queue rl",
+        "raise maxRunning of queue rl to 2",
+    )
+    return Known("MaxRunning", "rl", world.state.offset, says)
+
+
+def closed(world: World) -> Known:
+    """The queue above is closed."""
+    victim(world)
+    world.queue("lab", state=QueueState.CLOSED)
+    says = "waits for queue rl, which is closed, because lab is", "kept waiting by queue lab, which is closed"
+    return Known("Closed", "lab", world.state.offset, (*says, "queue lab: state Open instead of Closed"))
+
+
+def not_admitted(world: World) -> Known:
+    """The namespace loses the label that the queue selects."""
+    world.queue("rl", parent="lab", namespaces=_RL)
+    world.namespace("default", team="rl")
+    victim(world)
+    world.namespace("default", team="vision")
+    says = "can't use queue rl: its spec.namespaces doesn't have the job's namespace", "the namespaces of queue rl"
+    return Known("NotAdmitted", "rl", world.state.offset, (*says, "labels team=rl instead of team=vision"))
+
+
+def no_queue(world: World) -> Known:
+    """The queue is deleted."""
+    victim(world)
+    world.queue_gone("rl")
+    says = "waits for queue rl, which doesn't exist", "kept waiting by its queue, which doesn't exist"
+    return Known("NoQueue", "rl", world.state.offset, (*says, "create queue rl again"))
+
+
+def order(world: World) -> Known:
+    """Both jobs fit alone; a cycle gives the nodes to the job of the queue that has been given more weight."""
+    first(world, "first", 1)
+    first(world, "other", 1, "vision")
+    world.job("rival", leader=shape(gpus=4), of_queue="vision", created=world.now_ms)
+    victim(world)
+    world.queue("vision", parent="lab", weight=9)
+    says = "kept waiting by the order: it would fit", "weight 8 of queue rl instead of 1", "queue vision: weight 1 → 9"
+    ahead = "vision uses 20% of its share, rl uses 33% of its share"
+    return Known("Order", "", world.state.offset, (*says, ahead))
+
+
+def overtaken(world: World) -> Known:
+    """A job waits for the whole node, and a later one gets a part of it before that is free."""
+    first(world, "running", 5)
+    victim(world, gpus=8)
+    world.cycle()
+    world.pass_time(1)
+    later = first(world, "later", 1)
+    end(world, "running")
+    says = "kept waiting by room: a later job got what it needs", f"behind it, but it fit  1 {GPU} on n1"
+    return Known("Overtaken", "", later, says)
+
+
+def usage(world: World) -> Known:
+    """Queue rl used much for a long time. Now it uses nothing, and the job of the queue that uses some has its turn."""
+    world.config = msgspec.structs.replace(world.config, half_life_ms=600_000)
+    first(world, "steady", 2, "vision")
+    first(world, "greedy", 6)
+    world.pass_time(1200)
+    end(world, "greedy")
+    world.wait_for_late_pods()
+    world.job("rival", leader=shape(gpus=5), of_queue="vision", created=world.now_ms)
+    came = world.state.offset
+    victim(world, gpus=5)
+    says = "kept waiting by the order: its queue used more before", "when what queue rl used before counts less"
+    return Known("Usage", "", came, (*says, "rl uses 0% of its share, 1"))
+
+
+def room(world: World) -> Known:
+    """An earlier job has the room."""
+    filling = first(world, "filling", 6, "vision")
+    victim(world)
+    world.cycle()
+    says = "kept waiting by room: no nodes have enough for it", "events before its creation"
+    return Known("Room", "", filling, (*says, "when default/filling"))
+
+
+CAUSES: tuple[Cause, ...] = (
+    capability,
+    parents_capability,
+    max_running,
+    closed,
+    not_admitted,
+    no_queue,
+    order,
+    overtaken,
+    usage,
+    room,
+)
+
+
+def scene(cause: Cause) -> tuple[World, Known]:
+    """Two queues below lab, a node with 8 GPUs, and the cause, after which another node comes and goes."""
+    world = World()
+    world.node("n1", cpu=64, gpus=8)
+    world.queue("lab")
+    world.queue("rl", parent="lab")
+    world.queue("vision", parent="lab")
+    world.namespace("default")
+    known = cause(world)
+    world.node("n2", cordoned=True)
+    world.node_gone("n2")
+    return world, known
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
+def test_explain_names_what_keeps_a_job_from_its_nodes(
+    cause: Cause, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, known = scene(cause)
+    log = to_file(world.entries, tmp_path / "run.log")
+    waiting = Run(capsys, "explain", "victim", *log, "-o", "json").json["waiting"]
+    assert (waiting["in_queue"]["kept_by"], waiting["in_queue"]["kept_at"]) == (known.kept_by, known.kept_at)
+    assert waiting["in_queue"]["queue"] == "rl"
+    since = [blocker["offset"] for blocker in waiting["blockers"] or waiting["earlier"]]
+    assert since == [known.offset]
+    page = Run(capsys, "explain", "victim", *log).out
+    assert not [text for text in known.says if text not in page], page
+
+
+# An overtaken job was blocked before already, by the job that left it too little for the later one to matter.
+@pytest.mark.parametrize("cause", [one for one in CAUSES if one is not overtaken], ids=lambda cause: cause.__name__)
+def test_bisect_names_the_event_since_which_a_queue_keeps_a_job_waiting(
+    cause: Cause, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, known = scene(cause)
+    log = to_file(world.entries, tmp_path / "run.log")
+    found = Run(capsys, "bisect", "--job", "victim", "--blocked", *log, "-o", "json").json
+    assert found["found"]["event"]["offset"] == known.offset
