@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from arranger.cli.main import main
 from arranger.events import kinds as k
 from tests.commands import Run, to_file
+from tests.unit.queue_table import queue
 from tests.unit.replay_worlds import crowded
+from tests.unit.test_cli_simulate_files import job
 from tests.world import World, shape
 
 
@@ -259,3 +262,36 @@ def test_the_plans_of_two_versions_are_compared(
     other.write_text("something else\n")
     status, _, err = run(capsys, "--plans", str(one), str(other))
     assert status == 2 and f"{other} has no plans" in err
+
+
+def test_a_change_of_queues_finds_the_first_cycle_that_it_would_have_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.queue("rl", capability=(("nvidia.com/gpu", 2),))
+    world.job("before", leader=shape(gpus=1), created=1)
+    world.settle()
+    decided = world.state.offset + 2
+    for at, name in enumerate(("one", "two"), start=2):
+        world.job(name, leader=shape(gpus=1 + at % 2), of_queue="rl", created=at)
+    world.cycle()
+    log, wider = to_file(world.entries, tmp_path / "run.log"), tmp_path / "queue.yaml"
+    wider.write_text(yaml.safe_dump(queue("rl", capability={"nvidia.com/gpu": 3})))
+    digest = world.digest()
+    status, out, err = run(capsys, *log, "--with", str(wider), "-o", "json")
+    answer = json.loads(out)
+    assert (status, answer["queues"], answer["other"]) == (0, ["queue rl as in the file"], {}), err
+    assert answer["found"]["job"] == "default/two" and answer["found"]["cycle"] > decided
+    assert world.digest() == digest
+    status, out, _ = run(capsys, *log, "--without-queue", "rl")
+    assert status == 0 and "with without queue rl" not in out and "without queue rl" in out and "default/one" in out
+    wider.write_text(yaml.safe_dump(queue("rl", capability={"nvidia.com/gpu": 2}, weight=7)))
+    assert run(capsys, *log, "--with", str(wider))[0] == 1, "it makes no difference"
+    assert "there is no queue 'rk'" in run(capsys, *log, "--without-queue", "rk")[2]
+    wider.write_text(yaml.safe_dump(job("extra")))
+    assert (
+        "queue.yaml:1: this is a TYJob, and only Queues can be used here" in run(capsys, *log, "--with", str(wider))[2]
+    )
+    wider.write_text(yaml.safe_dump(queue("rl", weight=0)))
+    assert "Queue rl is invalid: spec.weight" in run(capsys, *log, "--with", str(wider))[2]

@@ -12,6 +12,7 @@ from arranger.events import kinds as k
 from arranger.model.node import Taint
 from arranger.model.pod import Phase
 from tests.commands import Run, to_file
+from tests.unit.queue_table import queue
 from tests.unit.replay_worlds import contended, crowded
 from tests.unit.test_cli_simulate_files import job, node
 from tests.unit.test_replay_continuation import one_node
@@ -224,3 +225,50 @@ def test_a_second_attempt_is_no_further_job(tmp_path: Path, capsys: pytest.Captu
     _, out, _ = run(capsys, *log, "--at", _at_first_job(world), "--until", "drained")
     row = next(line for line in out.splitlines() if line.startswith("jobs started"))
     assert "5, and 1 again" in row
+
+
+def queues_log(tmp_path: Path) -> tuple[list[str], str]:
+    """4 GPUs; the queue rl has 2 of them at most, so its first job runs and its second one waits. The offset is that
+    before the queue is seen again with another weight."""
+    world = World()
+    world.node("n1", gpus=4)
+    world.queue("rl", capability=(("nvidia.com/gpu", 2),))
+    for at, name in enumerate(("one", "two")):
+        world.job(name, leader=shape(gpus=2), of_queue="rl", created=at)
+    world.settle()
+    before = world.state.offset
+    world.pass_time(5)
+    world.queue("rl", weight=2, capability=(("nvidia.com/gpu", 2),))
+    return to_file(world.entries, tmp_path / "run.log"), str(before)
+
+
+def file_of(tmp_path: Path, *objects: Any) -> str:
+    path = tmp_path / "objects.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    return str(path)
+
+
+def test_queues_are_changed_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, _ = queues_log(tmp_path)
+    wider = file_of(tmp_path, queue("rl", weight=3, maxRunning=9))
+    found = answer(capsys, *log, "--with", wider)
+    assert found["edits"] == [
+        "queue rl: weight 2 → 3, maxRunning unset → 9, capability 2 nvidia.com/gpu → unset",
+    ]
+    assert (found["asItWas"]["queues"], found["whatIf"]["queues"]) == ({}, {"rl": "2 nvidia.com/gpu"})
+    page = run(capsys, *log, "--with", wider)[1]
+    assert "by queue rl" in page
+    without = answer(capsys, *log, "--without-queue", "rl")
+    assert without["otherwise"] == "without queue rl"
+    assert [(one["job"], one["other"]) for one in without["differences"]] == [("default/two", None)]
+    assert "there is no queue 'rk' at offset" in run(capsys, *log, "--without-queue", "rk")[2]
+
+
+def test_a_changed_queue_stays_changed_in_the_recorded_future(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, before = queues_log(tmp_path)
+    tighter = file_of(tmp_path, queue("rl", capability={"nvidia.com/gpu": 1}))
+    for change in (("--with", tighter), ("--without-queue", "rl")):
+        found = answer(capsys, *log, "--at", before, *change, "--until", "drained", "--lasting", "10s")["until"]
+        assert (found["asItWas"]["waiting_at_end"], found["whatIf"]["waiting_at_end"]) == (0, 1)

@@ -23,6 +23,7 @@ from arranger.cli.inputs.reading import (
     unknown_job,
     unknown_node,
 )
+from arranger.cli.inputs.variation import queues_in, unknown_queue
 from arranger.cli.rendering.bisect_page import Answer, Told
 from arranger.cli.rendering.output import output_option, print_json, print_text, say
 from arranger.errors import UsageError
@@ -41,7 +42,7 @@ from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
 from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.reading.verify import Difference, Survey
-from arranger.replay.what_if.overrides import Overrides
+from arranger.replay.what_if.overrides import OtherQueues, Overrides
 from arranger.settings import Settings
 
 #: Parameters that test a job or a node.
@@ -77,6 +78,8 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 
 @click.command()
 @other_configuration
+@click.option("--with", "manifests", multiple=True, metavar="FILE", help="Re-run the cycles with these Queues.")
+@click.option("--without-queue", "queues", multiple=True, metavar="QUEUE", help="Re-run the cycles without this queue.")
 @point_option("--from", "Search from this point. [default: the first event in the log]")
 @point_option("--to", "Search up to this point. [default: the last event]")
 @click.option("--job", metavar="[NS/]NAME", help="Search for a condition on this job:")
@@ -120,27 +123,20 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
     help="Compare the plans of two versions, in files that `arranger verify --plans FILE` wrote.",
 )
 @output_option
-def command(
-    target: str | None,
-    settings: Settings,
-    other: Overrides,
-    output: str,
-    plans: tuple[Path, Path] | None,
-    **options: Any,
-) -> int:
+def command(target: str | None, settings: Settings, other: Overrides, output: str, **options: Any) -> int:
     r"""Find the event at which a condition starts to hold, or the first cycle with a different result.
 
     With --job or --node, bisect checks every state from --from to --to in one fold, so it also finds a condition that
     held only for a while. It reports the first event at which the condition starts to hold, and what that event
     changed. With --last or --blocked it reports the last such event, whether the condition still holds at the end, and
-    at what other times it held. It checks a condition at the end of each batch, because every process sees the log
-    batch by batch, and then names the event in the batch. For the time before a job appeared, it uses the job's first
-    spec to find what the job would get. It doesn't check what a job would get before every kind of object was listed,
-    or after the job ended. If several jobs had the same name, the name means the newest of them up to --to.
+    at what other times it held. It checks a condition at the end of each batch, and then names the event in it. For the
+    time before a job appeared, it uses the job's first spec to find what the job would get. It doesn't check what a job
+    would get before every kind of object was listed, or after the job ended. If several jobs had the same name, the
+    name means the newest of them up to --to.
 
-    With --queue-policy, --policy, --weights or --config, bisect re-runs every recorded cycle that took effect, now
-    under that configuration. It reports the first cycle that gives a job other nodes. It compares neither the reasons
-    of waiting jobs nor the order of the queue: what-if shows both.
+    With another configuration (--queue-policy, --policy, --weights, --config) or other queues (--with,
+    --without-queue), bisect re-runs every recorded cycle that took effect. It reports the first one that gives a job
+    other nodes. It compares neither the reasons of waiting jobs nor the order of the queue: what-if shows both.
 
     Exit status: 0 if bisect found an event or a cycle, 1 if not.
 
@@ -150,10 +146,13 @@ def command(
       arranger bisect --job train --stage Rescheduling --log run.log
       arranger bisect --node n7 --free-gpu '<2' --from "1h ago"
       arranger bisect --queue-policy DRF -o json           the first cycle that DRF decides differently
+      arranger bisect --without-queue vision               the first cycle that differs without that queue
     """
+    manifests, gone = options.pop("manifests"), tuple(options.pop("queues"))
+    other = msgspec.structs.replace(other, queues=OtherQueues(queues_in(manifests) if manifests else (), gone))
     asked = _Question(options)
-    if plans is not None:
-        return _print_plans(plans, output)
+    if options["plans"] is not None:
+        return _print_plans(options["plans"], output)
     asked.check_subject(other)
     span = Span(options["from"], options["to"] or END)
     if other:
@@ -192,9 +191,9 @@ class _Question:
     def check_subject(self, other: Overrides) -> None:
         """Raise `click.UsageError` if the options name no subject, or more than one."""
         if other and (self.job or self.node):
-            raise click.UsageError("--job and --node find events, another configuration finds cycles: leave one out")
+            raise click.UsageError("--job and --node find events, the other options find cycles: leave one out")
         if not other and bool(self.job) == bool(self.node):
-            known = "--job or --node with a condition, another configuration, or --plans"
+            known = "--job or --node with a condition, another configuration, changes of queues, or --plans"
             raise click.UsageError(f"name what to find: {known}")
 
     def conditions(self, job: k.JobSeen | None) -> list[Condition]:
@@ -330,10 +329,14 @@ async def _alternative(target: str | None, settings: Settings, other: Overrides,
         await feed(
             log, position, alternative.feed, until=until, doing="running the cycles with the other configuration"
         )
+    for name in other.queues.gone if alternative.found is None else ():
+        if name not in alternative.queues:
+            raise unknown_queue(name, alternative.state)
     if output == "json":
         print_json(
             {
                 "other": other.given,
+                "queues": other.queues.words,
                 "compared": alternative.compared,
                 "superseded": alternative.superseded,
                 "otherVersions": alternative.other_versions,
@@ -356,14 +359,15 @@ def _print_alternative(alternative: Alternative, other: Overrides) -> None:
         print_text(
             f"left out: {counted(alternative.superseded, 'cycle')} without effect, because another cycle came first"
         )
+    changes = other.text if other.text.startswith("without ") else f"with {other.text}"
     if found is None:
         print_text(
-            f"{alternative.compared} cycles compared: with {other.text}, each gives the same pods the same nodes (the "
+            f"{alternative.compared} cycles compared: {changes}, each gives the same pods the same nodes (the "
             f"order in the queue isn't compared)"
         )
         return
     print_text(
-        f"{alternative.compared} cycles compared: with {other.text}, the cycle at offset {found.cycle}, on the state "
+        f"{alternative.compared} cycles compared: {changes}, the cycle at offset {found.cycle}, on the state "
         f"at offset {found.base}, is the first with another result"
     )
     _print_difference(found)

@@ -1,4 +1,4 @@
-"""`arranger what-if`: repeat a past cycle with another policy or configuration, or with other jobs or nodes."""
+"""`arranger what-if`: repeat a past cycle with another policy or configuration, or with other jobs, nodes or queues."""
 
 import asyncio
 import functools
@@ -67,9 +67,12 @@ def _until(text: str) -> Until:
 @click.command("what-if")
 @other_configuration
 @point_option("--at", "Re-run the cycle recorded at this point, or run a new one there. [default: the end of the log]")
-@click.option("--with", "manifests", multiple=True, metavar="FILE", help="Add or change these TYJobs, Nodes and Pods.")
+@click.option(
+    "--with", "manifests", multiple=True, metavar="FILE", help="Add or change these TYJobs, Nodes, Pods and Queues."
+)
 @click.option("--without", "jobs", multiple=True, metavar="[NS/]JOB", help="Leave out this job and its pods.")
 @click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="Leave out this node and its pods.")
+@click.option("--without-queue", "queues", multiple=True, metavar="QUEUE", help="Leave out this queue.")
 @click.option(
     "--until",
     type=TextType("until", _until, f"not an end; allowed: a duration such as 2h, {_DRAINED}, or {AT_ALLOWED}"),
@@ -101,21 +104,21 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     A policy given with --queue-policy or --policy applies to the jobs that name none, or, with --every-job, to all
     jobs. If a TYJob in the FILE of --with exists at that point, it gets the spec in FILE. If a Node in FILE exists, it
     gets the labels and amounts in FILE, and keeps its other labels and amounts. It also keeps its taints, conditions
-    and unschedulable if FILE doesn't set them. But if the Node in FILE has a metadata.uid, as `kubectl get -o yaml`
-    prints it, it replaces the existing node. A new TYJob without creationTimestamp counts as created at that point. The
-    output lists all edits.
+    and unschedulable if FILE doesn't set them. A Node with a metadata.uid, as `kubectl get -o yaml` prints it, replaces
+    the existing node, and a Queue always replaces the existing queue. A new TYJob without creationTimestamp counts as
+    created at that point. The output lists all edits.
 
     With --until, both runs continue: the run as it was, and the run with changes. TYJobs, nodes and other owners' pods
     that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each attempt of
     a job holds its nodes for as long as it did in the log, from its placement to the end of its last pod. The output
-    compares how long jobs wait for their quorum, how many GPUs are in use, how many idle GPUs are in fragments that
-    typical pods with GPUs can't use, and when the last job ends. It also shows how closely the run as it was matches
-    the log. They differ if pods of a job ended at different times, workers were replaced, or cycles came late.
+    compares how long jobs wait, how many GPUs are in use or idle in fragments that typical pods with GPUs can't use,
+    and when the last job ends. It also shows how closely the run as it was matches the log.
 
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF
       arranger what-if --at "10m ago" --without team-a/train --log run.log
       arranger what-if --with my-job.yaml -o json            one more job, now
+      arranger what-if --with queue.yaml --until 2h          another weight or capability, for two hours
       arranger what-if --at 4711 --policy LeaderFirst --until drained --plot both.png
     """
     for name, flag in (("lasting", "--lasting"), ("picture", "--plot")):
@@ -123,7 +126,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
             raise click.UsageError(f"{flag} needs --until")
     if options["picture"] is not None:
         check_plot(options["picture"])
-    otherwise = Otherwise(other, options["manifests"], options["jobs"], options["nodes"])
+    otherwise = Otherwise(other, options["manifests"], options["jobs"], options["nodes"], options["queues"])
     asked = _Asked(options["at"], otherwise, options["until"], options["lasting"])
     answer = asyncio.run(_what_if(target, settings, asked))
     if options["picture"] is not None and answer.sequel is not None:

@@ -1,4 +1,4 @@
-"""The variation that the user of `arranger what-if` requests: jobs and nodes by name, and manifests in files.
+"""The variation that the user of `arranger what-if` requests: jobs, nodes and queues by name, and manifests in files.
 
 A manifest of an existing object is an edit of that object, and the output reports it as an edit.
 """
@@ -17,6 +17,7 @@ from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.model.names import KIND
 from arranger.model.node import NodeFacts
+from arranger.model.queue import QUEUE_KIND
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
 from arranger.projections.state import State
@@ -27,12 +28,13 @@ from arranger.replay.what_if.quota_account import as_counted
 
 
 class Otherwise(msgspec.Struct, frozen=True):
-    """The requested changes: another configuration, files of manifests, and jobs and nodes to leave out."""
+    """The requested changes: another configuration, files of manifests, and jobs, nodes and queues to leave out."""
 
     other: Overrides
     manifests: Sequence[str]
     jobs: Sequence[str]
     nodes: Sequence[str]
+    queues: Sequence[str] = ()
 
     @property
     def words(self) -> str:
@@ -40,19 +42,45 @@ class Otherwise(msgspec.Struct, frozen=True):
         parts += [f"with {name}" for name in self.manifests]
         parts += [f"without {name}" for name in self.jobs]
         parts += [f"without node {name}" for name in self.nodes]
+        parts += [f"without queue {name}" for name in self.queues]
         return ", ".join(parts) or "nothing"
 
     def variation(self, state: State, time_ms: int, edits: list[str]) -> Variation:
         """The variation for a state at `time_ms`. Edits are added to `edits`, in words.
 
-        Raises `NotFound` for an unknown job or node, and `UsageError` for a faulty manifest.
+        Raises `NotFound` for an unknown job, node or queue, and `UsageError` for a faulty manifest.
         """
         added = tuple(_added(self.manifests, state, time_ms, edits))
         jobs = tuple(_job(state, name) for name in self.jobs)
         for name in self.nodes:
             if not state.nodes.has(name):
                 raise unknown_node(name, state)
-        return Variation(self.other, added, jobs, tuple(self.nodes))
+        for name in self.queues:
+            if name not in state.queues:
+                raise unknown_queue(name, state)
+        return Variation(self.other, added, jobs, tuple(self.nodes), tuple(self.queues))
+
+
+def queues_in(manifests: Sequence[str]) -> tuple[k.QueueSeen, ...]:
+    """The Queues in the files. Raises `UsageError` for another kind of object, and for an invalid Queue."""
+    objects = list(read_objects(manifests))
+    if other := next((of for of in objects if of.kind != QUEUE_KIND), None):
+        hint = "arranger what-if takes other objects too"
+        raise UsageError(f"{other.where}: this is a {other.kind}, and only Queues can be used here", hint=hint)
+    found = described(objects, tyjob_checks(inventory().names))
+    say_ignored(found)
+    return tuple(_valid(event) for event in found.observations if isinstance(event, k.QueueSeen))
+
+
+def unknown_queue(name: str, state: State) -> NotFound:
+    hint = did_you_mean(nearest(name, state.queues), "arranger queue lists the queues")
+    return NotFound(f"there is no queue {name!r} at offset {state.offset}", hint=hint)
+
+
+def _valid(event: k.QueueSeen) -> k.QueueSeen:
+    if event.faults:
+        raise UsageError(f"Queue {event.name} is invalid: {faults_text(event.faults)}")
+    return event
 
 
 def _job(state: State, asked: str) -> str:
@@ -99,8 +127,11 @@ def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]
             return msgspec.structs.replace(
                 job.seen, spec=event.spec, faults=(), generation=job.seen.generation + 1, status=None
             )
-    if isinstance(event, k.QueueSeen) and event.faults:
-        raise UsageError(f"Queue {event.name} is invalid: {faults_text(event.faults)}")
+    if isinstance(event, k.QueueSeen):
+        same_queue = state.queues.get(event.name)
+        return msgspec.structs.replace(_valid(event), uid=same_queue.uid if same_queue is not None else event.uid)
+    if isinstance(event, k.NamespaceSeen) and event.name in state.namespaces:
+        return msgspec.structs.replace(event, uid=state.namespaces[event.name].uid)
     if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
         row = state.nodes.rows[event.name]
         facts = event.facts

@@ -6,6 +6,7 @@ from arranger.replay.what_if.one_cycle import JobDifference, JobPlan, Plan, diff
 
 
 def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
+    queues = sorted(one.queues.keys() | other.queues.keys())
     rows = [
         ("queue policy", one.queue_policy, other.queue_policy),
         ("pod policy", one.pod_policy, other.pod_policy),
@@ -13,6 +14,7 @@ def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was",
         ("jobs that get their quorum", one.quorums, other.quorums),
         ("pods placed", one.pods, other.pods),
         ("resources placed", one.given or "nothing", other.given or "nothing"),
+        *((f"  by queue {name}", *(plan.queues.get(name, "nothing") for plan in (one, other))) for name in queues),
         ("jobs that wait, at least in part", one.waiting, other.waiting),
     ]
     known = [row for row in rows if any(cell not in ("", "nothing") for cell in row[1:])]

@@ -198,8 +198,8 @@ class Refinement:
 
 
 class Alternative:
-    """Repeats each recorded cycle at its own base with another configuration, and finds the first one that decides
-    differently. Superseded cycles are left out, because they had no effect.
+    """Repeats each recorded cycle at its own base with another configuration or other queues, and finds the first one
+    that decides differently. Superseded cycles are left out, because they had no effect.
 
     `state` must not be after the first base of the survey. A cycle that had nothing to record isn't in the log, so the
     comparison misses what the other configuration would have decided then.
@@ -216,6 +216,8 @@ class Alternative:
         #: Cycles left out because their base is before the state.
         self.out_of_reach = sum(len(of) for base, of in survey.by_base.items() if base < state.offset)
         self.found: Difference | None = None
+        #: The names of all queues that were there when a cycle was taken.
+        self.queues: dict[str, None] = {}
         self._survey = survey
         self._other = other
         self._policies = policies
@@ -246,6 +248,7 @@ class Alternative:
                 self.other_versions += 1
                 continue
             config, policies = self._other.of(cycle.config, self._policies)
+            self.queues |= dict.fromkeys(self.state.queues)
             with self._other.over(self.state):
                 self._taken[cycle.offset] = take_cycle(self.state, config, cycle.time_ms, policies=policies)
 

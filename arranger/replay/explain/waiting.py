@@ -1,5 +1,7 @@
 """Explain why a job waits, from a cycle that is taken at the point of the explanation."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from arranger.events import kinds as k
@@ -60,8 +62,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     state, spec = story.state, job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None
-    policies = policies.closest(story.around.config or CycleConfig())
-    config = policies.usable(story.around.config or CycleConfig())
+    config, policies = _inputs(story, policies)
     waiting = in_order(state, config, policies)
     position = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
     observer = ShortfallObserver(job.uid, node)
@@ -73,7 +74,6 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
     passed = passed_by(story, job)
-    overtaken = not {one.offset for one in passed}.isdisjoint(one.offset for one in since)
     return Waiting(
         why=_why(state, job, position, shortfall, gets),
         position=position,
@@ -93,9 +93,21 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         earlier=earlier,
         gets=gets,
         untried=sought.untried,
-        in_queue=in_queue(case, waiting, shortfall, overtaken=overtaken),
+        in_queue=in_queue(case, waiting, shortfall, overtaken=_overtaken(passed, since)),
         passed_by=passed,
     )
+
+
+def _inputs(story: Story, policies: Policies) -> tuple[CycleConfig, Policies]:
+    """The configuration of the last recorded cycle, and the policies for it."""
+    recorded = story.around.config or CycleConfig()
+    policies = policies.closest(recorded)
+    return policies.usable(recorded), policies
+
+
+def _overtaken(passed: Sequence[Passed], since: Sequence[Blocker]) -> bool:
+    """Whether one of the decisions that keep the job waiting gave nodes to a later job."""
+    return not {one.offset for one in passed}.isdisjoint(one.offset for one in since)
 
 
 def _given(state: State, config: CycleConfig, policies: Policies, observer: ShortfallObserver) -> dict[str, int]:

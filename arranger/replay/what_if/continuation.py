@@ -77,6 +77,9 @@ class Continuation:
         varied = variation or Variation()
         self._overrides = varied.overrides
         self._without_nodes = frozenset(varied.without_nodes)
+        #: Queues and namespaces that are removed or changed: later observations of them are ignored.
+        self._other_queues = {*varied.without_queues, *(e.name for e in varied.added if isinstance(e, k.QueueSeen))}
+        self._other_namespaces = {e.name for e in varied.added if isinstance(e, k.NamespaceSeen)}
         self._without_jobs = frozenset(
             (*varied.without_jobs, *(e.uid for e in varied.added if isinstance(e, k.JobSeen)))
         )
@@ -139,6 +142,10 @@ class Continuation:
         if isinstance(event, (k.NodeSeen, k.NodeGone)) and event.name in self._without_nodes:
             return []
         if isinstance(event, k.PodSeen) and event.node in self._without_nodes:
+            return []
+        if isinstance(event, (k.QueueSeen, k.QueueGone)) and event.name in self._other_queues:
+            return []
+        if isinstance(event, (k.NamespaceSeen, k.NamespaceGone)) and event.name in self._other_namespaces:
             return []
         if isinstance(event, (k.JobSeen, k.JobGone)):
             return self._job_as_here(event)

@@ -5,6 +5,7 @@ Additions and removals are folded as one more entry of observations, so they hav
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,10 +22,12 @@ from arranger.model.stages import StageReason
 from arranger.model.taints import taint_text
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord, expand, is_quorum
+from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
 from arranger.replay.reading.describe import amounts_text, label, pods_text
-from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold, say
+from arranger.replay.reading.edits import namespace_changed, queue_changed
+from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, queue_gone, retold, say
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import (
     BUILT_IN,
@@ -41,15 +44,16 @@ from arranger.scheduling import (
 
 class Variation(msgspec.Struct, frozen=True):
     """A variation: another configuration, additional observations (their terms don't matter), removed jobs by UID, and
-    removed nodes by name."""
+    removed nodes and queues by name."""
 
     overrides: Overrides = Overrides()
     added: tuple[k.Event, ...] = ()
     without_jobs: tuple[str, ...] = ()
     without_nodes: tuple[str, ...] = ()
+    without_queues: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.overrides or self.added or self.without_jobs or self.without_nodes)
+        return bool(self.overrides or self.added or self.without_jobs or self.without_nodes or self.without_queues)
 
 
 class JobPlan(msgspec.Struct, frozen=True):
@@ -70,7 +74,8 @@ class JobPlan(msgspec.Struct, frozen=True):
 
 class Plan(msgspec.Struct, frozen=True):
     """The result of a cycle on the state at `offset` at time `time_ms`: the jobs in queue order with their nodes.
-    `given` is the total of the placed pods' requests, in words."""
+    `given` is the total of the placed pods' requests, in words, and `queues` the same by queue, once there are Queues.
+    """
 
     offset: int
     time_ms: int
@@ -82,6 +87,7 @@ class Plan(msgspec.Struct, frozen=True):
     quorums: int
     waiting: int
     jobs: tuple[JobPlan, ...]
+    queues: dict[str, str] = {}
 
 
 class JobDifference(msgspec.Struct, frozen=True):
@@ -129,10 +135,10 @@ def take_plan(
         )
         for position, uid in enumerate(uids, start=1)
     ]
-    given = Counter[str]()
+    by_queue: dict[str, Counter[str]] = {}
     for event in placed.values():
-        for group, _ in expand(event.pods):
-            given.update(dict(state.jobs[event.job_uid].valid_spec.groups[group].shape.requests))
+        job = state.jobs[event.job_uid]
+        by_queue.setdefault(queue_of(state, job), Counter()).update(sum_of(job, expand(event.pods)))
     plan = Plan(
         offset=state.offset,
         time_ms=time_ms,
@@ -140,12 +146,17 @@ def take_plan(
         pod_policy=config.pod_policy,
         weights=config.weights,
         pods=sum(job.placed for job in jobs),
-        given=amounts_text(tuple(sorted(given.items()))),
+        given=_in_words(sum(by_queue.values(), Counter())),
         quorums=sum(1 for uid in placed if not state.jobs[uid].quorum_placed()),
         waiting=sum(bool(job.waits) for job in jobs),
         jobs=tuple(jobs),
+        queues={name: _in_words(by_queue[name]) for name in sorted(by_queue)} if state.queues else {},
     )
     return plan, events
+
+
+def _in_words(amounts: Mapping[str, int]) -> str:
+    return amounts_text(tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
 
 
 def _job_plan(
@@ -212,6 +223,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
         *(k.NodeGone(term, state.nodes.names[row], state.nodes.uids[row]) for row in rows),
         *pods_gone(state, pods),
         *(job_alone_gone(state.jobs[uid], state) for uid in variation.without_jobs if uid in state.jobs),
+        *(queue_gone(state, name) for name in variation.without_queues if name in state.queues),
         *(retold(one, state) for one in variation.added),
     ]
     say(state, time_ms, events)
@@ -250,14 +262,18 @@ def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Even
 
 
 def edit_text(event: k.Event, state: State) -> str:
-    """The changes of an added observation to an existing node, quota, queue or job, in words; empty for a new one."""
+    """The changes of an added observation to an existing object in words; empty for a new one."""
     if isinstance(event, k.NodeSeen) and state.nodes.has(event.name):
         changes = _node_changes(state.nodes.facts[state.nodes.rows[event.name]], event.facts)
         return f"node {event.name}: " + ("; ".join(changes) or "nothing is changed")
     if isinstance(event, k.QuotaSeen) and event.name in state.quotas.get(event.namespace, {}):
         return f"quota {event.namespace}/{event.name}: its limits are replaced by those in the file"
-    if isinstance(event, k.QueueSeen) and event.name in state.queues:
-        return f"queue {event.name}: its spec is replaced by the one in the file"
+    if isinstance(event, k.QueueSeen) and (queue := state.queues.get(event.name)) is not None:
+        same = queue.spec == event.spec
+        return f"queue {event.name}: {'nothing is changed' if same else queue_changed(queue.spec, event.spec)}"
+    if isinstance(event, k.NamespaceSeen) and (space := state.namespaces.get(event.name)) is not None:
+        same = (space.labels, space.queue) == (event.labels, event.queue)
+        return f"namespace {event.name}: {'nothing is changed' if same else namespace_changed(space, event)}"
     if not isinstance(event, k.JobSeen) or event.uid not in state.jobs:
         return ""
     job = state.jobs[event.uid]

@@ -1,18 +1,49 @@
-"""Overrides of a recorded configuration: the replaced parts; all other parts stay as recorded."""
+"""Overrides of a recorded configuration and of the queues: the replaced parts; all other parts stay as recorded."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
 
+from arranger.events.kinds import QueueSeen
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.projections.state import State
 from arranger.scheduling import Policies
 
+#: Fields that aren't parts of the configuration.
+_BESIDE = ("every_job", "queues")
+
+
+class OtherQueues(msgspec.Struct, frozen=True):
+    """Queues that are created or get another spec, and the names of those that are removed."""
+
+    seen: tuple[QueueSeen, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """Each change in words: "queue rl as in the file", "without queue vision"."""
+        return [*(f"queue {of.name} as in the file" for of in self.seen), *(f"without queue {of}" for of in self.gone)]
+
+    @contextmanager
+    def over(self, state: State) -> Iterator[None]:
+        """Replace the queues of a state, inside a `with` block."""
+        recorded = state.queues
+        if self.words:
+            state.queues = {name: of for name, of in recorded.items() if name not in self.gone}
+            state.queues |= {of.name: of for of in self.seen}
+            state.tree_changed()
+        try:
+            yield
+        finally:
+            if self.words:
+                state.queues = recorded
+                state.tree_changed()
+
 
 class Overrides(msgspec.Struct, frozen=True):
-    """The replaced parts of a cycle's configuration; None leaves a part as recorded.
+    """The replaced parts of a cycle's configuration; None leaves a part as recorded. `queues` are the replaced ones.
 
     With `every_job`, the policies also replace those that jobs select themselves.
     """
@@ -24,21 +55,24 @@ class Overrides(msgspec.Struct, frozen=True):
     refusal_avoid_ms: int | None = None
     search_steps: int | None = None
     every_job: bool = False
+    queues: OtherQueues = OtherQueues()
 
     def __bool__(self) -> bool:
-        return bool(self.given)
+        return bool(self.given or self.queues.words)
 
     @property
     def given(self) -> dict[str, object]:
-        """The replaced fields with their values."""
+        """The replaced fields of the configuration with their values."""
         fields = msgspec.structs.asdict(self)
-        return {name: value for name, value in fields.items() if value is not None and name != "every_job"}
+        return {name: value for name, value in fields.items() if value is not None and name not in _BESIDE}
 
     @property
     def text(self) -> str:
         """The replaced fields in words: "queue_policy DRF, weights cpu=1"."""
         parts = [f"{name.removesuffix('_ms')} {_words(value)}" for name, value in self.given.items()]
-        return ", ".join(parts) + (" for every job" if self.every_job else "")
+        if self.every_job:
+            parts[-1] += " for every job"
+        return ", ".join([*parts, *self.queues.words])
 
     def of(self, config: CycleConfig, policies: Policies) -> tuple[CycleConfig, Policies]:
         """The recorded configuration with the overrides, and the policies for it: all installed queue and pod policies,
@@ -63,7 +97,8 @@ class Overrides(msgspec.Struct, frozen=True):
         for uid, spec in specs.items():
             state.jobs[uid].spec = self.spec(spec)
         try:
-            yield
+            with self.queues.over(state):
+                yield
         finally:
             for uid, spec in specs.items():
                 state.jobs[uid].spec = spec
