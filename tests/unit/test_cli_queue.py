@@ -175,19 +175,22 @@ def test_long_lists_of_one_queue_are_cut_unless_all_is_given(
     assert "more-11" in Run(capsys, "queue", "robots", "--all", *log).out
 
 
-@pytest.mark.parametrize("columns", [150, 60])
-def test_bars_are_shown_on_a_terminal_that_they_fit(
+@pytest.mark.parametrize("columns", [150, 90, 80, 60, 50])
+def test_a_queue_takes_one_line_and_has_a_bar_on_a_terminal_that_is_wide_enough(
     log: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("PAGER", "")
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True)
-    lines = Run(capsys, "queue", *log).out.splitlines()
-    assert max(cell_len(re.sub(r"\x1b\[\d+m", "", line)) for line in lines) <= columns
+    out = re.sub(r"\x1b\[\d+m", "", Run(capsys, "queue", *log).out)
+    lines = out.partition("\n\n")[2].splitlines()
+    assert max(map(cell_len, out.splitlines())) <= columns
+    assert [line.split()[0] for line in lines[:6]] == ["QUEUE", "default", "research", "plans", "robots", "vision"]
     bars = [line.split()[-1] for line in lines if line.rstrip().endswith(("█", "░")) and "█" in line]
-    assert bars == ["███████████████░░", "████", "███████████░░", "██"]
-    assert any(line.startswith("█ used within the share") for line in lines)
+    assert bars == (["███████████████░░", "████", "███████████░░", "██"] if columns >= 90 else [])
+    assert any(line.startswith("█ used within the share") for line in lines) == (columns >= 90)
+    assert ("WEIGHT" in lines[0]) == (columns >= 80) and "USED GPUS" in lines[0] and "RUNNING" in lines[0]
 
 
 @pytest.mark.parametrize(

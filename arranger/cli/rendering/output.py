@@ -139,23 +139,25 @@ def print_table(
     styles: Callable[[Sequence[object]], str] | None = None,
     empty: str = "",
     times: Times | None = None,
-) -> None:
-    """Print a table under upper-case column names; those in `right` are aligned to the right.
+    optional: Sequence[str] = (),
+) -> Sequence[str]:
+    """Print a table under upper-case column names; those in `right` are aligned to the right. Returns the columns.
 
     On a terminal, or with COLUMNS set, rows fit the width, empty columns are left out, `times` is the format of times
-    (`Told`), and `styles` gives a row its rich style ("red"). `empty` is printed if there are no rows.
+    (`Told`), and `styles` gives a row its rich style ("red"). If a row has no room on a line, columns of `optional` are
+    left out too, the first ones first. `empty` is printed if there are no rows.
     """
     cells = [(row, ["" if cell is None else one_line(str(cell)) for cell in row]) for row in rows]
     columns = [one_line(column) for column in columns]
     if not cells and empty:
         say(empty)
-        return
+        return columns
     if not fitting():
         _print_plain(columns, [texts for _, texts in cells], right)
-        return
+        return columns
     if times is not None:
         cells = [(row, _with_times(row, texts, times)) for row, texts in cells]
-    _print_fitting(columns, cells, right, styles)
+    return _print_fitting(columns, cells, right, styles, optional)
 
 
 def print_text(text: str, *, indent: int = 0) -> None:
@@ -196,17 +198,26 @@ def _print_fitting(
     rows: Sequence[tuple[Sequence[object], Sequence[str]]],
     right: Collection[str],
     styles: Callable[[Sequence[object]], str] | None,
-) -> None:
+    optional: Sequence[str],
+) -> Sequence[str]:
     from rich.cells import cell_len
 
     from arranger.cli.rendering.terminal import Layout, print_lines, shown_columns, terminal_width
 
     kept = shown_columns([texts for _, texts in rows], len(columns)) if rows else list(range(len(columns)))
-    heads = [columns[column].upper() for column in kept]
+    heads = [column.upper() for column in columns]
+    widths = [max(cell_len(texts[i]) for texts in [heads, *(t for _, t in rows)]) for i in range(len(columns))]
+    for name in ("", *optional):
+        kept = [column for column in kept if columns[column] != name]
+        aligned = [number for number, column in enumerate(kept) if columns[column] in right]
+        layout = Layout([widths[column] for column in kept], width=terminal_width(), right=aligned)
+        # A text in the last column is wrapped anyway, so it may be below.
+        last = [] if columns[kept[-1]] in (*right, *optional) else [len(kept) - 1]
+        if layout.lines[1:] in ([], [last]):
+            break
+    heads = [heads[column] for column in kept]
     shown = [(styles(row) if styles else "", [texts[column] for column in kept]) for row, texts in rows]
-    widths = [max(cell_len(texts[i]) for texts in [heads, *(t for _, t in shown)]) for i in range(len(kept))]
-    aligned = [number for number, column in enumerate(kept) if columns[column] in right]
-    layout = Layout(widths, width=terminal_width(), right=aligned)
     print_lines(layout.row(heads), style="bold", coloured=coloured())
     for style, texts in shown:
         print_lines(layout.row(texts), style=style, coloured=coloured())
+    return [columns[column] for column in kept]

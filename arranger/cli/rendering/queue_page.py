@@ -24,6 +24,8 @@ _BAR = 20
 _LEGEND = "█ used within the share, ▓ used above the share, ░ not used of the share; a whole bar is the cluster"
 #: The number of holders and of waiting jobs of one queue that are shown.
 _TOP = 10
+#: Columns that narrow terminals don't show: the message says whatever of the state isn't Open.
+_LEFT_OUT = ("use", "weight", "state", "demand")
 #: The name of all pods that fill no slot of a job.
 _OTHERS = "(other pods)"
 
@@ -70,6 +72,7 @@ def print_queue(found: QueueDetail, resource: str, *, everything: bool) -> None:
         [(of.position or "-", of.job, of.queue, of.submitter, of.priority, of.message) for of in found.waiting[:limit]],
         right=("position", "priority"),
         empty="no job of it waits",
+        optional=("submitter", "priority", "queue"),
     )
     _print_more(len(found.waiting), limit, "job")
 
@@ -108,9 +111,13 @@ def _print_tree(lines: Sequence[QueueLine], total: Sums, resource: str) -> None:
     ]
     names = ("weight", f"used {_word(resource)}", "share", "demand", "waiting", "running")
     columns = ("queue", "state", *names, *(["use"] if bars else []), "message")
-    print_table(columns, rows, right=names, styles=lambda row: "red" if row[1] == "Unusable" else "")
-    if bars:
+    shown = print_table(columns, rows, right=names, styles=_style, optional=_LEFT_OUT)
+    if "use" in shown:
         print_text(_LEGEND)
+
+
+def _style(row: Sequence[object]) -> str:
+    return "red" if row[1] == "Unusable" else ""
 
 
 def bar(used: int, share: int, total: int) -> str:
@@ -137,7 +144,7 @@ def _print_holders(
         for of in holders
     ]
     numbers = (*(() if "job" in columns else ("jobs",)), "pods", _word(resource), "of all", *others)
-    print_table((*columns, *numbers), rows, right=numbers, empty=empty)
+    print_table((*columns, *numbers), rows, right=numbers, empty=empty, optional=(*reversed(others), "of all", "pods"))
 
 
 def _print_more(count: int, limit: int | None, noun: str) -> None:
