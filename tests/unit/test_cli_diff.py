@@ -82,14 +82,16 @@ def test_queues_are_compared_once_there_are_any(tmp_path: Path, capsys: pytest.C
 
     def change() -> None:
         world.settle()
-        world.queue("b", parent="a", deserved=(("nvidia.com/gpu", 2),))
+        world.queue("b", parent="a", deserved=(("nvidia.com/gpu", 2),), max_running=3)
         world.queue("c", state=QueueState.CLOSED)
 
     found = {group.names: group.changes for group in between(world, change).queues}
     assert found["a",] == (
         Change("waiting jobs", "1", "0"), Change("running jobs", "0", "1"), Change("used", "", "3 nvidia.com/gpu"),
     )  # fmt: skip
-    assert found["b",] == (Change("parent", "", "a"), Change("deserved", "", "2 nvidia.com/gpu"))
+    parent, deserved, most = found["b",]
+    assert (parent, deserved) == (Change("parent", "", "a"), Change("deserved", "", "2 nvidia.com/gpu"))
+    assert most == Change("maxRunning", "", "3")
     assert found["c",][:3] == (Change("it", "not there", "there"), Change("state", "", "Closed"),
                                Change("problem", "", "closed"))  # fmt: skip
     log = to_file(world.entries, tmp_path / "run.log")

@@ -15,7 +15,8 @@ from arranger.cli.main import cli
 from arranger.cli.rendering.queue_page import bar
 from arranger.events import kinds as k
 from arranger.kube.cluster import ApiError, ClusterUnavailable, Object
-from arranger.model.queue import QueueState
+from arranger.model.pod import Requirement
+from arranger.model.queue import NamespaceRule, QueueState
 from tests.commands import Run, to_file
 from tests.servers import REPOSITORY
 from tests.world import GIB, World, shape
@@ -99,6 +100,22 @@ def test_one_queue_has_its_fields_its_holders_and_its_waiting_jobs(
     ]
     assert waiting[1].split()[:5] == ["1", "default/walk", "robots", "ann", "5"] and "required pods fit" in waiting[1]
     assert "capability" not in shown.out
+
+
+def test_a_queue_shows_every_field_that_is_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = World()
+    namespaces = NamespaceRule(selector=(Requirement("team", "In", ("rl", "lab")), Requirement("gpu", "Exists", ())))
+    limits = {"max_running": 0, "max_waiting": 7, "max_priority": 5, "min_runtime_s": 60}
+    there.queue("rl", namespaces=namespaces, reclaimable=False, user_fairness=True, queue_policy="DRF", **limits)
+    log = to_file(there.entries, tmp_path / "run.log")
+    expected = {
+        "reclaimable": "false", "maxPriority": "5", "maxRunning": "0", "maxWaiting": "7", "jobQueuePolicy": "DRF",
+        "userFairness": "true", "minRuntimeSeconds": "60", "namespaces": "team In rl,lab and gpu Exists",
+    }  # fmt: skip
+    assert Run(capsys, "queue", "rl", *log, "-o", "json").json["queue"]["fields"] == expected
+    rows = [line.split(maxsplit=1) for line in Run(capsys, "queue", "rl", *log).out.splitlines()]
+    assert not [row for row in map(list, expected.items()) if row not in rows]
+    assert "; maxRunning 0; maxWaiting 7" in Run(capsys, "events", "--queue", "rl", *log).out
 
 
 def test_programs_get_all_resources(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,7 @@ def print_queue(found: QueueDetail, resource: str, *, everything: bool) -> None:
         ("parent", queue.parent or "(root)"),
         ("weight", queue.weight),
         *((name, _claims(amounts)) for name, amounts in _claims_of(queue) if amounts),
+        *queue.fields.items(),
         ("used", _claims(queue.used) or "-"),
         ("share", _claims(queue.share) or "-"),
         ("demand", _claims(queue.demand) or "-"),

@@ -21,6 +21,7 @@ from arranger.model.taints import taint_text
 from arranger.model.text import counted, first_line
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
+from arranger.replay.reading.queue_fields import other_fields
 
 #: The text of a job or a queue that was seen without a change that decisions depend on.
 SEEN_AGAIN = "seen again, with the same spec"
@@ -167,7 +168,8 @@ def _queue_seen(event: k.QueueSeen, _state: State) -> str:
         return f"invalid: {faults_text(event.faults)}"
     amounts = (("guarantee", spec.guarantee), ("deserved", spec.deserved), ("capability", spec.capability))
     parts = [str(spec.state), *([f"below {spec.parent}"] if spec.parent else []), f"weight {spec.weight}"]
-    return ", ".join(parts) + "".join(f"; {name} {amounts_text(of)}" for name, of in amounts if of)
+    said = [*((name, amounts_text(of)) for name, of in amounts if of), *other_fields(spec).items()]
+    return ", ".join(parts) + "".join(f"; {name} {text}" for name, text in said)
 
 
 def _namespace_seen(event: k.NamespaceSeen, _state: State) -> str:

@@ -133,7 +133,7 @@ def _queue(line: QueueLine) -> dict[str, str]:
     facts |= {"waiting jobs": str(line.waiting), "running jobs": str(line.running)}
     for field in ("guarantee", "deserved", "capability", "used", "share", "demand"):
         facts[field] = amounts_text(tuple((name, amount) for name, amount in getattr(line, field).items() if amount))
-    return facts
+    return facts | line.fields
 
 
 def _changed_facts(

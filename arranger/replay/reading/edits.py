@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from arranger.events import kinds as k
 from arranger.model.job import JobSpec, Rendezvous, RestartPolicy, Topology
-from arranger.model.pod import Selector
-from arranger.model.queue import NamespaceRule, Preemption, QueueSpec
+from arranger.model.queue import QueueSpec
 from arranger.replay.reading.describe import amounts_text
+from arranger.replay.reading.queue_fields import other_fields
 
 _FIELDS = {
     "min_workers": "minWorkersNum",
@@ -26,19 +26,6 @@ _FIELDS = {
 }
 
 
-#: Fields of a Queue that are shown as they are.
-_OF_QUEUES = {
-    "parent": "parent",
-    "weight": "weight",
-    "reclaimable": "reclaimable",
-    "max_priority": "maxPriority",
-    "max_running": "maxRunning",
-    "max_waiting": "maxWaiting",
-    "queue_policy": "jobQueuePolicy",
-    "user_fairness": "userFairness",
-    "min_runtime_s": "minRuntimeSeconds",
-    "state": "state",
-}
 _Differences = Iterable[tuple[str, str, str]]
 
 
@@ -112,35 +99,19 @@ def _topology(topology: Topology | None) -> str:
     return f"{topology.mode} within {topology.within}, {', '.join(topology.levels)}"
 
 
-def _namespaces(rule: NamespaceRule | None) -> str:
-    if rule is None:
-        return "unset"
-    return selector_text(rule.selector) if rule.selector is not None else ", ".join(rule.names) or "none"
-
-
-def selector_text(selector: Selector) -> str:
-    """A label selector in words: "team In rl,vision and gpu Exists"."""
-    parts = [f"{one.key} {one.operator} {','.join(one.values)}".rstrip() for one in selector or ()]
-    return " and ".join(parts) or "all"
-
-
-def _preemption(of: Preemption) -> str:
-    return f"surplus {of.surplus}, priority {of.priority}, reclaim {of.reclaim}"
-
-
 def _of_queue(before: QueueSpec, after: QueueSpec) -> Iterator[tuple[str, str, str]]:
-    for field, words in _OF_QUEUES.items():
+    for field in ("parent", "weight", "state"):
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
-            yield words, shown(old), shown(new)
+            yield field, shown(old), shown(new)
     for field in ("guarantee", "deserved", "capability"):
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
             yield field, amounts_text(old) or "unset", amounts_text(new) or "unset"
-    if before.namespaces != after.namespaces:
-        yield "namespaces", _namespaces(before.namespaces), _namespaces(after.namespaces)
-    if before.preemption != after.preemption:
-        yield "preemption", _preemption(before.preemption), _preemption(after.preemption)
+    others, now = other_fields(before), other_fields(after)
+    for name in dict.fromkeys((*others, *now)):
+        if others.get(name) != now.get(name):
+            yield name, others.get(name, "unset"), now.get(name, "unset")
 
 
 def _of_namespace(before: k.NamespaceSeen, after: k.NamespaceSeen) -> Iterator[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label, message_of
+from arranger.replay.reading.queue_fields import other_fields
 from arranger.scheduling import (
     BUILT_IN,
     HolderKind,
@@ -36,7 +37,8 @@ GPUS = "gpus"
 class QueueLine(msgspec.Struct, frozen=True):
     """One queue. `state` is Open, Closed or Unusable, and `message` says why it isn't open, or what else is wrong.
     Without an object, as `default` by default, it is not `created`. Amounts and counts of jobs include the queues below
-    it; `own_waiting` and `own_running` don't. `usage` is empty without a half-life."""
+    it; `own_waiting` and `own_running` don't. `usage` is empty without a half-life. `fields` are the other fields that
+    differ from their defaults, by name and in words."""
 
     name: str
     parent: str
@@ -56,6 +58,7 @@ class QueueLine(msgspec.Struct, frozen=True):
     own_waiting: int
     own_running: int
     usage: Sums
+    fields: dict[str, str] = {}
 
 
 class QueueList(msgspec.Struct, frozen=True):
@@ -171,6 +174,7 @@ def _line(view: QueueView) -> QueueLine:
         own_waiting=view.own_waiting,
         own_running=view.own_running,
         usage=view.usage,
+        fields=other_fields(spec) if spec is not None else {},
     )
 
 

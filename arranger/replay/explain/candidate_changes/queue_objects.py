@@ -121,7 +121,7 @@ def lowered_guarantees(case: Case) -> Iterator[Change]:
     tree, resource = state.queue_tree, lack.resource
     own = tree.paths.get(queue_of(state, case.job), ())
     unused = []
-    for name in tree.paths.keys() - set(own):
+    for name in (name for name in tree.paths if name not in own):
         used = state.queue_totals.get(name, {}).get(resource, 0)
         unused.append((used - dict(tree.specs[name].guarantee).get(resource, 0), name, used))
     for left, name, used in sorted(one for one in unused if one[0] < 0):
