@@ -9,8 +9,8 @@ import pytest
 
 from arranger.sandbox.nodes import NodeTemplate
 from tests.conftest import _required
-from tests.e2e.harness import EmbeddedKube, Kubelets, fleet, kubelets
-from tests.servers import KubeServer, real_redis
+from tests.e2e.harness import EmbeddedKube, Fleet, Kubelets, fleet, kubelets
+from tests.servers import KubeServer, RealRedis, real_redis
 
 #: The parameters of a fixture that runs its tests on both.
 BOTH = ["real", "embedded"]
@@ -21,7 +21,20 @@ class Cluster(NamedTuple):
 
     kube: KubeServer
     kubelets: Kubelets
-    redis_url: str
+    redis: RealRedis
+    fleet: Fleet
+
+    @property
+    def redis_url(self) -> str:
+        return self.redis.url
+
+    def restart_without_log(self) -> None:
+        """Kill the process, lose the log, and start the process again."""
+        (worker,) = self.fleet.workers.values()
+        worker.kill()
+        assert self.redis.command("FLUSHALL").startswith(b"+OK")
+        worker.start()
+        worker.wait_ready()
 
 
 @contextlib.contextmanager
@@ -38,6 +51,7 @@ def cluster_of(request: pytest.FixtureRequest, folder: Path, *nodes: NodeTemplat
             server = EmbeddedKube(folder)
             stack.callback(server.close)
         redis = stack.enter_context(real_redis())
-        found = Cluster(server, stack.enter_context(kubelets(server, *nodes)), redis.url)
-        stack.enter_context(fleet(redis_url=redis.url, kube=server, folder=folder)).start()
-        yield found
+        running = stack.enter_context(kubelets(server, *nodes))
+        workers = stack.enter_context(fleet(redis_url=redis.url, kube=server, folder=folder))
+        workers.start()
+        yield Cluster(server, running, redis, workers)

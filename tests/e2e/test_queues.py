@@ -172,3 +172,51 @@ def test_who_may_not_change_queues_is_told_which_right_is_missing(kube: KubeServ
 def test_a_queues_fields_are_explained(kube: KubeServer) -> None:
     told = kube.kubectl("explain", "queue.spec.guarantee").stdout
     assert "never lent" in " ".join(told.split())
+
+
+def kept(cluster: Cluster, name: str) -> tuple[str, str]:
+    """What keeps a job waiting, and the queue where it does, as `arranger explain` finds it in the log."""
+    told = arranger("explain", name, "--log", cluster.redis_url, "-o", "json")
+    there = json.loads(told.stdout)["waiting"]["in_queue"]
+    return there["kept_by"], there["kept_at"]
+
+
+def edit(kube: KubeServer, name: str, **spec: Any) -> None:
+    kube.kubectl("patch", "queue", name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def test_whatever_becomes_of_a_queue_its_running_jobs_run_on_and_its_waiting_jobs_know_why(
+    cluster: Cluster, kube: KubeServer
+) -> None:
+    apply(kube, queue("old"), queue("life", parent="old", capability={"cpu": 3}))
+    apply(kube, job("runs", workers=1, queue="life"))
+    await_stage(kube, "Running", "runs")
+    pods = [pod["metadata"]["uid"] for pod in pods_of(kube, "runs")]
+    apply(kube, job("waits", workers=1, queue="life"))
+    says(kube, "waits", "queue life has too little cpu (needs 2, 1 left of its capability 3)")
+    assert kept(cluster, "waits") == ("Capability", "life")
+    edit(kube, "life", capability={"cpu": 1})  # less than it uses
+    says(kube, "waits", "left of its capability 1)")
+    edit(kube, "old", state="Closed")
+    says(kube, "waits", "waits for queue life, which is closed, because old is")
+    assert kept(cluster, "waits") == ("Closed", "old")
+    kube.kubectl("delete", "queue", "old")  # a queue can't be renamed: another one takes its place
+    says(kube, "waits", "queue life is below old, which doesn't exist")
+    assert kept(cluster, "waits") == ("Problem", "life")
+    apply(kube, queue("new", capability={"cpu": 2}))
+    edit(kube, "life", parent="new", capability={"cpu": 4})
+    says(kube, "waits", "queue new has too little cpu (needs 2, 0 left of its capability 2)")
+    assert kept(cluster, "waits") == ("Capability", "new")
+    kube.kubectl("delete", "queue", "life")
+    says(kube, "waits", "waits for queue life, which doesn't exist")
+    cluster.restart_without_log()
+    eventually("the new log says why it waits", lambda: kept(cluster, "waits") == ("NoQueue", "life"))
+    apply(kube, queue("life", parent="new", maxRunning=1))
+    says(kube, "waits", "queue life has as many jobs with nodes as its maxRunning (1)")
+    assert status_of(kube, "runs")["stage"] == "Running"
+    edit(kube, "life", maxRunning=2)
+    edit(kube, "new", capability=None)
+    await_stage(kube, "Running", "waits")
+    assert [pod["metadata"]["uid"] for pod in pods_of(kube, "runs")] == pods
+    eventually("both are counted", lambda: shown(kube, "life")[-2:] == ["0", "2"])
+    kube.kubectl("delete", "tyj", "runs", "waits")
