@@ -210,3 +210,27 @@ def test_bisect_names_the_event_since_which_a_queue_keeps_a_job_waiting(
     log = to_file(world.entries, tmp_path / "run.log")
     found = Run(capsys, "bisect", "--job", "victim", "--blocked", *log, "-o", "json").json
     assert found["found"]["event"]["offset"] == known.offset
+
+
+def test_of_several_edits_of_a_queue_only_the_one_that_matters_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the first edit the capability was enough too, but that edit didn't change it."""
+    world = World()
+    world.node("n1", gpus=8)
+    world.queue("rl")
+    victim(world)
+    world.queue("rl", weight=2)
+    world.queue("rl", weight=2, capability=((GPU, 3),))
+    lowered = world.state.offset
+    world.queue("rl", weight=3, capability=((GPU, 3),))
+    world.queue("gone")
+    world.queue_gone("gone")
+    log = to_file(world.entries, tmp_path / "run.log")
+    waiting = Run(capsys, "explain", "victim", *log, "-o", "json").json["waiting"]
+    assert [(one["offset"], one["text"]) for one in waiting["blockers"]] == [
+        (lowered, f"queue rl: capability unset → 3 {GPU}")
+    ]
+    assert f"queue rl: capability unset instead of 3 {GPU}, as before its edit" in [
+        one["text"] for one in waiting["remedies"]
+    ]

@@ -1,6 +1,7 @@
 """Changes to Queues and to the job's namespace: what keeps the job out of its queue, limits, and weights."""
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -33,6 +34,8 @@ _HEAVIEST = 65_535
 #: long.
 _PART_OF_HALF_LIFE = 8
 _WAITS = 7
+
+_Edited = TypeVar("_Edited", bound=msgspec.Struct)
 
 
 def reverted(case: Case) -> list[Change]:
@@ -191,31 +194,48 @@ def _way(state: State, name: str) -> list[str]:
 def _without_edit(case: Case, name: str, edit: QueueEdit) -> Change | None:
     """Revert an edit of a queue, its creation or its deletion. Its creation matters to other jobs by its guarantee."""
     before, after, state = edit.before, edit.after, case.state
+    known = state.queues.get(name)
+    if after is None:
+        if before is None or known is not None:
+            return None
+        back = hypothesis.retold(before, state)
+        return Change("queue", f"create queue {name} again", (back,), edit.offset, f"queue {name} was deleted")
+    if known is None:
+        return None
     if before is None:
-        if name not in state.queues or after is None or after.spec is None or not after.spec.guarantee:
+        if after.spec is None or not after.spec.guarantee:
             return None
         gone = hypothesis.queue_gone(state, name)
         return Change("queue", f"without queue {name}", (gone,), edit.offset, f"queue {name} was created")
-    back = hypothesis.retold(before, state)
-    if after is None:
-        return Change("queue", f"create queue {name} again", (back,), edit.offset, f"queue {name} was deleted")
     if before.spec is None:
         return None
-    former = queue_told_from_before(before.spec, after.spec) if after.spec is not None else "the former spec"
+    former, spec = "the former spec", before.spec
+    if after.spec is not None and known.spec is not None:
+        former, spec = queue_told_from_before(before.spec, after.spec), _reverting(known.spec, before.spec, after.spec)
     undone = f"queue {name}: {queue_changed(before.spec, after.spec)}"
-    back = msgspec.structs.replace(back, uid=after.uid)
+    back = hypothesis.queue_seen(state, name, spec)
     return Change("queue", f"queue {name}: {former}, as before its edit", (back,), edit.offset, undone)
 
 
 def _without_relabelling(case: Case, edit: NamespaceEdit) -> Change | None:
     """Revert an edit of the job's namespace."""
-    before, after = edit.before, edit.after
-    if before is None or after is None:
+    before, after, known = edit.before, edit.after, case.state.namespaces.get(case.job.seen.namespace)
+    if before is None or after is None or known is None:
         return None
-    back = msgspec.structs.replace(hypothesis.retold(before, case.state), uid=after.uid)
+    back = hypothesis.retold(_reverting(known, before, after, only=("labels", "queue")), case.state)
     text = f"namespace {after.name}: {namespace_told_from_before(before, after)}, as before its edit"
     undone = f"namespace {after.name}: {namespace_changed(before, after)}"
     return Change("queue", text, (back,), edit.offset, undone)
+
+
+def _reverting(now: _Edited, before: _Edited, after: _Edited, *, only: tuple[str, ...] = ()) -> _Edited:
+    """The present value without an edit: the fields that it changed, of `only` if given, have their former values."""
+    fields = only or before.__struct_fields__
+    return msgspec.structs.replace(now, **{of: getattr(before, of) for of in fields if _differ(before, after, of)})
+
+
+def _differ(one: msgspec.Struct, other: msgspec.Struct, field: str) -> bool:
+    return bool(getattr(one, field) != getattr(other, field))
 
 
 def _opened(case: Case, denial: Denial) -> tuple[str, tuple[k.Event, ...]]:
