@@ -91,6 +91,8 @@ def test_queues_and_namespaces_in_the_files_decide_who_gets_nodes(simulate: Simu
     assert told["of-namespace"][0] == "ScheduledSucceed"
     assert told["closed"] == ("Unscheduled", "waits for queue old, which is closed")
     assert told["none"][1].startswith("waits for queue no, which doesn't exist")
+    found = {one["name"]: (one["used"], one["waiting"], one["running"], one["message"]) for one in plan["queues"]}
+    assert found["rl"] == ({"cpu": "1"}, 0, 1, "") and found["old"] == ({}, 1, 0, "closed")
     plan = simulate(node("n1"), spaces, queue("rl", weight=0), jobs[0])
     assert plan["jobs"][0]["message"] == "can't use queue rl: queue rl is invalid: edit it"
 

@@ -8,7 +8,7 @@ from arranger.cli.rendering.output import print_json, print_table, print_text, r
 from arranger.model.text import counted
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
-from arranger.replay.what_if.simulation import JobOutcome, Outcome, Simulation, UnplacedPod
+from arranger.replay.what_if.simulation import JobOutcome, Outcome, QueueOutcome, Simulation, UnplacedPod
 from arranger.settings import Settings
 
 
@@ -51,6 +51,23 @@ def _print(outcome: Outcome) -> None:
         for node in outcome.nodes
     ]
     print_table(("node", *resources), rows, right=resources, empty="no Nodes")
+    if outcome.queues:
+        say()
+        _print_queues(outcome.queues)
+
+
+def _print_queues(queues: Sequence[QueueOutcome]) -> None:
+    least = min(queue.depth for queue in queues)
+    rows = [
+        ("  " * (of.depth - least) + of.name, *map(_amounts, (of.used, of.share)), of.waiting, of.running, of.message)
+        for of in queues
+    ]
+    columns = ("queue", "used", "share", "waiting", "running", "message")
+    print_table(columns, rows, right=("waiting", "running"), optional=("share",))
+
+
+def _amounts(amounts: dict[str, str]) -> str:
+    return ", ".join(f"{amounts[name]} {name}" for name in resource_columns(amounts)) or "-"
 
 
 def _job_cells(job: JobOutcome) -> tuple[object, ...]:

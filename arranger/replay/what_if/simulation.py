@@ -23,6 +23,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object, message_of
+from arranger.replay.reading.queues import QueueLine, queue_list
 from arranger.scheduling import (
     BUILT_IN,
     ClusterView,
@@ -88,11 +89,28 @@ class NodeOutcome(msgspec.Struct, frozen=True):
     used: dict[str, str]
 
 
+class QueueOutcome(msgspec.Struct, frozen=True):
+    """A queue after the cycles, with those below it: amounts as Kubernetes writes them, and counts of jobs."""
+
+    name: str
+    parent: str
+    depth: int
+    state: str
+    message: str
+    used: dict[str, str]
+    share: dict[str, str]
+    demand: dict[str, str]
+    waiting: int
+    running: int
+
+
 class Outcome(msgspec.Struct, frozen=True):
-    """The plan: jobs in the order of their first turns, then jobs without a turn by name; nodes by name."""
+    """The plan: jobs in the order of their first turns, then jobs without a turn by name; nodes by name; queues, each
+    after its parent, once there are any."""
 
     jobs: tuple[JobOutcome, ...]
     nodes: tuple[NodeOutcome, ...]
+    queues: tuple[QueueOutcome, ...] = ()
 
 
 class Simulation:
@@ -141,6 +159,7 @@ class Simulation:
                 *(self._job(job, 0, filters) for job in others),
             ),
             nodes=tuple(self._node(name) for name in view.names),
+            queues=tuple(map(_queue, queue_list(self.state).queues)) if self.state.queues else (),
         )
 
     def _say(self, events: Sequence[k.Event]) -> None:
@@ -192,6 +211,15 @@ class Simulation:
             {resource: quantity(resource, allocatable) for resource, (_, allocatable) in amounts.items()},
             {resource: quantity(resource, used) for resource, (used, _) in amounts.items()},
         )
+
+
+def _queue(line: QueueLine) -> QueueOutcome:
+    used, share, demand = (
+        {name: quantity(name, amount) for name, amount in amounts.items() if amount}
+        for amounts in (line.used, line.share, line.demand)
+    )
+    jobs = line.waiting, line.running
+    return QueueOutcome(line.name, line.parent, line.depth, line.state, line.message, used, share, demand, *jobs)
 
 
 class _Reasons(CycleObserver):
