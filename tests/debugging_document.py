@@ -60,7 +60,7 @@ def _output(command: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     return done.stdout + done.stderr
 

@@ -11,7 +11,7 @@ import yaml
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
-from tests.e2e.harness import Worker, apply, await_stage, eventually, job, kubelets, pods_of, status_of
+from tests.e2e.harness import Worker, apply, await_stage, eventually, finish_leader, job, kubelets, pods_of, status_of
 from tests.servers import REPOSITORY, RealKube, RealRedis
 from tests.unit.queue_table import queue
 
@@ -111,12 +111,18 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             # The same applies to a foreign Service.
             taken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "served-learner"}}
             kube.request("POST", SERVICES, {**taken, "spec": {"clusterIP": "None"}})
-            served = job("served", run_s=1)
+            served = job("served")
             served["spec"]["leaderService"] = True
             served["spec"]["workerSets"][0]["rendezvous"] = {"membersFile": True}
             apply(kube, served)
             eventually("the taken name is told", lambda: "a service" in status_of(kube, "served").get("message", ""))
             kube.request("DELETE", f"{SERVICES}/served-learner")
+            await_stage(kube, "Running", "served")
+            # Another worker in its place is a change of the members file, however late that was first written.
+            kube.kubectl("delete", "pod", "served-actors-0", "--wait=false")
+            applier = workers["arranger-applier"]
+            eventually("the members file changes", lambda: ("patch", "configmaps") in asked(applier))
+            finish_leader(kube, "served")
             await_stage(kube, "Succeeded", "served")
             apply(kube, queue("team"))
             kube.kubectl("wait", "--for=condition=Ready", "queue/team", "--timeout=60s")
