@@ -253,7 +253,7 @@ def test_queues_are_changed_and_left_out(tmp_path: Path, capsys: pytest.CaptureF
     wider = file_of(tmp_path, queue("rl", weight=3, maxRunning=9))
     found = answer(capsys, *log, "--with", wider)
     assert found["edits"] == [
-        "queue rl: weight 2 → 3, maxRunning unset → 9, capability 2 nvidia.com/gpu → unset",
+        "queue rl: weight 2 → 3, capability 2 nvidia.com/gpu → unset, maxRunning unset → 9",
     ]
     assert (found["asItWas"]["queues"], found["whatIf"]["queues"]) == ({}, {"rl": "2 nvidia.com/gpu"})
     page = run(capsys, *log, "--with", wider)[1]

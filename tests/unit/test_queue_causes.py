@@ -11,6 +11,7 @@ from arranger.events import kinds as k
 from arranger.model.pod import Requirement
 from arranger.model.queue import NamespaceRule, QueueState
 from tests.commands import Run, to_file
+from tests.unit.replay_worlds import explained
 from tests.world import World, shape
 
 GPU = "nvidia.com/gpu"
@@ -234,3 +235,67 @@ def test_of_several_edits_of_a_queue_only_the_one_that_matters_is_named(
     assert f"queue rl: capability unset instead of 3 {GPU}, as before its edit" in [
         one["text"] for one in waiting["remedies"]
     ]
+
+
+def closed_before(world: World) -> None:
+    world.queue("lab", state=QueueState.CLOSED)
+    world.queue("rl", parent="lab", state=QueueState.CLOSED)
+
+
+def never_there(_: World) -> None:
+    pass
+
+
+def below_nothing(world: World) -> None:
+    world.queue("rl", parent="lab")
+
+
+def below_itself(world: World) -> None:
+    world.queue("rl", parent="lab")
+    world.queue("lab", parent="rl")
+
+
+def of_others(world: World) -> None:
+    world.queue("rl", namespaces=NamespaceRule(names=("vision",)))
+
+
+def of_other_labels(world: World) -> None:
+    world.namespace("default", team="vision")
+    world.queue("rl", namespaces=_RL)
+
+
+def considering_few(world: World) -> None:
+    world.queue("rl", max_waiting=1)
+    for name in ("before", "too"):
+        world.job(name, leader=shape(gpus=1), of_queue="rl", created=1)
+
+
+def keeping_for_others(world: World) -> None:
+    world.queue("rl")
+    world.queue("robots", guarantee=((GPU, 5),))
+    world.queue("vision", guarantee=((GPU, 1),))
+
+
+@pytest.mark.parametrize(
+    ("before", "remedy"),
+    [
+        (closed_before, "open queue rl and open queue lab"),
+        (never_there, "create queue rl"),
+        (below_nothing, "create queue lab"),
+        (below_itself, "queue lab without the parent rl"),
+        (of_others, "add default to spec.namespaces.names of queue rl"),
+        (of_other_labels, "label namespace default with team=rl"),
+        (considering_few, "raise maxWaiting of queue rl to 3"),
+        (keeping_for_others, f"give up 5 {GPU} of the guarantee of queue robots, which it doesn't use"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_what_was_there_before_the_job_can_be_changed(before: Callable[[World], None], remedy: str) -> None:
+    world = World()
+    world.node("n1", cpu=64, gpus=8)
+    world.watch_queues()
+    before(world)
+    victim(world)
+    waiting = explained(world.entries, "victim").waiting
+    assert waiting is not None and remedy in [one.text for one in waiting.remedies]
+    assert not [one for one in waiting.remedies if one.text == remedy and not one.pods]
