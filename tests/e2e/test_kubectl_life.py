@@ -71,7 +71,7 @@ class Scene:
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     nodes = [NodeTemplate("node-1", cpu="8"), NodeTemplate("node-2", cpu="8", labels={"pool": "b"})]
     with cluster_of(request, tmp_path_factory.mktemp("life"), *nodes) as cluster:
-        yield Scene(*cluster)
+        yield Scene(cluster.kube, cluster.kubelets, cluster.redis_url)
 
 
 def test_get_shows_our_columns(scene: Scene) -> None:
