@@ -3,12 +3,11 @@
 `tests/unit/test_queue_rules.py` holds the own check to the same table.
 """
 
+import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from arranger.kube.cluster import CRDS, QUEUES
 from arranger.kube.translate import status_digest
@@ -16,7 +15,7 @@ from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
 from tests.contract.test_tyjob_validation_contract import Refused, names, refusal
-from tests.servers import MERGE, QUEUE_CRD, RealKube
+from tests.servers import MERGE, QUEUE_CRD, RealKube, definition_of
 from tests.unit.queue_table import BAD, EVERY_FIELD, GOOD, GPU, queue
 from tests.unit.tyjob_table import Bad, Good, Object
 
@@ -66,12 +65,14 @@ class Embedded(Server):
 
     def __init__(self) -> None:
         self._store = Store(now=lambda: 1_700_000_000.0)
-        self._store.create(CRDS, "", yaml.safe_load(QUEUE_CRD.read_text()))
+        self._store.create(CRDS, "", definition_of(QUEUE_CRD))
 
     def apply(self, queue: Object) -> None:
         self._create(queue, dry_run=True)
 
     def create(self, queue: Object) -> None:
+        with contextlib.suppress(Refusal):
+            self._store.delete(QUEUES, "", queue["metadata"]["name"])
         self._create(queue, dry_run=False)
 
     def _create(self, queue: Object, *, dry_run: bool) -> None:
@@ -93,9 +94,9 @@ def _own(body: Object) -> Any:
     return json.loads(json.dumps(body))
 
 
-@pytest.fixture(params=["embedded", "real"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    yield Embedded() if request.param == "embedded" else Real(request.getfixturevalue("kube_server"))
+@pytest.fixture(params=["embedded", "real"], scope="module")
+def server(request: pytest.FixtureRequest) -> Server:
+    return Embedded() if request.param == "embedded" else Real(request.getfixturevalue("kube_server"))
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda row: row.case)
