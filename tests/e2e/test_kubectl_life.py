@@ -43,8 +43,12 @@ class Scene:
     def kubectl(self, *arguments: str) -> str:
         return self.kube.kubectl(*arguments).stdout
 
-    def columns(self, name: str, *flags: str) -> dict[str, str]:
+    def columns(self, name: str, *, wide: bool = False) -> dict[str, str]:
         """The row that `kubectl get` prints: column → cell."""
+        return self.kube.columns(f"{TYJOBS}/{name}", wide=wide)
+
+    def printed(self, name: str, *flags: str) -> dict[str, str]:
+        """The same, printed by kubectl."""
         head, row = self.kubectl("get", "tyj", name, *flags).splitlines()
         starts = [found.start() for found in re.finditer(r"\S+(?: \S+)*", head)]
         ends = [*starts[1:], max(len(head), len(row))]
@@ -78,11 +82,13 @@ def test_get_shows_our_columns(scene: Scene) -> None:
     apply(scene.kube, job("shown", priority=7))
     scene.kubectl("wait", "tyj/shown", "--for=condition=Running", *WAIT)
     eventually("both workers are ready", lambda: scene.columns("shown")["READY"] == "2/2")
-    row = scene.columns("shown")
+    row = scene.printed("shown")
     assert list(row) == ["NAME", "STAGE", "READY", "GPUS", "QUEUE", "STARTED", "AGE"]
     assert (row["STAGE"], row["GPUS"], row["QUEUE"]) == ("Running", "0", "")
     assert re.fullmatch(r"\d+s", row["STARTED"])
-    wide = scene.columns("shown", "-o", "wide")
+    wide = scene.printed("shown", "-o", "wide")
+    steady = {name: cell for name, cell in wide.items() if name not in ("STARTED", "AGE")}
+    assert steady.items() <= scene.columns("shown", wide=True).items() and {*row} == {*scene.columns("shown")}
     assert (wide["SCHEDULE"], wide["PRIORITY"]) == ("ScheduledSucceed", "7")
     leader = next(p for p in pods_of(scene.kube, "shown") if p["metadata"]["name"] == "shown-learner-0")
     assert leader["status"]["podIP"] in wide.values()
@@ -102,7 +108,7 @@ def test_a_running_job_below_its_quorum_says_so_everywhere(scene: Scene) -> None
     scene.probe("thin-actors-1", ready=False)
     scene.kubectl("wait", "tyj/thin", "--for=condition=Ready=false", *WAIT)
     said = "running below its quorum: 1 of 2 workers is ready"
-    wide, status = scene.columns("thin", "-o", "wide"), status_of(scene.kube, "thin")
+    wide, status = scene.columns("thin", wide=True), status_of(scene.kube, "thin")
     told = {one["type"]: one["message"] for one in status["conditions"]}
     assert (wide["STAGE"], wide["READY"], wide["MESSAGE"]) == ("Running", "1/2", said)
     assert told["Ready"] == told["Running"] == status["message"] == said
@@ -110,7 +116,7 @@ def test_a_running_job_below_its_quorum_says_so_everywhere(scene: Scene) -> None
     assert json.loads(explained.stdout)["standing"]["message"] == said
     scene.probe("thin-actors-1", ready=True)
     scene.kubectl("wait", "tyj/thin", "--for=condition=Ready", *WAIT)
-    assert scene.columns("thin", "-o", "wide")["READY"] == "2/2"
+    assert scene.columns("thin", wide=True)["READY"] == "2/2"
     scene.forget("thin")
 
 
@@ -352,11 +358,11 @@ def test_an_elastic_job_fills_up_when_a_node_appears(scene: Scene) -> None:
     apply(scene.kube, on_pool("elastic", name="elastic", workers=5, least=1))
     await_stage(scene.kube, "Running", "elastic")
     eventually("two workers fit", lambda: scene.columns("elastic")["READY"] == "2/5")
-    assert scene.columns("elastic", "-o", "wide")["SCHEDULE"] == "ScheduledPartly"
+    assert scene.columns("elastic", wide=True)["SCHEDULE"] == "ScheduledPartly"
     assert "cpu" in status_of(scene.kube, "elastic")["message"]
     scene.kubelets.add(NodeTemplate("elastic-2", cpu="8", labels={"pool": "elastic"}))
     eventually("all are ready", lambda: scene.columns("elastic")["READY"] == "5/5")
-    assert scene.columns("elastic", "-o", "wide")["SCHEDULE"] == "ScheduledSucceed"
+    assert scene.columns("elastic", wide=True)["SCHEDULE"] == "ScheduledSucceed"
     assert status_of(scene.kube, "elastic")["attempt"] == 0
     scene.forget("elastic")
     scene.kubectl("delete", "node", "elastic-1", "elastic-2")
@@ -437,7 +443,7 @@ def test_a_job_waits_for_its_priority_class_and_its_pods_get_it(scene: Scene) ->
     scene.kube.request("POST", classes, {"metadata": {"name": "urgent"}, "value": 100_000})
     await_stage(scene.kube, "Running", "classed")
     eventually("it is ready", lambda: scene.columns("classed")["READY"] == "1/1")
-    assert scene.columns("classed", "-o", "wide")["PRIORITY"] == "100000"
+    assert scene.columns("classed", wide=True)["PRIORITY"] == "100000"
     specs = [pod["spec"] for pod in pods_of(scene.kube, "classed")]
     assert [(of["priorityClassName"], of["priority"]) for of in specs] == [("urgent", 100_000)] * 2
     scene.kubectl("delete", "priorityclass", "urgent")

@@ -53,9 +53,10 @@ class Scene:
         self.kubectl("patch", "tyj", name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def story(self, name: str) -> list[str]:
-        """The reasons of a job's Events, in kubectl's order."""
-        chosen = f"--field-selector=involvedObject.kind=TYJob,involvedObject.name={name}"
-        return self.kubectl("get", "events", chosen, "-o", "jsonpath={.items[*].reason}").split()
+        """The reasons of a job's Events, in kubectl's order, which is the server's."""
+        chosen = f"fieldSelector=involvedObject.kind=TYJob,involvedObject.name={name}"
+        events = self.kube.request("GET", f"/api/v1/namespaces/default/events?{chosen}")[1]["items"]
+        return [event["reason"] for event in events]
 
     def told(self, name: str, story: list[str]) -> None:
         """Wait for the last reason, because Events follow the status that they report, and check the whole story."""
