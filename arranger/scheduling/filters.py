@@ -54,11 +54,8 @@ class Filter(ABC):
         return None
 
 
-class PodFilter(Filter):
-    """A filter whose results depend on the pods on the nodes. By node facts alone it refuses no node."""
-
-    #: Further pods may make a node pass, so the filter never makes a job infeasible.
-    eased: ClassVar[bool] = False
+class _Lenient(Filter):
+    """A filter that refuses no node by its facts alone."""
 
     def question(self, shape: PodShape) -> Hashable:
         return None
@@ -68,6 +65,13 @@ class PodFilter(Filter):
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
         return FITS
+
+
+class PodFilter(_Lenient):
+    """A filter whose results depend on the pods on the nodes. By node facts alone it refuses no node."""
+
+    #: Further pods may make a node pass, so the filter never makes a job infeasible.
+    eased: ClassVar[bool] = False
 
     def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
         """How many such pods each node takes together at most; None if they don't exclude each other."""
@@ -183,7 +187,7 @@ class NodeAffinity(Filter):
         return Reason(ReasonKind.NODE_AFFINITY)
 
 
-class NodePreference(Filter):
+class NodePreference(_Lenient):
     """Refuses no node; preferred affinity and `PreferNoSchedule` taints order nodes that a policy scores equally.
 
     As in kube-scheduler, both are scaled to 0 to 100 (here over all nodes) and weighted 2 and 3. Affinity is the sum of
@@ -191,15 +195,6 @@ class NodePreference(Filter):
     """
 
     name, version = "NodePreference", 1
-
-    def question(self, shape: PodShape) -> Hashable:
-        return None
-
-    def passes(self, view: ClusterView, shape: PodShape) -> Mask:
-        return np.ones(len(view), bool)
-
-    def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
-        return FITS
 
     def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
         """2 × affinity + 3 × (100 − taints), less the lowest value; None if it is the same for all nodes."""
