@@ -43,7 +43,7 @@ def pytest_configure() -> None:
     # The API servers, etcd and kubectl are Go programs. With less garbage collection, for some hundred MB a server, an
     # idle API server takes 2.7 % of a processor instead of 3.7 %, and starts with a seventh less of its time.
     os.environ.setdefault("GOGC", "400")
-    # A process of Arranger starts in a fifth less of its time if OpenBLAS starts no threads and OpenSSL reads no file of
+    # A process of Arranger starts in a fifth less of its time if OpenBLAS starts no threads, and OpenSSL doesn't read
     # all public authorities, which nothing here trusts.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("SSL_CERT_FILE", os.devnull)
@@ -133,6 +133,6 @@ def cluster() -> str:
 @pytest.fixture(scope="session")
 def kube_server() -> Iterator[RealKube]:
     """A real API server with the TYJob definition, shared by the session: use `fresh_namespace()` or `clear()`."""
-    with _required(), real_kube(progress_notify_s=2) as server:
+    with _required(), real_kube() as server:
         server.install_crd()
         yield server

@@ -450,9 +450,8 @@ class RealKube(KubeServer):
     daemons that a test may stop, start and freeze.
     """
 
-    def __init__(self, folder: Path, *, progress_notify_s: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.assets = kube_assets()
-        self._progress_notify_s = progress_notify_s
         self.port = free_port()
         self.etcd_port = free_port()
         self.token = "test-administrator"
@@ -570,8 +569,9 @@ class RealKube(KubeServer):
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
             "--unsafe-no-fsync",
-            # Bookmarks of an idle kind depend on this; no cluster uses etcd's default of ten minutes.
-            f"--watch-progress-notify-interval={self._progress_notify_s}s",
+            # Bookmarks of an idle kind depend on this, and kubeadm's clusters have it. Each report costs the API server
+            # time, for each of its kinds.
+            "--watch-progress-notify-interval=5s",
             "--log-level=error",
         ]
 
@@ -630,14 +630,11 @@ class RealKube(KubeServer):
 
 
 @contextlib.contextmanager
-def real_kube(*, progress_notify_s: int = 5) -> Iterator[RealKube]:
-    """A private real API server, ready to serve; without the TYJob definition until `install_crd`.
-
-    `progress_notify_s` is the interval at which etcd reports the revision of an idle kind; kubeadm's clusters have 5.
-    """
+def real_kube() -> Iterator[RealKube]:
+    """A private real API server, ready to serve; without the TYJob definition until `install_crd`."""
     kube_assets()
     with scratch_folder("kube") as folder:
-        kube = RealKube(folder, progress_notify_s=progress_notify_s)
+        kube = RealKube(folder)
         try:
             kube.start()
             yield kube

@@ -19,7 +19,6 @@ import pytest
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import (
     CONFIG_MAPS,
-    CRDS,
     EVENTS,
     NAMESPACES,
     NODES,
@@ -37,8 +36,8 @@ from arranger.kube.cluster import (
 from arranger.kube.config import find_access
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.embedded import EmbeddedCluster
-from arranger.sandbox.store import Store
-from tests.servers import CRD_FILES, RealKube, definition_of
+from tests.servers import CRD_FILES, RealKube
+from tests.stores import store_of_jobs
 
 pytestmark = pytest.mark.timeout(120)
 _numbers = itertools.count(1)
@@ -94,9 +93,7 @@ class DirectSubject:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Place]:
         """A store for one test."""
-        store = Store(now=time.time)
-        for file in CRD_FILES:
-            store.create(CRDS, "", definition_of(file))
+        store = store_of_jobs(time.time)
         store.create(NAMESPACES, "", {"metadata": {"name": "test"}})
         yield Place(DirectCluster(store), "test", store.compact)
 
@@ -686,7 +683,7 @@ async def test_a_watch_ends_after_its_time_with_a_bookmark_of_the_present(subjec
         start = await now(place.cluster, PODS)
         # Nothing happens to pods, yet the bookmark moves on, so that a quiet watch doesn't expire.
         other = await place.cluster.create(TYJOBS, place.namespace, tyjob("a"))
-        changes = [change async for batch in place.cluster.watch(PODS, start, timeout_s=6) for change in batch]
+        changes = [change async for batch in place.cluster.watch(PODS, start, timeout_s=10) for change in batch]
         bookmarks = [change for change in changes if change.type == "BOOKMARK"]
         assert int(bookmarks[-1].resource_version) >= int(version(other))
         created = await place.cluster.create(PODS, place.namespace, pod("a"))

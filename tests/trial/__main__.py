@@ -46,7 +46,7 @@ def main() -> int:
 def _tried(scenario: Scenario, code: Path, *, short: bool) -> Verdict:
     """Run one scenario on its own servers."""
     began_s = time.monotonic()
-    with real_kube(progress_notify_s=1) as kube, tempfile.TemporaryDirectory(prefix="arranger-trial-") as folder:
+    with real_kube() as kube, tempfile.TemporaryDirectory(prefix="arranger-trial-") as folder:
         kube.install_crd()
         try:
             verdict = scenario.run(Lab(kube, Path(folder), code), **(scenario.short if short else {}))

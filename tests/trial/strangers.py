@@ -21,7 +21,7 @@ def another_cluster(
 ) -> Verdict:
     """Start another cluster's watcher, decider and applier in turn, while ours run and after ours have stopped."""
     found = Verdict("D", "another cluster's processes under the same name")
-    with real_kube(progress_notify_s=1) as other, scene(lab, nodes=NODES, settings=settings) as there:
+    with real_kube() as other, scene(lab, nodes=NODES, settings=settings) as there:
         other.install_crd()
         grant(other, lab.code)
         ours = there.start()

@@ -12,7 +12,7 @@ import pytest
 
 from arranger.clock import Clock, SystemClock
 from arranger.events import kinds as k
-from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource, always
+from arranger.kube.cluster import NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource, always
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
@@ -22,13 +22,13 @@ from arranger.projections.state import Changes, State
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
-from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier
 from arranger.workers.progress import Look, Progress
 from arranger.workers.status_writer import _STATUS_FIELDS, QueuePositions
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.parts import parts
 from tests.servers import tyjob_definition
+from tests.stores import store_of_jobs
 from tests.world import World
 
 JOB = {
@@ -126,8 +126,7 @@ class Scene:
     """A store with a node and one TYJob, a log that has seen them, and an applier."""
 
     def __init__(self, clock: Clock | None = None, job: Object = JOB) -> None:
-        self.store = Store(now=lambda: 1_700_000_000.0)
-        self.store.create(CRDS, "", tyjob_definition())
+        self.store = store_of_jobs()
         status = {"allocatable": {"cpu": "8", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}
         self.store.create(NODES, "", {"metadata": {"name": "n1"}, "status": status})
         self.store.patch(NODES, "", "n1", {"spec": {"taints": None}})

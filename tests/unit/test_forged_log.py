@@ -17,7 +17,7 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.log import Log
 from arranger.events.redis_log import RedisLog
-from arranger.kube.cluster import CRDS, PODS, TYJOBS, ApiError, Object
+from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
 from arranger.kube.translate import job_seen, node_seen, pod_seen
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
@@ -26,13 +26,13 @@ from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
-from arranger.sandbox.store import Store
 from arranger.workers.applier import Applier
 from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
-from tests.servers import RealRedis, tyjob_definition
+from tests.servers import RealRedis
+from tests.stores import store_of_jobs
 from tests.unit.test_applier import JOB, Everyone
 
 pytestmark = pytest.mark.timeout(60)
@@ -49,8 +49,7 @@ class Scene:
 
     def __init__(self, log: Log) -> None:
         clock = SystemClock()
-        self.store = Store(now=time.time)
-        self.store.create(CRDS, "", tyjob_definition())
+        self.store = store_of_jobs(time.time)
         self.log = log
         self.cluster = DirectCluster(self.store)
         self.follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test")
