@@ -1,6 +1,7 @@
 """The log's encoding: every kind comes back as it went in, and nothing that can't be read is skipped."""
 
 import enum
+import functools
 import types
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -29,6 +30,7 @@ from arranger.model.faults import Fault, FaultKind
 KINDS = get_args(kinds.Event)
 
 
+@functools.cache  # most of the time that an example takes is that of making its strategy
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
     """Any value that a field with this annotation may hold."""
     plain = {
