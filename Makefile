@@ -15,8 +15,8 @@ export JOBS
 # Without bytecode in __pycache__, each of the hundreds of processes that tests start compiles Arranger again, which takes
 # half of its processor time until it is ready.
 export PYTHONDONTWRITEBYTECODE :=
-# How many workers run tests side by side, a file of tests each; 0: no more than this process. Two of them wait for the
-# simulation's processes, the others mostly for servers: two processors keep six busy.
+# How many workers run tests side by side, a file of tests or its part for one kind of cluster each; 0: no more than this
+# process. Two of them wait for the simulation's processes, the others mostly for servers: two processors keep six busy.
 WORKERS ?= 6
 
 .PHONY: demo test soak test-quick sim trial fuzz history check bench format clean

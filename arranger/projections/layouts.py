@@ -20,6 +20,7 @@ A field violates the rule if the fold sets it from older entries and a bridge le
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -72,6 +73,8 @@ _GROUPED_8 = {
     "back_offs": {"attempt": "back_off", "further": "further_back_off", "held_back": "held_back"},
 }
 
+
+_Found = TypeVar("_Found")
 
 _parts = msgspec.msgpack.Decoder(Parts)
 _number = msgspec.msgpack.Decoder(int)
@@ -132,7 +135,7 @@ READ = (*sorted(_BRIDGES), LAYOUT)
 
 def layout_of(content: bytes) -> int:
     """The layout of a snapshot. Raises `UnusableSnapshot` if it can't be decoded."""
-    return _layout(_parts_of(content))
+    return _layout(decoded(_parts, content))
 
 
 def present(content: bytes) -> bytes:
@@ -140,7 +143,7 @@ def present(content: bytes) -> bytes:
 
     Raises `UnusableSnapshot`, and `NewerSnapshot` for a layout after the present one.
     """
-    parts = _parts_of(content)
+    parts = decoded(_parts, content)
     layout = _layout(parts)
     if layout == LAYOUT:
         return content
@@ -156,9 +159,10 @@ def present(content: bytes) -> bytes:
     return msgspec.msgpack.encode(parts)
 
 
-def _parts_of(content: bytes) -> Parts:
+def decoded(decoder: msgspec.msgpack.Decoder[_Found], content: bytes) -> _Found:
+    """What a decoder makes of a snapshot. Raises `UnusableSnapshot`."""
     try:
-        return _parts.decode(content)
+        return decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
         raise undecodable(err) from err
 

@@ -18,7 +18,7 @@ from arranger.model.node import NodeFacts
 from arranger.projections import dependencies
 from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
 from arranger.projections.jobs import JobRecord, holds
-from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, present, undecodable
+from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.queue_use import count_all
 from arranger.projections.state import Assumed, State
@@ -138,14 +138,7 @@ def digest(state: State) -> str:
 
 def image_of(content: bytes) -> StateImage:
     """A snapshot as a plain record of the present layout, so that it can be changed. Raises `UnusableSnapshot`."""
-    return _decoded(present(content))
-
-
-def _decoded(content: bytes) -> StateImage:
-    try:
-        return _decoder.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        raise undecodable(err) from err
+    return decoded(_decoder, present(content))
 
 
 def encode_image(image: StateImage) -> bytes:
@@ -167,7 +160,7 @@ def restore(content: bytes) -> State:
     Raises `UnusableSnapshot`, and `NewerSnapshot` if a version with a later layout wrote it.
     """
     raised = present(content)
-    image = _decoded(raised)
+    image = decoded(_decoder, raised)
     # A bridged snapshot may lack fields; encoding its image adds their defaults.
     expected = content if raised is content else encode_image(image)
     try:

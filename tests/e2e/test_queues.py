@@ -95,7 +95,7 @@ def with_gpus(made: dict[str, Any], gpus: int) -> dict[str, Any]:
     return made
 
 
-COLUMNS = ["NAME", "STATE", "PARENT", "WEIGHT", "USED", "GPUS", "SHARE", "WAITING", "RUNNING", "AGE"]
+COLUMNS = ["NAME", "STATE", "PARENT", "WEIGHT", "USED GPUS", "SHARE", "WAITING", "RUNNING", "AGE"]
 
 
 def shown(kube: KubeServer, name: str) -> list[str]:
@@ -119,7 +119,7 @@ def test_kubectl_shows_what_queues_use_and_are_entitled_to(kube: KubeServer) -> 
     eventually("the queue is shown", lambda: shown(kube, "shown") == ["Open", "lab", "2", "2", "2", "0", "1"])
     eventually("it is counted above", lambda: shown(kube, "lab") == ["Open", "3", "2", "8", "1", "1"])
     head, row = kube.kubectl("get", "queue", "lab").stdout.splitlines()
-    assert (head.split(), row.split()[1:-1]) == (COLUMNS, shown(kube, "lab"))
+    assert (head.split(), row.split()[1:-1]) == (" ".join(COLUMNS).split(), shown(kube, "lab"))
     status = kube.request("GET", f"{QUEUES.path()}/lab")[1]["status"]
     assert status["used"] == {"cpu": "2", GPU: "2"} and status["demand"] == {"cpu": "4", GPU: "10"}
     assert status["share"] == {"cpu": "4", GPU: "8"} and status["observedGeneration"] == 1
