@@ -1,6 +1,7 @@
 """Random clusters and jobs for the tests of the scheduling engine: small enough to be crowded, with many ties."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
@@ -71,6 +72,13 @@ def jobs_drawn(
     *, policies: Sequence[str] = POD_POLICIES, queues: Sequence[str] = ("",), alike: int = 1, most: int = 6
 ) -> st.SearchStrategy[list[JobDraw]]:
     """Lists of jobs with these policies."""
+    return _jobs_drawn(tuple(policies), tuple(queues), alike, most)
+
+
+@functools.cache  # making a strategy takes as long as drawing from it a few times
+def _jobs_drawn(
+    policies: tuple[str, ...], queues: tuple[str, ...], alike: int, most: int
+) -> st.SearchStrategy[list[JobDraw]]:
     one = st.builds(JobDraw, leader=st.integers(0, 7),
                     sets=st.lists(st.tuples(st.integers(1, 8), st.integers(0, 7)), max_size=3).map(tuple),
                     quorum=st.integers(0, 9), priority=st.integers(1, 2), created=st.integers(0, 2),
