@@ -291,6 +291,7 @@ class _Fold(JobLife):
         if not self.cycle_refused:
             self.state.last_cycle = offset
             self.state.queue_use.change_half_life(event.config.half_life_ms)
+            self.state.queue_use.forget_deleted(self.state.queues.keys())
         self._judge(offset, "CycleTaken", self.cycle_refused)
 
     def placed(self, offset: int, event: k.Placed) -> None:

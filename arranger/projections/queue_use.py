@@ -5,7 +5,7 @@ the state, so a snapshot doesn't have it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -83,10 +83,10 @@ class QueueUse:
         for name, of in self.decayed.items() if before else ():
             of.rebase(self.own.get(name, {}), self.time_ms, before, half_life_ms)
 
-    def forget(self, queue: str) -> None:
-        """Forget what a deleted queue used, unless its jobs have nodes."""
-        if queue not in self.own:
-            self.decayed.pop(queue, None)
+    def forget_deleted(self, queues: Set[str]) -> None:
+        """Forget what other queues than these and `default` used, unless their jobs have nodes."""
+        for name in self.decayed.keys() - queues - self.own.keys() - {DEFAULT_QUEUE}:
+            del self.decayed[name]
 
     def _note(self, queue: str) -> None:
         """What a queue's own jobs use is about to change."""

@@ -20,7 +20,7 @@ def forget_queue(state: State, event: QueueGone, changes: Changes) -> None:
     known = state.queues.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.queues[event.name]
-        state.queue_use.forget(event.name)
+        state.queue_use.forget_deleted(state.queues.keys())
         _queues_changed(state, changes)
 
 

@@ -181,6 +181,22 @@ def test_a_deleted_queue_without_jobs_is_forgotten() -> None:
     assert averages(there) == {}
 
 
+def test_a_queue_that_was_deleted_under_its_jobs_is_forgotten_after_them() -> None:
+    there = decaying()
+    first = there.job("first", of_queue="a", leader=shape(gpus=8))
+    there.cycle()
+    there.queue_gone("a")
+    there.pass_time(3600)
+    there.job("second", of_queue="b", leader=shape(cpu=1))
+    there.cycle()
+    assert averages(there)["a"] > 0
+    there.job_gone(first)
+    there.wait_for_late_pods()
+    there.job("third", of_queue="b", leader=shape(cpu=1))
+    there.cycle()
+    assert averages(there).keys() == {"b"}
+
+
 def test_sums_beyond_64_bits_are_restored() -> None:
     there = decaying()
     there.node("n1", cpu=64, gpus=8, memory=1 << 50)
