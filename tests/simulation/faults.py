@@ -62,6 +62,8 @@ WORLD = (
     "user edits counts", "user scales", "user edits priority", "user edits minWorkersNum", "user edits minCount",
     "a priority class comes", "a priority class goes",
     "a queue comes", "a queue changes", "a queue goes", "a namespace changes", "user moves a job to another queue",
+    "a queue goes under running jobs", "a queue closes under running jobs", "a queue's name is used again at once",
+    "a queue's limit falls below what is used",
     "two writers: a job that can't use its queue", "two writers: more than a queue may have",
     "a job waits for others", "user edits for whom a job waits", "two writers: a job that waits for another",
     "a worker leaves a node on which it failed repeatedly", "a leader's restarts count within a window",
@@ -106,6 +108,7 @@ DENIALS = (
 QUOTAS = ("a quota comes", "a quota changes", "a quota goes", "quota controller stands still",
           "no right to read quotas", "watch resourcequotas: late", "watch resourcequotas: dropped",
           "watch resourcequotas: 410")  # fmt: skip
+QUEUES = tuple(f"watch {kind}: {how}" for kind in ("queues", "namespaces") for how in ("late", "dropped", "410"))
 KUBELETS = ("kubelet refuses: UnexpectedAdmissionError", "kubelet refuses: no room", "a stranger takes decided room",
             "node loses GPUs", "a container fails and restarts in place", "a pod fails for good")  # fmt: skip
 LOG_TROUBLE = ("log out of memory", "log read-only", "log slow", "log slow: no answer in time")
@@ -139,7 +142,7 @@ UPGRADE = (
 
 #: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
-         *ROGUE, *FORGERIES, *DENIALS, *QUOTAS,
+         *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
          *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *USERS, *UPGRADE, *CLUSTERS,
          *STALLS, *SWALLOWED, *IN_FLIGHT)  # fmt: skip
 
@@ -156,6 +159,7 @@ _FAMILIES = {
     "races": (RACES, 0.05),
     "cancellations": (SWALLOWED, 0.3),
     "in flight": (IN_FLIGHT, 0.01),
+    "watch of queues": (QUEUES, 0.04),
 }
 
 

@@ -16,15 +16,20 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import stages
 from arranger.model.job import JobSpec
+from arranger.model.quota import QuotaLack
 from arranger.projections import fold, judging, queue_membership
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import refusals
+from arranger.scheduling.placement_try import PlacementTry
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.queue_room import QueueRoom
 from arranger.workers import deletions, members_writer, service_writer, watcher
 from arranger.workers.cancelling import _ask
 from arranger.workers.creation import Creation
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observer import Observer
+from arranger.workers.queue_writer import QueueWriter
 from arranger.workers.timekeeping import Timekeeper
 from tests import memory_log
 from tests.memory_log import MemoryLog
@@ -44,6 +49,8 @@ STEPS = 800
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
     "the limits of a queue": 3,
+    "the queue that a job may use": 3,
+    "that no cycle exceeds the limits of a queue": 3,
     "whole worker groups": 3,
     "the domain of pods that belong together": 2,
     "the clock of a process that applies": 3,
@@ -77,6 +84,7 @@ _BEFORE = {
 _STEPS = {
     "that a members file is read again": 100,
     "that a Service is looked for again": 100,
+    "that the status of a queue is written": 100,
     "the comparison of a watch": 200,
     "the term of who declares the log lost": 3000,
 }
@@ -215,6 +223,29 @@ def _ends_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _no_limits_in_cycles() -> Iterator[None]:
+    resources, full = _without(QueueRoom, "resources", [])(), _without(QueueRoom, "full", None)()
+    with resources, full:
+        yield
+
+
+@contextmanager
+def _one_holds_up_all() -> Iterator[None]:
+    """The first job without room in a cycle holds up the others, whose reason then isn't true."""
+    quorum = Placer.quorum
+
+    def held_up(self: Placer, job: JobRecord) -> PlacementTry:
+        if self.__dict__.get("blocked") and not job.placements:
+            return self.left_out(job, QuotaLack("", "pods", 1, 0, 0))
+        tried = quorum(self, job)
+        self.__dict__["blocked"] = not tried.quorum_stands
+        return tried
+
+    with mock.patch.object(Placer, "quorum", held_up):
+        yield
+
+
 def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: mock.patch.object(owner, name, lambda *_, **__: answer)
 
@@ -231,6 +262,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the jobs that a job waits for": _without(fold, "too_early", ""),
     "the queue that a job may use": _without(queue_membership, "outside_its_queue", ""),
     "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
+    "that no cycle exceeds the limits of a queue": _no_limits_in_cycles,
+    "that a job without room holds up no other": _one_holds_up_all,
+    "that the status of a queue is written": _without(QueueWriter, "_turn", None),
     "that no cycle places a job that waits for others": lambda: mock.patch.object(
         JobSpec, "unmet", property(lambda _: [])
     ),

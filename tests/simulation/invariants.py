@@ -42,7 +42,8 @@ from arranger.scheduling.cycle import take_cycle
 from tests.simulation import worker_groups
 from tests.simulation.belongings import of_its_job
 from tests.simulation.bounds import overgrown
-from tests.simulation.queue_rules import above_limits, unusable
+from tests.simulation.conservation import needless
+from tests.simulation.queue_rules import Limits, outdated_reason, unusable
 from tests.simulation.retaking import ROGUE, retaken
 from tests.simulation.topologies import scattered
 
@@ -84,6 +85,7 @@ class Oracle:
         #: (writer, sequence number) of every batch of this epoch.
         self._identities: set[tuple[str, int]] = set()
         self.story: list[tuple[str, str]] = []
+        self._limits = Limits()
 
     def begin(self, epoch: int, first: bytes) -> None:
         """A new epoch: no number occurs twice, and each is higher than the last one that its beginner knows.
@@ -104,6 +106,7 @@ class Oracle:
         self.epochs.append(epoch)
         self.state, self.entries, self.chain, self.snapshots = State(epoch=epoch), [], "", []
         self._identities = set()
+        self._limits.begin(self.state)
 
     def add(self, stored: StoredEntry) -> None:
         """Add the next entry."""
@@ -123,11 +126,12 @@ class Oracle:
         nodes = {uid: dict(jobs[uid].placements) for uid in replaced if uid in jobs}
         placed = [event.job_uid for event in entry.batch.events if isinstance(event, k.Placed)]
         kept_off_ms = {uid: _kept_off_ms(jobs[uid]) for uid in placed if uid in jobs}
+        begun = [uid for uid in placed if uid in jobs and not jobs[uid].placements]
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         cycle = next((event for event in entry.batch.events if isinstance(event, k.CycleTaken)), None)
         time_ms = cycle.time_ms if cycle is not None else 0
-        _check_verdicts(entry, cycle, changes.verdicts)
+        self._check_decisions(entry, cycle, changes.verdicts, begun)
         if entry.batch.writer not in (ROGUE, "elsewhere"):  # they bypass every fence
             self._check_terms(entry)
         for number, event in enumerate(entry.batch.events):
@@ -154,6 +158,21 @@ class Oracle:
                     raise Violation(f"a job has succeeded, though {problem}", job=event.job_uid)
                 self._world.clocks.check_decision(event, self.state.jobs.get(getattr(event, "job_uid", "")))
 
+    def _check_decisions(
+        self, entry: Entry, cycle: k.CycleTaken | None, verdicts: Sequence[Verdict], begun: Sequence[str]
+    ) -> None:
+        """Check that decisions keep the limits of queues, that those of a cycle take effect if its entry follows the
+        state on which it was taken, and that no job waits without need after it. `begun` got their first nodes."""
+        if lifted := self._limits.lifted(self.state, entry):
+            raise Violation(f"a decision lifts what queues use above a limit: {lifted}")
+        if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
+            return
+        void = [verdict.reason for verdict in verdicts if not verdict.accepted]
+        if void:
+            raise Violation(f"a cycle decided what is void on its own state: {', '.join(void)}")
+        for uid, problem in needless(self.state, cycle, begun):
+            raise Violation(problem, job=uid)
+
     def _check_terms(self, entry: Entry) -> None:
         """Check that the log accepts observations under the current term alone."""
         for event in entry.batch.events:
@@ -172,8 +191,6 @@ class Oracle:
         began = job.stage == Stage.STARTING and job.decided is not None and job.decided.based_on == event.based_on
         if began and (why := unusable(self.state, job)):
             raise Violation(f"a job got nodes that can't use its queue: {why}", job=job.uid)
-        if why := above_limits(self.state, job, event):
-            raise Violation(f"a placement exceeds the limit of a queue: {why}", job=job.uid)
         if part := worker_groups.placed_in_part(job, event):
             raise Violation(f"part of a worker group was accepted: {part} have no nodes", job=job.uid)
         for of in job.spec.after:
@@ -232,6 +249,7 @@ class Oracle:
         self.state = _folded(State(epoch=self.state.epoch), kept)
         self.entries = kept
         self._identities = {(entry.batch.writer, entry.batch.seq) for entry in kept}
+        self._limits.begin(self.state)
         self.chain = kept[-1].chain if kept else ""
         self.snapshots = [each for each in self.snapshots if each.position.offset <= offset]
 
@@ -565,8 +583,10 @@ class Checks:
             refused = kept_off and "refused" in status.get("message", "")
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
             lack = record.waits.shortage.quota if waiting else None
-            if lack is not None and lack.quota not in state.quotas.get(record.seen.namespace, {}):
+            if lack is not None and lack.quota and lack.quota not in state.quotas.get(record.seen.namespace, {}):
                 found.append((uid, f"{name} waits for the quota {lack.quota}, which isn't there"))
+            if lack is not None and lack.queue and (untrue := outdated_reason(state, record, lack)):
+                found.append((uid, f"{name} waits for {lack}, and {untrue}"))
             if record.times.short_ms:
                 found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
             stands_still = stage == "Pending" and record.suspended and record.spec is not None and record.spec.suspend
@@ -578,7 +598,11 @@ class Checks:
             before = stage in ("Pending", "Rescheduling") and self._world.dependencies.waits_rightly(record)
             if before and not status.get("message", "").startswith("waits for job ") and not stands_still:
                 found.append((uid, f"{name} doesn't say for which job it waits: {status.get('message')}"))
-            if not (waiting or refused or stands_still or before or goes_on or stage in (*ENDED, "Running")):
+            outside = stage in ("Pending", "Rescheduling") and record.spec is not None and unusable(state, record)
+            if outside and not (before or stands_still) and "queue" not in status.get("message", ""):
+                found.append((uid, f"{name} doesn't say that {outside}: {status.get('message')}"))
+            told = waiting or refused or stands_still or before or goes_on or outside
+            if not (told or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         found += worker_groups.unsettled(state)
         return [*found, *self._strays(), *self._world.belongings.unsettled(), *self._world.queues.unsettled()]
@@ -647,12 +671,3 @@ def _may_fail_forever(job: JobRecord) -> bool:
     """Whether workers fail whose limit counts within a window: after a back-off beyond it, it counts from nothing."""
     policies = [group.restart for group in job.valid_spec.groups if group.name in job.failing]
     return any(policy is not None and policy.window_s is not None for policy in policies)
-
-
-def _check_verdicts(entry: Entry, cycle: k.CycleTaken | None, verdicts: Sequence[Verdict]) -> None:
-    """Check that the decisions of a cycle take effect whose entry follows the state on which it was taken."""
-    if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
-        return
-    void = [verdict.reason for verdict in verdicts if not verdict.accepted]
-    if void:
-        raise Violation(f"a cycle decided what is void on its own state: {', '.join(void)}")

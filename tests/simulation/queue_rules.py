@@ -1,7 +1,12 @@
 """The rules about who may use a queue and how much, beside the product's own."""
 
-from arranger.events.kinds import Placed
+from collections import Counter
+from collections.abc import Collection
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
 from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueState
+from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 
@@ -28,24 +33,84 @@ def name_of(state: State, job: JobRecord) -> str:
     )
 
 
-def above_limits(state: State, job: JobRecord, event: Placed) -> str:
-    """Which limit of a queue a placement that was just accepted has exceeded, counted from the jobs alone."""
-    groups = job.valid_spec.groups
-    asked = {resource for of in event.pods for resource, amount in groups[of.group].shape.requests if amount}
-    ways = {uid: way_of(state, name_of(state, of)) for uid, of in state.jobs.items()}
-    for name in ways[job.uid]:
+class Limits:
+    """The use beyond limits of queues, entry by entry: only observations may lift it. A decision may not, but users
+    lower a limit below what is used, and bring queues and their jobs below another one."""
+
+    def __init__(self) -> None:
+        self._beyond: dict[tuple[str, str], int] = {}
+
+    def begin(self, state: State) -> None:
+        """The next entry follows this state."""
+        self._beyond = beyond_limits(state)
+
+    def lifted(self, state: State, entry: Entry) -> str:
+        """Which use beyond a limit an entry without observations lifted; empty if none."""
+        before = self._beyond
+        self.begin(state)
+        if any(isinstance(event, k.Observation) for event in entry.batch.events):
+            return ""
+        more = sorted(key for key, amount in self._beyond.items() if amount > before.get(key, 0))
+        return ", ".join(f"queue {name} by {self._beyond[name, of]} {of or 'jobs with nodes'}" for name, of in more)
+
+
+def beyond_limits(state: State) -> dict[tuple[str, str], int]:
+    """(Queue, resource) → how much more than the queue's capability its jobs and those below it use, counted from the
+    jobs alone. The resource "" is for jobs with nodes, and `maxRunning`."""
+    specs = {name: seen.spec for name, seen in state.queues.items() if seen.spec is not None and seen.spec.limited}
+    used = use_of_queues(state) if specs else {}
+    found = {}
+    for name, spec in specs.items():
+        limits = dict(spec.capability) | ({} if spec.max_running is None else {"": spec.max_running})
+        amounts = used.get(name, {})
+        found |= {(name, of): more for of, limit in limits.items() if (more := amounts.get(of, 0) - limit) > 0}
+    return found
+
+
+def use_of_queues(state: State) -> dict[str, Counter[str]]:
+    """Queue → resource → what the nodes of its jobs and of those below it are for; "" counts these jobs."""
+    used: dict[str, Counter[str]] = {}
+    for job in state.jobs.values():
+        if not job.placements:
+            continue
+        amounts = Counter({"": 1})
+        for group, _ in job.placements:
+            amounts.update(dict(job.valid_spec.groups[group].shape.requests))
+        for name in way_of(state, name_of(state, job)):
+            used.setdefault(name, Counter()).update(amounts)
+    return used
+
+
+def crowded(state: State, job: JobRecord, waiting: Collection[str]) -> bool:
+    """Whether a queue on a job's way has `maxWaiting` other jobs among the waiting ones (UIDs)."""
+    ways = [way_of(state, name_of(state, state.jobs[uid])) for uid in waiting if uid != job.uid]
+    for name in way_of(state, name_of(state, job)):
         seen = state.queues.get(name)
-        spec = seen.spec if seen is not None and seen.spec is not None else DEFAULT_SPEC
-        there = [of for uid, of in state.jobs.items() if name in ways[uid] and of.placements]
-        for resource, limit in spec.capability:
-            pods = [of.valid_spec.groups[group].shape.requests for of in there for group, _ in of.placements]
-            used = sum(dict(requests).get(resource, 0) for requests in pods)
-            if resource in asked and used > limit:
-                return f"queue {name} has {used} {resource}, its capability is {limit}"
-        began = len(job.placements) == sum(last - first + 1 for of in event.pods for first, last in of.indices)
-        if began and spec.max_running is not None and len(there) > spec.max_running:
-            return f"queue {name} has {len(there)} jobs with nodes, its maxRunning is {spec.max_running}"
-    return ""
+        most = seen.spec.max_waiting if seen is not None and seen.spec is not None else None
+        if most is not None and sum(name in way for way in ways) >= most:
+            return True
+    return False
+
+
+def outdated_reason(state: State, job: JobRecord, lack: QuotaLack) -> str:
+    """Why what a job says about a limit of a queue isn't true now; empty if it is."""
+    seen = state.queues.get(lack.queue)
+    spec = seen.spec if seen is not None and seen.spec is not None else DEFAULT_SPEC
+    if lack.limit == LimitKind.GUARANTEES:
+        of_others = (of.spec for of in state.queues.values() if of.spec is not None)
+        return "" if any(dict(of.guarantee).get(lack.resource) for of in of_others) else "nothing is guaranteed"
+    if lack.queue not in way_of(state, name_of(state, job)):
+        return f"it isn't below queue {lack.queue}"
+    used = use_of_queues(state).get(lack.queue, Counter())
+    if lack.limit == LimitKind.CAPABILITY:
+        limit = dict(spec.capability).get(lack.resource)
+        fits = limit is None or used[lack.resource] + lack.needed <= limit
+        return f"queue {lack.queue} has {used[lack.resource]} of {limit} {lack.resource}" if fits else ""
+    if lack.limit == LimitKind.MAX_RUNNING:
+        fits = spec.max_running is None or used[""] < spec.max_running
+        return f"queue {lack.queue} has {used['']} of {spec.max_running} jobs with nodes" if fits else ""
+    others = [of.uid for of in state.jobs.values() if of.active and not of.placements]
+    return "" if crowded(state, job, others) else f"queue {lack.queue} has fewer waiting jobs than its maxWaiting"
 
 
 def unusable(state: State, job: JobRecord) -> str:

@@ -1,4 +1,5 @@
-"""Queues and namespaces of the simulated world: they come, change and go, and some jobs are in unusable queues."""
+"""Queues and namespaces of the simulated world: they come, change and go, also under jobs that run, and some jobs are
+in unusable queues."""
 
 import asyncio
 import random
@@ -12,6 +13,7 @@ from arranger.kube.cluster import NAMESPACES, QUEUES, TYJOBS, ApiError
 from arranger.kube.crd import queue_crd
 from arranger.kube.translate import queue_status_digest
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_ANNOTATION
+from arranger.projections.queue_use import JOBS
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import Kind, custom_kind
 from arranger.sandbox.status import Refusal
@@ -24,13 +26,34 @@ if TYPE_CHECKING:
 
 _NAMES = ("all", "rl", "vision", DEFAULT_QUEUE)
 _SPACES = ("default", "team")
-#: Fields that change the order of jobs, or which of them are considered.
-_OTHERS = {
+#: Field → how probable it is in a queue.
+_ODDS = {
+    "parent": 0.4,
+    "state": 0.25,
+    "namespaces": 0.3,
+    "capability": 0.3,
+    "guarantee": 0.2,
+    "deserved": 0.2,
+    "maxRunning": 0.2,
+    "maxWaiting": 0.2,
+    "maxPriority": 0.2,
+    "jobQueuePolicy": 0.2,
+    "userFairness": 0.2,
+}
+_VALUES: dict[str, tuple[Any, ...]] = {
+    "state": ("Closed",),
+    "namespaces": (
+        *({"names": [name]} for name in _SPACES),
+        {"selector": {"matchLabels": {"of": "a"}}},
+        {"selector": {}},
+    ),
+    "guarantee": ({"cpu": 1},),
+    "deserved": ({"cpu": 2},),
+    "maxRunning": (0, 1, 2),
     "maxWaiting": (1, 2),
     "maxPriority": (0, 3),
     "jobQueuePolicy": ("Priority", "DRF"),
     "userFairness": (True,),
-    "deserved": ({"cpu": 2},),
 }
 _PACE_S = 5.0
 _HISTORY = 100
@@ -42,13 +65,15 @@ def _kind() -> Kind:
 
 
 class Queues:
-    """Changes queues and namespaces at random, where the definition of Queues is installed; at the end every queue can
-    be used."""
+    """Changes queues and namespaces at random, where the definition of Queues is installed. At the end of some runs the
+    queues first stay as they are, and jobs wait for them; then every queue can be used."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} queues")
-        self._comes = chance.random() < 0.4
+        self._comes = chance.random() < 0.5
+        self._stays = chance.random() < 0.5
+        self._open = False
         if self._comes:
             world.store.collections[_kind().key] = Collection(_kind(), _HISTORY)
 
@@ -69,7 +94,7 @@ class Queues:
         """Make one change after the other until the faults stop."""
         chance = self._chance
         rogue = Rogue(self._world, chance)
-        acts = (self._change, self._change, self._go, self._annotate, self._move)
+        acts = (self._change, self._change, self._edit, self._edit, self._go, self._again, self._annotate, self._move)
         while self._comes:
             await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
             if not self._world.faults.on:
@@ -82,15 +107,23 @@ class Queues:
                 self._chance.choice(acts)()
 
     def end(self) -> None:
-        """Let every job use its queue: all are open, without a parent, and for all namespaces, which name none."""
-        store = self._world.store
-        for name in _NAMES if self._comes else ():
+        """Let every job use its queue, in some runs only after all has settled (`open`)."""
+        if not self._stays:
+            self.open()
+
+    def open(self) -> bool:
+        """Let every job use its queue: all are open, without a parent and for all namespaces, which name none. Returns
+        whether that is news."""
+        store, opens = self._world.store, self._comes and not self._open
+        self._open = True
+        for name in _NAMES if opens else ():
             if ("", name) in store.collection(QUEUES).objects:
                 store.delete(QUEUES, "", name)
             store.create(QUEUES, "", _queue(name, {}))
-        for name in _SPACES if self._comes else ():
+        for name in _SPACES if opens else ():
             if ("", name) in store.collection(NAMESPACES).objects:
                 store.patch(NAMESPACES, "", name, {"metadata": {"annotations": {QUEUE_ANNOTATION: None}}})
+        return opens
 
     def unsettled(self) -> list[tuple[str, str]]:
         """("", the problem): a Queue whose status shows something else than the projection."""
@@ -106,37 +139,67 @@ class Queues:
 
     def _change(self) -> None:
         """Create a queue, or replace its spec by another one, which may have any parent and be closed."""
-        store, chance, name = self._world.store, self._chance, self._chance.choice(_NAMES)
-        spec: dict[str, Any] = {"weight": chance.randrange(1, 4)}
-        if chance.random() < 0.4:
-            spec["parent"] = chance.choice([*(of for of in _NAMES if of != name), "missing"])
-        if chance.random() < 0.25:
-            spec["state"] = "Closed"
-        if chance.random() < 0.3:
-            rules = ({"names": [chance.choice(_SPACES)]}, {"selector": {"matchLabels": {"of": "a"}}}, {"selector": {}})
-            spec["namespaces"] = chance.choice(rules)
-        if chance.random() < 0.3:
-            spec["capability"] = {"cpu": chance.randrange(1, 9)}
-        if chance.random() < 0.2:
-            spec["guarantee"] = {"cpu": 1}
-        if chance.random() < 0.2:
-            spec["maxRunning"] = chance.randrange(3)
-        for field, values in _OTHERS.items():
-            if chance.random() < 0.2:
-                spec[field] = chance.choice(values)
-        old = store.collection(QUEUES).objects.get(("", name))
+        name = self._chance.choice(_NAMES)
+        spec: dict[str, Any] = {"weight": self._chance.randrange(1, 4)}
+        for field, odds in _ODDS.items():
+            if self._chance.random() < odds:
+                spec[field] = self._value(field, name)
+        old = self._world.store.collection(QUEUES).objects.get(("", name))
         if old is None:
-            store.create(QUEUES, "", _queue(name, spec))
+            self._world.store.create(QUEUES, "", _queue(name, spec))
             self._did("a queue comes", f"queue {name} is {spec}")
         else:
-            gone = dict.fromkeys(old.object["spec"])
-            store.patch(QUEUES, "", name, {"spec": {**gone, **spec}})
-            self._did("a queue changes", f"queue {name} is now {spec}")
+            self._patch(name, {**dict.fromkeys(old.object["spec"]), **spec})
+
+    def _edit(self) -> None:
+        """Change or remove one field of a queue, rather of one whose jobs have nodes."""
+        there = sorted(name for _, name in self._world.store.collection(QUEUES).objects)
+        used = [name for name in there if self._use(name)]
+        if there:
+            name = self._chance.choice(used or there)
+            field = self._chance.choice(("weight", *_ODDS))
+            removed = field != "weight" and self._chance.random() < 0.3
+            self._patch(name, {field: None if removed else self._value(field, name)})
+
+    def _value(self, field: str, name: str) -> Any:
+        """Some value of a field of a queue."""
+        chance = self._chance
+        if field == "weight":
+            return chance.randrange(1, 4)
+        if field == "parent":
+            return chance.choice([*(of for of in _NAMES if of != name), "missing"])
+        if field == "capability":
+            return chance.choice(({"cpu": chance.randrange(1, 9)}, {"nvidia.com/gpu": chance.randrange(2)}))
+        return chance.choice(_VALUES[field])
+
+    def _patch(self, name: str, fields: dict[str, Any]) -> None:
+        self._world.store.patch(QUEUES, "", name, {"spec": fields})
+        used, cpu = self._use(name), (fields.get("capability") or {}).get("cpu")
+        limits = {JOBS: fields.get("maxRunning"), "cpu": None if cpu is None else 1000 * cpu}
+        if any(limit is not None and used.get(of, 0) > limit for of, limit in limits.items()):
+            self._world.faults.hit("a queue's limit falls below what is used")
+        if used and fields.get("state") == "Closed":
+            self._world.faults.hit("a queue closes under running jobs")
+        self._did("a queue changes", f"queue {name} gets {fields}")
+
+    def _use(self, name: str) -> dict[str, int]:
+        """What the jobs of a queue itself use, according to the log."""
+        return self._world.oracle.state.queue_use.own.get(name, {})
 
     def _go(self) -> None:
         name = self._chance.choice(_NAMES)
+        used = self._use(name)
         self._world.store.delete(QUEUES, "", name)
+        if used:
+            self._world.faults.hit("a queue goes under running jobs")
         self._did("a queue goes", f"queue {name} goes")
+
+    def _again(self) -> None:
+        """Delete a queue and create another one of its name at once, which no watch need show apart."""
+        name = self._chance.choice(_NAMES)
+        self._world.store.delete(QUEUES, "", name)
+        self._world.store.create(QUEUES, "", _queue(name, {"weight": self._chance.randrange(1, 4)}))
+        self._did("a queue's name is used again at once", f"queue {name} goes and comes")
 
     def _annotate(self) -> None:
         """Change the label of a namespace, and its queue."""

@@ -530,6 +530,8 @@ class World:
         if self.faults.often(*BELONGINGS):
             self.belongings.serve()
         await self._settle()
+        if self.queues.open():
+            await self._settle()
         await self.trials.run()
         await self._settle()
         self.checks.strangers_stand()
