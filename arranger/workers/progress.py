@@ -63,7 +63,7 @@ class Progress(msgspec.Struct):
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
     #: (attempt, slot) → how its pod was refused.
     refusals: dict[Any, Refusals] = msgspec.field(default_factory=dict)
-    #: The TYJob with its pod templates, as last read; None once every pod is there.
+    #: The TYJob with its pod templates, as last read or stored; None once every pod is there.
     template: Object | None = None
     #: The version at which the job was expected to get its next decision at once, and since when.
     passing: tuple[int, float] = (0, 0.0)

@@ -187,6 +187,8 @@ class StatusWriter:
             raise
         progress.resource_version = stored["metadata"]["resourceVersion"]
         progress.conflicts = 0
+        if job.stage == Stage.STARTING:
+            progress.template = stored  # its pods are next, so that they need no GET of the TYJob
         return True
 
 

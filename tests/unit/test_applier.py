@@ -53,12 +53,18 @@ class Raced(DirectCluster):
     after: Callable[[], object] | None = None
     #: The stages that were written.
     told: list[str] | None = None
+    #: How often a TYJob was read.
+    reads = 0
     #: Deletions that were refused because the object isn't what was meant.
     conflicts = 0
     #: What happens once while a creation is on its way.
     creating: Callable[[], None] | None = None
     #: What happens once before a deletion is taken.
     deleting: Callable[[], object] | None = None
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        self.reads += resource == TYJOBS
+        return await super().get(resource, namespace, name)
 
     async def create(
         self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, still: Callable[[], bool] = always
@@ -313,7 +319,7 @@ async def test_a_job_that_starts_at_once_costs_two_statuses(monkeypatch: pytest.
         scene.decide(Stage.RUNNING)
         scene.applier.changed(Changes(jobs={scene.job.uid: None}))
         await until(lambda: scene.stored_stage() == "Running")
-    assert stored == ["Starting", "Running"]
+    assert stored == ["Starting", "Running"] and scene.cluster.reads == 0
     status = scene.decoded(TYJOBS, "default", "j")["status"]
     assert status["leaderAddress"] == "10.0.0.7" and status["ready"] == "2/2"
 
