@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.model.pod import Phase
@@ -18,7 +19,7 @@ from arranger.projections.state import Changes, State
 from arranger.workers.controller import Controller
 from arranger.workers.membership import owner
 from tests.parts import parts
-from tests.world import World
+from tests.world import World, shape
 
 #: What controllers decide: with the nodes of its quorum a job starts.
 ORDER = [Stage.RUNNING, Stage.SUCCEEDED]
@@ -31,6 +32,16 @@ class Everyone:
         return True
 
 
+class Pausing(SystemClock):
+    """A clock whose seconds pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
 class Late:
     """A controller and its own projection, which is behind the world's log for as long as nobody lets it read on."""
 
@@ -38,7 +49,8 @@ class Late:
         self._world = world
         self._read = 0
         self.state = State()
-        self.controller = Controller(parts(follower=self, membership=Everyone()))
+        self.clock = Pausing()
+        self.controller = Controller(parts(follower=self, membership=Everyone(), clock=self.clock))
         self.read_on()
 
     def read_on(self, entries: int = 10**9) -> None:
@@ -81,6 +93,28 @@ def test_a_controller_that_wakes_up_late_changes_nothing_by_what_it_still_decide
     assert before == (job.stage, job.attempt, job.version, job.leader.address, dict(job.placements), dict(job.bound))
     sleeper.read_on()
     assert sleeper.decide() == [], "once it has read on it knows better"
+
+
+@pytest.mark.parametrize(("workers", "at_once"), [(10, True), (200, False)])
+def test_a_large_job_rests_between_looks_and_no_decision_on_it_is_lost(
+    world: World, workers: int, at_once: bool
+) -> None:
+    world.node("n2", cpu=1000, pods=1000)
+    job = world.job("j", workers=workers, min_workers=workers, worker=shape(cpu=0.1))
+    world.settle()
+    assert job.stage == Stage.RUNNING
+    controller = Late(world)
+    assert controller.decide() == []
+    world.change_pod(job.bound[0, 0], phase=Phase.SUCCEEDED)
+    controller.read_on()
+    decided = controller.controller.decide()
+    assert bool(decided) == at_once
+    if not at_once:
+        assert controller.controller.decide() == []
+        controller.clock.now_s += 0.01
+        decided = controller.controller.decide()
+    (decision,) = decided
+    assert isinstance(decision, k.StageDecided) and decision.stage == "Succeeded"
 
 
 def test_a_late_decision_to_give_a_job_up_does_not_end_its_next_attempt(world: World) -> None:
