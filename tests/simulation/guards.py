@@ -76,7 +76,7 @@ _BEFORE = {
     "room on the nodes, decided and unconfirmed included": 0,
     "a superseded cycle": 0,
     "that no cycle places a worker where its set failed repeatedly": 0,
-    "what a worker set starts after": 17,
+    "what a worker set starts after": 26,
     "that all have finished whose end is the job's": 6,
     "that a members file is read again": 0,
     "that a Service is looked for again": 0,
