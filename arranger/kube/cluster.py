@@ -44,6 +44,8 @@ EVENTS = Resource("", "v1", "events", "Event")
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 TYJOBS = Resource("arranger.dev", "v1", "tyjobs", "TYJob")
+#: TYJobs in the version for statuses: the API server doesn't check the spec again for each of them.
+TYJOB_STATUSES = Resource("arranger.dev", "v1status", "tyjobs", "TYJob")
 QUEUES = Resource("arranger.dev", "v1", "queues", "Queue", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 

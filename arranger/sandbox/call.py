@@ -11,7 +11,7 @@ from arranger.kube.cluster import Object, Resource
 from arranger.sandbox import protobuf
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
-from arranger.sandbox.history import Collection
+from arranger.sandbox.kinds import Kind
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.patching import APPLY
 from arranger.sandbox.status import Refusal, bad_request, invalid, unsupported_media_type
@@ -62,14 +62,14 @@ class Call(msgspec.Struct, frozen=True):
     """A request, the resource that its path names, and the rest of the path; missing parts are empty."""
 
     request: web.Request
-    collection: Collection
+    kind: Kind
     namespace: str = ""
     name: str = ""
     subresource: str = ""
 
     @property
     def resource(self) -> Resource:
-        return self.collection.kind.resource
+        return self.kind.resource
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
 """The server's documents about itself: version, groups, resources, and as much OpenAPI as kubectl needs."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -71,25 +72,38 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
     return entries
 
 
-def _groups(kinds: Iterable[Kind]) -> dict[str, str]:
-    """API groups and the version of each, without the core group."""
-    found = {kind.resource.group: kind.resource.version for kind in kinds if kind.resource.group}
-    return {**found, "authorization.k8s.io": "v1"}
+def _order(version: str) -> tuple[object, ...]:
+    """The sort key of versions: v2, v1, v1beta1, v1alpha1, then other names alphabetically."""
+    known = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    if known is None:
+        return (1, version)
+    major, stage, minor = known.groups()
+    return (0, ("beta", "alpha").index(stage) + 1 if stage else 0, -int(major), -int(minor or 0))
 
 
-def _group(name: str, version: str) -> dict[str, Any]:
-    entry = {"groupVersion": f"{name}/{version}", "version": version}
-    return {"name": name, "versions": [entry], "preferredVersion": entry}
+def _groups(kinds: Iterable[Kind]) -> dict[str, list[str]]:
+    """API groups and the versions of each, the preferred one first, without the core group."""
+    found: dict[str, set[str]] = {}
+    for kind in kinds:
+        found.setdefault(kind.resource.group, set()).add(kind.resource.version)
+    found.pop("", None)
+    ordered = {group: sorted(versions, key=_order) for group, versions in found.items()}
+    return {**ordered, "authorization.k8s.io": ["v1"]}
+
+
+def _group(name: str, versions: list[str]) -> dict[str, Any]:
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
 def _group_list(kinds: Iterable[Kind]) -> Object:
-    listed = [_group(name, version) for name, version in _groups(kinds).items()]
+    listed = [_group(name, versions) for name, versions in _groups(kinds).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
 
 def _one_group(kinds: Iterable[Kind], *, group: str) -> Object | None:
-    version = _groups(kinds).get(group)
-    return None if version is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(group, version)}
+    versions = _groups(kinds).get(group)
+    return None if versions is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
 
 
 def resource_list(kinds: Iterable[Kind], *, version: str, group: str = "") -> Object | None:

@@ -81,7 +81,7 @@ class Ownership:
         group, _, version = str(reference["apiVersion"]).rpartition("/")
         for collection in self._collections.values():
             resource = collection.kind.resource
-            if (resource.group, resource.version, resource.kind) == (group, version, reference["kind"]):
+            if (resource.group, resource.kind) == (group, reference["kind"]) and collection.version(version):
                 return collection
         return None
 

@@ -1,7 +1,7 @@
 """One resource: its objects, the recent changes in them, and the watches that read these."""
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -31,6 +31,12 @@ class Stored:
         """A copy of the object with this version in its metadata, as a stored state."""
         return cls(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}, version)
 
+    def seen_as(self, kind: Kind) -> "Stored":
+        """The state in another version of its resource: only the `apiVersion` differs."""
+        if kind is self.kind or kind.resource == self.kind.resource:
+            return self
+        return Stored(kind, {**self.object, "apiVersion": kind.resource.api_version}, self.version)
+
 
 class Event:
     """One change as watches see it: `type` is ADDED, MODIFIED or DELETED; `before` is the state that it replaced."""
@@ -49,6 +55,11 @@ class Event:
         if self._line is None:
             self._line = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.stored.raw)
         return self._line
+
+    def seen_as(self, kind: Kind) -> "Event":
+        """The event for a watch of another version of the resource."""
+        stored = self.stored.seen_as(kind)
+        return self if stored is self.stored else Event(self.type, stored, self.before)
 
 
 class History:
@@ -111,19 +122,24 @@ def seen_through(event: Event, matches: Matches) -> Event | None:
 
 
 class Watch:
-    """A reader of one resource's history, from a position on. `wake` is called whenever new events may exist."""
+    """A reader of one resource's history, from a position on. `wake` is called whenever new events may exist.
+
+    `kind` is the version of the resource in which it sees the objects.
+    """
 
     def __init__(
         self,
         history: History,
         position: int,
         *,
+        kind: Kind,
         initial: list[Stored],
         matches: Matches | None,
         wake: Callable[[], None],
     ) -> None:
         self._history = history
         self._position = position
+        self._kind = kind
         self._initial = initial
         self._matches = matches
         self._wake = wake
@@ -139,19 +155,40 @@ class Watch:
         if self._initial:
             events = [Event("ADDED", stored) for stored in self._initial] + events
             self._initial = []
-        return events
+        return [event.seen_as(self._kind) for event in events]
 
     def close(self) -> None:
         self._history.readers.pop(self._wake, None)
 
 
 class Collection:
-    """All objects of one resource, by namespace and name, and their history."""
+    """All objects of one resource, by namespace and name, and their history.
 
-    def __init__(self, kind: Kind, history_limit: int) -> None:
-        self.kind = kind
+    `kinds` are the resource in each served version. Objects are stored in the first one, which is `kind`.
+    """
+
+    def __init__(self, kinds: Sequence[Kind], history_limit: int) -> None:
+        self.kinds = kinds
         self.objects: dict[tuple[str, str], Stored] = {}
         self.history = History(history_limit)
+
+    @property
+    def kind(self) -> Kind:
+        return self.kinds[0]
+
+    def version(self, name: str) -> Kind | None:
+        """The resource in the version of this name; None if that isn't served."""
+        return next((kind for kind in self.kinds if kind.resource.version == name), None)
+
+    def kept(self, obj: Object) -> Object:
+        """An object of any version as it is stored: without the fields that the stored version doesn't have."""
+        kind = self.kind
+        if obj["apiVersion"] == kind.resource.api_version:
+            return obj
+        kept: Object = msgspec.json.decode(msgspec.json.encode({**obj, "apiVersion": kind.resource.api_version}))
+        if kind.schema is not None:
+            kind.schema.prune(kept)
+        return kept
 
     def at(self, version: int) -> dict[tuple[str, str], Stored]:
         """The objects as of a resourceVersion; raises `Refusal` 410 if that is forgotten."""

@@ -108,17 +108,18 @@ class ApiServer:
         path = request.match_info
         group = path.get("group", "")
         collection = self.store.collections.get((group, path.get("plural", "")))
-        if collection is None or collection.kind.resource.version != path["version"]:
+        kind = None if collection is None else collection.version(path["version"])
+        if kind is None:
             if discovery.resource_list(self._kinds(), group=group, version=path["version"]) is None:
                 raise web.HTTPNotFound
             raise no_such_resource()
         subresource = path.get("subresource", "")
-        if subresource and subresource not in collection.kind.subresources:
+        if subresource and subresource not in kind.subresources:
             raise no_such_resource()
-        return Call(request, collection, path.get("namespace", ""), path.get("name", ""), subresource)
+        return Call(request, kind, path.get("namespace", ""), path.get("name", ""), subresource)
 
     def _kinds(self) -> list[Kind]:
-        return [collection.kind for collection in self.store.collections.values()]
+        return [kind for collection in self.store.collections.values() for kind in collection.kinds]
 
     def _described(self, describe: Callable[..., Object | None]) -> _Handler:
         async def handler(request: web.Request) -> web.StreamResponse:

@@ -113,12 +113,15 @@ def _column(declared: dict[str, Any]) -> Column:
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-def custom_kind(crd: dict[str, Any]) -> Kind:
-    """The kind that a CRD defines. Raises `ValueError` for an unusable schema or rule."""
-    spec = crd["spec"]
-    version = next((each for each in spec.get("versions") or [] if each.get("storage") and each.get("served")), None)
-    if version is None:
+def custom_kinds(crd: dict[str, Any]) -> list[Kind]:
+    """The kind in each version that a CRD serves, the stored one first. Raises `ValueError` for an unusable schema."""
+    served = [each for each in crd["spec"].get("versions") or [] if each.get("served")]
+    if not any(each.get("storage") for each in served):
         raise ValueError("spec.versions: one version must be served and stored")
+    return [_custom_kind(crd["spec"], each) for each in sorted(served, key=lambda each: not each.get("storage"))]
+
+
+def _custom_kind(spec: dict[str, Any], version: dict[str, Any]) -> Kind:
     names = spec["names"]
     namespaced = spec["scope"] == "Namespaced"
     declared = version.get("additionalPrinterColumns") or [_AGE]
@@ -145,7 +148,7 @@ def _scale_paths(declared: dict[str, str]) -> ScalePaths:
 
 def definition_errors(crd: Object) -> list[FieldError]:
     try:
-        kind = custom_kind(crd)
+        kind = custom_kinds(crd)[0]
     except (KeyError, TypeError, AttributeError) as error:
         return [FieldError("spec", f"Required value: {error}", "FieldValueRequired")]
     except ValueError as error:

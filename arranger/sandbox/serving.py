@@ -33,7 +33,7 @@ class Serving:
         self._bookmark_s = bookmark_s
 
     def _view(self, call: Call) -> View:
-        return View(call.collection.kind, call.form(), call.query.get("includeObject") or "Metadata", self._now)
+        return View(call.kind, call.form(), call.query.get("includeObject") or "Metadata", self._now)
 
     def _one(self, call: Call, stored: Stored, status: int = 200, warnings: tuple[str, ...] = ()) -> web.Response:
         return json_response(self._view(call).one(stored), status, warnings)

@@ -15,7 +15,7 @@ from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Collection, Event, Stored, Watch
-from arranger.sandbox.kinds import BUILT_IN, Kind, custom_kind, established
+from arranger.sandbox.kinds import BUILT_IN, Kind, custom_kinds, established
 from arranger.sandbox.listing import Listing, Pages, Selection
 from arranger.sandbox.patching import APPLY, MERGE, patched, strategic_merge
 from arranger.sandbox.scaling import rescaled
@@ -64,7 +64,7 @@ class Store:
         self._new_uid = new_uid
         self._history_limit = history_limit
         self.version = 1
-        self.collections = {kind.key: Collection(kind, history_limit) for kind in BUILT_IN}
+        self.collections = {kind.key: Collection([kind], history_limit) for kind in BUILT_IN}
         self._pages = Pages(now)
         self._ownership = garbage.Ownership(self.collections)
         self._counts_quotas = True
@@ -77,17 +77,22 @@ class Store:
 
     def collection(self, resource: Resource) -> Collection:
         """The objects of a resource; raises `Refusal` 404 if it isn't served."""
+        return self._served(resource)[0]
+
+    def _served(self, resource: Resource) -> tuple[Collection, Kind]:
         found = self.collections.get((resource.group, resource.plural))
-        if found is None or found.kind.resource.version != resource.version:
+        kind = None if found is None else found.version(resource.version)
+        if found is None or kind is None:
             raise no_such_resource()
-        return found
+        return found, kind
 
     def get(self, resource: Resource, namespace: str, name: str) -> Stored:
-        """One object; raises `Refusal` 404 if it doesn't exist."""
-        stored = self.collection(resource).objects.get((namespace, name))
+        """One object, in the version of the resource; raises `Refusal` 404 if it doesn't exist."""
+        collection, kind = self._served(resource)
+        stored = collection.objects.get((namespace, name))
         if stored is None:
             raise not_found(resource.plural, resource.group, name)
-        return stored
+        return stored.seen_as(kind)
 
     def page(
         self,
@@ -103,27 +108,29 @@ class Store:
 
         Raises `Refusal` 410 if the continuation, or the state at that version, is forgotten.
         """
-        collection = self.collection(resource)
+        collection, kind = self._served(resource)
         self._reached(at_least or exactly)
         if continuation:
             return self._pages.more(continuation, limit)
         version = parsed_version(exactly) or self.version
         objects = collection.objects if version == self.version else collection.at(version)
-        return self._pages.first(self._selected(objects, selection), version, limit)
+        items = [stored.seen_as(kind) for stored in self._selected(objects, selection)]
+        return self._pages.first(items, version, limit)
 
     def watch(
         self, resource: Resource, selection: Selection, since: str, wake: Callable[[], None], *, initial: bool = False
     ) -> Watch:
         """The changes after a resourceVersion; without one (or 0, or `initial`), all existing objects come first."""
-        collection = self.collection(resource)
+        collection, kind = self._served(resource)
         version = parsed_version(since)
         matches = selection.matches()
         if initial or version == 0:
             self._reached(since)
             items = self._selected(collection.objects, selection)
-            return Watch(collection.history, collection.history.end, initial=items, matches=matches, wake=wake)
-        position = collection.history.position(version)
-        return Watch(collection.history, position, initial=[], matches=matches, wake=wake)
+            position = collection.history.end
+        else:
+            items, position = [], collection.history.position(version)
+        return Watch(collection.history, position, kind=kind, initial=items, matches=matches, wake=wake)
 
     def _reached(self, expected: str) -> None:
         version = parsed_version(expected)
@@ -150,8 +157,7 @@ class Store:
 
     def create(self, resource: Resource, namespace: str, body: Object, options: WriteOptions = _PLAIN) -> Answer:
         """Create an object. 404 without its namespace, 409 if the name is taken, 422 if the object is invalid."""
-        collection = self.collection(resource)
-        kind = collection.kind
+        collection, kind = self._served(resource)
         body = admission.identified(kind, body)
         metadata = body["metadata"]
         if metadata.get("resourceVersion"):
@@ -181,7 +187,7 @@ class Store:
             self._commit(self.collection(QUOTAS), counted, of_quota, dry_run=options.dry_run)
         stored = self._commit(collection, body, None, dry_run=options.dry_run)
         self._count_quotas(resource, namespace)
-        return Answer(stored, created=True, warnings=warnings)
+        return Answer(stored.seen_as(kind), created=True, warnings=warnings)
 
     def update(
         self,
@@ -194,12 +200,12 @@ class Store:
         options: WriteOptions = _PLAIN,
     ) -> Answer:
         """Replace an object or its status. 409 if it has changed since the resourceVersion in the body."""
-        collection = self.collection(resource)
+        collection, kind = self._served(resource)
         old = self.get(resource, namespace, name)
-        body = admission.identified(collection.kind, body)
-        admission.place(collection.kind, namespace, body["metadata"])
+        body = admission.identified(kind, body)
+        admission.place(kind, namespace, body["metadata"])
         admission.hold_identity(old, body)
-        if not body["metadata"].get("resourceVersion") and not collection.kind.typed:
+        if not body["metadata"].get("resourceVersion") and not kind.typed:
             error = FieldError("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise invalid(resource.plural, resource.group, name, [error])
         return self._write(collection, old, body, subresource, options)
@@ -216,8 +222,7 @@ class Store:
         options: WriteOptions = _PLAIN,
     ) -> Answer:
         """Patch an object or its status; a server-side apply creates a missing object."""
-        collection = self.collection(resource)
-        kind = collection.kind
+        collection, kind = self._served(resource)
         if media_type == APPLY and (namespace, name) not in collection.objects and not subresource:
             return self.create(resource, namespace, body, options)
         old = self.get(resource, namespace, name)
@@ -234,7 +239,10 @@ class Store:
     def _write(
         self, collection: Collection, old: Stored, new: Object, subresource: str, options: WriteOptions
     ) -> Answer:
-        kind, resource = collection.kind, collection.kind.resource
+        """Store a change of an object, which `old` is in the version of the request."""
+        resource = old.kind.resource
+        kind = collection.version(resource.version) or old.kind  # its definition may have changed since
+        before = collection.objects[(old.namespace, old.name)]
         admission.hold_identity(old, new)
         metadata = dict(new["metadata"])
         if metadata.get("resourceVersion") not in (None, "", "0", str(old.version)):
@@ -256,11 +264,12 @@ class Store:
         if kind.counts_generations and admission.content(new, kind) != admission.content(old.object, kind):
             new["metadata"]["generation"] = old.object["metadata"].get("generation", 0) + 1
         if garbage.may_go(new):
-            return Answer(self._remove(collection, old, new, dry_run=options.dry_run), removed=True, warnings=warnings)
-        stored = self._commit(collection, new, old, dry_run=options.dry_run)
+            stored = self._remove(collection, before, new, dry_run=options.dry_run)
+            return Answer(stored.seen_as(kind), removed=True, warnings=warnings)
+        stored = self._commit(collection, new, before, dry_run=options.dry_run)
         if not options.dry_run:
             self._count_quotas(resource, old.namespace)
-        return Answer(stored, warnings=warnings)
+        return Answer(stored.seen_as(kind), warnings=warnings)
 
     # Quotas
 
@@ -302,10 +311,10 @@ class Store:
     def _commit(self, collection: Collection, obj: Object, old: Stored | None, *, dry_run: bool = False) -> Stored:
         if dry_run:
             metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
-            return Stored(collection.kind, {**obj, "metadata": metadata}, 0)
+            return Stored(collection.kind, collection.kept({**obj, "metadata": metadata}), 0)
         if collection.kind.resource == CRDS:
             obj = self._serve(obj)
-        stored = Stored.stamped(collection.kind, obj, self.version + 1)
+        stored = Stored.stamped(collection.kind, collection.kept(obj), self.version + 1)
         if len(stored.raw) > OBJECT_LIMIT_BYTES:
             raise Refusal(500, "", "etcdserver: request is too large")
         self.version = stored.version
@@ -337,8 +346,8 @@ class Store:
 
         409 if a condition of the options doesn't hold.
         """
-        collection = self.collection(resource)
-        old = self.get(resource, namespace, name)
+        collection, kind = self._served(resource)
+        old = self.get(collection.kind.resource, namespace, name)
         garbage.hold_conditions(collection.kind, old, options)
         if resource == NAMESPACES and name in _ETERNAL:
             raise forbidden("namespaces", "", name, "this namespace may not be deleted")
@@ -351,13 +360,13 @@ class Store:
             if resource == PODS and new != old.object and not options.dry_run:
                 old = self._commit(collection, new, old)
             stored = self._remove(collection, old, last, dry_run=options.dry_run, how=options.propagation)
-            return Answer(stored, removed=True)
+            return Answer(stored.seen_as(kind), removed=True)
         if new == old.object:
-            return Answer(old)
+            return Answer(old.seen_as(kind))
         stored = self._commit(collection, new, old, dry_run=options.dry_run)
         if not options.dry_run:
             self._follow_up(stored)
-        return Answer(stored, removed=(old.namespace, old.name) not in collection.objects)
+        return Answer(stored.seen_as(kind), removed=(old.namespace, old.name) not in collection.objects)
 
     def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> list[Stored]:
         """Delete everything selected; returns the objects of the single deletions."""
@@ -392,7 +401,7 @@ class Store:
         self, collection: Collection, old: Stored, last: Object, *, dry_run: bool = False, how: str = "Background"
     ) -> Stored:
         """Remove an object and its dependents."""
-        stored = Stored.stamped(collection.kind, last, self.version + 1)
+        stored = Stored.stamped(collection.kind, collection.kept(last), self.version + 1)
         if dry_run:
             return stored
         self.version = stored.version
@@ -454,13 +463,13 @@ class Store:
 
     def _serve(self, crd: Object) -> Object:
         """Serve the resource that a CRD defines; returns the CRD with a corresponding status."""
-        kind = custom_kind(crd)
-        existing = self.collections.get(kind.key)
+        kinds = custom_kinds(crd)
+        existing = self.collections.get(kinds[0].key)
         if existing is None:
-            self.collections[kind.key] = Collection(kind, self._history_limit)
+            self.collections[kinds[0].key] = Collection(kinds, self._history_limit)
         else:
-            existing.kind = kind
-        return established(crd, kind, self._timestamp(), served_before=existing is not None)
+            existing.kinds = kinds
+        return established(crd, kinds[0], self._timestamp(), served_before=existing is not None)
 
     def _withdraw(self, crd: Object) -> None:
         key = (crd["spec"]["group"], crd["spec"]["names"]["plural"])

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from arranger.kube.cluster import TYJOBS, ApiError, Object
+from arranger.kube.cluster import TYJOB_STATUSES, TYJOBS, ApiError, Object
 from arranger.kube.translate import QUEUE_POSITION, status_digest
 from arranger.lifecycle.desired import desired_status, news_of
 from arranger.logs import log_event
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _CONFLICT_S = 0.1
 #: A status that the API server found invalid is tried again after this time.
 _INVALID_S = 60.0
+#: If the TYJob definition is older than the version for statuses, that version is tried again after this time.
+_OLDER_S = 60.0
 #: If the next decision on a job is imminent, its status waits this long, so that both are written at once.
 _PASSING_S = 1.0
 #: A status without news is written at most this often: for a starting job, and for any other one. A starting job that
@@ -87,6 +89,8 @@ class StatusWriter:
         #: How long the last status took, and the last turn that was given to one without news.
         self._took_s = 0.0
         self._turn_s = -math.inf
+        #: Until when statuses are written as v1, because the TYJob definition has no version for them.
+        self._older_until_s = -math.inf
 
     async def stands(self, look: Look) -> bool:
         """Store the status that explains the desired pods; returns True once the projection's present one is stored."""
@@ -171,7 +175,7 @@ class StatusWriter:
             "status": {name: status.get(name) for name in _STATUS_FIELDS},
         }
         try:
-            stored = await self._effects.cluster.patch(TYJOBS, seen.namespace, seen.name, body, subresource="status")
+            stored = await self._store(seen.namespace, seen.name, body)
         except ApiError as refused:
             if refused.code == 409:
                 progress.resource_version = ""
@@ -190,6 +194,22 @@ class StatusWriter:
         if job.stage == Stage.STARTING:
             progress.template = stored  # its pods are next, so that they need no GET of the TYJob
         return True
+
+    async def _store(self, namespace: str, name: str, body: Object) -> Object:
+        """Store a status in the version for statuses, or as v1 while the TYJob definition doesn't have that version."""
+        patch, now_s = self._effects.cluster.patch, self._clock.monotonic_s()
+        if now_s < self._older_until_s:
+            return await patch(TYJOBS, namespace, name, body, subresource="status")
+        try:
+            return await patch(TYJOB_STATUSES, namespace, name, body, subresource="status")
+        except ApiError as refused:
+            if refused.code != 404:
+                raise
+        # Either the version or the job doesn't exist: as v1, a job that doesn't is a 404 again.
+        stored = await patch(TYJOBS, namespace, name, body, subresource="status")
+        self._older_until_s = now_s + _OLDER_S
+        log_event(_log, "the TYJob definition is older than this release", level=logging.WARNING)
+        return stored
 
 
 def _in_passing(job: JobRecord) -> bool:

@@ -45,8 +45,8 @@ class Elsewhere:
 
     def _fill(self) -> None:
         """Create nodes, a pod and TYJobs with the same names as ours."""
-        kind = self._world.store.collection(TYJOBS).kind
-        self.store.collections[kind.key] = Collection(kind, 100)
+        kinds = self._world.store.collection(TYJOBS).kinds
+        self.store.collections[kinds[0].key] = Collection(kinds, 100)
         status = {"allocatable": {"cpu": "64", "pods": "100"}, "conditions": [{"type": "Ready", "status": "True"}]}
         for name in ("n0", "m1"):
             self.store.create(NODES, "", {"metadata": {"name": name}, "status": status})

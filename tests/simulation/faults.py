@@ -135,6 +135,7 @@ SWALLOWED = ("cancellation swallowed",)
 IN_FLIGHT = ("append held in flight", "pause with news in hand")
 UPGRADE = (
     "rolling upgrade",
+    "an older TYJob definition",
     "an old version starts during the upgrade",
     "snapshot of another layout",
     "an event that an old version doesn't know",

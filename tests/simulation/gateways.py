@@ -381,7 +381,7 @@ class FaultyCluster(DirectCluster):
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         parent = super().patch
-        self._world.checks.worker_patches(resource, namespace or "", name, subresource)
+        self._world.checks.worker_patches(resource, namespace or "", name, subresource, body)
         status = body.get("status") or {}
         told = f"{name} {status['stage']} attempt {status['attempt']}" if "stage" in status else name
         return await self._write(

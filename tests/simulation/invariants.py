@@ -5,7 +5,7 @@
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from arranger.kube.cluster import (
     PRIORITY_CLASSES,
     QUEUES,
     QUOTAS,
+    TYJOB_STATUSES,
     TYJOBS,
     Object,
     Resource,
@@ -46,10 +47,12 @@ from tests.simulation.conservation import needless
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
 from tests.simulation.retaking import ROGUE, retaken
 from tests.simulation.topologies import scattered
+from tests.tyjob_schema import wrong_status
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+_WITH_STATUS = (TYJOBS, TYJOB_STATUSES, QUEUES)
 _STARTED = (Stage.STARTING, Stage.RUNNING)
 _RANK = {"": 0, "Pending": 0, "Rescheduling": 0, "Starting": 1, "Running": 2, "Succeeded": 3, "Failed": 3}
 
@@ -442,12 +445,19 @@ class Checks:
         groups = ["", *(group.name for group in job.spec.groups[1:])]
         return slot.group in groups and job.placements.get((groups.index(slot.group), slot.index)) == node
 
-    def worker_patches(self, resource: Resource, namespace: str, name: str, subresource: str) -> None:
-        """Check that workers write only Events, the status of TYJobs and Queues, and the members files of TYJobs."""
+    def worker_patches(
+        self, resource: Resource, namespace: str, name: str, subresource: str, body: Mapping[str, Any]
+    ) -> None:
+        """Check that workers write only Events, the status of TYJobs and Queues, and the members files of TYJobs.
+
+        The version for statuses takes any status, so check that it is one that v1 would take.
+        """
         if resource == CONFIG_MAPS and of_its_job(self._world, resource, namespace, name):
             return
-        if resource.plural != "events" and (resource not in (TYJOBS, QUEUES) or subresource != "status"):
+        if resource.plural != "events" and (resource not in _WITH_STATUS or subresource != "status"):
             raise Violation(f"a worker patches {resource.plural}/{name} {subresource}")
+        if resource == TYJOB_STATUSES and (wrong := wrong_status(body["status"])):
+            raise Violation(f"a status of {name} that v1 has no place for: {wrong[0]}")
 
     def worker_deletes(self, resource: Resource, namespace: str, name: str, uid: str | None) -> None:
         """Check that workers delete only pods of TYJobs, and ended TYJobs with a time to live; all by UID."""

@@ -15,7 +15,7 @@ from arranger.kube.translate import queue_status_digest
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_ANNOTATION
 from arranger.projections.queue_use import JOBS
 from arranger.sandbox.history import Collection
-from arranger.sandbox.kinds import Kind, custom_kind
+from arranger.sandbox.kinds import Kind, custom_kinds
 from arranger.sandbox.status import Refusal
 from arranger.scheduling import queues_view
 from arranger.workers.queue_status import queue_status
@@ -61,7 +61,7 @@ _HISTORY = 100
 
 @lru_cache(maxsize=1)
 def _kind() -> Kind:
-    return custom_kind(yaml.safe_load(queue_crd()))
+    return custom_kinds(yaml.safe_load(queue_crd()))[0]
 
 
 class Queues:
@@ -75,7 +75,7 @@ class Queues:
         self._stays = chance.random() < 0.5
         self._open = False
         if self._comes:
-            world.store.collections[_kind().key] = Collection(_kind(), _HISTORY)
+            world.store.collections[_kind().key] = Collection([_kind()], _HISTORY)
 
     @property
     def served(self) -> bool:

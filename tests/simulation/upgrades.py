@@ -21,6 +21,7 @@ import numpy as np
 from arranger.errors import UnknownEvent
 from arranger.events import kinds as k
 from arranger.events.log import Entry, StoredSnapshot
+from arranger.kube.cluster import TYJOBS
 from arranger.model.pod import PodShape
 from arranger.projections import layouts, snapshot
 from arranger.scheduling.filters import Filter, Mask
@@ -131,6 +132,18 @@ class Upgrade:
                 world.faults.hit("an old version starts during the upgrade")
                 self._chance.choice(old).crash("in the middle of the upgrade")
             await asyncio.sleep(self._chance.uniform(5.0, 40.0))
+
+    async def definition(self) -> None:
+        """In some runs the TYJob definition is older at first: without the version for statuses."""
+        world, chance = self._world, random.Random(f"{self._world.seed} definition")
+        collection = world.store.collection(TYJOBS)
+        if chance.random() < 0.7:
+            return
+        world.faults.hit("an older TYJob definition")
+        kinds, collection.kinds = collection.kinds, collection.kinds[:1]
+        await asyncio.sleep(chance.uniform(20.0, 200.0))
+        collection.kinds = kinds
+        world.step("upgrade", "the TYJob definition is the new one")
 
     # --- snapshots -----------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from arranger.events.kinds import Watched
 from arranger.plugins import Installed
 from arranger.projections import layouts
 from arranger.sandbox.history import Collection
-from arranger.sandbox.kinds import Kind, custom_kind
+from arranger.sandbox.kinds import Kind, custom_kinds
 from arranger.sandbox.status import FieldError
 from arranger.sandbox.store import Store
 from arranger.sandbox.validation import Schema
@@ -338,15 +338,14 @@ class _CheckedOnce:
 
 
 @lru_cache(maxsize=1)
-def _tyjob_schema() -> tuple[Kind, Schema]:
-    kind = custom_kind(tyjob_definition())
-    assert kind.schema is not None
-    return kind, kind.schema
+def _tyjob_versions() -> list[Kind]:
+    return custom_kinds(tyjob_definition())
 
 
-def _tyjob_kind() -> Kind:
-    kind, schema = _tyjob_schema()
-    return msgspec.structs.replace(kind, schema=_CheckedOnce(schema))  # type: ignore[arg-type]
+def _tyjob_kinds() -> list[Kind]:
+    """Both versions of TYJobs; the schema of the one for statuses is small, and checks as on a server."""
+    kind, for_statuses = _tyjob_versions()
+    return [msgspec.structs.replace(kind, schema=_CheckedOnce(kind.schema)), for_statuses]  # type: ignore[arg-type]
 
 
 class World:
@@ -372,9 +371,9 @@ class World:
         self.oracle = Oracle(self)
         self.home = Home(self)
         self.store = Store(now=self._now_s, new_uid=self._uid, history_limit=_HISTORY)
-        kind = _tyjob_kind()
-        self.schema: Any = kind.schema
-        self.store.collections[kind.key] = Collection(kind, _HISTORY)
+        kinds = _tyjob_kinds()
+        self.schema: Any = kinds[0].schema
+        self.store.collections[kinds[0].key] = Collection(kinds, _HISTORY)
         self.redis = SimulatedRedis(self)
         self.cycle_config = SETTINGS.cycle_config(VERSIONS)
         self.skews_ms = self._skews()
@@ -558,6 +557,7 @@ class World:
         self.spawn(self.elsewhere.run(), "elsewhere")
         self.spawn(self.stalls.run(), "stalls")
         self.spawn(self.upgrade.run(), "upgrade")
+        self.spawn(self.upgrade.definition(), "definition")
         self.spawn(self.denials.run(), "denials")
         self.spawn(self.refusals.run(), "refusals")
         self.spawn(self.denials.delete_namespaces(), "namespaces")

@@ -55,6 +55,8 @@ class Raced(DirectCluster):
     told: list[str] | None = None
     #: How often a TYJob was read.
     reads = 0
+    #: The versions of the resource in which that was tried.
+    versions: list[str] | None = None
     #: Deletions that were refused because the object isn't what was meant.
     conflicts = 0
     #: What happens once while a creation is on its way.
@@ -87,6 +89,8 @@ class Raced(DirectCluster):
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
+        if self.versions is not None and subresource == "status":
+            self.versions.append(resource.version)
         if self.told is not None and subresource == "status":
             self.told.append(body["status"]["stage"])
         before, self.before = self.before, None
@@ -873,6 +877,58 @@ async def test_the_service_of_an_earlier_job_of_the_name_is_not_taken_for_ours()
     async with scene.running():
         await until(lambda: scene.pods() == ["j-learner-0"])
     assert scene.decoded(SERVICES, "default", "j-learner")["metadata"]["ownerReferences"][0]["uid"] == scene.job.uid
+
+
+async def test_a_status_is_stored_in_the_version_for_statuses_whatever_the_spec_is() -> None:
+    """The schema of v1, which is checked for every status otherwise, may be stricter than when the job was created."""
+    scene = Scene()
+    strict = tyjob_definition()
+    spec = strict["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["minWorkersNum"]["minimum"] = 1
+    scene.store.patch(CRDS, "", "tyjobs.arranger.dev", {"spec": strict["spec"]})
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    async with scene.running():
+        await until(lambda: scene.stored_stage() == "Starting")
+    with pytest.raises(ApiError, match="minWorkersNum"):
+        scene.store_stage(Stage.RUNNING)
+
+
+async def test_an_older_definition_gets_statuses_as_v1_until_it_has_their_version(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene()
+    versions = tyjob_definition()["spec"]["versions"]
+    versions_seen = scene.cluster.versions = []
+    scene.store.patch(CRDS, "", "tyjobs.arranger.dev", {"spec": {"versions": versions[:1]}})
+    scene.world.cycle()
+    async with scene.running():
+        scene.decide(Stage.STARTING)
+        await until(lambda: scene.stored_stage() == "Starting")
+        scene.decide(Stage.RUNNING)
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Running")
+        assert versions_seen == ["v1status", "v1", "v1"]
+        [told] = [record for record in caplog.records if "older than this release" in record.message]
+        assert told.levelno == logging.WARNING
+        scene.store.patch(CRDS, "", "tyjobs.arranger.dev", {"spec": {"versions": versions}})
+        scene.applier._statuses._older_until_s = 0.0  # a minute later
+        scene.decide(Stage.SUCCEEDED)
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Succeeded")
+    assert versions_seen == ["v1status", "v1", "v1", "v1status"]
+
+
+async def test_a_job_that_is_gone_says_nothing_about_the_definition(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    scene.cluster.before = lambda: scene.store.delete(TYJOBS, "default", "j")  # type: ignore[assignment,func-returns-value]
+    async with scene.running():
+        await until(lambda: scene.cluster.before is None)
+        await asyncio.sleep(0.1)
+    assert scene.applier._statuses._older_until_s == -math.inf and scene.pods() == []
+    assert "older than this release" not in caplog.text
 
 
 def test_a_status_clears_every_field_that_the_definition_has() -> None:

@@ -12,9 +12,11 @@ from arranger.model.pod_rules import RULES as COUNTERPARTS
 from arranger.model.schema import _text, definition
 from tests.crd_schema import DEFINITIONS, RULES, crd_text, reduced
 from tests.servers import TYJOB_CRD
+from tests.tyjob_schema import wrong_status
 
 CRD = yaml.load(TYJOB_CRD.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+FOR_STATUSES = CRD["spec"]["versions"][1]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
 OWN = json.loads(DEFINITIONS.read_text())["definitions"]
 
 
@@ -147,3 +149,24 @@ def test_what_stands_between_the_marks_is_made_again_and_the_rest_is_kept() -> N
         "after": {"type": "object", "properties": {"name": {"type": "string"}}},
     }
     assert crd_text(made, reduced(PUBLISHED, {})) == made
+
+
+def test_the_version_for_statuses_has_every_field_of_a_spec_and_checks_none() -> None:
+    assert list(FOR_STATUSES) == list(SPEC)
+    assert all(schema == {"x-kubernetes-preserve-unknown-fields": True} for schema in FOR_STATUSES.values())
+
+
+@pytest.mark.parametrize(
+    ("status", "wrong"),
+    [
+        ({"stage": "Running", "attempt": 0, "message": None}, []),
+        ({"stage": "Nowhere"}, ["status.stage: Unsupported value"]),
+        ({"attempt": "0"}, ["status.attempt: Invalid value"]),
+        ({"noSuchField": 1}, ["status.noSuchField is unknown"]),
+        ({"lastFailures": [{}]}, ["status.lastFailures[0]."]),
+    ],
+)
+def test_a_status_that_v1_would_not_take_is_found(status: dict[str, Any], wrong: list[str]) -> None:
+    found = wrong_status(status)
+    assert len(found) >= len(wrong) and bool(found) == bool(wrong)
+    assert all(text.startswith(begin) for text, begin in zip(found, wrong, strict=False))
