@@ -919,6 +919,24 @@ async def test_an_older_definition_gets_statuses_as_v1_until_it_has_their_versio
     assert versions_seen == ["v1status", "v1", "v1", "v1status"]
 
 
+async def test_a_status_that_an_older_definition_refuses_is_told_and_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As v1 an object older than its schema may accept no status; only Events then tell users of the job."""
+    scene = Scene()
+    [strict, _] = tyjob_definition()["spec"]["versions"]
+    strict["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["minWorkersNum"]["minimum"] = 1
+    scene.store.patch(CRDS, "", "tyjobs.arranger.dev", {"spec": {"versions": [strict]}})
+    versions = scene.cluster.versions = []
+    told: list[str] = []
+    monkeypatch.setattr(scene.applier._statuses._reports, "report", lambda job, _: told.append(job.seen.name))
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    async with scene.running():
+        await until(lambda: bool(told))
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await asyncio.sleep(0.2)
+    assert (told, versions, scene.stored_stage(), scene.pods()) == (["j"], ["v1status", "v1"], "", [])
+
+
 async def test_a_job_that_is_gone_says_nothing_about_the_definition(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.world.cycle()
