@@ -19,7 +19,7 @@ import msgspec
 import redis.asyncio
 
 from arranger.events import kinds as k
-from arranger.kube.cluster import PODS, TYJOBS, Object, Resource
+from arranger.kube.cluster import PODS, TYJOB_STATUSES, TYJOBS, Object, Resource
 from arranger.kube.translate import job_seen
 from arranger.metrics import Metrics
 from arranger.model.config import VERDICTS, CycleConfig
@@ -231,7 +231,7 @@ class _Cluster:
     ) -> Object:
         await asyncio.sleep(_ANSWER_S)
         with self._scene._played():
-            return self._scene.store(name, body["status"]) if resource == TYJOBS else {}
+            return self._scene.store(name, body["status"]) if resource == TYJOB_STATUSES else {}
 
     async def delete(self, resource: Resource, namespace: str | None, name: str, **more: Any) -> None:
         await asyncio.sleep(_ANSWER_S)

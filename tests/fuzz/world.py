@@ -45,21 +45,18 @@ GOOD_NAME = "the-good-one"
 _WITHIN_S = 60
 #: Keeps all others off the good job's node, so that whatever waits there waits for a worker, not for room.
 _KEPT = {"key": "fuzz.test/good", "value": "yes", "effect": "NoSchedule"}
+_LOOSE: Object = {
+    "served": True,
+    "subresources": {"status": {}},
+    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+}
 _CRD: Object = {
     "metadata": {"name": "tyjobs.arranger.dev"},
     "spec": {
         "group": "arranger.dev",
         "scope": "Namespaced",
         "names": {"kind": "TYJob", "listKind": "TYJobList", "plural": "tyjobs", "singular": "tyjob"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
+        "versions": [{**_LOOSE, "name": "v1", "storage": True}, {**_LOOSE, "name": "v1status", "storage": False}],
     },
 }
 
