@@ -9,12 +9,11 @@ A decision names the job's `version` that it was `based_on`. The fold accepts it
 """
 
 from enum import StrEnum
-from functools import lru_cache
-from typing import TypeVar
 
 import msgspec
 
 from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, StageFacts
+from arranger.events.sharing import LARGE, asks_little, asks_much, shared
 from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
@@ -23,11 +22,6 @@ from arranger.model.pod import NO_TRAITS, ContainerEnd, Labels, PodOwner, PodTra
 from arranger.model.queue import QueueSpec
 from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
-
-_Part = TypeVar("_Part")
-
-#: Larger parts aren't cached for sharing: few pods have them, and one can be a megabyte.
-_LARGE = 64
 
 _set = msgspec.structs.force_setattr
 
@@ -152,25 +146,12 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     ended: ContainerEnd | None = None
 
     def __post_init__(self) -> None:
-        if len(self.requests) <= _LARGE:
-            _set(self, "requests", _shared(self.requests))
+        if len(self.requests) <= LARGE:
+            _set(self, "requests", shared(self.requests))
         traits = self.traits
-        small = traits is not NO_TRAITS and len(traits.labels) <= _LARGE
-        if small and (not (traits.host_ports or traits.anti_affinity) or not _asks_much(traits)):
-            _set(self, "traits", _shared(traits))
-
-
-def _asks_much(traits: PodTraits) -> bool:
-    if max(len(traits.host_ports), len(traits.anti_affinity)) > _LARGE:
-        return True
-    selectors = [(*(term.selector or ()), *(term.namespace_selector or ())) for term in traits.anti_affinity]
-    return any(len(asked.values) > _LARGE for selector in selectors for asked in selector)
-
-
-@lru_cache(maxsize=16384)
-def _shared(part: _Part) -> _Part:
-    """One shared object for all equal ones, while it is in the cache."""
-    return part
+        small = traits is not NO_TRAITS and len(traits.labels) <= LARGE
+        if small and (not (traits.host_ports or traits.anti_affinity) or not asks_much(traits)):
+            _set(self, "traits", shared(traits))
 
 
 class PodGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGone.1"):
@@ -187,7 +168,7 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
 
     `status_digest` identifies the status in the API server, so that an applier can detect whether its own differs.
     `status` comes with listings and new objects only; a new epoch adopts jobs from it. `user` is the submitter whom the
-    label `arranger.dev/user` names; "" without it.
+    label `arranger.dev/user` names; "" without it. Equal groups of different jobs are one object, as with pods.
     """
 
     term: int
@@ -203,6 +184,10 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
     status_digest: str
     status: JobStatusSeen | None = None
     user: str = ""
+
+    def __post_init__(self) -> None:
+        if self.spec is not None and asks_little(self.spec):
+            _set(self.spec, "groups", shared(self.spec.groups))
 
 
 class JobGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobGone.1"):
