@@ -9,16 +9,15 @@ import heapq
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import groupby
 from typing import ClassVar
+
+import msgspec
 
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.shares import Shares
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """A job's turn: its quorum, or at most `pods` further pods (None: as many as fit)."""
 
     job: JobRecord
@@ -72,26 +71,31 @@ class Priority(QueuePolicy):
 
 class _Levels(JobQueue):
     def __init__(self, jobs: Iterable[JobRecord]) -> None:
-        ordered = sorted(jobs, key=seniority)
-        self._levels = deque(deque(level) for _, level in groupby(ordered, key=lambda job: seniority(job)[0]))
+        self._jobs = sorted(jobs, key=seniority)
+        #: The number of quorum turns given.
+        self._given = 0
+        #: The jobs of the same priority whose quorum is placed.
         self._further: deque[JobRecord] = deque()
 
     def head(self) -> Turn | None:
-        while self._levels:
-            if self._levels[0]:
-                return Turn(self._levels[0][0], quorum=True)
-            if self._further:
-                return Turn(self._further[0], quorum=False)
-            self._levels.popleft()
-        return None
+        if self._gives_quorum():
+            return Turn(self._jobs[self._given], quorum=True)
+        return Turn(self._further[0], quorum=False) if self._further else None
 
     def taken(self, *, more: bool) -> None:
-        if self._levels[0]:
-            job = self._levels[0].popleft()
+        if self._gives_quorum():
             if more:
-                self._further.append(job)
+                self._further.append(self._jobs[self._given])
+            self._given += 1
         else:
             self._further.popleft()
+
+    def _gives_quorum(self) -> bool:
+        """Whether the current turn is the next job's quorum, not the further pods of one of a higher priority."""
+        if self._given == len(self._jobs):
+            return False
+        further = self._further
+        return not further or further[0].valid_spec.priority == self._jobs[self._given].valid_spec.priority
 
 
 class DRF(QueuePolicy):
@@ -133,7 +137,7 @@ class Segment:
         self.quorums = jobs
 
 
-class MergedQueues:
+class MergedQueues(JobQueue):
     """The turns of all policies in one cycle, merged so that a job gains nothing by naming another policy.
 
     One level follows the other. Within a level, each segment gives all its quorum turns, and the further pods that its
