@@ -123,7 +123,7 @@ def _capability(reason: Reason) -> str:
 
 def _guarantees(reason: Reason) -> str:
     needed, left, limit = (amount_text(reason.name, of) for of in (reason.needed, reason.free, reason.limit))
-    whose = f"the capability {limit} of queue {reason.queue}" if reason.queue else f"the {limit} of all ready nodes"
+    whose = f"the capability {limit} of queue {reason.queue}" if reason.queue else f"the {limit} that the nodes offer"
     return f"{kind_text(reason)} (needs {needed}, {left} left of {whose})"
 
 

@@ -50,7 +50,8 @@ class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A shortage in a quota: `needed` and `left` of a resource, in its unit, and the quota's `hard`.
 
     Other limits are of a `queue`, and `hard` is the queue's limit. GUARANTEES: the guarantees of other queues leave too
-    little of the capability of `queue`, or of all ready nodes if it is empty. MAX_RUNNING and MAX_WAITING count jobs.
+    little of the capability of `queue`, or of what the nodes offer if it is empty. MAX_RUNNING and MAX_WAITING count
+    jobs.
     """
 
     quota: str

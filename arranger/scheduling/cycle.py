@@ -108,7 +108,9 @@ def _plan(
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
     reasons = _Reasons(config, time_ms, waiting=len(jobs))
     jobs, over = queue.considered(state, jobs)
-    tries = _take_turns(placer, queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms))
+    queues = kept.queues if kept is not None else None
+    turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
+    tries = _take_turns(placer, turns)
     tries += [placer.left_out(job, lack) for job, lack in over]
     decisions = [event for tried in tries for event in _decisions(placer, tried, reasons)]
     if decisions:

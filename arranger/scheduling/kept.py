@@ -1,20 +1,24 @@
-"""What a process keeps from one cycle to the next: the view of the nodes, and the rankings of pod shapes on it.
+"""What a process keeps from one cycle to the next: the view of the nodes, the rankings of pod shapes on it, and the
+shares of queues.
 
-Both take several milliseconds to build for 100,000 nodes, and few nodes change between two cycles. So a cycle updates
-only the rows that changed. Everything else that a cycle finds out (`quorum_memory`, reasons, quotas) ends with it.
+They take several milliseconds to build for 100,000 nodes, 1,000 queues or 10,000 jobs, and few of these change between
+two cycles. So a cycle updates only what changed. Everything else that a cycle finds out (`quorum_memory`, reasons,
+quotas) ends with it.
 """
 
 from arranger.model.config import CycleConfig
 from arranger.projections.state import State
+from arranger.scheduling.queue_standing import KeptQueues
 from arranger.scheduling.ranking import Rankings
 from arranger.scheduling.view import ClusterView
 
 
 class Kept:
-    """The rankings of the last cycle, with their view. All cycles must use the same policies."""
+    """The rankings of the last cycle, with their view, and its queues. All cycles must use the same policies."""
 
     def __init__(self) -> None:
         self._rankings: Rankings | None = None
+        self.queues = KeptQueues()
 
     def rankings(self, state: State, config: CycleConfig) -> Rankings:
         """Rankings on a view that shows the state as it is now; the same as new ones."""

@@ -4,6 +4,8 @@
 a quorum, and `quorum_memory` reuses the results for identical jobs.
 """
 
+from collections.abc import Hashable
+
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, PlacedPods
 from arranger.model.quota import LimitKind, QuotaLack
@@ -55,25 +57,46 @@ class Placer:
         return tried
 
     def _place(self, tried: PlacementTry, needs: Needs) -> None:
-        job = tried.job
-        tried.shortage = self._beyond_quota(tried, needs)
+        job, memory = tried.job, self._memory
+        alike = memory.alike(job)
+        tried.shortage, key = self._limited(tried, needs, alike)
         if tried.shortage is not None:
-            tried.shortage.infeasible = self._infeasible(tried, tried.shortage)
             return
-        key = self._memory.key(job)
-        if not job.placements and self._placing.observer is None:
-            tried.shortage = self._memory.failed(key)
-            if tried.shortage is not None:
-                return
         shortage = self._search.place(tried, needs, None if job.placements else key)
         tried.quorum_stands = shortage is None
         if shortage is None:
-            self._memory.keep_placed(tried)
+            memory.keep_placed(tried)
             return
         shortage.infeasible = self._infeasible(tried, shortage)
         tried.shortage = shortage
         if not job.placements:
-            self._memory.keep_failed(key, shortage)
+            memory.keep_failed(key, shortage)
+
+    def _limited(self, tried: PlacementTry, needs: Needs, alike: Hashable) -> tuple[Shortage | None, Hashable]:
+        """The shortage if the limits rule the quorum out, or if an equal one has failed; and the key of equal ones."""
+        memory, quotas = self._memory, self._placing.quotas
+        again = not tried.job.placements and self._placing.observer is None
+        names = quotas.names(tried.job)
+        if not any(names):
+            return memory.failed(alike) if again else None, alike
+        same_limits = (alike, names)
+        if again and (known := memory.failed(same_limits)) is not None:
+            return known, same_limits
+        # Most queues have room for a whole job. Then equal jobs of other queues have the same result.
+        tight = quotas.tight(tried.job)
+        if not any(tight):
+            known = memory.failed(alike) if again else None
+            if known is not None:
+                memory.keep_failed(same_limits, known)
+            return known, alike
+        shortage = self._beyond_quota(tried, needs)
+        if shortage is not None:
+            shortage.infeasible = self._infeasible(tried, shortage)
+            if again:
+                memory.keep_failed(same_limits, shortage)
+        elif again:
+            shortage = memory.failed((alike, tight))
+        return shortage, (alike, tight)
 
     def _infeasible(self, tried: PlacementTry, shortage: Shortage) -> bool:
         """Whether nodes can never hold the quorum. One beyond a quota or a capability waits for that, and one with

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections import Counter
 from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -17,8 +18,8 @@ from arranger.projections.queue_membership import Known, counted_priority, kept_
 from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
-from arranger.scheduling.policies.queues import MergedQueues, Segment, seniority
-from arranger.scheduling.queue_standing import QueueStanding, QueueTurns
+from arranger.scheduling.policies.queues import JobQueue, MergedQueues, Segment, seniority
+from arranger.scheduling.queue_standing import KeptQueues, QueueStanding, QueueTurns
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import ClusterView
@@ -77,22 +78,33 @@ def _by_uid(job: JobRecord) -> str:
 
 
 def turns(
-    state: State, jobs: list[JobRecord], config: CycleConfig, policies: Policies, shares: Shares, *, time_ms: int
+    state: State,
+    jobs: list[JobRecord],
+    config: CycleConfig,
+    policies: Policies,
+    shares: Shares,
+    *,
+    time_ms: int,
+    kept: KeptQueues | None = None,
 ) -> QueueTurns:
     """The jobs' turns. Without Queues, all jobs are in one line."""
     if not state.queues:
         return QueueTurns({DEFAULT_QUEUE: _merged(jobs, config, policies, shares)}, None)
-    standing = QueueStanding(state, jobs, time_ms)
+    standing = QueueStanding(state, jobs, time_ms, kept)
     lines = {line: _merged(of, config, policies, shares, standing.policy(line)) for line, of in standing.lines.items()}
     return QueueTurns(lines, standing.order())
 
 
 def _merged(
     jobs: list[JobRecord], config: CycleConfig, policies: Policies, shares: Shares, of_queue: str = ""
-) -> MergedQueues:
+) -> JobQueue:
+    levels = in_line(jobs, config, policies, of_queue)
+    if len(levels) == 1 and len(levels[0]) == 1:
+        [[(name, of_segment)]] = levels
+        return policies.queue[name].queue(of_segment, shares)
     return MergedQueues(
         [Segment(policies.queue[name].queue(of_segment, shares), len(of_segment)) for name, of_segment in level]
-        for level in in_line(jobs, config, policies, of_queue)
+        for level in levels
     )
 
 
@@ -108,15 +120,16 @@ def in_line(
     """
     if of_queue in policies.queue:
         return [[(of_queue, jobs)]] if jobs else []
+    if len({job.valid_spec.queue_policy for job in jobs}) < 2:  # the common case
+        return [[(policies.queue_policy_name(jobs[0], config), jobs)]] if jobs else []
     names = {job.uid: policies.queue_policy_name(job, config) for job in jobs}
     if len(set(names.values())) < 2:
-        return [[(name, jobs)] for name in sorted(set(names.values()))]
+        return [[(name, jobs)] for name in set(names.values())]
     levels = groupby(sorted(jobs, key=seniority), key=_priority)
     return [[(name, list(of)) for name, of in groupby(level, key=lambda job: names[job.uid])] for _, level in levels]
 
 
-def _priority(job: JobRecord) -> int:
-    return job.valid_spec.priority
+_priority = attrgetter("spec.priority")
 
 
 def in_order(

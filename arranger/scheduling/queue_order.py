@@ -15,7 +15,7 @@ which H-DRF (Bhattacharya et al., SoCC 2013) rescales them: while every queue is
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 
-from arranger.scheduling.queue_shares import ROOT, Amounts, Branch, QueueClaims, tree
+from arranger.scheduling.queue_shares import ROOT, Amounts, Claims
 
 #: The ratio 1: ratios are in billionths.
 WHOLE = 1_000_000_000
@@ -33,8 +33,13 @@ def _ratio(used: int, share: int, total: int) -> int:
 def _dominant(used: Sequence[int], share: Sequence[int], total: Sequence[int]) -> int:
     """The highest ratio of all resources that are used or shared; 1 without any: such a queue has all that it is
     entitled to."""
-    amounts = zip(used, share, total, strict=True)
-    return max([_ratio(has, part, whole) for has, part, whole in amounts if has or part], default=WHOLE)
+    highest = -1
+    for has, part, whole in zip(used, share, total, strict=True):  # a loop takes half as long as a comprehension
+        if has or part:
+            ratio = has * _SCALE // part if part else _ratio(has, 0, whole)
+            if ratio > highest:  # noqa: PLR1730  # max() takes a tenth of the time
+                highest = ratio
+    return highest if highest >= 0 else WHOLE
 
 
 class _Child:
@@ -70,7 +75,7 @@ class QueueOrder:
 
     def __init__(
         self,
-        queues: Iterable[QueueClaims],
+        claims: Claims,
         total: Amounts,
         *,
         shares: Mapping[str, Amounts],
@@ -85,29 +90,28 @@ class QueueOrder:
         descendants' jobs. `waiting`: the queues with jobs of their own to place. One that the root doesn't lead to gets
         no turn.
         """
-        branches = tree(queues)
         resources = sorted(total)
         self._resources = {resource: index for index, resource in enumerate(resources)}
         self._total = [total[name] for name in resources]
-        own = {queue.name: _own(resources, queue.name, used, averages or {}) for queue, _ in branches}
-        totals = _totals(branches, own)
-        share = {queue.name: [shares[queue.name][name] for name in resources] for queue, _ in branches}
+        self._head: str | None = None
+        own = [_own(resources, queue.name, used, averages or {}) for queue in claims.queues]
+        totals = _totals(claims, own)
+        names = frozenset(waiting)
+        wait = [queue.name in names for queue in claims.queues]
         self._root = _Child(ROOT, None, [], [], WHOLE)
         self._root.children = []
         self._queues = {ROOT: self._root}
         #: Queue → what stands for its own jobs: itself, or one more child beside its children.
         self._jobs: dict[str, _Child] = {}
-        for (queue, children), jobs in zip(branches, _waiting(branches, frozenset(waiting)), strict=True):
-            if jobs is None:
-                continue
-            child = self._add(queue.name, queue.parent, share[queue.name], totals[queue.name])
-            self._queues[queue.name] = child
-            if jobs and children:
-                left = _less(share[queue.name], [share[below.name] for below in children])
-                child = self._add(queue.name, queue.name, left, own[queue.name])
-            if jobs:
-                self._jobs[queue.name] = child
-        self._head: str | None = None
+        for at in _turns(claims, wait):
+            name, parent, of_queue = claims.queues[at].name, claims.queues[at].parent, shares[claims.queues[at].name]
+            child = self._queues[name] = self._add(name, parent, [of_queue[one] for one in resources], totals[at])
+            if wait[at] and claims.children[at]:
+                below = [shares[claims.queues[of].name] for of in claims.children[at]]
+                left = [of_queue[one] - sum([of[one] for of in below]) for one in resources]
+                child = self._add(name, name, left, own[at])
+            if wait[at]:
+                self._jobs[name] = child
 
     def _add(self, name: str, parent: str, share: list[int], used: list[int]) -> _Child:
         above = self._queues[parent]
@@ -180,25 +184,20 @@ def _own(
     return [now.get(resource, 0) * _THOUSANDTHS + before.get(resource, 0) for resource in resources]
 
 
-def _totals(branches: Sequence[Branch], own: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """Queue → what it and its descendants use."""
-    totals = {name: list(amounts) for name, amounts in own.items()}
-    for queue, _ in reversed(branches):
-        if queue.parent != ROOT:
-            above = totals[queue.parent]
-            for index, amount in enumerate(totals[queue.name]):
-                above[index] += amount
+def _totals(claims: Claims, own: Sequence[list[int]]) -> list[list[int]]:
+    """What each queue and its descendants use."""
+    totals = [list(amounts) for amounts in own]
+    for at in range(len(own) - 1, claims.first - 1, -1):
+        above = totals[claims.parents[at]]
+        for index, amount in enumerate(totals[at]):
+            above[index] += amount
     return totals
 
 
-def _waiting(branches: Sequence[Branch], waiting: frozenset[str]) -> list[bool | None]:
-    """Of each queue, whether jobs to place are in itself; None if there are none below either."""
-    found: dict[str, bool] = {}
-    for queue, children in reversed(branches):
-        if queue.name in waiting or any(child.name in found for child in children):
-            found[queue.name] = queue.name in waiting
-    return [found.get(queue.name) for queue, _ in branches]
-
-
-def _less(share: Sequence[int], parts: Sequence[Sequence[int]]) -> list[int]:
-    return [amount - sum([part[index] for part in parts]) for index, amount in enumerate(share)]
+def _turns(claims: Claims, waiting: Sequence[bool]) -> list[int]:
+    """The queues that have jobs to place, themselves or below."""
+    turns = list(waiting)
+    for at in range(len(turns) - 1, claims.first - 1, -1):
+        if turns[at]:
+            turns[claims.parents[at]] = True
+    return [at for at, has in enumerate(turns) if has]

@@ -25,8 +25,10 @@ Amounts are whole numbers. So each step gives its units one by one, to the queue
 from a queue because there is more to divide.
 """
 
+from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
 
 import msgspec
 
@@ -59,123 +61,155 @@ class QueueClaims(msgspec.Struct, frozen=True, kw_only=True):
 def queue_shares(queues: Iterable[QueueClaims], total: Amounts) -> dict[str, dict[str, int]]:
     """Name → each resource of `total` → the share of the queue and its descendants, in the resource's base unit.
 
-    `total` is what the ready nodes have. Names must be unique, weights positive and amounts not negative. A queue whose
-    ancestors don't lead to the root (an unknown parent, a cycle) has no share and is not in the result.
+    `total` is what the nodes offer to jobs. Names must be unique, weights positive and amounts not negative. A
+    queue whose ancestors don't lead to the root (an unknown parent, a cycle) has no share and is not in the result.
     """
-    branches = tree(queues)
-    shares: dict[str, dict[str, int]] = {queue.name: {} for queue, _ in branches}
-    for resource, amount in total.items():
-        for name, share in _Division(branches, resource).shares(amount).items():
-            shares[name][resource] = share
-    return shares
+    claims = Claims(queues)
+    demand = [queue.demand for queue in claims.queues]
+    shares = {name: [of.get(name, 0) for of in demand] for name in total}
+    shares = {name: Division(claims, name).shares(of, total[name]) for name, of in shares.items()}
+    return {queue.name: {name: of[at] for name, of in shares.items()} for at, queue in enumerate(claims.queues)}
 
 
-#: A queue and its children, by name.
-Branch = tuple[QueueClaims, tuple[QueueClaims, ...]]
+class Family(NamedTuple):
+    """A queue, by its position in `Claims.queues` and -1 for the root, and the parts into which what it has is divided:
+    its children, by name, and its own jobs among them. The own jobs of the queue `n` of `count` are at `count + n`."""
+
+    parent: int
+    parts: list[int]
+    weights: list[int]
 
 
-def tree(queues: Iterable[QueueClaims]) -> list[Branch]:
-    """The queues that the root leads to, parents first."""
-    children: dict[str, list[QueueClaims]] = {}
-    for queue in sorted(queues, key=_name):
-        children.setdefault(queue.parent, []).append(queue)
-    branches: list[Branch] = []
-    level = children.get(ROOT, [])
-    while level:
-        below = [(queue, tuple(children.get(queue.name, ()))) for queue in level]
-        branches += below
-        level = [child for _, of in below for child in of]
-    return branches
+class Claims:
+    """The queues that the root leads to: parents before their children, and siblings by name."""
+
+    def __init__(self, queues: Iterable[QueueClaims]) -> None:
+        children: dict[str, list[QueueClaims]] = {}
+        for queue in sorted(queues, key=_name):
+            children.setdefault(queue.parent, []).append(queue)
+        self.queues: list[QueueClaims] = list(children.get(ROOT, ()))
+        #: The number of queues below the root: the first ones.
+        self.first = len(self.queues)
+        #: The position in `queues` of each one's parent, -1 for the root, and of its children.
+        self.parents: list[int] = [-1] * self.first
+        self.children: list[range] = []
+        for at, queue in enumerate(self.queues):  # which grows
+            below = children.get(queue.name, ())
+            self.children.append(range(len(self.queues), len(self.queues) + len(below)))
+            self.queues += below
+            self.parents += [at] * len(below)
+        self.at = {queue.name: at for at, queue in enumerate(self.queues)}
+        #: The queues that are divided, parents first.
+        self.families = [Family(-1, list(range(self.first)), [of.weight for of in self.queues[: self.first]])]
+        self.families += [self._family(at, below) for at, below in enumerate(self.children) if below]
+
+    def _family(self, at: int, below: range) -> Family:
+        parts, weights = list(below), [queue.weight for queue in self.queues[below.start : below.stop]]
+        own = bisect([queue.name for queue in self.queues[below.start : below.stop]], self.queues[at].name)
+        parts.insert(own, len(self.queues) + at)
+        weights.insert(own, OWN_WEIGHT)
+        return Family(at, parts, weights)
 
 
 def _name(queue: QueueClaims) -> str:
     return queue.name
 
 
-class _Part(msgspec.Struct, gc=False):
-    """What one of several siblings claims of a resource. Guarantee ≤ need: the most that it can take."""
+class _Siblings:
+    """The parts of a family, with what they claim of one resource; lists have one item for each part. It remembers its
+    last division, because most queues don't change between two cycles."""
 
-    name: str
-    weight: int
-    guarantee: int
-    deserved: int
-    need: int
+    __slots__ = ("_amount", "_beyond", "_got", "_guarantees", "_needs", "_weights")
+
+    def __init__(self, weights: list[int], guarantees: list[int], deserved: list[int]) -> None:
+        self._weights = weights
+        self._guarantees = guarantees
+        #: What each deserves beyond its guarantee; empty if that is nothing.
+        beyond = [max(more - has, 0) for more, has in zip(deserved, guarantees, strict=True)]
+        self._beyond = beyond if any(beyond) else []
+        self._amount, self._needs, self._got = -1, [0], [0]
+
+    def divide(self, amount: int, needs: list[int]) -> list[int]:
+        """What each part gets of an amount, its reserved amount included: at most its need, and all of that if the
+        amount suffices. No need is below the guarantee."""
+        if amount != self._amount or needs != self._needs:
+            self._amount, self._needs = amount, needs
+            self._got = needs if sum(needs) <= amount else self._scarce(amount, needs)
+        return self._got
+
+    def _scarce(self, amount: int, needs: list[int]) -> list[int]:
+        got = self._guarantees
+        left = amount - sum(got)
+        if left <= 0:
+            return fill(amount, got, got)
+        if self._beyond:
+            limits = [min(more, need - has) for more, need, has in zip(self._beyond, needs, got, strict=True)]
+            got = [has + more for has, more in zip(got, fill(left, self._beyond, limits), strict=True)]
+            left = amount - sum(got)
+        limits = [need - has for need, has in zip(needs, got, strict=True)]
+        return [has + more for has, more in zip(got, fill(left, self._weights, limits), strict=True)]
 
 
-class _Division:
-    """The division of one resource."""
+class Division:
+    """The division of one resource among these queues. `shares` gives the same whatever it was asked before."""
 
-    def __init__(self, branches: Sequence[Branch], resource: str) -> None:
-        self._branches = branches
-        self._demand = {queue.name: queue.demand.get(resource, 0) for queue, _ in branches}
-        #: Queue with children → what these and its own jobs claim.
-        self._parts: dict[str, list[_Part]] = {}
-        claims: dict[str, _Part] = {}
-        for queue, children in reversed(branches):
-            guarantee, need = queue.guarantee.get(resource, 0), self._demand[queue.name]
-            deserved = queue.deserved.get(resource)
-            if children:
-                parts = [claims[child.name] for child in children]
-                if need:
-                    parts.append(_Part(queue.name, OWN_WEIGHT, 0, 0, need))
-                    parts.sort(key=_name_of)
-                self._parts[queue.name] = parts
-                guarantee = max(guarantee, sum([part.guarantee for part in parts]))
-                need = sum([part.need for part in parts])
-                if deserved is None:
-                    deserved = sum([part.deserved for part in parts])
-            limit = queue.capability.get(resource)
-            if limit is not None:
-                guarantee, need = min(guarantee, limit), min(need, limit)
-            need = need if need > guarantee else guarantee
-            claims[queue.name] = _Part(queue.name, queue.weight, guarantee, deserved or 0, need)
-        self._parts[ROOT] = [claims[queue.name] for queue, _ in branches if queue.parent == ROOT]
+    def __init__(self, claims: Claims, resource: str) -> None:
+        self._claims = claims
+        nothing = [0] * len(claims.queues)
+        self._limits = [queue.capability.get(resource) for queue in claims.queues]
+        self._guarantees = [queue.guarantee.get(resource, 0) for queue in claims.queues]
+        self._guarantees = [
+            has if limit is None or has < limit else limit
+            for has, limit in zip(self._guarantees, self._limits, strict=True)
+        ]
+        guarantees = self._guarantees + nothing
+        deserved = [queue.deserved.get(resource) for queue in claims.queues] + nothing
+        self._siblings: list[_Siblings] = []
+        for family in reversed(claims.families):
+            at, of_parts = family.parent, [guarantees[part] for part in family.parts]
+            deserving = [deserved[part] or 0 for part in family.parts]
+            self._siblings.append(_Siblings(family.weights, of_parts, deserving))
+            if at >= 0:
+                limit, guaranteed = self._limits[at], max(guarantees[at], sum(of_parts))
+                guarantees[at] = guaranteed if limit is None else min(guaranteed, limit)
+                self._guarantees[at] = guarantees[at]
+                if deserved[at] is None:
+                    deserved[at] = sum(deserving)
+        self._siblings.reverse()
 
-    def shares(self, total: int) -> dict[str, int]:
-        """Each queue's share."""
-        #: Queue → its share and what is reserved in it.
-        rooms = self._divide(ROOT, total)
-        shares: dict[str, int] = {}
-        for queue, children in self._branches:
-            name = queue.name
-            if children:
-                below = self._divide(name, rooms[name])
-                shares[name] = below.pop(name, 0)  # of its own jobs; its children's are added in the end
-                rooms.update(below)
-            else:
-                room, demand = rooms[name], self._demand[name]
-                shares[name] = room if room < demand else demand
-        for queue, _ in reversed(self._branches):
-            if queue.parent != ROOT:
-                shares[queue.parent] += shares[queue.name]
+    def shares(self, demand: Sequence[int], total: int) -> list[int]:
+        """The share of each queue; `demand` is that of each one's own jobs."""
+        if not any(demand):
+            return [0] * len(demand)
+        needs, parents = self._needs(demand), self._claims.parents
+        #: What each queue, and then what each one's own jobs have: shares and what is reserved.
+        rooms = [*needs, total]  # so that the root is at -1
+        for (at, parts, _), siblings in zip(self._claims.families, self._siblings, strict=True):
+            most = [needs[part] for part in parts]
+            got = siblings.divide(rooms[at], most)
+            if got is not most:
+                for part, amount in zip(parts, got, strict=True):
+                    rooms[part] = amount
+        shares = [min(room, desired) for room, desired in zip(rooms, demand, strict=False)]
+        for at, _, _ in self._claims.families[1:]:
+            shares[at] = rooms[len(demand) + at]
+        for at in range(len(demand) - 1, self._claims.first - 1, -1):
+            shares[parents[at]] += shares[at]
         return shares
 
-    def _divide(self, name: str, amount: int) -> dict[str, int]:
-        parts = self._parts[name]
-        return dict(zip([part.name for part in parts], divide(amount, parts), strict=True))
-
-
-def _name_of(part: _Part) -> str:
-    return part.name
-
-
-def divide(amount: int, parts: Sequence[_Part]) -> list[int]:
-    """What each sibling gets of an amount, its reserved amount included: at most its need."""
-    needs = [part.need for part in parts]
-    if sum(needs) <= amount:
+    def _needs(self, demand: Sequence[int]) -> list[int]:
+        """What each queue with its descendants can take, and then what each one's own jobs can."""
+        needs = [*demand, *demand]
+        parents, limits, guarantees = self._claims.parents, self._limits, self._guarantees
+        first = self._claims.first
+        for at in range(len(demand) - 1, -1, -1):
+            need, limit, guarantee = needs[at], limits[at], guarantees[at]
+            if limit is not None and need > limit:
+                need = limit
+            needs[at] = need = max(need, guarantee)
+            if at >= first:
+                needs[parents[at]] += need
         return needs
-    got = [part.guarantee for part in parts]
-    left = amount - sum(got)
-    if left <= 0:
-        return fill(amount, got, got)
-    beyond = [max(part.deserved - part.guarantee, 0) if part.deserved else 0 for part in parts]
-    if any(beyond):
-        limits = [min(more, need - has) for more, need, has in zip(beyond, needs, got, strict=True)]
-        got = [has + more for has, more in zip(got, fill(left, beyond, limits), strict=True)]
-        left = amount - sum(got)
-    limits = [need - has for need, has in zip(needs, got, strict=True)]
-    further = fill(left, [part.weight for part in parts], limits)
-    return [has + more for has, more in zip(got, further, strict=True)]
 
 
 def fill(amount: int, weights: Sequence[int], limits: Sequence[int]) -> list[int]:

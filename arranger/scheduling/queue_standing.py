@@ -6,30 +6,75 @@ the submitters of a queue divide its share, and the one with the lowest ratio of
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from arranger.model.job import PodGroup
 from arranger.projections.jobs import JobRecord
-from arranger.projections.nodes import Requests
 from arranger.projections.queue_membership import submitter_of
+from arranger.projections.queue_tree import QueueTree
 from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
-from arranger.scheduling.policies.queues import MergedQueues, Turn
+from arranger.scheduling.policies.queues import JobQueue, MergedQueues, Turn
+from arranger.scheduling.queue_offer import offered
 from arranger.scheduling.queue_order import QueueOrder
-from arranger.scheduling.queue_room import ready_total
-from arranger.scheduling.queue_shares import OWN_WEIGHT, Amounts, QueueClaims, queue_shares
+from arranger.scheduling.queue_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
 from arranger.scheduling.shares import Piece
+
+#: A line that isn't a queue with a way to the root, and its parent.
+Extra = tuple[str, str]
+#: The groups of jobs without nodes, in the order of the jobs.
+_Groups = list[tuple[PodGroup, ...]]
+
+
+class KeptQueues:
+    """What a process keeps of the queues from one cycle to the next, because little of it changes: the tree with the
+    divisions of what it has, and what the jobs of each line request. A standing is the same without it."""
+
+    def __init__(self) -> None:
+        self._tree: QueueTree | None = None
+        self._extra: tuple[Extra, ...] = ()
+        self._claims = Claims(())
+        self._divisions: dict[str, Division] = {}
+        self._resources: tuple[str, ...] = ()
+        #: Line → the groups of its jobs without nodes, and what they request of each resource.
+        self._requests: dict[str, tuple[_Groups, dict[str, int]]] = {}
+
+    def claims(self, tree: QueueTree, extra: tuple[Extra, ...]) -> Claims:
+        """The queues and the extra lines."""
+        if tree is not self._tree or extra != self._extra:
+            self._tree, self._extra, self._divisions = tree, extra, {}
+            self._claims = Claims(_claims(tree, extra))
+        return self._claims
+
+    def division(self, resource: str) -> Division:
+        """The division of a resource among the last claims."""
+        found = self._divisions.get(resource)
+        if found is None:
+            found = self._divisions[resource] = Division(self._claims, resource)
+        return found
+
+    def requests(self, lines: Mapping[str, _Groups], resources: tuple[str, ...]) -> Mapping[str, Mapping[str, int]]:
+        """Line → what its jobs without nodes request of each of these resources. Don't modify it."""
+        known = self._requests if resources == self._resources else {}
+        self._resources = resources
+        self._requests = {
+            line: (groups, _requested(groups, *known.get(line, ([], dict.fromkeys(resources, 0)))))
+            for line, groups in lines.items()
+        }
+        return {line: amounts for line, (_, amounts) in self._requests.items()}
 
 
 class QueueStanding:
     """The queues of a state, with waiting jobs (see `waiting_jobs`). Amounts are by resource, in its unit."""
 
-    def __init__(self, state: State, jobs: Iterable[JobRecord], time_ms: int) -> None:
+    def __init__(self, state: State, jobs: Sequence[JobRecord], time_ms: int, kept: KeptQueues | None = None) -> None:
+        kept = KeptQueues() if kept is None else kept
         self._tree = tree = state.queue_tree
-        #: What all ready nodes have; resources without any are left out.
-        self.total = {name: amount for name, amount in ready_total(state.nodes).items() if amount}
+        #: What the nodes offer to all jobs; resources without any are left out.
+        self.total = {name: amount for name, amount in offered(state).items() if amount}
         #: Queue, or queue and submitter → its waiting jobs.
         self.lines: dict[str, list[JobRecord]] = {}
         #: Line → its queue.
         self.queue_of: dict[str, str] = {}
-        self._fair = [name for name in tree.paths if tree.specs[name].user_fairness]
+        self._fair = {name for name in tree.paths if tree.specs[name].user_fairness}
         for job in jobs:
             name = queue_of(state, job)
             line = self._line(name, job) if self._fair else name
@@ -40,27 +85,26 @@ class QueueStanding:
             of_line.append(job)
         #: Line, or queue without waiting jobs → what its own jobs use.
         self.used: dict[str, Amounts] = {**state.queue_use.own, **self._of_submitters(state)}
-        #: The same, with what its waiting jobs still request.
-        self.demand = {name: _with_requests(self.used.get(name, {}), of) for name, of in self.lines.items()}
-        self.claims = list(self._claims())
         #: What the own jobs of queues used on average, in thousandths of the units; nothing without a half-life.
         self.averages = state.queue_use.averages(time_ms)
+        self._claims = kept.claims(tree, self._extra())
         #: What each queue and those below it are entitled to.
-        self.shares = queue_shares(self.claims, self.total)
+        self.shares = self._shares(kept)
 
     def order(self, *, averages: bool = True) -> QueueOrder:
         """The order of the lines in a cycle; without `averages`, as if nothing had been used before."""
         before = self.averages if averages else {}
         return QueueOrder(
-            self.claims, self.total, shares=self.shares, used=self.used, waiting=self.lines, averages=before
+            self._claims, self.total, shares=self.shares, used=self.used, waiting=self.lines, averages=before
         )
 
     def way(self, line: str) -> list[str]:
         """The queues from the one below the root to a line."""
-        parents = {claim.name: claim.parent for claim in self.claims}
-        found = [line]
-        while parents.get(found[0]):
-            found.insert(0, parents[found[0]])
+        claims, found = self._claims, [line]
+        at = claims.parents[claims.at[line]]
+        while at >= 0:
+            found.insert(0, claims.queues[at].name)
+            at = claims.parents[at]
         return found
 
     def policy(self, line: str) -> str:
@@ -84,31 +128,63 @@ class QueueStanding:
                     of_line[resource] = of_line.get(resource, 0) + amount
         return dict(used)
 
-    def _claims(self) -> Iterable[QueueClaims]:
+    def _extra(self) -> tuple[Extra, ...]:
+        """The lines that aren't queues with a way to the root: submitters, with a queue between them and a queue that
+        has children, and queues without a way to the root whose jobs have nodes."""
         tree = self._tree
-        for name in tree.paths:
-            spec = tree.specs[name]
-            yield QueueClaims(
-                name=name,
-                parent=spec.parent,
-                weight=spec.weight,
-                guarantee=dict(spec.guarantee),
-                deserved=dict(spec.deserved),
-                capability=dict(spec.capability),
-                demand=self._demand(name),
-            )
         between = {name: f"{name}/" for name in self._fair if name in tree.children}
-        for name, own in between.items():
-            yield QueueClaims(name=own, parent=name, weight=OWN_WEIGHT)
-        for line in sorted(self.used.keys() | self.lines.keys()):
-            if line not in tree.paths:  # a submitter, or a queue without a way to the root whose jobs have nodes
+        found = [(own, name) for name, own in between.items()]
+        for line in self.used.keys() | self.lines.keys():
+            if line not in tree.paths:
                 name = self.queue_of.get(line, line)
-                parent = between.get(name, name) if line != name else ""
-                yield QueueClaims(name=line, parent=parent, weight=OWN_WEIGHT, demand=self._demand(line))
+                found.append((line, between.get(name, name) if line != name else ""))
+        return tuple(sorted(found))
 
-    def _demand(self, line: str) -> Amounts:
-        found = self.demand.get(line)
-        return self.used.get(line, {}) if found is None else found
+    def _shares(self, kept: KeptQueues) -> dict[str, dict[str, int]]:
+        demand = self._demand(kept)
+        shares = {name: kept.division(name).shares(demand[name], total) for name, total in self.total.items()}
+        return {
+            queue.name: {name: of[at] for name, of in shares.items()} for at, queue in enumerate(self._claims.queues)
+        }
+
+    def _demand(self, kept: KeptQueues) -> dict[str, list[int]]:
+        """Resource → what the own jobs of each queue use, and what its waiting jobs still request."""
+        begun, groups = [], dict[str, _Groups]()
+        for line, jobs in self.lines.items():
+            of_line = groups[line] = []
+            for job in jobs:
+                slots = job.slots
+                if slots.nodes or slots.given_up or slots.finished:
+                    begun.append((line, job))
+                else:
+                    of_line.append(job.valid_spec.groups)
+        requests = kept.requests(groups, tuple(self.total))
+        names = [queue.name for queue in self._claims.queues]
+        parts = [(self.used.get(name, _NOTHING), requests.get(name, _NOTHING)) for name in names]
+        demand = {one: [used.get(one, 0) + more.get(one, 0) for used, more in parts] for one in self.total}
+        for line, job in begun:
+            for resource, amount in _lacking(job).items():
+                if resource in demand:
+                    demand[resource][self._claims.at[line]] += amount
+        return demand
+
+
+def _claims(tree: QueueTree, extra: Iterable[Extra]) -> Iterable[QueueClaims]:
+    for name in tree.paths:
+        spec = tree.specs[name]
+        yield QueueClaims(
+            name=name,
+            parent=spec.parent,
+            weight=spec.weight,
+            guarantee=dict(spec.guarantee),
+            deserved=dict(spec.deserved),
+            capability=dict(spec.capability),
+        )
+    for name, parent in extra:
+        yield QueueClaims(name=name, parent=parent, weight=OWN_WEIGHT)
+
+
+_NOTHING: Amounts = {}
 
 
 #: A turn for all further pods of a job is divided into about so many, between which other queues may have theirs:
@@ -120,12 +196,12 @@ _NO_LINE = MergedQueues(())
 class QueueTurns:
     """The turns of all jobs in one cycle: `order` picks the line, and the line's policies its job."""
 
-    def __init__(self, lines: Mapping[str, MergedQueues], order: QueueOrder | None) -> None:
+    def __init__(self, lines: Mapping[str, JobQueue], order: QueueOrder | None) -> None:
         """Without an order there is one line."""
         self._lines = lines
         self._order = order
         #: That of the current turn.
-        self._line = next(iter(lines.values()), _NO_LINE)
+        self._line: JobQueue = next(iter(lines.values()), _NO_LINE)
         #: The current turn is a part of the one that the line gives.
         self._in_part = False
 
@@ -137,8 +213,9 @@ class QueueTurns:
             self._line = self._lines[name]
             if (turn := self._line.head()) is not None:
                 self._in_part = not turn.quorum and turn.pods is None and len(self._lines) > 1
-                pods = max(turn.job.pods_desired() // _PARTS, 1)
-                return Turn(turn.job, quorum=False, pods=pods) if self._in_part else turn
+                if not self._in_part:
+                    return turn
+                return Turn(turn.job, quorum=False, pods=max(turn.job.pods_desired() // _PARTS, 1))
             self._order.finish(name)
         return None
 
@@ -150,20 +227,47 @@ class QueueTurns:
             self._order.give(name, _sum(job, pieces))
 
 
-def _with_requests(used: Amounts, jobs: Iterable[JobRecord]) -> Amounts:
-    """What is used, and what these jobs still request."""
-    pods: dict[Requests, int] = {}
-    for job in jobs:
-        slots, groups = job.slots, job.valid_spec.groups
-        for group in groups:  # equal requests are summed once: thousands of jobs may wait
-            requests = group.shape.requests
-            pods[requests] = pods.get(requests, 0) + group.count
-        for there in (slots.nodes, slots.given_up, slots.finished):
-            for number, _ in there:
-                pods[groups[number].shape.requests] -= 1
-    amounts = dict(used)
-    for requests, count in pods.items():
-        for resource, amount in requests:
+def _requested(groups: _Groups, before: _Groups, known: dict[str, int]) -> dict[str, int]:
+    """What all pods of these groups request of the resources in `known`, which has that of the groups before."""
+    if groups == before:
+        return known
+    first, same = 0, min(len(groups), len(before))
+    while first < same and groups[first] is before[first]:
+        first += 1
+    last = 0
+    while last < same - first and groups[-1 - last] is before[-1 - last]:
+        last += 1
+    amounts = dict(known)
+    _add_requests(amounts, groups[first : len(groups) - last], 1)
+    _add_requests(amounts, before[first : len(before) - last], -1)
+    return amounts
+
+
+def _add_requests(amounts: dict[str, int], all_groups: _Groups, sign: int) -> None:
+    """Add what all pods of these groups request. The groups of equal jobs that follow each other are mostly one
+    object."""
+    first = 0
+    for last, groups in enumerate(all_groups, start=1):
+        if last < len(all_groups) and all_groups[last] is groups:
+            continue
+        for group in groups:
+            count = sign * (last - first) * group.count
+            for resource, amount in group.shape.requests:
+                if resource in amounts:
+                    amounts[resource] += amount * count
+        first = last
+
+
+def _lacking(job: JobRecord) -> dict[str, int]:
+    """What the pods of a job request whose slots have no nodes and need some."""
+    groups, slots = job.valid_spec.groups, job.slots
+    counts = [group.count for group in groups]
+    for there in (slots.nodes, slots.given_up, slots.finished):
+        for number, _ in there:
+            counts[number] -= 1
+    amounts: dict[str, int] = {}
+    for group, count in zip(groups, counts, strict=True):
+        for resource, amount in group.shape.requests:
             amounts[resource] = amounts.get(resource, 0) + amount * count
     return amounts
 

@@ -85,7 +85,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueuesView(msgspec.Struct, frozen=True):
     """All queues by name, parents before their children, those without a way to the root last. `total` is what the
-    ready nodes have."""
+    nodes offer to jobs (`queue_offer`)."""
 
     queues: dict[str, QueueView]
     total: Sums

@@ -4,6 +4,7 @@ jobs may wait, and many of them are identical."""
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from arranger.model.job import JobSpec
@@ -23,7 +24,7 @@ from arranger.scheduling.view import ClusterView
 class _Repeat:
     """The last quorum, if a rule that would choose the same node again placed all of it on one node."""
 
-    spec: JobSpec
+    spec: Hashable
     row: int
     total: Amounts
     pieces: list[Piece]
@@ -42,25 +43,26 @@ class QuorumMemory:
 
     # --- identical jobs ------------------------------------------------------------------------------------
 
-    def key(self, job: JobRecord) -> Hashable:
-        """Everything that determines whether a job's quorum fits now."""
-        # What the quotas and the queue leave changes only together with the view.
-        quotas = self._placing.quotas
-        return (self._alike(job), quotas.key(job)) if quotas.limits(job) else self._alike(job)
+    def alike(self, job: JobRecord) -> Hashable:
+        """Everything that determines whether a job's quorum fits now, but the limits of its namespace and queue. What
+        these leave changes only together with the view."""
+        spec, special = _without_queue(job.valid_spec), self._special(job)
+        return (spec, special) if special else spec
 
-    def _alike(self, job: JobRecord) -> Hashable:
-        """Everything that determines a job's nodes: the spec, and the job's name where rules among pods apply."""
+    def _special(self, job: JobRecord) -> tuple[Hashable, ...]:
+        """What determines a job's nodes beside its spec: slots that need none, nodes that it avoids, and its name where
+        rules among pods apply."""
         placing = self._placing
         groups = wary_groups(job, placing.config, placing.time_ms)
         slots = job.slots
         if slots.given_up or slots.finished or groups is not job.valid_spec.groups:
             over = (tuple(sorted(slots.given_up)), tuple(sorted(slots.finished)))
-            return (job.valid_spec, groups, over, job.seen.namespace, job.seen.name)
+            return (groups, over, job.seen.namespace, job.seen.name)
         if placing.view.neighbours is not None:
             for number, group in enumerate(job.valid_spec.groups):
                 if placing.concerned(group.shape, neighbour_of(job, number)):
-                    return (job.valid_spec, job.seen.namespace, job.seen.name)
-        return job.valid_spec
+                    return (job.seen.namespace, job.seen.name)
+        return ()
 
     # --- quorums that failed -------------------------------------------------------------------------------
 
@@ -75,7 +77,7 @@ class QuorumMemory:
 
     def never_fits(self, job: JobRecord, policy: PodPolicy) -> bool:
         """Whether the quorum wouldn't fit the present nodes even if all were empty and healthy."""
-        alike = self._alike(job)
+        alike = self.alike(job)
         known = self._infeasible.get(alike)
         if known is None:
             known = self._infeasible[alike] = self._judged_on_facts(job, policy, alike)
@@ -111,24 +113,24 @@ class QuorumMemory:
             return
         if not tried.as_given:
             return
-        if self._alike(tried.job) is not tried.job.valid_spec:
+        if self._special(tried.job):
             return
         total = np.zeros(view.free.shape[1], np.int64)
         for chosen, amounts in tried.taken:
             total += amounts * sum(count for _, count in chosen)
-        self._repeat = _Repeat(tried.job.valid_spec, rows.pop(), total, tried.pieces, view.content)
+        self._repeat = _Repeat(_without_queue(tried.job.valid_spec), rows.pop(), total, tried.pieces, view.content)
 
     def again(self, tried: PlacementTry) -> bool:
         """Place an equal job's quorum where the last one went, if all of it fits there."""
         repeat, view, quotas = self._repeat, self._placing.view, self._placing.quotas
         if repeat is None or repeat.content != view.content or tried.job.placements:
             return False
-        if tried.job.spec is not repeat.spec and tried.job.spec != repeat.spec:
+        if _without_queue(tried.job.valid_spec) != repeat.spec:
             return False
         asked = repeat.total > 0
         if (repeat.total > view.free[repeat.row])[asked].any():
             return False
-        if self._alike(tried.job) is not tried.job.spec:
+        if self._special(tried.job):
             return False
         pods = _by_group(repeat.pieces)
         if quotas.lack(tried.job, pods) is not None:
@@ -145,6 +147,18 @@ class QuorumMemory:
         tried.pieces = list(repeat.pieces)
         tried.quorum_stands = True
         return True
+
+
+#: The field of a spec that says nothing about nodes except by limits.
+_QUEUE = JobSpec.__struct_fields__.index("queue")
+
+
+def _without_queue(spec: JobSpec) -> Hashable:
+    """Equal for the specs of jobs that differ in nothing but their queues."""
+    if not spec.queue:
+        return spec
+    fields = msgspec.structs.astuple(spec)
+    return fields[:_QUEUE] + fields[_QUEUE + 1 :]
 
 
 def _by_group(pieces: list[Piece]) -> dict[int, int]:

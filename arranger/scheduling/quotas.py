@@ -53,6 +53,10 @@ class _Account:
             return {}
         return {name: value for name, value in used_by(group).items() if name in self.left and value}
 
+    def leaves(self, resource: str, amount: int) -> bool:
+        """Whether so much remains."""
+        return amount <= self.left[resource]
+
     def take(self, resource: str, amount: int) -> None:
         self.left[resource] -= amount
 
@@ -66,6 +70,9 @@ class _Account:
 
 
 Accounts = tuple[_Account | QueueAccount, ...]
+#: A namespace and a queue, each empty if it limits nothing.
+Names = tuple[str, str]
+_UNLIMITED: Names = ("", "")
 
 
 class Quotas:
@@ -74,10 +81,10 @@ class Quotas:
     def __init__(self, state: State, time_ms: int) -> None:
         self._state = state
         self._room = QueueRoom(state, time_ms) if state.queue_tree.limited else None
+        #: A namespace, and the queue that a job of it names → the job's accounts; found on first use.
+        self._found: dict[tuple[str, str], tuple[Accounts, Names]] = {}
         #: Of each queue.
         self._queues: dict[str, QueueAccount] = {}
-        #: Job UID → its accounts; found on first use.
-        self._of_job: dict[str, Accounts] = {}
         self._accounts = {
             namespace: [_Account(of[name]) for name in sorted(of)] for namespace, of in state.quotas.items()
         }
@@ -126,34 +133,58 @@ class Quotas:
         """Whether the job's namespace has a quota, or its queue a limit."""
         return bool(self._of(job)) if self._accounts or self._room is not None else False
 
-    def key(self, job: JobRecord) -> tuple[str, str]:
-        """Jobs with equal keys have the same limits: the namespace and the queue, each empty if it has none."""
-        name = queue_of(self._state, job)
-        namespace = job.seen.namespace if job.seen.namespace in self._accounts else ""
-        return namespace, name if any(isinstance(of, QueueAccount) for of in self._of(job)) else ""
+    def names(self, job: JobRecord) -> Names:
+        """What has the job's limits: the namespace and the queue, each empty if it has none. Jobs with equal names have
+        the same limits."""
+        return self._found_of(job)[1] if self._accounts or self._room is not None else _UNLIMITED
+
+    def tight(self, job: JobRecord) -> Names:
+        """As `names`, without a queue that has room for all pods of the job, even if the job had none yet: such a queue
+        changes nothing for it."""
+        accounts, (namespace, queue) = self._found_of(job)
+        return namespace, queue if len(self._tight(job)) == len(accounts) else ""
+
+    def _tight(self, job: JobRecord) -> Accounts:
+        accounts = self._of(job)
+        if not accounts or not isinstance(accounts[-1], QueueAccount):
+            return accounts
+        last, needed = accounts[-1], dict[str, int]()
+        for group in job.valid_spec.groups:
+            for name, value in last.uses(group).items():
+                needed[name] = needed.get(name, 0) + value * group.count
+        enough = all([last.leaves(name, value) for name, value in needed.items()])
+        return accounts[:-1] if enough else accounts
 
     def full(self, job: JobRecord) -> QuotaLack | None:
         """The lack if the job has no nodes, and no more jobs of its queue may get some."""
-        return self._room.full(queue_of(self._state, job)) if self._room is not None and not job.placements else None
+        if self._room is None or not self._room.counts_jobs or job.placements:
+            return None
+        return self._room.full(queue_of(self._state, job))
 
     def begin(self, job: JobRecord) -> None:
         """Count a job that has got its first nodes. That is never undone."""
-        if self._room is not None and not job.placements:
+        if self._room is not None and self._room.counts_jobs and not job.placements:
             self._room.use(queue_of(self._state, job), JOBS, 1)
 
     def _of(self, job: JobRecord) -> Accounts:
-        """The job's accounts."""
-        found = self._of_job.get(job.uid)
+        """The job's accounts, the queue's last."""
+        return self._found_of(job)[0]
+
+    def _found_of(self, job: JobRecord) -> tuple[Accounts, Names]:
+        key = (job.seen.namespace, job.valid_spec.queue)
+        found = self._found.get(key)
         if found is None:
-            found = tuple(self._accounts.get(job.seen.namespace, ()))
-            if self._room is not None:
-                name = queue_of(self._state, job)
-                account = self._queues.get(name)
-                if account is None:
-                    account = self._queues[name] = QueueAccount(self._room, name)
-                found = (*found, account) if account.limited else found
-            self._of_job[job.uid] = found
+            found = self._found[key] = self._find(job.seen.namespace, queue_of(self._state, job))
         return found
+
+    def _find(self, namespace: str, queue: str) -> tuple[Accounts, Names]:
+        of_namespace: Accounts = tuple(self._accounts.get(namespace, ()))
+        account = self._queues.get(queue)
+        if account is None and self._room is not None:
+            account = self._queues[queue] = QueueAccount(self._room, queue)
+        limited = account is not None and account.limited
+        accounts = (*of_namespace, account) if account is not None and limited else of_namespace
+        return accounts, (namespace if of_namespace else "", queue if limited else "")
 
     def take(self, job: JobRecord, group: int, pods: int) -> None:
         """Count pods of a group that the cycle places."""
@@ -179,7 +210,8 @@ class Quotas:
         room = desired
         for account in self._of(job):
             for name, value in account.uses(spec.groups[group]).items():
-                room = min(room, account.left[name] // value)
+                if not account.leaves(name, value * room):
+                    room = min(room, account.left[name] // value)
         return max(room, 0)
 
     def lack(self, job: JobRecord, pods: Pods) -> QuotaLack | None:
@@ -191,11 +223,11 @@ class Quotas:
         return None
 
     def remainders(self, job: JobRecord, groups: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-        """For each limited resource that some group uses: the use by one pod of each group, and what
-        remains."""
+        """For each limited resource that some group uses: the use by one pod of each group, and what remains.
+        A queue that has room for all pods of the job is left out."""
         spec = job.valid_spec
         uses, left = [], []
-        for account in self._of(job):
+        for account in self._tight(job):
             of_groups = [account.uses(spec.groups[group]) for group in groups]
             for name in sorted(account.left):
                 used = [of_group.get(name, 0) for of_group in of_groups]

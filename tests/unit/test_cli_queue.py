@@ -68,7 +68,7 @@ def table(out: str) -> list[str]:
 def test_the_tree_is_as_the_help_shows_it(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     shown = Run(capsys, "queue", *log)
     assert (shown.status, shown.err) == (0, "")
-    assert shown.out.startswith("offset ") and "; the ready nodes have 16 GPUs\n" in shown.out
+    assert shown.out.startswith("offset ") and "; the nodes offer 16 GPUs\n" in shown.out
     assert [line.strip() for line in table(shown.out)] == example(queue_module.command.help, "arranger queue")
     assert "  robots" in shown.out and "█" not in shown.out
 
@@ -168,7 +168,7 @@ def test_a_cluster_without_gpus_is_shown_by_its_cpu(tmp_path: Path, capsys: pyte
     assert table(Run(capsys, "queue", *log).out)[1].split()[:6] == ["default", "Open", "1", "1500m", "1500m", "1500m"]
     assert table(Run(capsys, "top", *log).out)[1].split() == ["default", "1", "1", "1500m", "19%", "0"]
     memory = Run(capsys, "queue", "--resource", "memory", *log).out
-    assert "the ready nodes have 256Gi memory" in memory
+    assert "the nodes offer 256Gi memory" in memory
 
 
 def test_it_is_said_that_queues_may_not_be_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

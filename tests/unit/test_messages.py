@@ -221,7 +221,7 @@ def test_every_kind_of_reason_has_its_words() -> None:
     [
         (LimitKind.CAPABILITY, "rl", "queue rl has too little cpu (needs 4, 1 left of its capability 8)"),
         (LimitKind.GUARANTEES, "rl", "{} (needs 4, 1 left of the capability 8 of queue rl)"),
-        (LimitKind.GUARANTEES, "", "{} (needs 4, 1 left of the 8 of all ready nodes)"),
+        (LimitKind.GUARANTEES, "", "{} (needs 4, 1 left of the 8 that the nodes offer)"),
         (LimitKind.MAX_RUNNING, "rl", "queue rl has as many jobs with nodes as its maxRunning (8000)"),
         (LimitKind.MAX_WAITING, "rl", "queue rl has as many earlier waiting jobs as its maxWaiting (8000)"),
     ],

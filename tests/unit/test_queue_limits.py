@@ -152,7 +152,7 @@ def test_what_is_guaranteed_to_another_queue_is_not_given() -> None:
     there.cycle()
     assert gpus(first) == 0
     assert lack(first) == QuotaLack("", GPU, 6, 5, 8, "", LimitKind.GUARANTEES)
-    text = f"the guarantees of other queues leave too little {GPU} (needs 6, 5 left of the 8 of all ready nodes)"
+    text = f"the guarantees of other queues leave too little {GPU} (needs 6, 5 left of the 8 that the nodes offer)"
     assert first.waits is not None and shortage_text(first.waits.shortage) == f"0 of 7 required pods fit; {text}"
     second = job(there, "b", "default", 5)
     third = job(there, "c", "robots", 3)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.scheduling.queue_order import WHOLE, QueueOrder
-from arranger.scheduling.queue_shares import QueueClaims, queue_shares
+from arranger.scheduling.queue_shares import Claims, QueueClaims, queue_shares
 from tests.depth import extent
 from tests.queue_trees import CPU, GPU, totals, trees
 
@@ -82,7 +82,7 @@ def test_the_order_is_that_of_comparing_all_queues_again_each_time(
     waiting = set(rng.sample(names, rng.randint(0, len(names))))
     used = {name: {GPU: 2, CPU: 1} for name in rng.sample(names, rng.randint(0, len(names)))}
     order, by_hand = (
-        QueueOrder(queues, total, shares=shares, used=used, waiting=waiting),
+        QueueOrder(Claims(queues), total, shares=shares, used=used, waiting=waiting),
         ByHand(queues, total, shares, waiting),
     )
     for name, amounts in used.items():
@@ -119,7 +119,7 @@ def play(total: Amounts, tasks: Mapping[str, Amounts], *queues: QueueClaims) -> 
         )
         for queue in queues
     ]
-    order = QueueOrder(claims, total, shares=queue_shares(claims, total), used={}, waiting=tasks)
+    order = QueueOrder(Claims(claims), total, shares=queue_shares(claims, total), used={}, waiting=tasks)
     free, placed = dict(total), dict.fromkeys(tasks, 0)
     while (name := order.head()) is not None:
         if any(amount > free[one] for one, amount in tasks[name].items()):
@@ -167,7 +167,7 @@ def order_of(used: Mapping[str, int], averages: Mapping[str, int] | None = None)
     queues = [QueueClaims(name=name, demand={GPU: 10}) for name in used]
     total = {GPU: 10 * len(queues)}
     order = QueueOrder(
-        queues,
+        Claims(queues),
         total,
         shares=queue_shares(queues, total),
         used={name: {GPU: amount} for name, amount in used.items()},
@@ -195,7 +195,7 @@ def test_with_a_half_life_earlier_use_counts_too() -> None:
 def test_a_queue_that_is_entitled_to_nothing_does_not_come_before_one_that_lacks_something() -> None:
     queues = [QueueClaims(name="a", demand={GPU: 9}), QueueClaims(name="b", deserved={GPU: 8}, demand={GPU: 8})]
     order = QueueOrder(
-        queues, {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={"b": {GPU: 7}}, waiting=["a", "b"]
+        Claims(queues), {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={"b": {GPU: 7}}, waiting=["a", "b"]
     )
     assert (order.head(), order.ratio("a")) == ("b", WHOLE)
     order.give("b", {GPU: 2})
@@ -205,7 +205,7 @@ def test_a_queue_that_is_entitled_to_nothing_does_not_come_before_one_that_lacks
 def test_queues_that_are_entitled_to_nothing_take_turns() -> None:
     queues = [QueueClaims(name=name, demand={GPU: 9}) for name in "ab"]
     queues.append(QueueClaims(name="c", guarantee={GPU: 8}))
-    order = QueueOrder(queues, {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={}, waiting=["a", "b"])
+    order = QueueOrder(Claims(queues), {GPU: 8}, shares=queue_shares(queues, {GPU: 8}), used={}, waiting=["a", "b"])
     found = []
     for _ in range(4):
         found.append(order.head())
@@ -220,11 +220,11 @@ def test_setting_a_queue_aside_sets_its_descendants_aside_and_finishing_it_does_
         QueueClaims(name="b", demand={GPU: 9}),
     ]
     shares = queue_shares(queues, {GPU: 8})
-    order = QueueOrder(queues, {GPU: 8}, shares=shares, used={}, waiting=["a", "a1", "b"])
+    order = QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting=["a", "a1", "b"])
     order.finish("a")
     assert order.head() == "a1"
     order.set_aside("a")
     assert order.head() == "b"
     order.set_aside("b")
     assert order.head() is None
-    assert QueueOrder(queues, {GPU: 8}, shares=shares, used={}, waiting=[]).head() is None
+    assert QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting=[]).head() is None

@@ -90,7 +90,7 @@ def print_holdings(found: Holdings, *, everything: bool) -> None:
 
 def _heading(found: QueueList | QueueDetail | Holdings, resource: str) -> str:
     total = _text(resource, amount_of(found.total, resource))
-    return f"offset {found.offset}, {local_time(found.time_ms)}; the ready nodes have {total} {_word(resource)}"
+    return f"offset {found.offset}, {local_time(found.time_ms)}; the nodes offer {total} {_word(resource)}"
 
 
 def _print_tree(lines: Sequence[QueueLine], total: Sums, resource: str) -> None:

@@ -62,8 +62,8 @@ class QueueLine(msgspec.Struct, frozen=True):
 
 
 class QueueList(msgspec.Struct, frozen=True):
-    """All queues, each after its parent; `total` is what the ready nodes have. `refused` is the HTTP status with which
-    the API server refuses to list queues, 0 if it doesn't."""
+    """All queues, each after its parent; `total` is what the nodes offer to jobs. `refused` is the HTTP status with
+    which the API server refuses to list queues, 0 if it doesn't."""
 
     offset: int
     epoch: int

@@ -1,0 +1,259 @@
+"""What cycles keep of queues, and what equal jobs of several queues share, changes no result."""
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arranger.model.job import JobSpec
+from arranger.projections.state import State
+from arranger.scheduling import queues_view
+from arranger.scheduling.cycle import Cycles, take_cycle
+from arranger.scheduling.placement_try import CycleObserver
+from arranger.scheduling.queue import considered, waiting_jobs
+from arranger.scheduling.queue_offer import offered
+from arranger.scheduling.queue_room import QueueAccount, QueueRoom
+from arranger.scheduling.queue_shares import QueueClaims, queue_shares
+from arranger.scheduling.queue_standing import KeptQueues, QueueStanding
+from arranger.scheduling.quorum_memory import _without_queue
+from arranger.scheduling.quorum_search import QuorumSearch
+from tests.depth import extent
+from tests.world import World, shape
+
+GPU = "nvidia.com/gpu"
+by_chance = settings(max_examples=extent(30, 3_000), deadline=None, print_blob=True)
+NAMES = ["default", "a", "b", "c", "d"]
+
+
+class Life:
+    """A world with queues in which things happen at random."""
+
+    def __init__(self, seed: int, *, fair: bool = True) -> None:
+        self.rng = Random(seed)
+        self.fair = fair
+        self.there = World()
+        for name in ("n1", "n2", "n3"):
+            self._node(name)
+        for name in NAMES[1:]:
+            self._queue(name)
+        self._actions: tuple[Callable[[], object], ...] = (
+            self._job, self._job, self._job, self._job_gone, self._queue_changed, self._queue_gone, self._move,
+            self._node_changed, self._stranger, self.there.cycle, self.there.settle, self._time,
+        )  # fmt: skip
+
+    def steps(self, count: int) -> Iterator[State]:
+        for _ in range(count):
+            self.rng.choice(self._actions)()
+            yield self.there.state
+
+    def _node(self, name: str) -> None:
+        ready = self.rng.random() < 0.8
+        self.there.node(name, cpu=64, gpus=self.rng.choice((0, 0, 4, 8)), ready=ready)
+
+    def _queue(self, name: str) -> None:
+        rng, below = self.rng, NAMES[1 : NAMES.index(name)]
+        most = rng.choice((None, None, rng.randint(1, 16)))
+        promised = rng.choice((0, 0, rng.randint(0, 4 if most is None else min(most, 4))))
+        self.there.queue(
+            name,
+            parent=rng.choice(["", *below]),
+            weight=rng.randint(1, 4),
+            capability=((GPU, most),) if most is not None else (),
+            guarantee=((GPU, promised),) if promised else (),
+            deserved=((GPU, promised + 1),) if rng.random() < 0.3 and (most is None or most > promised) else (),
+            max_running=rng.choice((None, None, None, rng.randint(0, 4))),
+            max_priority=rng.choice((None, None, 4)),
+            user_fairness=self.fair and rng.random() < 0.3,
+            queue_policy=rng.choice(("", "DRF")),
+        )
+
+    def _job(self) -> None:
+        rng = self.rng
+        workers = rng.randint(0, 4)
+        self.there.job(
+            f"j{rng.randint(0, 30)}", of_queue=rng.choice(["", *NAMES]), workers=workers,
+            min_workers=rng.randint(0, workers), leader=shape(cpu=1), worker=shape(cpu=1, gpus=rng.randint(0, 3)),
+            created=rng.randint(0, 5), user=rng.choice(("ann", "ben")), priority=rng.randint(3, 6),
+        )  # fmt: skip
+
+    def _job_gone(self) -> None:
+        if jobs := self.there.state.jobs:
+            self.there.job_gone(jobs[self.rng.choice(sorted(jobs))])
+
+    def _queue_changed(self) -> None:
+        self._queue(self.rng.choice(NAMES[1:]))
+
+    def _queue_gone(self) -> None:
+        if len(queues := self.there.state.queues) > 2:
+            self.there.queue_gone(self.rng.choice(sorted(queues)))
+
+    def _move(self) -> None:
+        self.there.namespace("default", queue=self.rng.choice(NAMES))
+
+    def _node_changed(self) -> None:
+        self._node(self.rng.choice(("n1", "n2", "n3")))
+
+    def _stranger(self) -> None:
+        name = f"stranger-{self.rng.randint(0, 3)}"
+        if f"uid-{name}" in self.there.state.pods:
+            self.there.pod_gone(f"uid-{name}")
+        else:
+            self.there.pod(name, self.rng.choice(("n1", "n2")), gpus=self.rng.randint(0, 3))
+
+    def _time(self) -> None:
+        self.there.pass_time(self.rng.choice((1, 20)))
+
+
+seeds = st.integers(0, 2**32)
+
+
+@by_chance
+@given(seeds)
+def test_shares_that_are_kept_up_to_date_are_those_found_from_nothing(seed: int) -> None:
+    kept = KeptQueues()
+    for state in Life(seed).steps(25):
+        jobs, _ = considered(state, waiting_jobs(state, state.time_ms))
+        one, other = (QueueStanding(state, jobs, state.time_ms, of) for of in (kept, None))
+        assert (one.shares, one.total, one.lines, one.used) == (other.shares, other.total, other.lines, other.used)
+
+
+@by_chance
+@given(seeds)
+def test_shares_are_those_of_what_the_queues_are_seen_to_demand(seed: int) -> None:
+    kept = KeptQueues()
+    for state in Life(seed, fair=False).steps(15):
+        jobs, _ = considered(state, waiting_jobs(state, state.time_ms))
+        standing, views, tree = QueueStanding(state, jobs, state.time_ms, kept), queues_view(state).queues, {}
+        for name, view in views.items():
+            spec = state.queue_tree.specs.get(name) if view.path else None
+            if spec is not None:
+                limits = {field: dict(getattr(spec, field)) for field in ("guarantee", "deserved", "capability")}
+                tree[name] = QueueClaims(
+                    name=name, parent=spec.parent, weight=spec.weight, **limits, demand=view.own_demand
+                )
+            elif view.own_demand:
+                tree[name] = QueueClaims(name=name, demand=view.own_demand)
+        shares = queue_shares(tree.values(), standing.total)
+        assert {name: of for name, of in standing.shares.items() if name in shares} == shares
+
+
+@by_chance
+@given(seeds)
+def test_a_process_that_keeps_the_queues_says_what_one_that_does_not_would_say(seed: int) -> None:
+    life, cycles = Life(seed), Cycles()
+    for state in life.steps(20):
+        config, now_ms = life.there.config, life.there.now_ms
+        assert cycles.take(state, config, now_ms) == take_cycle(state, config, now_ms)
+
+
+@by_chance
+@given(seeds)
+def test_equal_jobs_of_several_queues_are_tried_as_each_for_itself(seed: int) -> None:
+    """With an observer, no result is used for another job."""
+    life = Life(seed)
+    for copy in range(12):
+        life.there.job(f"alike-{copy:02}", of_queue=NAMES[copy % 5], workers=3, worker=shape(gpus=1), min_workers=2)
+    for state in life.steps(6):
+        config, now_ms = life.there.config, life.there.now_ms
+        assert take_cycle(state, config, now_ms, CycleObserver()) == take_cycle(state, config, now_ms)
+
+
+@by_chance
+@given(seeds)
+def test_what_limits_leave_is_known_whoever_took_what(seed: int) -> None:
+    life = Life(seed, fair=False)
+    *_, state = life.steps(10)
+    room = QueueRoom(state, state.time_ms)
+    accounts = {name: QueueAccount(room, name) for name in state.queue_tree.paths}
+    taken: list[tuple[str, str, int]] = []
+    for _ in range(150):
+        name, amount = life.rng.choice(sorted(accounts)), life.rng.randint(0, 2)
+        if taken and life.rng.random() < 0.5:
+            back, resource, of_it = taken.pop()
+            accounts[back].take(resource, -of_it)
+        else:
+            accounts[name].take(GPU, amount)
+            taken.append((name, GPU, amount))
+        seen = life.rng.choice(sorted(accounts))
+        limits = [limit.left for limit in room.limits(seen, GPU)]
+        assert accounts[seen].limited == bool(limits) == (GPU in accounts[seen].left)
+        asked = life.rng.randint(0, 9)
+        assert not limits or accounts[seen].leaves(GPU, asked) == (asked <= min(limits))
+
+
+def test_undoing_what_lay_within_a_guarantee_leaves_nothing_to_others() -> None:
+    there = World()
+    there.node("n1", gpus=8)
+    there.queue("a", guarantee=((GPU, 4),))
+    there.queue("b")
+    room = QueueRoom(there.state, there.state.time_ms)
+    one, other = QueueAccount(room, "a"), QueueAccount(room, "b")
+    one.take(GPU, 2)
+    assert other.leaves(GPU, 4)
+    one.take(GPU, -2)
+    assert other.leaves(GPU, 4) and not other.leaves(GPU, 5)
+
+
+@pytest.mark.parametrize("field", JobSpec.__struct_fields__)
+def test_jobs_are_alike_if_they_differ_in_nothing_but_the_queue(field: str) -> None:
+    there = World()
+    spec = there.job("j", of_queue="a").valid_spec
+    other = msgspec.structs.replace(spec, **{field: "another"})
+    assert (_without_queue(spec) == _without_queue(other)) == (field == "queue")
+
+
+def test_thousands_of_equal_jobs_in_many_queues_are_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, tried = World(), []
+    there.node("n1", cpu=8)
+    for number in range(20):
+        there.queue(f"q{number}", capability=(("cpu", 999_000),))
+        for copy in range(3):
+            there.job(f"j{number}-{copy}", of_queue=f"q{number}", leader=shape(cpu=9))
+    search = QuorumSearch.place
+    monkeypatch.setattr(QuorumSearch, "place", lambda *of: tried.append(of[1]) or search(*of))
+    there.cycle()
+    assert len(tried) == 1
+
+
+# --- what the nodes offer -------------------------------------------------------------------------------------------
+
+
+def test_what_pods_of_other_programs_hold_is_nobodys_share_and_fulfils_no_guarantee() -> None:
+    there = World()
+    there.node("n1", gpus=8)
+    there.pod("stranger", "n1", gpus=6)
+    there.queue("a", guarantee=((GPU, 2),))
+    there.queue("b")
+    first = there.job("first", of_queue="b", leader=shape(gpus=2))
+    there.cycle()
+    assert not first.placements, "the two GPUs are a's"
+    assert first.waits is not None and first.waits.shortage.quota is not None
+    assert (first.waits.shortage.quota.left, first.waits.shortage.quota.hard) == (0, 2)
+    second = there.job("second", of_queue="a", leader=shape(gpus=2))
+    there.cycle()
+    assert second.placements
+    there.job("third", of_queue="b", leader=shape(gpus=4))
+    shares = {name: view.share[GPU] for name, view in queues_view(there.state).queues.items()}
+    assert shares == {"a": 2, "b": 0, "default": 0}
+    there.pod_gone("uid-stranger")
+    there.cycle()
+    assert first.placements
+
+
+def test_jobs_on_a_node_that_is_not_ready_take_nothing_from_the_ready_ones() -> None:
+    there = World()
+    there.node("n1", gpus=8)
+    there.queue("a", guarantee=((GPU, 4),))
+    there.queue("b")
+    there.job("first", of_queue="b", leader=shape(gpus=4))
+    there.cycle()
+    there.node("n1", gpus=8, ready=False)
+    there.node("n2", gpus=8)
+    assert offered(there.state)[GPU] == 12
+    second = there.job("second", of_queue="b", leader=shape(gpus=4), created=1)
+    third = there.job("third", of_queue="b", leader=shape(gpus=1), created=2)
+    there.cycle()
+    assert second.placements and not third.placements, "4 of the 8 free ones are a's"
