@@ -12,7 +12,7 @@ import pytest
 
 from arranger.clock import Clock, SystemClock
 from arranger.events import kinds as k
-from arranger.kube.cluster import NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource, always
+from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError, Object, Resource, always
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
@@ -885,7 +885,7 @@ async def test_a_status_is_stored_in_the_version_for_statuses_whatever_the_spec_
     strict = tyjob_definition()
     spec = strict["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["minWorkersNum"]["minimum"] = 1
-    scene.store.patch(CRDS, "", "tyjobs.arranger.dev", {"spec": strict["spec"]})
+    scene.store.create(CRDS, "", strict)
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     async with scene.running():
@@ -898,9 +898,11 @@ async def test_an_older_definition_gets_statuses_as_v1_until_it_has_their_versio
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()
-    versions = tyjob_definition()["spec"]["versions"]
+    definition = tyjob_definition()
+    versions = definition["spec"]["versions"]
+    definition["spec"]["versions"] = versions[:1]
     versions_seen = scene.cluster.versions = []
-    scene.store.patch(CRDS, "", "tyjobs.arranger.dev", {"spec": {"versions": versions[:1]}})
+    scene.store.create(CRDS, "", definition)
     scene.world.cycle()
     async with scene.running():
         scene.decide(Stage.STARTING)
@@ -922,9 +924,11 @@ async def test_an_older_definition_gets_statuses_as_v1_until_it_has_their_versio
 async def test_a_status_that_an_older_definition_refuses_is_told_and_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """As v1 an object older than its schema may accept no status; only Events then tell users of the job."""
     scene = Scene()
-    [strict, _] = tyjob_definition()["spec"]["versions"]
-    strict["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["minWorkersNum"]["minimum"] = 1
-    scene.store.patch(CRDS, "", "tyjobs.arranger.dev", {"spec": {"versions": [strict]}})
+    definition = tyjob_definition()
+    del definition["spec"]["versions"][1]
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["minWorkersNum"]["minimum"] = 1
+    scene.store.create(CRDS, "", definition)
     versions = scene.cluster.versions = []
     told: list[str] = []
     monkeypatch.setattr(scene.applier._statuses._reports, "report", lambda job, _: told.append(job.seen.name))
