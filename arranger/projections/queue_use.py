@@ -85,7 +85,7 @@ class QueueUse:
 
     def forget_deleted(self, queues: Set[str]) -> None:
         """Forget what other queues than these and `default` used, unless their jobs have nodes."""
-        for name in self.decayed.keys() - queues - self.own.keys() - {DEFAULT_QUEUE}:
+        for name in sorted(self.decayed.keys() - queues - self.own.keys() - {DEFAULT_QUEUE}):
             del self.decayed[name]
 
     def _note(self, queue: str) -> None:

@@ -124,7 +124,7 @@ def in_line(
         return [[(policies.queue_policy_name(jobs[0], config), jobs)]] if jobs else []
     names = {job.uid: policies.queue_policy_name(job, config) for job in jobs}
     if len(set(names.values())) < 2:
-        return [[(name, jobs)] for name in set(names.values())]
+        return [[(name, jobs)] for name in names.values()][:1]
     levels = groupby(sorted(jobs, key=seniority), key=_priority)
     return [[(name, list(of)) for name, of in groupby(level, key=lambda job: names[job.uid])] for _, level in levels]
 

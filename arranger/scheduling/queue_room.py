@@ -102,12 +102,13 @@ class QueueRoom:
         offer, too."""
         for name, amounts in own.items() if self.guaranteed else ():
             inside = self._queues.get(name, self._root).inside
-            for resource in self.guaranteed & amounts.keys():
-                inside[resource] = inside.get(resource, 0) + amounts[resource]
+            for resource, amount in amounts.items():
+                if resource in self.guaranteed:
+                    inside[resource] = inside.get(resource, 0) + amount
         for queue in reversed(self._queues.values()) if self.guaranteed else ():
             assert queue.parent is not None
             inside = queue.parent.inside
-            for resource in queue.guarantee.keys() | queue.inside.keys():
+            for resource in {**queue.guarantee, **queue.inside}:
                 inside[resource] = inside.get(resource, 0) + queue.held(resource)
 
     def _find_left(self) -> None:

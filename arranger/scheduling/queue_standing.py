@@ -134,7 +134,7 @@ class QueueStanding:
         tree = self._tree
         between = {name: f"{name}/" for name in self._fair if name in tree.children}
         found = [(own, name) for name, own in between.items()]
-        for line in self.used.keys() | self.lines.keys():
+        for line in {**self.used, **self.lines}:
             if line not in tree.paths:
                 name = self.queue_of.get(line, line)
                 found.append((line, between.get(name, name) if line != name else ""))
