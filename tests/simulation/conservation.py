@@ -18,7 +18,7 @@ from tests.simulation.queue_rules import crowded, unusable
 
 def needless(state: State, cycle: CycleTaken, begun: Collection[str]) -> Iterator[tuple[str, str]]:
     """(UID, the problem) of each job that waits without need, in the state after a cycle. `begun` are the jobs that got
-    their first nodes in it: they counted as waiting jobs of their queues."""
+    their first nodes in it, or that it found infeasible: they counted as waiting jobs of their queues."""
     for job in state.jobs.values():
         if job.active and not job.stands_still and job.stage in (Stage.PENDING, Stage.RESCHEDULING):
             why, denial = unusable(state, job), denied(state, job)

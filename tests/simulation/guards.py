@@ -226,8 +226,8 @@ def _ends_once() -> Iterator[None]:
 
 @contextmanager
 def _no_limits_in_cycles() -> Iterator[None]:
-    resources, full = _without(QueueRoom, "resources", [])(), _without(QueueRoom, "full", None)()
-    with resources, full:
+    first, full = _without(QueueRoom, "first", {})(), _without(QueueRoom, "full", None)()
+    with first, full:
         yield
 
 

@@ -129,7 +129,12 @@ class Oracle:
         nodes = {uid: dict(jobs[uid].placements) for uid in replaced if uid in jobs}
         placed = [event.job_uid for event in entry.batch.events if isinstance(event, k.Placed)]
         kept_off_ms = {uid: _kept_off_ms(jobs[uid]) for uid in placed if uid in jobs}
-        begun = [uid for uid in placed if uid in jobs and not jobs[uid].placements]
+        failed = [
+            event.job_uid
+            for event in entry.batch.events
+            if isinstance(event, k.Waits) and event.schedule_state == ScheduleState.FAILED
+        ]
+        begun = [uid for uid in placed + failed if uid in jobs and not jobs[uid].placements]
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         cycle = next((event for event in entry.batch.events if isinstance(event, k.CycleTaken)), None)
@@ -595,8 +600,6 @@ class Checks:
             lack = record.waits.shortage.quota if waiting else None
             if lack is not None and lack.quota and lack.quota not in state.quotas.get(record.seen.namespace, {}):
                 found.append((uid, f"{name} waits for the quota {lack.quota}, which isn't there"))
-            if lack is not None and lack.queue and (untrue := outdated_reason(state, record, lack)):
-                found.append((uid, f"{name} waits for {lack}, and {untrue}"))
             if record.times.short_ms:
                 found.append((uid, f"{name} starts with a part of its quorum: {status.get('message')}"))
             stands_still = stage == "Pending" and record.suspended and record.spec is not None and record.spec.suspend
@@ -609,6 +612,9 @@ class Checks:
             if before and not status.get("message", "").startswith("waits for job ") and not stands_still:
                 found.append((uid, f"{name} doesn't say for which job it waits: {status.get('message')}"))
             outside = stage in ("Pending", "Rescheduling") and record.spec is not None and unusable(state, record)
+            of_queue = lack if lack is not None and lack.queue and not outside else None  # who is outside isn't tried
+            if of_queue is not None and (untrue := outdated_reason(state, record, of_queue)):
+                found.append((uid, f"{name} waits for {of_queue}, and {untrue}"))
             if outside and not (before or stands_still) and "queue" not in status.get("message", ""):
                 found.append((uid, f"{name} doesn't say that {outside}: {status.get('message')}"))
             told = waiting or refused or stands_still or before or goes_on or outside

@@ -71,20 +71,20 @@ class Queues:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} queues")
-        self._comes = chance.random() < 0.5
+        self.comes = chance.random() < 0.5
         self._stays = chance.random() < 0.5
         self._open = False
-        if self._comes:
+        if self.comes:
             world.store.collections[_kind().key] = Collection([_kind()], _HISTORY)
 
     @property
     def served(self) -> bool:
         """Whether the API server knows queues."""
-        return self._comes
+        return self.comes
 
     def draw(self) -> dict[str, Any]:
         """A part of a new job's spec."""
-        return {"queue": self._chance.choice(_NAMES)} if self._comes and self._chance.random() < 0.4 else {}
+        return {"queue": self._chance.choice(_NAMES)} if self.comes and self._chance.random() < 0.4 else {}
 
     def labels(self) -> dict[str, Any]:
         """A part of a new job's metadata: its submitter, for some."""
@@ -95,7 +95,7 @@ class Queues:
         chance = self._chance
         rogue = Rogue(self._world, chance)
         acts = (self._change, self._change, self._edit, self._edit, self._go, self._again, self._annotate, self._move)
-        while self._comes:
+        while self.comes:
             await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
             if not self._world.faults.on:
                 return
@@ -114,7 +114,7 @@ class Queues:
     def open(self) -> bool:
         """Let every job use its queue: all are open, without a parent and for all namespaces, which name none. Returns
         whether that is news."""
-        store, opens = self._world.store, self._comes and not self._open
+        store, opens = self._world.store, self.comes and not self._open
         self._open = True
         for name in _NAMES if opens else ():
             if ("", name) in store.collection(QUEUES).objects:
@@ -127,7 +127,7 @@ class Queues:
 
     def unsettled(self) -> list[tuple[str, str]]:
         """("", the problem): a Queue whose status shows something else than the projection."""
-        state, stored = self._world.oracle.state, self._world.store.collection(QUEUES).objects if self._comes else {}
+        state, stored = self._world.oracle.state, self._world.store.collection(QUEUES).objects if self.comes else {}
         views = queues_view(state).queues if stored else {}
         found = []
         for (_, name), each in sorted(stored.items()):

@@ -13,8 +13,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 50 seeds, 25 in which every fault site occurs: nearly all in five or more of them, and one in only one.
-_CHOSEN = (0, 2, 6, 7, 12, 14, 15, 16, 18, 21, 22, 25, 26, 28, 35, 36, 37, 38, 40, 43, 45, 46, 47, 48, 49)
+#: Of the first 50 seeds, 27 in which every fault site occurs: nearly all in five or more of them, and one in only one.
+_CHOSEN = (0, 2, 5, 6, 7, 12, 14, 15, 16, 18, 21, 22, 25, 26, 28, 31, 35, 36, 37, 38, 40, 43, 45, 46, 47, 48, 49)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 

@@ -56,7 +56,8 @@ def _world_of(workers: int, *, faults: bool) -> World:
     world.machines = Machines(world, nodes)
     user: Any = _OneJob(world, workers)
     world.user = user
-    world.quotas.comes = False  # a quota that never admits so many pods would give a good end without a running job
+    # A quota or a queue that never admits so many pods would give a good end without a running job.
+    world.quotas.comes = world.queues.comes = False
     world.faults.on = faults
     return world
 

@@ -46,6 +46,11 @@ class Windows:
         return first is not None and (not policy.limit or time_ms - first < policy.window_s * 1000 - _SLACK_MS)
 
     def fails_forever(self, job: JobRecord) -> bool:
-        """Whether the job's leader fails and may do so without end: then it waits for the end of a back-off."""
-        failed = job.decided is not None and job.decided.reason == StageReason.LEADER_FAILED
-        return failed and job.spec is not None and job.spec.restart_of(0).window_s is not None
+        """Whether pods of the job fail and may do so without end: then it waits for the end of a back-off."""
+        reason = job.decided.reason if job.decided is not None else None
+        if job.spec is None:
+            return False
+        if reason == StageReason.LEADER_FAILED:
+            return job.spec.restart_of(0).window_s is not None
+        policies = [job.spec.restart_of(group) for group in range(1, len(job.spec.groups))]
+        return reason == StageReason.WORKER_ENDED and any(of.window_s is not None for of in policies)
