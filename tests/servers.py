@@ -450,8 +450,10 @@ class RealKube(KubeServer):
     daemons that a test may stop, start and freeze.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, progress_notify_s: int = 5) -> None:
+        """`progress_notify_s` is how often etcd reports the revision of an idle kind; kubeadm's clusters have 5."""
         self.assets = kube_assets()
+        self._progress_notify_s = progress_notify_s
         self.port = free_port()
         self.etcd_port = free_port()
         self.token = "test-administrator"
@@ -569,9 +571,8 @@ class RealKube(KubeServer):
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
             "--unsafe-no-fsync",
-            # Bookmarks of an idle kind depend on this, and kubeadm's clusters have it. Each report costs the API server
-            # time, for each of its kinds.
-            "--watch-progress-notify-interval=5s",
+            # Bookmarks of an idle kind depend on this. Each report costs the API server time, for each of its kinds.
+            f"--watch-progress-notify-interval={self._progress_notify_s}s",
             "--log-level=error",
         ]
 
