@@ -93,8 +93,9 @@ def _as_asked(job: JobRecord, time_ms: int) -> StageDecided | None:
     """Apply the user's request: terminate the job, suspend it in any stage, or resume it."""
     if job.valid_spec.terminating:
         return _decide(job, R.TERMINATED)
-    placed_since = job.valid_spec.suspend and job.placements  # placed during a brief resumption
-    if not job.suspended or placed_since:
+    # A brief resumption, of which a cycle knew, may have given it nodes or a reason to wait.
+    tried_since = job.valid_spec.suspend and (job.placements or job.waits is not None)
+    if not job.suspended or tried_since:
         return _overdue(job, time_ms) or _decide(job, R.SUSPENDED)
     return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
 

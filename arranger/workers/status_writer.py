@@ -196,19 +196,22 @@ class StatusWriter:
         return True
 
     async def _store(self, namespace: str, name: str, body: Object) -> Object:
-        """Store a status in the version for statuses, or as v1 while the TYJob definition doesn't have that version."""
+        """Store a status in the version for statuses, or as v1 while the TYJob definition doesn't have that version, or
+        if that version refuses it: then v1 has the last word."""
         patch, now_s = self._effects.cluster.patch, self._clock.monotonic_s()
         if now_s < self._older_until_s:
             return await patch(TYJOBS, namespace, name, body, subresource="status")
         try:
             return await patch(TYJOB_STATUSES, namespace, name, body, subresource="status")
         except ApiError as refused:
-            if refused.code != 404:
+            if refused.code not in (404, 422):
                 raise
-        # Either the version or the job doesn't exist: as v1, a job that doesn't is a 404 again.
+            code = refused.code
+        # After a 404, either the version or the job doesn't exist: as v1, a job that doesn't is a 404 again.
         stored = await patch(TYJOBS, namespace, name, body, subresource="status")
-        self._older_until_s = now_s + _OLDER_S
-        log_event(_log, "the TYJob definition is older than this release", level=logging.WARNING)
+        if code == 404:
+            self._older_until_s = now_s + _OLDER_S
+            log_event(_log, "the TYJob definition is older than this release", level=logging.WARNING)
         return stored
 
 

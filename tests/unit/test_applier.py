@@ -941,6 +941,24 @@ async def test_a_status_that_an_older_definition_refuses_is_told_and_rests(monke
     assert (told, versions, scene.stored_stage(), scene.pods()) == (["j"], ["v1status", "v1"], "", [])
 
 
+async def test_a_status_that_its_version_refuses_is_stored_as_v1(caplog: pytest.LogCaptureFixture) -> None:
+    """An API server may find that the spec of an object that was forced past the schema isn't equal to itself."""
+    scene = Scene()
+    definition = tyjob_definition()
+    [rule] = definition["spec"]["versions"][1]["schema"]["openAPIV3Schema"]["properties"]["spec"][
+        "x-kubernetes-validations"
+    ]
+    rule["rule"] = "self != oldSelf"
+    scene.store.create(CRDS, "", definition)
+    versions = scene.cluster.versions = []
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    async with scene.running():
+        await until(lambda: scene.stored_stage() == "Starting")
+    assert versions == ["v1status", "v1"]
+    assert "older than this release" not in caplog.text
+
+
 async def test_a_job_that_is_gone_says_nothing_about_the_definition(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.world.cycle()

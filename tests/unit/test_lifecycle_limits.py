@@ -97,6 +97,18 @@ def test_a_job_resumed_placed_and_suspended_again_before_anybody_decided_holds_n
     assert asked.settle() == (Stage.RUNNING, "WorkersReady")
 
 
+def test_a_job_resumed_tried_and_suspended_again_before_anybody_decided_gives_no_old_reason() -> None:
+    asked = Asked(suspend=True, workers=9, min_workers=9)
+    asked.settle()
+    asked.edit(suspend=False)
+    asked.world.cycle()
+    assert asked.job.waits is not None
+    asked.edit(suspend=True)
+    assert asked.settle() == (Stage.PENDING, "Suspended")
+    assert asked.job.waits is None
+    assert desired_status(asked.world.state, asked.job)["message"] == "suspended by spec.suspend; it holds no nodes"
+
+
 @pytest.mark.parametrize("until", ["placed", "starting", "rescheduling", "waiting"])
 def test_a_job_can_be_suspended_in_every_stage(until: str) -> None:
     asked = Asked(**({"workers": 9, "min_workers": 9} if until == "waiting" else {}))
