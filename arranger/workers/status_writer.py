@@ -41,7 +41,8 @@ _STARTING_S, _COUNTS_S = 5.0, 1.0
 #: Of all jobs together, one such status is written in this many times as long as the last status took, where that is
 #: less than the limit. Pods and decisions are worth more than counts, above all on a busy API server.
 _TIMES_AS_LONG, _APART_S = 4.0, 2.0
-#: Jobs up to this position in the queue get a new status when it changes; for all jobs that would be a storm.
+#: Jobs up to this position in the queue get a new status when it changes, and so do those that leave the queue. For all
+#: jobs that would be a storm.
 _NEAR = 10
 #: The order of the queue is computed at most this often.
 _QUEUE_S = 5.0
@@ -65,7 +66,7 @@ class QueuePositions:
 
     def of(self, state: State, job: JobRecord, now_s: float) -> int | None:
         """The position of a job without any nodes, from 1; None if it isn't in the queue."""
-        if job.placements or job.ended or job.suspended:
+        if job.placements or job.ended or job.suspended or queue_out_of_reach(state, job):
             return None
         if now_s - self._since_s >= _QUEUE_S:
             self._positions = {of.uid: position for position, of in enumerate(self._order(state), start=1)}
@@ -103,7 +104,7 @@ class StatusWriter:
         digest = status_digest(status)
         unseen = digest == progress.digest and not self._settled(look, now_s)
         status[QUEUE_POSITION] = position = self._positions.of(state, job, now_s)
-        moved = position is not None and position <= _NEAR and position != progress.position
+        moved = position != progress.position and (position is None or position <= _NEAR)
         if (digest == job.seen.status_digest or unseen) and not moved:
             self._reports.reported(job, progress.told)
             return True

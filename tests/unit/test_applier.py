@@ -16,6 +16,7 @@ from arranger.kube.cluster import CRDS, NODES, PODS, SERVICES, TYJOBS, ApiError,
 from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
+from arranger.model.queue import QueueState
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
@@ -590,6 +591,33 @@ def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
     assert positions.of(scene.world.state, job, 1.0) == 1
     scene.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.PENDING, StageReason.SUSPENDED))
     assert positions.of(scene.world.state, job, 1.0) is None
+
+
+def test_a_job_whose_queue_is_closed_or_gone_has_no_position_at_once() -> None:
+    scene = Scene()
+    job, positions = scene.job, QueuePositions(lambda _state: [scene.job])
+    assert positions.of(scene.world.state, job, 1.0) == 1
+    scene.world.queue("default", state=QueueState.CLOSED)
+    assert positions.of(scene.world.state, job, 1.0) is None
+
+
+async def test_a_status_loses_its_position_when_the_job_leaves_the_queue() -> None:
+    """Even if the status was stored with the position in the meantime, and nothing else in it changes afterwards."""
+    scene = Scene()
+    order: list[JobRecord] = [scene.job]
+    scene.applier._statuses._positions = positions = QueuePositions(lambda _state: order)
+
+    def shown() -> int | None:
+        status: Object = scene.decoded(TYJOBS, "default", "j").get("status") or {}
+        return status.get("queuePosition")
+
+    async with scene.running():
+        await until(lambda: shown() == 1)
+        order.clear()
+        scene.observe()  # the status that was stored
+        positions._since_s = -math.inf
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: shown() is None)
 
 
 def test_the_place_in_the_queue_is_no_part_of_what_a_status_is_known_by() -> None:
