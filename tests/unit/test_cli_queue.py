@@ -159,6 +159,45 @@ def test_an_unknown_queue_is_an_error_that_names_similar_ones(
     assert Run(capsys, "top", "--by", "team", *log).status == 2
 
 
+@pytest.mark.parametrize("words", [("delete", "robots"), ("get", "robots"), ("robots", "vision")])
+def test_a_word_that_is_no_subcommand_is_an_error_that_names_them(
+    log: list[str], capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    done = Run(capsys, "queue", *words, *log)
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    assert f"'{words[0]}' is no subcommand of arranger queue" in done.err and "close, create, open, show" in done.err
+    assert ("kubectl delete queue" in done.err) == (words[0] == "delete")
+
+
+def test_the_priority_that_counts_is_shown_beside_that_of_the_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = World()
+    there.queue("interns", max_priority=2)
+    there.job("high", of_queue="interns", priority=9)
+    there.job("low", of_queue="interns", priority=1)
+    log = to_file(there.entries, tmp_path / "run.log")
+    rows = [line.split() for line in Run(capsys, "queue", "interns", *log).out.splitlines()]
+    assert [row[1:7] for row in rows if row[1:2] == ["default/high"]] == [
+        ["default/high", "interns", "default", "2", "(job:", "9)"]
+    ]
+    found = Run(capsys, "queue", "interns", *log, "-o", "json").json["waiting"]
+    assert [(one["job"], one["priority"], one["own_priority"]) for one in found] == [
+        ("default/high", 2, 9), ("default/low", 1, 1),
+    ]  # fmt: skip
+    assert "(priority 2, because of maxPriority of its queue: the job has 9; created " in (
+        Run(capsys, "explain", "high", *log).out
+    )
+
+
+def test_a_queue_that_does_not_exist_has_no_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = World()
+    there.queue("other")
+    there.job("j", of_queue="gone")
+    log = to_file(there.entries, tmp_path / "run.log")
+    assert ["weight", "-"] in [line.split() for line in Run(capsys, "queue", "gone", *log).out.splitlines()]
+
+
 def test_a_cluster_without_gpus_is_shown_by_its_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there = World()
     there.node("n1", cpu=8)

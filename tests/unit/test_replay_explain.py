@@ -40,7 +40,7 @@ def test_equal_priority_and_age_is_decided_by_uid_and_said_so() -> None:
     waiting = explained(world.entries, "b").waiting
     assert waiting is not None
     assert waiting.ahead[0].decided_by == "the lower UID, uid-a against uid-b"
-    assert waiting.ahead[0].gets == "1 pods now"
+    assert waiting.ahead[0].gets == "1 pod now"
 
 
 def test_the_counts_by_reason_add_up_to_the_nodes_and_are_of_that_point() -> None:

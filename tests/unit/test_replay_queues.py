@@ -74,6 +74,18 @@ def test_explain_says_where_the_job_stands_in_its_queue_and_that_the_capability_
     assert "when default/first ends" in [one.text for one in waiting.remedies]
 
 
+def test_explain_shows_what_a_deleted_queue_still_uses() -> None:
+    there = world()
+    there.queue("rl")
+    job(there, "first", "rl", 3)
+    there.settle()
+    job(there, "second", "rl", 2, created=1)
+    there.queue_gone("rl")
+    found = why(there, "second").in_queue
+    assert found is not None and (found.kept_by, found.running) == (KeptBy.NO_QUEUE, 1)
+    assert found.amounts == (QueueAmount(GPU, 3, 3, None),)
+
+
 def test_explain_knows_max_running_max_waiting_guarantees_and_room() -> None:
     there = world()
     there.queue("few", max_running=1, max_waiting=2)
@@ -105,7 +117,7 @@ def test_explain_tells_the_order_from_room() -> None:
     waiting = why(there, "after")
     assert waiting.in_queue is not None and waiting.in_queue.kept_by == KeptBy.ORDER
     [ahead] = waiting.ahead
-    assert ahead.decided_by == "a uses 0% of its share, b has no share now" and ahead.gets == "1 pods now"
+    assert ahead.decided_by == "a uses 0% of its share, b has no share now" and ahead.gets == "1 pod now"
     assert kept_by(there, "before") is None
 
 

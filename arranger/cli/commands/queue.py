@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import takewhile
 from typing import Any
 
 import click
@@ -35,8 +36,17 @@ class _QueueGroup(click.Group):
         """As in click, with `show` before arguments that name no subcommand."""
         names = {*self.commands, "-h", "--help"}
         if not (args and args[0] in names) and (args or not ctx.resilient_parsing):
+            self._refuse_further_words(ctx, args)
             args = ["show", *args]
         return super().parse_args(ctx, args)
+
+    def _refuse_further_words(self, ctx: click.Context, args: list[str]) -> None:
+        """Refuse two words at the beginning: click would complain about the second one, and the first is wrong."""
+        words = [*takewhile(lambda word: not word.startswith("-"), args)]
+        if len(words) > 1:
+            known = f"{words[0]!r} is no subcommand of arranger queue: those are {', '.join(sorted(self.commands))}"
+            instead = f"kubectl delete queue {words[1]}" if words[0] in ("delete", "remove", "rm") else ""
+            raise click.UsageError(f"{known}; {instead} deletes a queue" if instead else known, ctx)
 
 
 @click.group(cls=_QueueGroup)
@@ -127,6 +137,9 @@ def _amounts_option(name: str, text: str) -> Callable[[Callable[..., Any]], Call
     return click.option(f"--{name}", type=_Amount(), multiple=True, metavar=metavar, help=f"{text} Can be repeated.")
 
 
+_NAMESPACE = "A namespace whose jobs may name it. Can be repeated. [default: all namespaces]"
+
+
 @command.command("create")
 @click.argument("name")
 @with_settings("kubeconfig", "context")
@@ -135,7 +148,7 @@ def _amounts_option(name: str, text: str) -> Callable[[Callable[..., Any]], Call
 @_amounts_option("guarantee", "An amount that is its alone, and never lent.")
 @_amounts_option("deserved", "An amount that it is entitled to, and that is lent while it doesn't use it.")
 @_amounts_option("capability", "An amount that it never exceeds.")
-@click.option("--namespace", "namespaces", multiple=True, metavar="NAME", help="Whose jobs may name it. [default: all]")
+@click.option("--namespace", "namespaces", multiple=True, metavar="NAME", help=_NAMESPACE)
 @click.option("--closed", is_flag=True, help="Create it closed: arranger queue open NAME opens it.")
 @output_option
 def create(settings: Settings, name: str, output: str, **fields: Any) -> None:

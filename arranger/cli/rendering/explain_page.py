@@ -171,9 +171,7 @@ class Page:
                 indent=16,
             )
         if waiting.position:
-            keys = f"priority {waiting.priority}, created {self._time(waiting.created_ms)}"
-            position = f"position {waiting.position} of {waiting.queue_length} by {waiting.queue_policy}"
-            print_text(f"  queue         {position} ({keys})", indent=16)
+            self._position(waiting)
         if waiting.in_queue is not None:
             self._in_queue(waiting.in_queue)
         if short is not None and short.node is not None:
@@ -193,6 +191,14 @@ class Page:
             heading("Others that hold it there, without a decision in the part of the log that was read")
             held = [(one.since or "-", one.who, _amounts(one.amounts), few(one.nodes, 3)) for one in waiting.holders]
             self._some(("offset", "who", "holds", "on"), held, "pods or jobs hold less", right=("offset",))
+
+    def _position(self, waiting: Waiting) -> None:
+        """Print the job's position among all waiting jobs."""
+        own = self._answer.standing.priority
+        limited = f", because of maxPriority of its queue: the job has {own};" if own != waiting.priority else ","
+        keys = f"priority {waiting.priority}{limited} created {self._time(waiting.created_ms)}"
+        position = f"position {waiting.position} of {counted(waiting.queue_length, 'waiting job')}"
+        print_text(f"  order         {position}, by {waiting.queue_policy} ({keys})", indent=16)
 
     def _in_queue(self, there: InQueue) -> None:
         """Print where the job stands in its Queue."""

@@ -14,6 +14,7 @@ from arranger.replay.reading.queues import (
     QueueLine,
     QueueList,
     Sums,
+    WaitingJob,
     amount_of,
     default_resource,
 )
@@ -50,7 +51,7 @@ def print_queue(found: QueueDetail, resource: str, *, everything: bool) -> None:
     facts = [
         ("state", state),
         ("parent", queue.parent or "(root)"),
-        ("weight", queue.weight),
+        ("weight", queue.weight or "-"),
         *((name, _claims(amounts)) for name, amounts in _claims_of(queue) if amounts),
         *queue.fields.items(),
         ("used", _claims(queue.used) or "-"),
@@ -70,12 +71,17 @@ def print_queue(found: QueueDetail, resource: str, *, everything: bool) -> None:
     say()
     print_table(
         ("position", "job", "queue", "submitter", "priority", "message"),
-        [(of.position or "-", of.job, of.queue, of.submitter, of.priority, of.message) for of in found.waiting[:limit]],
+        [_waiting_cells(of) for of in found.waiting[:limit]],
         right=("position", "priority"),
         empty="no job of it waits",
         optional=("submitter", "priority", "queue"),
     )
     _print_more(len(found.waiting), limit, "job")
+
+
+def _waiting_cells(of: WaitingJob) -> tuple[object, ...]:
+    priority = of.priority if of.priority == of.own_priority else f"{of.priority} (job: {of.own_priority})"
+    return of.position or "-", of.job, of.queue, of.submitter, priority, of.message
 
 
 def print_holdings(found: Holdings, *, everything: bool) -> None:

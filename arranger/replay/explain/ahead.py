@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from arranger.model.config import CycleConfig
+from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label
@@ -107,7 +108,7 @@ def jobs_ahead(others: Sequence[JobRecord], job: JobRecord, gets: dict[str, int]
     """The jobs before this one. `gets` is job UID → how many of its pods a cycle would place."""
     found = []
     for position, other in enumerate(others, start=1):
-        now = f"{gets[other.uid]} pods now" if other.uid in gets else "waits too"
+        now = f"{counted(gets[other.uid], 'pod')} now" if other.uid in gets else "waits too"
         decided = keys.between(other, job)
         found.append(Ahead(position, label(other), other.valid_spec.priority, other.seen.created_ms, decided, now))
     return tuple(found)

@@ -87,7 +87,8 @@ def in_queue(case: Case, waiting: list[JobRecord], shortfall: Shortfall | None, 
     name = queue_of(state, job)
     there = [other.uid for other in waiting if queue_of(state, other) == name]
     spec = state.queue_tree.specs.get(name)
-    used = state.queue_totals.get(name, {})
+    # A queue without a way to the root has no totals, but its jobs may still have nodes.
+    used = state.queue_totals.get(name) or state.queue_use.own.get(name, {})
     shares = QueueStanding(state, waiting, state.time_ms).shares.get(name, {})
     capability = dict(spec.capability) if spec is not None else {}
     asked = {resource for group in job.valid_spec.groups for resource, amount in group.shape.requests if amount}

@@ -140,7 +140,7 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
         return f"invalid: {faults_text(event.faults)}"
     spec = event.spec
     of_sets = [f", {group.min_count} of {group.name}" for group in spec.groups if group.min_count]
-    workers = f"{spec.total_workers} workers (at least {spec.min_workers}{''.join(of_sets)})"
+    workers = f"{counted(spec.total_workers, 'worker')} (at least {spec.min_workers}{''.join(of_sets)})"
     of_class = f"of class {spec.priority_class}" if spec.priority_class else spec.priority
     parts = [f"priority {of_class}, {'leader and ' if spec.has_leader else ''}{workers}"]
     parts += [f"after {', '.join(of.name for of in spec.after)}"] if spec.after else []

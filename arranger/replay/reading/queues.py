@@ -9,7 +9,7 @@ from arranger.messages.queues import state_text
 from arranger.model.config import CycleConfig
 from arranger.model.pod import gpus_of
 from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_membership import submitter_of
+from arranger.projections.queue_membership import counted_priority, submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label, message_of
@@ -74,13 +74,15 @@ class QueueList(msgspec.Struct, frozen=True):
 
 
 class WaitingJob(msgspec.Struct, frozen=True):
-    """A job without nodes. `position` is among those of its queue that may get nodes now, from 1; 0 if it may not."""
+    """A job without nodes. `position` is among those of its queue that may get nodes now, from 1; 0 if it may not.
+    `priority` is the one that counts in its queue, and `own_priority` that of the job."""
 
     position: int
     job: str
     queue: str
     submitter: str
     priority: int
+    own_priority: int
     message: str
 
 
@@ -191,7 +193,8 @@ def _waiting(state: State, queues: set[str], policies: Policies) -> list[Waiting
             job=label(job),
             queue=queue_of(state, job),
             submitter=submitter_of(job),
-            priority=job.valid_spec.priority,
+            priority=counted_priority(state, job),
+            own_priority=job.valid_spec.priority,
             message=message_of(state, job),
         )
         for job in jobs
