@@ -335,7 +335,7 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["simulate", str(path)], prog_name="arranger") == 0
     told = capsys.readouterr()
     lines = [line.split() for line in told.out.splitlines()]
-    assert lines[0] == ["QUEUE", "JOB", "SCHEDULE", "PLACED", "UNPLACED", "MESSAGE"]
+    assert lines[0] == ["POSITION", "JOB", "SCHEDULE", "PLACED", "UNPLACED", "MESSAGE"]
     assert lines[1][:5] == ["1", "default/j", "ScheduledSucceed", "3", "0"]
     assert ["default/j-actors-1", "n1"] in lines
     assert [

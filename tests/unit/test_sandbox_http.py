@@ -154,7 +154,7 @@ async def test_a_table_of_custom_resources_has_the_columns_of_their_definition()
         assert (await client.call("POST", path, job))[0] == 201
         _, table = await client.call("GET", path, accept=TABLE)
         columns = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
-        assert columns == ["Name", "Stage", "Ready", "GPUs", "Queue", "Started", "Age"]
+        assert columns == ["Name", "Stage", "Ready", "GPUs", "Position", "Started", "Age"]
         assert table["rows"][0]["cells"][0] == "j"
         assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
 

@@ -65,9 +65,9 @@ def _print(seen: Overview) -> None:
         print_text("not everything had been listed in this epoch yet, so there were no decisions")
     say()
     print_table(
-        ("queue", "job", "stage", "schedule", "priority", "attempt", "pods", "message"),
+        ("position", "job", "stage", "schedule", "priority", "attempt", "pods", "message"),
         [_job_cells(job) for job in seen.jobs],
-        right=("queue", "priority", "attempt"),
+        right=("position", "priority", "attempt"),
         empty="no jobs",
     )
     say()

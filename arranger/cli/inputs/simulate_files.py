@@ -31,8 +31,8 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
 
 
 def _print(outcome: Outcome) -> None:
-    columns = ("queue", "job", "schedule", "placed", "unplaced", "message")
-    print_table(columns, map(_job_cells, outcome.jobs), right=("queue", "placed", "unplaced"), empty="no TYJobs")
+    columns = ("position", "job", "schedule", "placed", "unplaced", "message")
+    print_table(columns, map(_job_cells, outcome.jobs), right=("position", "placed", "unplaced"), empty="no TYJobs")
     placed = [(f"{job.namespace}/{pod.pod}", pod.node) for job in outcome.jobs for pod in job.placed]
     if placed:
         say()

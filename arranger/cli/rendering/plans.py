@@ -28,8 +28,8 @@ def print_jobs(one: Plan, other: Plan, *, everything: bool, heads: tuple[str, st
     rows = [row for difference in found.values() for row in _rows(difference, heads)]
     if everything:
         rows += [_row(plan, plan.job, "both") for plan in same]
-    columns = ("job", "plan", "queue", "pods", "result")
-    print_table(columns, rows, right=("queue",), empty="the plans don't differ")
+    columns = ("job", "plan", "position", "pods", "result")
+    print_table(columns, rows, right=("position",), empty="the plans don't differ")
     if same and not everything:
         print_text(f"the plans agree on {counted(len(same), 'more job')}")
 
