@@ -46,6 +46,14 @@ def state_text(name: str, problem: QueueProblem | None, *, closed: str, exists: 
     return "closed" if closed == name else f"closed, because {closed} is"
 
 
+def condition_text(name: str, problem: QueueProblem | None, *, closed: str) -> str:
+    """The message of a queue's condition: `state_text`, and for a closed queue also what to do."""
+    text = state_text(name, problem, closed=closed)
+    if problem is not None or not closed:
+        return text
+    return f"{text}: arranger queue open {closed} opens {'it' if closed == name else 'that one'}"
+
+
 def passed_text(queue: str, priority: int | None, own: int) -> str:
     """Why a job that came later was placed before a waiting one with the priority `own`: it is of another `queue`, it
     has a higher `priority`, or else it fit. Both may be unknown."""

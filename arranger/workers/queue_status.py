@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from arranger.kube.cluster import Object
-from arranger.messages.queues import state_text
+from arranger.messages.queues import condition_text
 from arranger.model.pod import gpus_of
 from arranger.model.quantity import quantity
 from arranger.scheduling import QueueView
@@ -28,7 +28,7 @@ def queue_status(view: QueueView, generation: int) -> Object:
         "status": "True" if view.state == "Open" else "False",
         "observedGeneration": generation,
         "reason": str(view.problem.kind) if view.problem is not None else view.state,
-        "message": state_text(view.name, view.problem, closed=view.closed),
+        "message": condition_text(view.name, view.problem, closed=view.closed),
     }
     return {
         "state": view.state,

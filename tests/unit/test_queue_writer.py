@@ -79,8 +79,10 @@ def test_a_status_has_what_was_used_before_to_about_one_percent() -> None:
     ("fields", "state", "ready", "reason", "message"),
     [
         ({}, "Open", "True", "Open", ""),
-        ({"state": QueueState.CLOSED}, "Closed", "False", "Closed", "closed"),
-        ({"parent": "shut"}, "Closed", "False", "Closed", "closed, because shut is"),
+        ({"state": QueueState.CLOSED}, "Closed", "False", "Closed",
+         "closed: arranger queue open a opens it"),
+        ({"parent": "shut"}, "Closed", "False", "Closed",
+         "closed, because shut is: arranger queue open shut opens that one"),
         ({"parent": "none"}, "Unusable", "False", "UnknownParent",
          "queue a is below none, which doesn't exist: create it, or edit spec.parent"),
         ({"invalid": "spec"}, "Unusable", "False", "Invalid", "queue a is invalid: edit it"),
