@@ -69,7 +69,7 @@ def denial_text(denial: Denial, refused: int = 0) -> str:
     if denial.kind == DenialKind.PROBLEM and denial.problem is not None:
         return f"can't use queue {name}: {problem_text(denial.problem)}"
     if denial.kind == DenialKind.NOT_ADMITTED:
-        return f"can't use queue {name}: its spec.namespaces doesn't have the job's namespace"
+        return f"can't use queue {name}: its spec.namespaces doesn't include the job's namespace"
     if denial.kind == DenialKind.CLOSED:
         above = f", because {denial.closed} is" if denial.closed != name else ""
         return f"waits for queue {name}, which is closed{above}"

@@ -101,7 +101,7 @@ class Follower:
                 log_event(_log, "the log can't be reached, trying again", level=logging.WARNING, problem=problem)
                 await backoff.wait()
             except ClockOff as problem:
-                log_event(_log, "no log is begun by a wrong clock", level=logging.WARNING, problem=problem)
+                log_event(_log, "a wrong clock must not begin a log", level=logging.WARNING, problem=problem)
                 await backoff.wait()
             except LaterVersionAtWork as problem:
                 await self._refuse(problem, backoff)

@@ -199,7 +199,7 @@ class TickLoop:
         if now_s - self._told_dropped_s < _TELL_DROPPED_S:
             return
         log_event(
-            _log, "a job that is no tick was dropped", level=logging.ERROR,
+            _log, "a job that isn't a tick was dropped", level=logging.ERROR,
             tick=tick, fault=problem.fault, named=problem.named, dropped=self._untold,
         )  # fmt: skip
         self._untold, self._told_dropped_s = 0, now_s

@@ -99,7 +99,7 @@ class Watcher:
                 backoff.reset()
             except (ClusterUnavailable, ApiError) as problem:
                 self.problem = str(problem)
-                log_event(_log, "the API server isn't heard", level=logging.WARNING, kind=self._kind, problem=problem)
+                log_event(_log, "the API server sends nothing", level=logging.WARNING, kind=self._kind, problem=problem)
                 await backoff.wait()
 
     async def _observe_in(self, epoch: int, claimed: Appended) -> None:

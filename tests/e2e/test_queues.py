@@ -63,7 +63,7 @@ def test_a_namespace_names_the_queue_of_its_jobs_and_a_queue_its_namespaces(kube
     kube.kubectl("annotate", "namespace", "default", "arranger.dev/queue=vision")
     apply(kube, queue("vision", namespaces={"selector": {"matchLabels": {"team": "vision"}}}))
     apply(kube, job("annotated"))
-    says(kube, "annotated", "can't use queue vision: its spec.namespaces doesn't have the job's namespace")
+    says(kube, "annotated", "can't use queue vision: its spec.namespaces doesn't include the job's namespace")
     kube.kubectl("label", "namespace", "default", "team=vision")
     await_stage(kube, "Running", "annotated")
     kube.kubectl("label", "namespace", "default", "team-")

@@ -183,7 +183,7 @@ async def test_a_forged_job_calls_nothing_and_is_dropped_and_told(
     assert called == []
     assert not file.exists()
     assert scene.runs >= 1
-    told = [record for record in caplog.records if record.message == "a job that is no tick was dropped"]
+    told = [record for record in caplog.records if record.message == "a job that isn't a tick was dropped"]
     assert [record.levelno for record in told] == [logging.ERROR]
 
 
@@ -194,7 +194,7 @@ async def test_many_forged_jobs_are_told_once_and_counted_each(
     for _ in range(50):
         scene.forge(good(cluster, data=data("os.system", ["true"])))
     await run_forged(redis_server, cluster, scene, drops=50)
-    assert len([record for record in caplog.records if record.message == "a job that is no tick was dropped"]) == 1
+    assert len([record for record in caplog.records if record.message == "a job that isn't a tick was dropped"]) == 1
 
 
 async def test_ids_of_jobs_that_are_nothing_are_dropped(redis_server: RealRedis, cluster: str) -> None:

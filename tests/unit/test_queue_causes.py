@@ -99,7 +99,7 @@ def not_admitted(world: World) -> Known:
     world.namespace("default", team="rl")
     victim(world)
     world.namespace("default", team="vision")
-    says = "can't use queue rl: its spec.namespaces doesn't have the job's namespace", "the namespaces of queue rl"
+    says = "can't use queue rl: its spec.namespaces doesn't include the job's namespace", "the namespaces of queue rl"
     return Known("NotAdmitted", "rl", world.state.offset, (*says, "labels team=rl instead of team=vision"))
 
 

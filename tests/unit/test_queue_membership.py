@@ -119,9 +119,9 @@ CASES = {
     none_such: "waits for queue rl, which doesn't exist: create it, or name another in spec.queue",
     closed: "waits for queue rl, which is closed",
     closed_above: "waits for queue rl, which is closed, because all is",
-    for_others: "can't use queue rl: its spec.namespaces doesn't have the job's namespace",
-    for_labels: "can't use queue rl: its spec.namespaces doesn't have the job's namespace",
-    of_unknown_labels: "can't use queue rl: its spec.namespaces doesn't have the job's namespace",
+    for_others: "can't use queue rl: its spec.namespaces doesn't include the job's namespace",
+    for_labels: "can't use queue rl: its spec.namespaces doesn't include the job's namespace",
+    of_unknown_labels: "can't use queue rl: its spec.namespaces doesn't include the job's namespace",
     no_parent: "can't use queue rl: queue rl is below all, which doesn't exist: create it, or edit spec.parent",
     invalid: "can't use queue rl: queue rl is invalid: edit it",
 }

@@ -58,7 +58,7 @@ _KEPT_BY = {
     KeptBy.MAX_WAITING: "maxWaiting of {queue}",
     KeptBy.NO_QUEUE: "its queue, which doesn't exist",
     KeptBy.PROBLEM: "a problem of {queue}",
-    KeptBy.NOT_ADMITTED: "the namespaces of {queue}, which don't have that of the job",
+    KeptBy.NOT_ADMITTED: "the namespaces of {queue}, which don't include the job's",
     KeptBy.CLOSED: "{queue}, which is closed",
 }
 
