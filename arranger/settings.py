@@ -106,7 +106,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, _about("seconds that a node may be gone or not ready before its pods count as lost", 1, _WEEK_S)
     ] = 60
     refused_node_s: Annotated[
-        int, _about("seconds that a job avoids a node that refused its pods, and a set one where it failed", 0, _WEEK_S)
+        int,
+        _about(
+            "seconds that a job avoids a node that refused its pods, or a worker set one where it failed", 0, _WEEK_S
+        ),
     ] = 60
     quorum_grace_s: Annotated[
         int,
@@ -137,7 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fair_share_half_life_s: Annotated[
         int,
         _about(
-            "half-life in seconds of what queues used before, which counts in their order; 0: only what they use now",
+            "half-life in seconds of earlier use, which counts in the order of queues; 0: only present use counts",
             0,
             52 * _WEEK_S,
         ),
@@ -174,7 +177,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upgrade_grace_s: Annotated[
         int,
         _about(
-            "seconds that processes of an earlier release must be gone before storing snapshots that they can't read",
+            "seconds without processes of an earlier release, after which snapshots that they can't read are stored",
             0,
             86_400,
         ),

@@ -131,8 +131,8 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     changed. With --last or --blocked it reports the last such event, whether the condition still holds at the end, and
     at what other times it held. It checks a condition at the end of each batch, and then names the event in it. For the
     time before a job appeared, it uses the job's first spec to find what the job would get. It doesn't check what a job
-    would get before every kind of object was listed, or after the job ended. If several jobs had the same name, the
-    name means the newest of them up to --to.
+    would get before every kind of object was listed, or after the job ended. If several jobs had the same name, bisect
+    takes the newest of them up to --to.
 
     With another configuration (--queue-policy, --policy, --weights, --config) or other queues (--with,
     --without-queue), bisect re-runs every recorded cycle that took effect. It reports the first one that gives a job

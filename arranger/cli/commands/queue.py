@@ -53,15 +53,16 @@ class _QueueGroup(click.Group):
 def command() -> None:
     r"""Show the tree of queues, or one queue in detail; create, close and open queues.
 
-    Without a subcommand, the words after `queue` are those of `arranger queue show`, which reads the log: see its
-    --help. The other subcommands write to the API server, and need its right to change queues.
+    Without a subcommand, `arranger queue` works like `arranger queue show`: it reads the log, and has the options in
+    `arranger queue show --help`. The other subcommands write to the API server. They need the right
+    to change Queues there.
 
     \b
       arranger queue                                      the tree: used, share, demand, jobs
       arranger queue robots --at "1h ago"                 one queue, an hour ago
       arranger queue --log run.log -o json                a log file, for programs
       arranger queue create robots --parent research --deserved nvidia.com/gpu=8
-      arranger queue close robots                         no new jobs of it get nodes
+      arranger queue close robots                         its waiting jobs get no nodes
 
     \b
     On 16 GPUs, research and vision deserve 8 each. Vision doesn't need all of them, and robots borrows the rest:
@@ -85,7 +86,9 @@ def command() -> None:
     metavar="NAME",
     help="The resource of the tables, such as cpu. [default: the GPUs of all vendors, or cpu without any]",
 )
-@click.option("--all", "everything", is_flag=True, help="Of one queue, show all holders and waiting jobs, not only 10.")
+@click.option(
+    "--all", "everything", is_flag=True, help="With NAME, show all holders and waiting jobs, not only 10 of each."
+)
 @output_option
 def show(target: str | None, settings: Settings, name: str | None, at: Point | None, **options: Any) -> None:
     r"""Show all queues as a tree, or NAME in detail: its fields, its largest holders, and its waiting jobs in order.
@@ -144,7 +147,9 @@ _NAMESPACE = "A namespace whose jobs may name it. Can be repeated. [default: all
 @click.argument("name")
 @with_settings("kubeconfig", "context")
 @click.option("--parent", metavar="QUEUE", help="The queue above it. [default: none, it is below the root]")
-@click.option("--weight", type=click.IntRange(1, 65535), help="Its part of what nobody is entitled to. [default: 1]")
+@click.option(
+    "--weight", type=click.IntRange(1, 65535), help="Its weight in dividing what nobody is entitled to. [default: 1]"
+)
 @_amounts_option("guarantee", "An amount that is its alone, and never lent.")
 @_amounts_option("deserved", "An amount that it is entitled to, and that is lent while it doesn't use it.")
 @_amounts_option("capability", "An amount that it never exceeds.")
@@ -154,8 +159,8 @@ _NAMESPACE = "A namespace whose jobs may name it. Can be repeated. [default: all
 def create(settings: Settings, name: str, output: str, **fields: Any) -> None:
     r"""Create the queue NAME.
 
-    The other fields of a Queue have no option: apply a manifest with kubectl, or edit the queue. `kubectl explain
-    queue.spec` lists all fields.
+    Some fields of a Queue have no option. To set them, apply a manifest with kubectl, or edit the queue. `kubectl
+    explain queue.spec` lists all fields.
 
     \b
       arranger queue create robots --parent research --weight 2
@@ -175,7 +180,7 @@ def create(settings: Settings, name: str, output: str, **fields: Any) -> None:
 @with_settings("kubeconfig", "context")
 @output_option
 def close(settings: Settings, name: str, output: str) -> None:
-    r"""Close the queue NAME: no new jobs of it and of the queues below it get nodes. Those that have nodes run on.
+    r"""Close the queue NAME: its waiting jobs, and those of the queues below it, get no nodes. Its other jobs run on.
 
     \b
       arranger queue close robots

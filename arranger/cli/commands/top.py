@@ -23,7 +23,7 @@ from arranger.settings import Settings
     type=click.Choice([str(kind) for kind in HolderKind]),
     default=str(HolderKind.QUEUE),
     show_default=True,
-    help="Whose jobs are added up. The user is the one of a job's label arranger.dev/user, else its namespace.",
+    help="Whose jobs are added up. A job's user is in its label arranger.dev/user, or is its namespace if unset.",
 )
 @click.option(
     "--resource",
@@ -36,8 +36,9 @@ from arranger.settings import Settings
 def command(target: str | None, settings: Settings, at: Point | None, by: str, **options: Any) -> None:
     r"""Show who holds GPUs, the largest holders first: queues, namespaces, users or jobs.
 
-    A job holds what its pods with nodes request. A queue's row has its own jobs, and not those of the queues below it.
-    The last row has all pods that fill no slot of a job: those of other owners, and those that are leaving.
+    A job holds what its pods with nodes request. The row of a queue counts its own jobs, and not those of the queues
+    below it. The last row counts all pods that fill no slot of a job: those of other owners, and those that are being
+    deleted.
 
     \b
       arranger top                                        by queue, now
@@ -46,7 +47,7 @@ def command(target: str | None, settings: Settings, at: Point | None, by: str, *
       arranger top --by namespace -o json | jq '.holders[0]'
 
     \b
-    Who holds the 14 GPUs of 16 that are held:
+    14 of 16 GPUs are in use:
       $ arranger top
       QUEUE         JOBS  PODS  GPUS  OF ALL   CPU  MEMORY
       robots           1     9     9     56%    18    36Gi

@@ -103,10 +103,10 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
 
     A policy given with --queue-policy or --policy applies to the jobs that name none, or, with --every-job, to all
     jobs. If a TYJob in the FILE of --with exists at that point, it gets the spec in FILE. If a Node in FILE exists, it
-    gets the labels and amounts in FILE, and keeps its other labels and amounts. It also keeps its taints, conditions
-    and unschedulable if FILE doesn't set them. A Node with a metadata.uid, as `kubectl get -o yaml` prints it, replaces
-    the existing node, and a Queue always replaces the existing queue. A new TYJob without creationTimestamp counts as
-    created at that point. The output lists all edits.
+    gets the labels and amounts in FILE, and keeps its other labels and amounts. It also keeps its taints, its
+    conditions and its field unschedulable, unless FILE sets them. A Node with a metadata.uid, as `kubectl get -o yaml`
+    prints it, replaces the existing node, and a Queue always replaces the existing queue. A new TYJob without
+    creationTimestamp counts as created at that point. The output lists all edits.
 
     With --until, both runs continue: the run as it was, and the run with changes. TYJobs, nodes and other owners' pods
     that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each attempt of
