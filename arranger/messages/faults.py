@@ -85,8 +85,8 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         _K.NOT_THE_LIMIT: "Invalid value: {name} must be equal to its limit of {limit}, here {value}",
         _K.ABOVE_THE_LIMIT: "Invalid value: {name} must not be above its limit of {limit}, here {value}",
         _K.NO_RESOURCE: (
-            "Invalid value: {name} is no resource: it must be cpu, memory, ephemeral-storage, hugepages-* or one with "
-            "a domain as in nvidia.com/gpu"
+            "Invalid value: {name} is not a resource: it must be cpu, memory, ephemeral-storage, hugepages-* or one "
+            "with a domain as in nvidia.com/gpu"
         ),
         _K.RESERVED_LABEL: (
             f"Invalid value: {{value}}: labels under {LABEL_PREFIX} are set by Arranger and must not be set here"

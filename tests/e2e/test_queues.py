@@ -135,7 +135,8 @@ def test_kubectl_shows_what_queues_use_and_are_entitled_to(kube: KubeServer) -> 
     assert (opened["type"], opened["status"], opened["reason"]) == ("Ready", "True", "Open")
     kube.kubectl("patch", "queue", "lab", "--type=merge", "-p", '{"spec": {"state": "Closed"}}')
     kube.kubectl("wait", "--for=condition=Ready=false", "queue/shown", "--timeout=60s")
-    assert (ready(kube, "shown")["reason"], ready(kube, "shown")["message"]) == ("Closed", "closed, because lab is")
+    told = "closed, because lab is: arranger queue open lab opens that one"
+    assert (ready(kube, "shown")["reason"], ready(kube, "shown")["message"]) == ("Closed", told)
     kube.kubectl("delete", "queue", "lab")
     eventually("it can't be used", lambda: ready(kube, "shown")["reason"] == "UnknownParent")
     closed = ready(kube, "shown")
