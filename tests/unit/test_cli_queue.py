@@ -190,6 +190,17 @@ def test_the_priority_that_counts_is_shown_beside_that_of_the_job(
     )
 
 
+def test_a_change_that_gives_no_nodes_yet_is_not_called_one_that_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = World()
+    there.queue("shut", state=QueueState.CLOSED)
+    there.job("j", of_queue="shut")
+    log = to_file(there.entries, tmp_path / "run.log")
+    shown = Run(capsys, "explain", "j", *log).out
+    assert "What would put it into the queue, each tried" in shown and "What would give it nodes" not in shown
+
+
 def test_a_queue_that_does_not_exist_has_no_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there = World()
     there.queue("other")

@@ -231,7 +231,8 @@ class Page:
             elif waiting.tried:
                 heading(f"The one change that a cycle tried at this point doesn't give it {what}")
             return
-        heading(f"What would give it {what}, each tried by a cycle at this point")
+        gives = f"give it {what}" if any(one.pods for one in waiting.remedies) else "put it into the queue"
+        heading(f"What would {gives}, each tried by a cycle at this point")
         shown = [one for one in waiting.remedies if self._everything or _first_few(one, waiting.remedies)]
         self._table(("pods", "change", "undoes"), map(_remedy_cells, shown), right=("pods",))
         hidden = len(waiting.remedies) - len(shown)
