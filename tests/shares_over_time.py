@@ -7,18 +7,16 @@ in small steps of time and shares nothing with the product.
 """
 
 import argparse
-import heapq
 import random
 import time
 from collections.abc import Collection, Mapping
 
-from arranger.events.kinds import Placed
-from arranger.lifecycle.stages import next_decision
 from arranger.model.queue import QueueSpec
 from arranger.projections.jobs import JobRecord
-from arranger.scheduling.cycle import VERSIONS, Cycles
+from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
-from tests.world import World, shape
+from tests.jobs_over_time import JobsOverTime
+from tests.world import shape
 
 #: Queue → GPU hours.
 Hours = dict[str, float]
@@ -45,8 +43,8 @@ class Cluster:
     ) -> None:
         self._chance = random.Random(seed)
         settings = Settings(fair_share_half_life_s=round(half_life_h * 3600))
-        self._world = World(config=settings.cycle_config(VERSIONS))
-        self._cycles = Cycles()
+        self._over_time = JobsOverTime(settings.cycle_config(VERSIONS), ended=self._ended)
+        self._world = self._over_time.world
         self._lasts_h, self._tick_ms = lasts_h, round(tick_h * _HOUR_MS)
         self._began_ms = self._world.now_ms
         for number in range(nodes):
@@ -61,7 +59,6 @@ class Cluster:
         self._wanted = dict.fromkeys(queues, 0)
         self._using = dict.fromkeys(queues, 0)
         self._running: dict[str, dict[str, JobRecord]] = {name: {} for name in queues}
-        self._ends: list[tuple[int, str, str]] = []
 
     @property
     def now_h(self) -> float:
@@ -73,19 +70,14 @@ class Cluster:
         before, until_h = dict(self.used), self.now_h + hours
         for name in sorted(self._waiting.keys() - set(wanting)):
             for job in (*self._waiting[name].values(), *self._running[name].values()):
-                self._end(name, job)
+                self._over_time.end(job)
         while self.now_h < until_h - 1e-9:
-            while self._ends and self._ends[0][0] <= self._world.now_ms:
-                _, name, uid = heapq.heappop(self._ends)
-                if uid in self._running[name]:
-                    self._end(name, self._running[name][uid])
+            self._over_time.end_due()
             self._fill(wanting)
             for name, gpus in self._using.items():
                 self.used[name] += gpus * self._tick_ms / _HOUR_MS
             self._world.now_ms += self._tick_ms
-            assert all(verdict.accepted for verdict in self._world.verdicts)
-            self._world.entries.clear()
-            self._world.verdicts.clear()
+            self._over_time.forget()
         return {name: used - before[name] for name, used in self.used.items()}
 
     def _fill(self, wanting: Collection[str]) -> None:
@@ -110,42 +102,21 @@ class Cluster:
         self._wanted[queue] += _gpus(job)
 
     def _cycle(self) -> bool:
-        """Take a cycle, and let the pods that it places run. Returns whether there are any."""
-        state, now_ms = self._world.state, self._world.now_ms
-        events = self._cycles.take(state, self._world.config, now_ms)
-        if events:
-            self._world.say(*events)
-        placed = [event.job_uid for event in events if isinstance(event, Placed)]
-        for job in [state.jobs[uid] for uid in placed]:
+        """Take a cycle. Returns whether jobs got nodes."""
+        placed = self._over_time.cycle(lambda _: round(self._chance.uniform(*self._lasts_h) * _HOUR_MS))
+        for job in placed:
             queue = job.valid_spec.queue
             self._running[queue][job.uid] = self._waiting[queue].pop(job.uid)
             self._wanted[queue] -= _gpus(job)
             self._using[queue] += _gpus(job)
-            for slot, node in job.placements.items():
-                self._world.run_pod(job, slot, node)
-            self._decide(job)
-            lasts_ms = round(self._chance.uniform(*self._lasts_h) * _HOUR_MS)
-            heapq.heappush(self._ends, (now_ms + lasts_ms, queue, job.uid))
         return bool(placed)
 
-    def _end(self, queue: str, job: JobRecord) -> None:
-        """A job's pods end, and then its user deletes it."""
-        pods = [*job.bound.values()]
-        for uid in pods:
-            self._world.change_pod(uid, phase="Succeeded", ready=False)
-        self._decide(job)
-        for uid in pods:
-            self._world.pod_gone(uid)
-        self._world.job_gone(job)
+    def _ended(self, job: JobRecord) -> None:
+        queue = job.valid_spec.queue
         if self._waiting[queue].pop(job.uid, None) is not None:
             self._wanted[queue] -= _gpus(job)
         if self._running[queue].pop(job.uid, None) is not None:
             self._using[queue] -= _gpus(job)
-
-    def _decide(self, job: JobRecord) -> None:
-        world = self._world
-        while (decided := next_decision(world.state, job, world.lifecycle, world.now_ms)) is not None:
-            world.say(decided)
 
 
 def _gpus(job: JobRecord) -> int:
