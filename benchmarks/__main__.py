@@ -12,7 +12,9 @@ import click
 import msgspec
 
 from benchmarks.report import Figure, Report, machine, markdown
+from benchmarks.trace_jobs import NEEDED
 from tests.servers import ServersUnavailable
+from tests.traces import openb_folder
 
 #: In the order in which they run; each is a module here with `run(*, quick)`.
 NAMES = (
@@ -35,7 +37,10 @@ NAMES = (
     "growth",
     "slow_redis",
     "simulation",
+    "fairness",
 )
+#: Those that take `traces`, the paths of --trace.
+_TRACED = ("fairness",)
 
 _README = Path(__file__).parent / "README.md"
 _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
@@ -45,13 +50,23 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 @click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
 @click.option("--quick", is_flag=True, help="Tiny sizes on the embedded cluster: shows that everything runs.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report to this file as JSON.")
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="fairness: the folder of the openb trace, or twice, the CSV files of its pods and of its nodes.",
+)
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bool) -> None:
+def main(names: tuple[str, ...], quick: bool, json_path: Path | None, traces: tuple[Path, ...], record: bool) -> None:
     """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, search, scale, openb, replay,
-    memory, demo_up, observe, create, latency, peers, growth, slow_redis, simulation.
+    memory, demo_up, observe, create, latency, peers, growth, slow_redis, simulation, fairness.
 
     The exit status is 1 if a figure misses its target, or if a benchmark fails.
     """
+    if "fairness" in names and not (quick or traces or openb_folder()):
+        raise click.UsageError(f"fairness needs a trace: {NEEDED}")
     load_before = os.getloadavg()[0]
     figures: dict[str, list[Figure]] = {}
     skipped: dict[str, str] = {}
@@ -59,7 +74,8 @@ def main(names: tuple[str, ...], quick: bool, json_path: Path | None, record: bo
     for name in names or NAMES:
         began_s = time.monotonic()
         try:
-            figures[name] = importlib.import_module(f"benchmarks.{name}").run(quick=quick)
+            given = {"traces": traces} if name in _TRACED else {}
+            figures[name] = importlib.import_module(f"benchmarks.{name}").run(quick=quick, **given)
         except ServersUnavailable as missing:
             skipped[name] = str(missing)
         except Exception as problem:  # the figures of the others would be lost with it

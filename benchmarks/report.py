@@ -13,7 +13,9 @@ _PACKAGES = ("aiohttp", "hiredis", "msgspec", "numpy", "redis", "rq", "valkeylit
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured value. `at_least` or `at_most` is its target; a figure without one is there to be compared."""
+    """One measured value. `at_least` or `at_most` is its target; a figure without one is there to be compared.
+
+    Figures with a `row` are one table of their own: a line for each row, and a column for each name."""
 
     name: str
     value: float
@@ -21,6 +23,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     at_least: float | None = None
     at_most: float | None = None
     note: str = ""
+    row: str = ""
 
     @property
     def holds(self) -> bool | None:
@@ -97,11 +100,13 @@ def markdown(report: Report) -> str:
     rows: list[Sequence[str]] = [("benchmark", "figure", "value", "target", "met", "note")]
     for benchmark, figures in report.figures.items():
         for figure in figures:
-            value = f"{_number(figure.value)} {figure.unit}".rstrip()
-            rows.append((benchmark, figure.name, value, figure.target, _verdict(figure), figure.note))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [_line(row, widths) for row in rows]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+            if not figure.row:
+                value = f"{_number(figure.value)} {figure.unit}".rstrip()
+                rows.append((benchmark, figure.name, value, figure.target, _verdict(figure), figure.note))
+    lines = _table(rows)
+    for benchmark, figures in report.figures.items():
+        if any(figure.row for figure in figures):
+            lines += ["", *_table(_by_row(benchmark, [figure for figure in figures if figure.row]))]
     told = report.machine
     packages = ", ".join(f"{name} {version}" for name, version in told.packages.items())
     head = (
@@ -110,6 +115,23 @@ def markdown(report: Report) -> str:
     )
     skipped = [f"skipped: {name}: {reason}" for name, reason in report.skipped.items()]
     return "\n".join([head, "", *lines, *([""] if skipped else []), *skipped])
+
+
+def _by_row(benchmark: str, figures: Sequence[Figure]) -> list[Sequence[str]]:
+    """Lines of cells, the first one with the names of the columns and their units."""
+    columns = {figure.name: f", {figure.unit}" if figure.unit else "" for figure in figures}
+    cells = {(figure.row, figure.name): _number(figure.value) for figure in figures}
+    rows = dict.fromkeys(figure.row for figure in figures)
+    head = (benchmark, *(name + unit for name, unit in columns.items()))
+    return [head, *((row, *(cells.get((row, name), "") for name in columns)) for row in rows)]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table with aligned columns; the first row has their names."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_line(row, widths) for row in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return lines
 
 
 def _line(row: Iterable[str], widths: Sequence[int]) -> str:

@@ -1,6 +1,7 @@
 """The benchmarks run, at sizes that say nothing about speed."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,13 +13,13 @@ from arranger.scheduling.experiment import TracePod
 from benchmarks.__main__ import NAMES
 from benchmarks.openb_lists import pod_lists
 from benchmarks.report import Figure, Machine, Report, markdown
-from tests.traces import made_up, write_pods
+from tests.traces import OPENB_VARIABLE, made_up, write_pods
 
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The others start processes and servers of their own, which only works where a Redis can be started.
-WITHOUT_SERVERS = ("fold", "cycle", "queues", "search", "openb")
+WITHOUT_SERVERS = ("fold", "cycle", "queues", "search", "openb", "fairness")
 
 
 def quick_run(tmp_path: Path, *names: str) -> dict[str, list[dict[str, object]]]:
@@ -46,6 +47,7 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
         "fold": "restored equals encoded", "cycle": "  same nodes as the scan", "queues": "  they fill the cluster",
         "search": "  equal events each time",
         "openb": "same devices as that",
+        "fairness": "no queues starts each job when first fit does, on one node",
     }[name]  # fmt: skip
     assert figures[equal]["value"] == 1.0
 
@@ -94,6 +96,28 @@ def test_a_missed_target_stands_out_in_the_table() -> None:
     lines = markdown(a_report(missed, met)).splitlines()
     assert next(line for line in lines if "slow" in line).split("|")[3:6] == [" 2.5 s ", " ≤ 2    ", " NO  "]
     assert next(line for line in lines if "fast" in line).split("|")[3:6] == [" 0.8   ", " ≥ 0.7  ", " yes "]
+
+
+def test_figures_with_a_row_are_a_table_of_their_own() -> None:
+    cells = [
+        Figure(row=row, name=name, value=value, unit=unit)
+        for row, name, value, unit in (("a", "wait", 1.0, "s"), ("b", "wait", 2.0, "s"), ("b", "used", 3.0, "%"))
+    ]
+    first, second = markdown(a_report(Figure(name="rate", value=5), *cells)).split("\n\n")[1:3]
+    assert "rate" in first and "wait" not in first
+    assert [line.split("|")[1:-1] for line in second.splitlines() if "---" not in line] == [
+        [" one ", " wait, s ", " used, % "], [" a   ", " 1       ", "         "], [" b   ", " 2       ", " 3       "],
+    ]  # fmt: skip
+
+
+def test_without_a_trace_fairness_says_what_to_give() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != OPENB_VARIABLE}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "fairness"],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 2 and "fairness needs a trace: --trace PATH" in done.stderr
+    assert "creation_time" in done.stderr and "sn, cpu_milli" in done.stderr
 
 
 def test_the_table_says_what_was_skipped_and_on_which_machine() -> None:
