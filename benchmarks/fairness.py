@@ -39,8 +39,6 @@ _JOBS, _NODES, _LOAD = 4_000, 8, 0.95
 _HALF_LIFE_S = 86_400
 #: Overestimates of up to this many times the duration (`drawn_estimates`).
 _FACTOR = 4.0
-#: Of the comparison with first fit on one node: jobs.
-_COMPARED = 500
 _MIB = 1 << 20
 _NO_RECORD_MS = 1 << 50
 
@@ -208,9 +206,9 @@ def _row(row: str, of: Measures) -> list[Figure]:
 
 def _against_first_fit(workload: Workload) -> Figure:
     """Without queues and on one node there is nothing to choose: the real cycle must start what first fit starts."""
-    pool = as_one_pool(msgspec.structs.replace(workload, jobs=workload.jobs[:_COMPARED]))
+    pool = as_one_pool(workload)
     ours, theirs = scheduled(pool, NO_QUEUES), simulate(pool.jobs, [one_pool(pool)], Rule.FIRST_FIT).starts_s
     return Figure(
         name="no queues starts each job when first fit does, on one node", value=float(ours == theirs), at_least=1.0,
-        note=f"{len(pool.jobs)} jobs",
+        note=f"{len(pool.jobs):,} jobs",
     )  # fmt: skip

@@ -15,7 +15,8 @@ made here from one seed:
 
 TYJobs request whole GPUs, so a pod that shares a GPU gets a whole one. Left out and counted: pods without GPUs, pods
 that ran longer than a day (services, which would hold most of a small cluster), and pods that no node could hold. The
-few pods that the trace has before its first dense day are left out too.
+few pods that the trace has before its first dense day are left out too. GPU models (`gpu_spec`) are
+ignored, because all nodes are equal here.
 """
 
 import bisect
