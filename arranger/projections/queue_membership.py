@@ -6,7 +6,6 @@ from enum import StrEnum
 import msgspec
 
 from arranger.model.job import Stage
-from arranger.model.queue import QueueState
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_tree import QueueProblem
@@ -52,9 +51,14 @@ def counted_priority(state: State, job: JobRecord) -> int:
     return min([priority, *(limit for limit in limits if limit is not None)])
 
 
-def denied(state: State, job: JobRecord) -> Denial | None:
-    """Why the job can't use its queue; None if it can."""
-    return _denied(state, queue_of(state, job), job.seen.namespace)
+def denied(state: State, job: JobRecord, known: Known | None = None) -> Denial | None:
+    """Why the job can't use its queue; None if it can. `known` keeps the answers for many jobs of one state."""
+    key = (queue_of(state, job), job.seen.namespace)
+    if known is None:
+        return _denied(state, *key)
+    if key not in known:
+        known[key] = _denied(state, *key)
+    return known[key]
 
 
 def _denied(state: State, name: str, of: str) -> Denial | None:
@@ -65,25 +69,18 @@ def _denied(state: State, name: str, of: str) -> Denial | None:
         problem = tree.problems.get(name)
         return Denial(DenialKind.PROBLEM if problem else DenialKind.NO_QUEUE, name, problem=problem)
     rule, namespace = tree.specs[name].namespaces, state.namespaces.get(of)
-    labels = dict(namespace.labels) if namespace is not None else {}
-    if rule is not None and not rule.admits(of, labels):
+    if rule is not None and not rule.admits(of, dict(namespace.labels) if namespace is not None else {}):
         return Denial(DenialKind.NOT_ADMITTED, name)
-    closed = [each for each in path if tree.specs[each].state == QueueState.CLOSED]
-    return Denial(DenialKind.CLOSED, name, closed=closed[0]) if closed else None
+    closed = next((each for each in path if each in tree.closed), "")
+    return Denial(DenialKind.CLOSED, name, closed=closed) if closed else None
 
 
-def kept_out(state: State, job: JobRecord, known: Known | None = None) -> Denial | None:
+def kept_out(state: State, job: JobRecord) -> Denial | None:
     """Why a waiting job gets no nodes for its quorum, because of its queue; None if it may. A job that has nodes keeps
-    them and gets others for its further pods, whatever becomes of its queue. `known` keeps the answers for many jobs of
-    one state."""
+    them and gets others for its further pods, whatever becomes of its queue."""
     if job.stage not in _WAITING or not job.active or job.stands_still:
         return None
-    key = (queue_of(state, job), job.seen.namespace)
-    if known is None:
-        return _denied(state, *key)
-    if key not in known:
-        known[key] = _denied(state, *key)
-    return known[key]
+    return denied(state, job)
 
 
 def queue_out_of_reach(state: State, job: JobRecord) -> str:

@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from arranger.events.kinds import QueueSeen
-from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueSpec
+from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueSpec, QueueState
 
 
 class QueueProblemKind(StrEnum):
@@ -57,6 +57,8 @@ class QueueTree(msgspec.Struct, frozen=True):
     paths: dict[str, tuple[str, ...]]
     children: dict[str, tuple[str, ...]]
     problems: dict[str, QueueProblem]
+    #: The queues that are closed themselves.
+    closed: dict[str, None]
 
     @property
     def limited(self) -> bool:
@@ -79,7 +81,8 @@ def queue_tree(queues: Mapping[str, QueueSeen]) -> QueueTree:
         children[parent] = (*children.get(parent, ()), name)
         if (above := _above_parent(name, specs)) is not None:
             problems[name] = above
-    return QueueTree(specs, dict(sorted(paths.items())), children, dict(sorted(problems.items())))
+    closed = {name: None for name, spec in specs.items() if spec.state == QueueState.CLOSED}
+    return QueueTree(specs, dict(sorted(paths.items())), children, dict(sorted(problems.items())), closed)
 
 
 def _enter(

@@ -110,9 +110,9 @@ def _plan(
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
-    tries = _take_turns(placer, turns)
+    tries = _take_turns(placer, turns, reasons)
     tries += [placer.left_out(job, lack) for job, lack in over]
-    decisions = [event for tried in tries for event in _decisions(placer, tried, reasons)]
+    decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
     if decisions:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
     due_ms = min((_due_ms(tried, reasons) for tried in tries), default=math.inf)
@@ -129,23 +129,26 @@ class _Reasons:
         self._apart_ms = config.reasons_apart_ms(waiting)
         #: How many more changed reasons this cycle may record.
         self._left = config.reasons_a_second or waiting
+        #: The last shortage, which equal jobs share, and its facts.
+        self._shortage: Shortage | None = None
+        self._facts: ShortageFacts | None = None
 
     def news(self, tried: PlacementTry, shortage: Shortage) -> Waits | None:
         """The event, if the reason is to be recorded now. A first reason and a changed state always are."""
-        waits = self.of(tried, shortage)
-        rest_ms = self.rest_ms(tried.job.waits, waits)
-        if self.time_ms - tried.job.times.waits_ms < rest_ms or (rest_ms >= 0 and not self._left):
+        job, rest_ms = tried.job, self.rest_ms(tried, shortage)
+        if rest_ms == math.inf or (rest_ms >= 0 and not self._left) or self.time_ms - job.times.waits_ms < rest_ms:
             return None
         self._left -= rest_ms >= 0
-        return waits
+        return Waits(job.uid, job.version, self._state(tried, shortage), self._facts_of(tried, shortage))
 
-    def rest_ms(self, old: Waits | None, new: Waits) -> float:
+    def rest_ms(self, tried: PlacementTry, shortage: Shortage) -> float:
         """The age at which the recorded reason is replaced, in milliseconds: negative for none or another state, a
         while for another kind of reason, longer for other numbers, infinite for an equal reason."""
-        if old is None or old.schedule_state != new.schedule_state:
+        old = tried.job.waits
+        if old is None or old.schedule_state != self._state(tried, shortage):
             return -math.inf
-        was, found = old.shortage, new.shortage
-        if was.amounts() == found.amounts():  # the common case, found without sorting
+        was, found = old.shortage, self._facts_of(tried, shortage)
+        if was == found or was.amounts() == found.amounts():  # the common case, found without sorting
             return math.inf
         if was.infeasible != found.infeasible:
             return -math.inf
@@ -153,13 +156,17 @@ class _Reasons:
             return self._apart_ms or -math.inf
         return max(self.config.reasons_refresh_ms, self._apart_ms)
 
-    def of(self, tried: PlacementTry, shortage: Shortage) -> Waits:
+    def _state(self, tried: PlacementTry, shortage: Shortage) -> ScheduleState:
         job = tried.job
-        state = ScheduleState.PARTLY if tried.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
-        if shortage.infeasible and job.times.infeasible_ms:
-            overdue = self.time_ms - job.times.infeasible_ms >= self.config.infeasible_grace_ms
-            state = ScheduleState.FAILED if overdue else state
-        return Waits(job.uid, job.version, state, facts_of(tried, shortage))
+        known_ms = job.times.infeasible_ms if shortage.infeasible else 0
+        if known_ms and self.time_ms - known_ms >= self.config.infeasible_grace_ms:
+            return ScheduleState.FAILED
+        return ScheduleState.PARTLY if tried.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
+
+    def _facts_of(self, tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
+        if self._facts is None or shortage is not self._shortage:
+            self._shortage, self._facts = shortage, facts_of(tried, shortage)
+        return self._facts
 
 
 def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
@@ -170,15 +177,19 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     due_ms = next_end_ms(job, reasons.config, reasons.time_ms)
     if shortage.infeasible and job.times.infeasible_ms and job.schedule_state != ScheduleState.FAILED:
         due_ms = min(due_ms, job.times.infeasible_ms + reasons.config.infeasible_grace_ms)
-    return min(due_ms, job.times.waits_ms + reasons.rest_ms(job.waits, reasons.of(tried, shortage)))
+    return min(due_ms, job.times.waits_ms + reasons.rest_ms(tried, shortage))
 
 
-def _take_turns(placer: Placer, turns: QueueTurns, *, until: str = "", further: bool = False) -> list[PlacementTry]:
+def _take_turns(
+    placer: Placer, turns: QueueTurns, reasons: _Reasons | None = None, *, until: str = "", further: bool = False
+) -> list[PlacementTry]:
     """Give the jobs their turns, up to the quorum of the job `until` (with `further`: up to its last pod). Returns the
-    tries in the order of the first turns."""
+    tries in the order of the first turns, with `told` if there are `reasons`."""
     tries: dict[str, PlacementTry] = {}
     while (turn := turns.head()) is not None:
         more, pieces = _take_turn(placer, turn, tries)
+        if reasons is not None and turn.quorum and not more and (tried := tries[turn.job.uid]).shortage is not None:
+            tried.told = reasons.rest_ms(tried, tried.shortage) == math.inf  # now the processor's cache has the job
         if turn.job.uid == until and not (further and more):
             break
         turns.taken(more=more, job=turn.job, pieces=pieces)
@@ -196,18 +207,16 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> tu
         done = len(tried.pieces)
         more = placer.further(tried, turn.pods)
     pieces = tried.pieces[done:]
-    placer.shares.give(turn.job, pieces)
+    if pieces:
+        placer.shares.give(turn.job, pieces)
     return more, pieces
 
 
 def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:
     """The events for one job. The reason precedes the placement, which outdates the version that the reason names."""
-    job = tried.job
-    events: list[Event] = []
-    if tried.shortage is not None:
-        waits = reasons.news(tried, tried.shortage)
-        if waits is not None:
-            events.append(waits)
+    job, shortage = tried.job, tried.shortage
+    waits = reasons.news(tried, shortage) if shortage is not None else None
+    events: list[Event] = [waits] if waits is not None else []
     if tried.pieces:
         pods = placer.placed_pods(tried)
         whole = len(job.placements) + tried.pods == job.pods_desired()

@@ -7,7 +7,9 @@ quotas) ends with it.
 """
 
 from arranger.model.config import CycleConfig
+from arranger.projections.queue_tree import QueueTree
 from arranger.projections.state import State
+from arranger.scheduling.queue_room import QueueLimits
 from arranger.scheduling.queue_standing import KeptQueues
 from arranger.scheduling.ranking import Rankings
 from arranger.scheduling.view import ClusterView
@@ -18,6 +20,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._rankings: Rankings | None = None
+        self._limits: tuple[QueueTree, QueueLimits] | None = None
         self.queues = KeptQueues()
 
     def rankings(self, state: State, config: CycleConfig) -> Rankings:
@@ -26,3 +29,10 @@ class Kept:
         if kept is None or kept.config != config or not kept.view.renew(state):
             kept = self._rankings = Rankings(ClusterView.of(state), config)
         return kept
+
+    def limits(self, state: State) -> QueueLimits:
+        """The limits of the state's queues."""
+        tree = state.queue_tree
+        if self._limits is None or self._limits[0] is not tree:
+            self._limits = (tree, QueueLimits(tree))
+        return self._limits[1]

@@ -58,6 +58,8 @@ class PlacementTry:
     #: The job's pods by row, for policies that aren't local; computed on first use.
     of_job: Scores | None = None
     shortage: Shortage | None = None
+    #: An equal shortage is recorded already.
+    told: bool = False
     quorum_stands: bool = False
     #: The first way tried placed the quorum: worker sets in the given order, on all nodes.
     as_given: bool = False

@@ -4,8 +4,6 @@
 a quorum, and `quorum_memory` reuses the results for identical jobs.
 """
 
-from collections.abc import Hashable
-
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, PlacedPods
 from arranger.model.quota import LimitKind, QuotaLack
@@ -45,24 +43,31 @@ class Placer:
 
     def quorum(self, job: JobRecord) -> PlacementTry:
         """Place all the missing pods of the job's quorum, or none of them."""
+        if (failed := self._memory.fails_as_the_last(job)) is not None:
+            return PlacementTry(job, failed.policy, failed.groups, shortage=failed.shortage)
         tried = self._begin(job)
-        needs = quorum_needs(job, tried.policy)
         if (full := self._placing.quotas.full(job)) is not None:
-            tried.shortage = self._short(tried, needs, full)
-            return tried
-        if not self._memory.again(tried):
-            self._place(tried, needs)
+            tried.shortage = self._short(tried, quorum_needs(job, tried.policy), full)
+        elif not self._memory.again(tried):
+            self._place(tried)
         if tried.quorum_stands:
             self._placing.quotas.begin(job)
+        self._memory.keep_last(tried)
         return tried
 
-    def _place(self, tried: PlacementTry, needs: Needs) -> None:
+    def _place(self, tried: PlacementTry) -> None:
         job, memory = tried.job, self._memory
-        alike = memory.alike(job)
-        tried.shortage, key = self._limited(tried, needs, alike)
-        if tried.shortage is not None:
+        alike, tight = memory.alike(job), self._placing.quotas.tight(job)
+        # Most queues have room for a whole job. Then equal jobs of other queues have the same result.
+        key = (alike, tight) if any(tight) else alike
+        again = not job.placements and self._placing.observer is None
+        if again and (known := memory.failed(key)) is not None:
+            tried.shortage = known
             return
-        shortage = self._search.place(tried, needs, None if job.placements else key)
+        needs = quorum_needs(job, tried.policy)
+        shortage = self._beyond_quota(tried, needs) if any(tight) else None
+        if shortage is None:
+            shortage = self._search.place(tried, needs, None if job.placements else key)
         tried.quorum_stands = shortage is None
         if shortage is None:
             memory.keep_placed(tried)
@@ -71,32 +76,6 @@ class Placer:
         tried.shortage = shortage
         if not job.placements:
             memory.keep_failed(key, shortage)
-
-    def _limited(self, tried: PlacementTry, needs: Needs, alike: Hashable) -> tuple[Shortage | None, Hashable]:
-        """The shortage if the limits rule the quorum out, or if an equal one has failed; and the key of equal ones."""
-        memory, quotas = self._memory, self._placing.quotas
-        again = not tried.job.placements and self._placing.observer is None
-        names = quotas.names(tried.job)
-        if not any(names):
-            return memory.failed(alike) if again else None, alike
-        same_limits = (alike, names)
-        if again and (known := memory.failed(same_limits)) is not None:
-            return known, same_limits
-        # Most queues have room for a whole job. Then equal jobs of other queues have the same result.
-        tight = quotas.tight(tried.job)
-        if not any(tight):
-            known = memory.failed(alike) if again else None
-            if known is not None:
-                memory.keep_failed(same_limits, known)
-            return known, alike
-        shortage = self._beyond_quota(tried, needs)
-        if shortage is not None:
-            shortage.infeasible = self._infeasible(tried, shortage)
-            if again:
-                memory.keep_failed(same_limits, shortage)
-        elif again:
-            shortage = memory.failed((alike, tight))
-        return shortage, (alike, tight)
 
     def _infeasible(self, tried: PlacementTry, shortage: Shortage) -> bool:
         """Whether nodes can never hold the quorum. One beyond a quota or a capability waits for that, and one with

@@ -48,7 +48,7 @@ class Placing:
         self.view = self._rankings.view
         for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
-        self.quotas = Quotas(state, time_ms)
+        self.quotas = Quotas(state, time_ms, kept.limits(state))
         self.filters = Filters(self.view, policies.filters)
         self.units = Units(self)
         self._state = state

@@ -10,11 +10,10 @@ import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
-from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
-from arranger.projections.queue_membership import Known, counted_priority, kept_out
+from arranger.projections.queue_membership import Known, counted_priority, denied
 from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
@@ -89,10 +88,13 @@ def turns(
 ) -> QueueTurns:
     """The jobs' turns. Without Queues, all jobs are in one line."""
     if not state.queues:
-        return QueueTurns({DEFAULT_QUEUE: _merged(jobs, config, policies, shares)}, None)
+        return QueueTurns(lambda _: _merged(jobs, config, policies, shares), None, lines=1)
     standing = QueueStanding(state, jobs, time_ms, kept)
-    lines = {line: _merged(of, config, policies, shares, standing.policy(line)) for line, of in standing.lines.items()}
-    return QueueTurns(lines, standing.order())
+
+    def begin(line: str) -> JobQueue:
+        return _merged(standing.lines[line], config, policies, shares, standing.policy(line))
+
+    return QueueTurns(begin, standing.order(), lines=len(standing.lines))
 
 
 def _merged(
@@ -120,7 +122,7 @@ def in_line(
     """
     if of_queue in policies.queue:
         return [[(of_queue, jobs)]] if jobs else []
-    if len({job.valid_spec.queue_policy for job in jobs}) < 2:  # the common case
+    if len(set(map(_named_policy, jobs))) < 2:  # the common case
         return [[(policies.queue_policy_name(jobs[0], config), jobs)]] if jobs else []
     names = {job.uid: policies.queue_policy_name(job, config) for job in jobs}
     if len(set(names.values())) < 2:
@@ -130,6 +132,7 @@ def in_line(
 
 
 _priority = attrgetter("spec.priority")
+_named_policy = attrgetter("spec.queue_policy")
 
 
 def in_order(
@@ -152,8 +155,9 @@ def _wants_nodes(state: State, job: JobRecord, known: Known) -> bool:
     """Whether a job that lacks nodes may get some now."""
     if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED:
         return False
-    if not job.valid_spec.priority_known or job.valid_spec.unmet or kept_out(state, job, known) is not None:
+    begun = job.stage in (Stage.STARTING, Stage.RUNNING)
+    if not job.valid_spec.priority_known or job.valid_spec.unmet or (not begun and denied(state, job, known)):
         return False
     if parted(job.valid_spec, job.provided):
         return False  # the controller first releases what is left of a worker group
-    return job.stage in (Stage.STARTING, Stage.RUNNING) or not has_earlier_pods(state, job)
+    return begun or not has_earlier_pods(state, job)

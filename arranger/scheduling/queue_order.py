@@ -94,28 +94,37 @@ class QueueOrder:
         self._resources = {resource: index for index, resource in enumerate(resources)}
         self._total = [total[name] for name in resources]
         self._head: str | None = None
-        own = [_own(resources, queue.name, used, averages or {}) for queue in claims.queues]
-        totals = _totals(claims, own)
-        names = frozenset(waiting)
-        wait = [queue.name in names for queue in claims.queues]
+        names = [queue.name for queue in claims.queues]
+        own = [_own(one, names, used, averages or {}) for one in resources]
+        of_queues = [[shares[name][one] for one in resources] for name in names]
         self._root = _Child(ROOT, None, [], [], WHOLE)
         self._root.children = []
+        #: Where the way to the next head begins.
+        self._from = self._root
         self._queues = {ROOT: self._root}
         #: Queue → what stands for its own jobs: itself, or one more child beside its children.
         self._jobs: dict[str, _Child] = {}
-        for at in _turns(claims, wait):
-            name, parent, of_queue = claims.queues[at].name, claims.queues[at].parent, shares[claims.queues[at].name]
-            child = self._queues[name] = self._add(name, parent, [of_queue[one] for one in resources], totals[at])
-            if wait[at] and claims.children[at]:
-                below = [shares[claims.queues[of].name] for of in claims.children[at]]
-                left = [of_queue[one] - sum([of[one] for of in below]) for one in resources]
-                child = self._add(name, name, left, own[at])
-            if wait[at]:
+        lines = frozenset(waiting)
+        self._enter(claims, [name in lines for name in names], of_queues, own)
+
+    def _enter(
+        self, claims: Claims, waiting: Sequence[bool], shares: Sequence[list[int]], own: Sequence[list[int]]
+    ) -> None:
+        """Enter the queues with jobs to place, parents first; `own` has a list for each resource."""
+        totals = [*zip(*(_totals(claims, of) for of in own), strict=True)] or [()] * len(shares)
+        for at in _turns(claims, waiting):
+            name, parent = claims.queues[at].name, claims.queues[at].parent
+            child = self._queues[name] = self._add(name, parent, shares[at], totals[at])
+            if waiting[at] and claims.children[at]:
+                below = [shares[of] for of in claims.children[at]]
+                left = [has - sum(of) for has, *of in zip(shares[at], *below, strict=True)]
+                child = self._add(name, name, left, [of[at] for of in own])
+            if waiting[at]:
                 self._jobs[name] = child
 
-    def _add(self, name: str, parent: str, share: list[int], used: list[int]) -> _Child:
+    def _add(self, name: str, parent: str, share: list[int], used: Sequence[int]) -> _Child:
         above = self._queues[parent]
-        child = _Child(name, above, share, used, _dominant(used, share, self._total))
+        child = _Child(name, above, share, list(used), _dominant(used, share, self._total))
         if above.children is None:
             above.children = []
         heappush(above.children, (child.ratio, name, child))
@@ -124,15 +133,15 @@ class QueueOrder:
     def head(self) -> str | None:
         """The queue whose own jobs are next; None if no queue is left."""
         if self._head is None:
-            child = self._root
+            child = self._from
             while child.children is not None:
                 first = child.first()
-                if first is None and child is self._root:
+                if first is None and child.parent is None:
                     return None
                 if first is None:
                     child.open = False
-                child = first or self._root
-            self._head = child.name
+                child = first or child.parent or self._root
+            self._head, self._from = child.name, self._root
         return self._head
 
     def ratio(self, name: str) -> int:
@@ -147,7 +156,7 @@ class QueueOrder:
 
         Amounts are never taken back in a cycle: ratios only grow. Raises KeyError for a queue that wasn't waiting.
         """
-        self._head = None
+        self._head, self._from = None, self._root
         given = [
             (self._resources[resource], amount * _THOUSANDTHS)
             for resource, amount in amounts.items()
@@ -167,30 +176,36 @@ class QueueOrder:
 
     def finish(self, name: str) -> None:
         """The queue itself has no more jobs to place in this cycle. Its descendants may have."""
+        child = self._jobs[name]
+        child.open = False
+        # No ratio changes, so those that were before the others on the way to the head still are.
+        self._from = child.parent if name == self._head and child.parent is not None else self._root
         self._head = None
-        self._jobs[name].open = False
 
     def set_aside(self, name: str) -> None:
         """The queue and its descendants get no more turns in this cycle."""
-        self._head = None
+        self._head, self._from = None, self._root
         self._queues[name].open = False
 
 
 def _own(
-    resources: Sequence[str], name: str, used: Mapping[str, Amounts], averages: Mapping[str, Amounts]
+    resource: str, names: Iterable[str], used: Mapping[str, Amounts], averages: Mapping[str, Amounts]
 ) -> list[int]:
-    """What a queue's own jobs use, with their average, in thousandths."""
-    now, before = used.get(name, {}), averages.get(name, {})
-    return [now.get(resource, 0) * _THOUSANDTHS + before.get(resource, 0) for resource in resources]
+    """What each queue's own jobs use of a resource, with their average, in thousandths."""
+    now = [used.get(name, _NOTHING).get(resource, 0) * _THOUSANDTHS for name in names]
+    if not averages:
+        return now
+    return [has + averages.get(name, _NOTHING).get(resource, 0) for name, has in zip(names, now, strict=True)]
 
 
-def _totals(claims: Claims, own: Sequence[list[int]]) -> list[list[int]]:
+_NOTHING: Amounts = {}
+
+
+def _totals(claims: Claims, own: Sequence[int]) -> list[int]:
     """What each queue and its descendants use."""
-    totals = [list(amounts) for amounts in own]
+    totals, parents = list(own), claims.parents
     for at in range(len(own) - 1, claims.first - 1, -1):
-        above = totals[claims.parents[at]]
-        for index, amount in enumerate(totals[at]):
-            above[index] += amount
+        totals[parents[at]] += totals[at]
     return totals
 
 

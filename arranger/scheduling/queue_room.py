@@ -6,60 +6,72 @@ most its capability. What the queues below the root hold together is at most wha
 what is held within a queue is at most its capability. A placement that lies within a guarantee takes what is held
 already, so it is never refused for the sake of another guarantee.
 
-A cycle may place thousands of jobs of a thousand queues, and few of them come near a limit. So what a limit leaves is
-found once for all queues when the cycle begins. What is placed later, by whomever, lowers it by at most that amount. So
-it is found again only for a queue that may lack something.
+A cycle may look at the limits of a thousand queues for each of their thousands of jobs. So the queues have positions,
+amounts are lists by position, and what a queue's limits leave follows from what those of its parent leave, which is
+remembered until something is placed.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from arranger.model.job import PodGroup
-from arranger.model.queue import DEFAULT_SPEC, QueueSpec
 from arranger.model.quota import LimitKind, QuotaLack
+from arranger.projections.queue_tree import QueueTree
 from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
 from arranger.scheduling.queue_offer import offered
 from arranger.scheduling.queue_shares import ROOT
 
+#: The position of the root: lists have it last.
+_ROOT = -1
+#: More than any amount.
+_NO_LIMIT = 1 << 200
 
-class _Queue:
-    """A queue, or the root, in one cycle. `used` is by it and the queues below it; `inside` is what its own jobs use
-    and its children hold, of guaranteed resources. `first` is what its limits left of each limited resource when the
-    cycle began."""
 
-    __slots__ = ("_changed", "capability", "first", "guarantee", "inside", "max_running", "name", "parent", "used")
+class QueueLimits:
+    """The limits of a tree: of the queues with a way to the root, parents first, and of the root. They depend on no
+    job, so a process keeps them while no queue changes."""
 
-    def __init__(self, name: str, parent: "_Queue | None", spec: QueueSpec, used: Mapping[str, int]) -> None:
-        self.name = name
-        self.parent = parent
-        self.capability: Mapping[str, int] = dict(spec.capability)
-        self.guarantee: Mapping[str, int] = dict(spec.guarantee)
-        self.max_running = spec.max_running
-        self.used = used
-        #: `used`, once it differs from the state's.
-        self._changed: dict[str, int] | None = None
-        self.inside: dict[str, int] = {}
-        self.first: Mapping[str, int] = {}
+    def __init__(self, tree: QueueTree) -> None:
+        paths = sorted(tree.paths.items(), key=_depth)
+        specs = [tree.specs[name] for name, _ in paths]
+        self.names = [*(name for name, _ in paths), ROOT]
+        self.at = {name: at for at, (name, _) in enumerate(paths)}
+        self.parents = [self.at[path[1]] if len(path) > 1 else _ROOT for _, path in paths]
+        self.max_running = [spec.max_running for spec in specs]
+        #: Whether some queue limits its jobs with nodes.
+        self.counts_jobs = any([most is not None for most in self.max_running])
+        #: Resources of which some queue has a guarantee.
+        self.guaranteed = {resource for spec in tree.specs.values() for resource, _ in spec.guarantee}
+        #: The resources that the limits of each queue are about.
+        self.limited: list[tuple[str, ...]] = []
+        #: Resource → each queue's capability, `_NO_LIMIT` for none, and its guarantee.
+        self.most: dict[str, list[int]] = {}
+        self.promised: dict[str, list[int]] = {}
+        everywhere = dict.fromkeys(sorted(self.guaranteed))
+        for name in everywhere:
+            self._of(name)
+        for at, spec in enumerate(specs):
+            above = self.limited[self.parents[at]] if self.parents[at] != _ROOT else tuple(everywhere)
+            own = [resource for resource, _ in spec.capability]
+            self.limited.append(above if set(above).issuperset(own) else tuple(dict.fromkeys((*above, *own))))
+            for resource, amount in spec.capability:
+                self._of(resource)[0][at] = amount
+            for resource, amount in spec.guarantee:
+                self._of(resource)[1][at] = amount
 
-    def held(self, resource: str) -> int:
-        held = max(self.inside.get(resource, 0), self.guarantee.get(resource, 0))
-        limit = self.capability.get(resource)
-        return held if limit is None else min(held, limit)
+    def _of(self, resource: str) -> tuple[list[int], list[int]]:
+        count = len(self.names)
+        most = self.most.setdefault(resource, [])
+        promised = self.promised.setdefault(resource, [])
+        if not most:
+            most += [_NO_LIMIT] * count
+            promised += [0] * count
+        return most, promised
 
-    def use(self, resource: str, amount: int, *, guaranteed: bool) -> None:
-        """Its own jobs use so much more of a resource, or less."""
-        queue: _Queue | None = self
-        while queue is not None:
-            if queue._changed is None:
-                queue.used = queue._changed = dict(queue.used)
-            queue._changed[resource] = queue._changed.get(resource, 0) + amount
-            queue = queue.parent
-        queue = self if guaranteed else None
-        while queue is not None and amount:
-            before = queue.held(resource)
-            queue.inside[resource] = queue.inside.get(resource, 0) + amount
-            amount, queue = queue.held(resource) - before, queue.parent
+
+def _depth(entry: tuple[str, tuple[str, ...]]) -> int:
+    return len(entry[1])
 
 
 class _Limit(NamedTuple):
@@ -71,148 +83,155 @@ class _Limit(NamedTuple):
     most: int
 
 
+class _Resource:
+    """One limited resource in one cycle; lists are by position. `used` is by a queue and the queues below it; `inside`
+    is what its own jobs use and its children hold, empty for a resource without guarantees."""
+
+    def __init__(self, limits: QueueLimits, name: str, state: State, total: int) -> None:
+        self._limits = limits
+        self._parents, self._most, self._promised = limits.parents, limits.most[name], limits.promised[name]
+        totals = state.queue_totals
+        self._used = [totals[of].get(name, 0) if of in totals else 0 for of in limits.names]
+        self._total = total
+        #: Position → what the guarantees and what the capabilities leave, while nothing is placed.
+        self._left: dict[int, tuple[int, int]] = {}
+        self._inside = self._held(name, state) if name in limits.guaranteed else []
+
+    def _held(self, name: str, state: State) -> list[int]:
+        """What is held within each queue. A queue without a way to the root uses what the nodes offer, too."""
+        inside, most, promised = [0] * len(self._used), self._most, self._promised
+        for queue, amounts in state.queue_use.own.items():
+            if name in amounts:
+                inside[self._limits.at.get(queue, _ROOT)] += amounts[name]
+        parents = self._parents
+        for at in range(len(parents) - 1, -1, -1):
+            inside[parents[at]] += min(max(inside[at], promised[at]), most[at])
+        return inside
+
+    def use(self, at: int, amount: int) -> None:
+        """The own jobs of a queue use so much more, or less."""
+        self._left.clear()
+        queue, used, parents = at, self._used, self._parents
+        while queue != _ROOT:
+            used[queue] += amount
+            queue = parents[queue]
+        inside, most, promised = self._inside, self._most, self._promised
+        while inside and amount:
+            before = inside[at]
+            inside[at] = after = before + amount
+            if at == _ROOT:
+                break
+            amount = min(max(after, promised[at]), most[at]) - min(max(before, promised[at]), most[at])
+            at = parents[at]
+
+    def left(self, at: int) -> int:
+        """What the tightest limit of a queue leaves."""
+        return min(self._left.get(at) or self._find_left(at))
+
+    def _find_left(self, at: int) -> tuple[int, int]:
+        """The least of `limits`: what the guarantees within and beside a queue leave, with its own unused one, and what
+        the capabilities leave."""
+        if at == _ROOT:
+            found = (max(self._total - self._inside[_ROOT], 0) if self._inside else _NO_LIMIT), _NO_LIMIT
+        else:
+            above = self._parents[at]
+            beside, cap = self._left.get(above) or self._find_left(above)
+            most = self._most[at]
+            cap = min(cap, most - self._used[at])
+            if self._inside:
+                inside, promised = self._inside[at], self._promised[at]
+                if most - inside < beside or most - promised < beside:
+                    beside = max(most - max(promised, inside), 0)
+                if promised > inside:
+                    beside += promised - inside
+            found = beside, cap
+        self._left[at] = found
+        return found
+
+    def limits(self, at: int) -> Iterator[_Limit]:
+        """Every limit from a queue to the root."""
+        slack, names = 0, self._limits.names
+        while at != _ROOT:
+            most, inside = self._most[at], self._inside[at] if self._inside else 0
+            promised = self._promised[at]
+            slack += max(promised - inside, 0)
+            if most != _NO_LIMIT:
+                yield _Limit(most - self._used[at], LimitKind.CAPABILITY, names[at], most)
+            if most != _NO_LIMIT and self._inside:
+                free = max(most - max(promised, inside), 0)
+                yield _Limit(slack + free, LimitKind.GUARANTEES, names[at], most)
+            at = self._parents[at]
+        if self._inside:
+            free = max(self._total - self._inside[_ROOT], 0)
+            yield _Limit(slack + free, LimitKind.GUARANTEES, ROOT, self._total)
+
+
 class QueueRoom:
     """The limits of all queues in one cycle; what is placed counts at once. `time_ms` decides which assumed pods still
     count."""
 
-    def __init__(self, state: State, time_ms: int) -> None:
-        tree, totals = state.queue_tree, state.queue_totals
-        #: Resources of which some queue has a guarantee.
-        self.guaranteed = {resource for spec in tree.specs.values() for resource, _ in spec.guarantee}
-        self.total = offered(state)
-        #: Whether some queue limits its jobs with nodes.
-        self.counts_jobs = any([spec.max_running is not None for spec in tree.specs.values()])
-        #: Resource → what the cycle placed so far. What was undone counts too.
-        self.placed: dict[str, int] = {}
-        #: What isn't yet counted in the queues.
-        self._placed_last: list[tuple[str, str, int]] = []
-        self._root = _Queue(ROOT, None, DEFAULT_SPEC, {})
-        self._queues: dict[str, _Queue] = {}
-        for name, path in sorted(tree.paths.items(), key=_depth):
-            parent = self._queues[path[1]] if len(path) > 1 else self._root
-            self._queues[name] = _Queue(name, parent, tree.specs[name], totals.get(name, _NOTHING))
-        self._hold(state.queue_use.own)
+    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
+        self._limits = limits = QueueLimits(state.queue_tree) if limits is None else limits
+        self.counts_jobs = limits.counts_jobs
+        total = offered(state)
+        self._resources = {name: _Resource(limits, name, state, total.get(name, 0)) for name in limits.most}
+        totals = state.queue_totals
+        #: The jobs with nodes of each queue and those below it.
+        self._running = [totals.get(name, _NOTHING).get(JOBS, 0) for name in limits.names] if self.counts_jobs else []
         for pod in state.assumed_until(time_ms):
             for resource, amount in pod.requests:
-                self._use(pod.queue, resource, -amount)
-        self._find_left()
+                self.use(pod.queue, resource, -amount)
 
-    def _hold(self, own: Mapping[str, Mapping[str, int]]) -> None:
-        """Find what each queue holds of guaranteed resources. A queue without a way to the root uses what the nodes
-        offer, too."""
-        for name, amounts in own.items() if self.guaranteed else ():
-            inside = self._queues.get(name, self._root).inside
-            for resource, amount in amounts.items():
-                if resource in self.guaranteed:
-                    inside[resource] = inside.get(resource, 0) + amount
-        for queue in reversed(self._queues.values()) if self.guaranteed else ():
-            assert queue.parent is not None
-            inside = queue.parent.inside
-            for resource in {**queue.guarantee, **queue.inside}:
-                inside[resource] = inside.get(resource, 0) + queue.held(resource)
-
-    def _find_left(self) -> None:
-        """Find what the limits leave to each queue at first: the least of `limits`, from the root down."""
-        inside = self._root.inside
-        #: Queue → what the guarantees within and beside it leave, with its own unused one. Queues without amounts have
-        #: what their parents have, so that most share one dictionary.
-        rooms: dict[str, dict[str, int]] = {
-            ROOT: {one: max(self.total.get(one, 0) - inside.get(one, 0), 0) for one in self.guaranteed}
-        }
-        caps: dict[str, dict[str, int]] = {ROOT: {}}
-        self._root.first = rooms[ROOT]
-        for name, queue in self._queues.items():
-            assert queue.parent is not None
-            room, cap = rooms[queue.parent.name], caps[queue.parent.name]
-            if queue.capability or queue.guarantee:
-                room, cap = self._below(queue, room), dict(cap)
-                for resource, most in queue.capability.items():
-                    left = most - queue.used.get(resource, 0)
-                    cap[resource] = min(cap.get(resource, left), left)
-            rooms[name], caps[name] = room, cap
-            same = room is rooms[queue.parent.name]
-            queue.first = queue.parent.first if same else _least(cap, room)
-
-    def _below(self, queue: _Queue, room: Mapping[str, int]) -> dict[str, int]:
-        """What guarantees leave within a queue, where this is what they leave beside it."""
-        found = {}
-        for resource, beside in room.items():
-            inside, promised = queue.inside.get(resource, 0), queue.guarantee.get(resource, 0)
-            most = queue.capability.get(resource)
-            left = beside if most is None else min(beside, max(most - max(promised, inside), 0))
-            found[resource] = left + max(promised - inside, 0)
-        return found
-
-    def first(self, name: str) -> Mapping[str, int]:
-        """Resource → what the limits left to a queue's jobs when the cycle began, of limited resources only; nothing
-        for a queue without a way to the root. Don't modify it."""
-        queue = self._queues.get(name)
-        return queue.first if queue is not None else _NOTHING
+    def limited(self, name: str) -> tuple[str, ...]:
+        """The resources that the limits of a queue's jobs are about; none for a queue without a way to the root."""
+        at = self._limits.at.get(name)
+        return self._limits.limited[at] if at is not None else ()
 
     def use(self, name: str, resource: str, amount: int) -> None:
         """The jobs of a queue use so much more; less, if that is undone."""
-        if amount > 0:
-            self.placed[resource] = self.placed.get(resource, 0) + amount
-        self._placed_last.append((name, resource, amount))
+        of = self._resources.get(resource)
+        if of is not None:
+            of.use(self._limits.at.get(name, _ROOT), amount)
 
-    def _use(self, name: str, resource: str, amount: int) -> None:
-        self._queues.get(name, self._root).use(resource, amount, guaranteed=resource in self.guaranteed)
-
-    def _count(self) -> None:
-        """Count what was placed last."""
-        for name, resource, amount in self._placed_last:
-            self._use(name, resource, amount)
-        self._placed_last.clear()
+    def begin(self, name: str) -> None:
+        """A job of a queue has got its first nodes."""
+        at = self._limits.at.get(name, _ROOT)
+        while at != _ROOT:
+            self._running[at] += 1
+            at = self._limits.parents[at]
 
     def left(self, name: str, resource: str) -> int:
         """What the tightest limit leaves of a limited resource."""
-        return min([limit.left for limit in self.limits(name, resource)])
+        return self._resources[resource].left(self._limits.at[name])
+
+    def leaves(self, name: str, needed: Mapping[str, int]) -> bool:
+        """Whether the limits of a queue leave all these amounts. An amount of 0 needs nothing."""
+        at = self._limits.at.get(name)
+        if at is None:
+            return True
+        for resource in self._limits.limited[at]:
+            amount = needed.get(resource)
+            if amount and amount > self._resources[resource].left(at):
+                return False
+        return True
 
     def limits(self, name: str, resource: str) -> Iterator[_Limit]:
         """Everything that limits how much of a resource the jobs of a queue get, from the queue to the root."""
-        self._count()
-        slack, guaranteed = 0, resource in self.guaranteed
-        for queue in self._way(name):
-            most, inside = queue.capability.get(resource), queue.inside.get(resource, 0)
-            promised = queue.guarantee.get(resource, 0)
-            slack += max(promised - inside, 0)
-            if most is not None:
-                yield _Limit(most - queue.used.get(resource, 0), LimitKind.CAPABILITY, queue.name, most)
-            if most is not None and guaranteed:
-                free = max(most - max(promised, inside), 0)
-                yield _Limit(slack + free, LimitKind.GUARANTEES, queue.name, most)
-        if guaranteed:
-            total = self.total.get(resource, 0)
-            free = max(total - self._root.inside.get(resource, 0), 0)
-            yield _Limit(slack + free, LimitKind.GUARANTEES, ROOT, total)
+        of = self._resources.get(resource)
+        return of.limits(self._limits.at.get(name, _ROOT)) if of is not None else iter(())
 
     def full(self, name: str) -> QuotaLack | None:
         """The lack if no more jobs of a queue may get their first nodes."""
-        if not self.counts_jobs:
-            return None
-        self._count()
-        for queue in self._way(name):
-            most = queue.max_running
-            if most is not None and queue.used.get(JOBS, 0) >= most:
-                return QuotaLack("", JOBS, 1, 0, most, queue.name, LimitKind.MAX_RUNNING)
+        at = self._limits.at.get(name, _ROOT) if self.counts_jobs else _ROOT
+        while at != _ROOT:
+            most = self._limits.max_running[at]
+            if most is not None and self._running[at] >= most:
+                return QuotaLack("", JOBS, 1, 0, most, self._limits.names[at], LimitKind.MAX_RUNNING)
+            at = self._limits.parents[at]
         return None
-
-    def _way(self, name: str) -> Iterator[_Queue]:
-        queue = self._queues.get(name)
-        while queue is not None and queue is not self._root:
-            yield queue
-            queue = queue.parent
 
 
 _NOTHING: Mapping[str, int] = {}
-
-
-def _least(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {**one, **{name: min(amount, one.get(name, amount)) for name, amount in other.items()}}
-
-
-def _depth(entry: tuple[str, tuple[str, ...]]) -> int:
-    return len(entry[1])
 
 
 class QueueAccount:
@@ -221,34 +240,31 @@ class QueueAccount:
     def __init__(self, room: QueueRoom, name: str) -> None:
         self._room = room
         self._name = name
-        self._first = room.first(name)
-        #: Resource → what the limits left when they were last looked at, plus all that was placed until then.
-        self._known: dict[str, int] = {}
+        self._limited = room.limited(name)
+        #: The last group whose pods were asked for, and what one of them uses.
+        self._group: PodGroup | None = None
+        self._uses: dict[str, int] = {}
 
     @property
     def limited(self) -> bool:
         """Whether anything limits these jobs."""
-        return bool(self._first)
+        return bool(self._limited)
 
     @property
     def left(self) -> Mapping[str, int]:
         """Resource → what the tightest limit leaves."""
-        return {resource: self._look(resource) for resource in self._first}
+        return {resource: self._room.left(self._name, resource) for resource in self._limited}
 
     def leaves(self, resource: str, amount: int) -> bool:
         """Whether the limits leave so much of a limited resource."""
-        known = self._known.get(resource)
-        least = (self._first[resource] if known is None else known) - self._room.placed.get(resource, 0)
-        return amount <= least or amount <= self._look(resource)
-
-    def _look(self, resource: str) -> int:
-        left = self._room.left(self._name, resource)
-        self._known[resource] = left + self._room.placed.get(resource, 0)
-        return left
+        return amount <= self._room.left(self._name, resource)
 
     def uses(self, group: PodGroup) -> dict[str, int]:
         """What a pod of the group uses of the limited resources."""
-        return {name: value for name, value in group.shape.requests if value and name in self._first}
+        if group is not self._group:
+            self._group = group
+            self._uses = {name: value for name, value in group.shape.requests if value and name in self._limited}
+        return self._uses
 
     def take(self, resource: str, amount: int) -> None:
         self._room.use(self._name, resource, amount)

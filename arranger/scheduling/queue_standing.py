@@ -4,15 +4,16 @@ In a queue with `userFairness`, each submitter's jobs are like a queue of their 
 the submitters of a queue divide its share, and the one with the lowest ratio of used to share is next.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from arranger.model.job import PodGroup
+from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_tree import QueueTree
 from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
-from arranger.scheduling.policies.queues import JobQueue, MergedQueues, Turn
+from arranger.scheduling.policies.queues import JobQueue, Turn
 from arranger.scheduling.queue_offer import offered
 from arranger.scheduling.queue_order import QueueOrder
 from arranger.scheduling.queue_shares import OWN_WEIGHT, Amounts, Claims, Division, QueueClaims
@@ -56,7 +57,7 @@ class KeptQueues:
         known = self._requests if resources == self._resources else {}
         self._resources = resources
         self._requests = {
-            line: (groups, _requested(groups, *known.get(line, ([], dict.fromkeys(resources, 0)))))
+            line: (groups, _requested(groups, *(known.get(line) or ([], dict.fromkeys(resources, 0)))))
             for line, groups in lines.items()
         }
         return {line: amounts for line, (_, amounts) in self._requests.items()}
@@ -75,14 +76,23 @@ class QueueStanding:
         #: Line → its queue.
         self.queue_of: dict[str, str] = {}
         self._fair = {name for name in tree.paths if tree.specs[name].user_fairness}
+        #: The groups of its jobs without nodes; the other jobs, each with its line.
+        self._groups: dict[str, _Groups] = {}
+        self._begun: list[tuple[str, JobRecord]] = []
         for job in jobs:
-            name = queue_of(state, job)
+            name = job.valid_spec.queue or queue_of(state, job)
             line = self._line(name, job) if self._fair else name
             of_line = self.lines.get(line)
             if of_line is None:
                 of_line = self.lines[line] = []
+                self._groups[line] = []
                 self.queue_of[line] = name
             of_line.append(job)
+            slots = job.slots
+            if slots.nodes or slots.given_up or slots.finished:
+                self._begun.append((line, job))
+            else:
+                self._groups[line].append(job.valid_spec.groups)
         #: Line, or queue without waiting jobs → what its own jobs use.
         self.used: dict[str, Amounts] = {**state.queue_use.own, **self._of_submitters(state)}
         #: What the own jobs of queues used on average, in thousandths of the units; nothing without a half-life.
@@ -149,20 +159,11 @@ class QueueStanding:
 
     def _demand(self, kept: KeptQueues) -> dict[str, list[int]]:
         """Resource → what the own jobs of each queue use, and what its waiting jobs still request."""
-        begun, groups = [], dict[str, _Groups]()
-        for line, jobs in self.lines.items():
-            of_line = groups[line] = []
-            for job in jobs:
-                slots = job.slots
-                if slots.nodes or slots.given_up or slots.finished:
-                    begun.append((line, job))
-                else:
-                    of_line.append(job.valid_spec.groups)
-        requests = kept.requests(groups, tuple(self.total))
+        requests = kept.requests(self._groups, tuple(self.total))
         names = [queue.name for queue in self._claims.queues]
         parts = [(self.used.get(name, _NOTHING), requests.get(name, _NOTHING)) for name in names]
         demand = {one: [used.get(one, 0) + more.get(one, 0) for used, more in parts] for one in self.total}
-        for line, job in begun:
+        for line, job in self._begun:
             for resource, amount in _lacking(job).items():
                 if resource in demand:
                     demand[resource][self._claims.at[line]] += amount
@@ -190,41 +191,53 @@ _NOTHING: Amounts = {}
 #: A turn for all further pods of a job is divided into about so many, between which other queues may have theirs:
 #: otherwise a job that takes all that is left would lift its queue far above its share.
 _PARTS = 16
-_NO_LINE = MergedQueues(())
 
 
 class QueueTurns:
     """The turns of all jobs in one cycle: `order` picks the line, and the line's policies its job."""
 
-    def __init__(self, lines: Mapping[str, JobQueue], order: QueueOrder | None) -> None:
-        """Without an order there is one line."""
-        self._lines = lines
+    def __init__(self, begin: Callable[[str], JobQueue], order: QueueOrder | None, *, lines: int) -> None:
+        """`begin` gives the jobs of a line. It is called when the line has its first turn: then its turns find in the
+        processor's cache what it has looked at. Without an order there is one line, `default`."""
+        self._begin = begin
         self._order = order
-        #: That of the current turn.
-        self._line: JobQueue = next(iter(lines.values()), _NO_LINE)
+        self._divided = lines > 1
+        #: The lines that had turns and aren't finished.
+        self._lines: dict[str, JobQueue] = {}
+        #: The line of the current turn. It also has the next one if its job gets nothing, because no ratio changes.
+        self._name = "" if order is not None else DEFAULT_QUEUE
         #: The current turn is a part of the one that the line gives.
         self._in_part = False
 
     def head(self) -> Turn | None:
         """The current turn; None when no job is left."""
-        if self._order is None:
-            return self._line.head()
-        while (name := self._order.head()) is not None:
-            self._line = self._lines[name]
-            if (turn := self._line.head()) is not None:
-                self._in_part = not turn.quorum and turn.pods is None and len(self._lines) > 1
+        while name := self._name or (self._order.head() if self._order is not None else None):
+            self._name = name
+            if (turn := self._line(name).head()) is not None:
+                self._in_part = self._divided and not turn.quorum and turn.pods is None
                 if not self._in_part:
                     return turn
                 return Turn(turn.job, quorum=False, pods=max(turn.job.pods_desired() // _PARTS, 1))
+            if self._order is None:
+                return None
             self._order.finish(name)
+            del self._lines[name]
+            self._name = ""
         return None
+
+    def _line(self, name: str) -> JobQueue:
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = self._begin(name)
+        return line
 
     def taken(self, *, more: bool, job: JobRecord, pieces: Sequence[Piece] = ()) -> None:
         """End the current turn, of this job, which got these pods. `more` as for a `JobQueue`."""
         if not (self._in_part and more):
-            self._line.taken(more=more)
-        if pieces and self._order is not None and (name := self._order.head()) is not None:
-            self._order.give(name, _sum(job, pieces))
+            self._lines[self._name].taken(more=more)
+        if pieces and self._order is not None:
+            self._order.give(self._name, _sum(job, pieces))
+            self._name = ""
 
 
 def _requested(groups: _Groups, before: _Groups, known: dict[str, int]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from arranger.scheduling.neighbours import neighbour_of
 from arranger.scheduling.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.policies.base import PodPolicy
+from arranger.scheduling.quotas import UNLIMITED
 from arranger.scheduling.refusals import wary_groups
 from arranger.scheduling.view import ClusterView
 
@@ -31,6 +32,17 @@ class _Repeat:
     content: int
 
 
+@dataclass(slots=True)
+class _Last:
+    """The last quorum, if it failed. `job` is the last one that failed for its reason, and `alike` is None if a limit
+    may have been that."""
+
+    tried: PlacementTry
+    job: JobRecord
+    alike: Hashable
+    content: int
+
+
 class QuorumMemory:
     """Results for the quorums of one cycle, by the inputs that determine them. Identical jobs have equal results."""
 
@@ -40,6 +52,7 @@ class QuorumMemory:
         self._infeasible: dict[Hashable, bool] = {}
         self._failed: dict[Hashable, tuple[int, Shortage]] = {}
         self._repeat: _Repeat | None = None
+        self._last: _Last | None = None
 
     # --- identical jobs ------------------------------------------------------------------------------------
 
@@ -74,6 +87,30 @@ class QuorumMemory:
     def keep_failed(self, key: Hashable, shortage: Shortage) -> None:
         """Keep the shortage of a quorum whose placements were undone."""
         self._failed[key] = (self._placing.view.content, shortage)
+
+    def keep_last(self, tried: PlacementTry) -> None:
+        """Keep the try of the last quorum if it failed."""
+        self._last, job, quota = None, tried.job, tried.shortage.quota if tried.shortage is not None else None
+        alone = self._placing.view.neighbours is None and self._placing.observer is None
+        if alone and tried.shortage is not None and _has_nothing(job):
+            room = quota is None and self._placing.quotas.tight(job) == UNLIMITED
+            alike = _without_queue(job.valid_spec) if room else None
+            self._last = _Last(tried, job, alike, self._placing.view.content)
+
+    def fails_as_the_last(self, job: JobRecord) -> PlacementTry | None:
+        """The last quorum's try, if it failed and this job's must fail for the same reason: both have the same limits,
+        or the limits leave enough for both."""
+        last = self._last
+        if last is None or last.content != self._placing.view.content or not _has_nothing(job):
+            return None
+        if job.spec != last.job.spec or job.seen.namespace != last.job.seen.namespace:
+            quotas = self._placing.quotas
+            if last.alike is None or _without_queue(job.valid_spec) != last.alike:
+                return None
+            if quotas.full(job) is not None or quotas.tight(job) != UNLIMITED:
+                return None
+            last.job = job
+        return last.tried
 
     def never_fits(self, job: JobRecord, policy: PodPolicy) -> bool:
         """Whether the quorum wouldn't fit the present nodes even if all were empty and healthy."""
@@ -147,6 +184,12 @@ class QuorumMemory:
         tried.pieces = list(repeat.pieces)
         tried.quorum_stands = True
         return True
+
+
+def _has_nothing(job: JobRecord) -> bool:
+    """Whether a job has no nodes, none that it avoids, and no slots that need none: its spec determines its nodes."""
+    slots = job.slots
+    return not (slots.nodes or slots.given_up or slots.finished or job.refusals or job.sets)
 
 
 #: The field of a spec that says nothing about nodes except by limits.

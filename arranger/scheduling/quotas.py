@@ -14,11 +14,11 @@ from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
 from arranger.model.quota import QuotaLack, covers, usage, used_by
 from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_use import JOBS, queue_of
+from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.policies.base import PodPolicy
-from arranger.scheduling.queue_room import QueueAccount, QueueRoom
+from arranger.scheduling.queue_room import QueueAccount, QueueLimits, QueueRoom
 
 #: Group → pods of it.
 Pods = Mapping[int, int]
@@ -70,21 +70,28 @@ class _Account:
 
 
 Accounts = tuple[_Account | QueueAccount, ...]
-#: A namespace and a queue, each empty if it limits nothing.
+#: A namespace and a queue, each empty if it doesn't limit a job.
 Names = tuple[str, str]
-_UNLIMITED: Names = ("", "")
+UNLIMITED: Names = ("", "")
 
 
 class Quotas:
     """The quotas of all namespaces, and the limits of all queues. `time_ms` decides which assumed pods still count."""
 
-    def __init__(self, state: State, time_ms: int) -> None:
+    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
+        """`limits` are those of the state's tree of queues, if they are known."""
         self._state = state
-        self._room = QueueRoom(state, time_ms) if state.queue_tree.limited else None
+        self._room = QueueRoom(state, time_ms, limits) if state.queue_tree.limited else None
         #: A namespace, and the queue that a job of it names → the job's accounts; found on first use.
-        self._found: dict[tuple[str, str], tuple[Accounts, Names]] = {}
+        self._found: dict[tuple[str, str], Accounts] = {}
         #: Of each queue.
         self._queues: dict[str, QueueAccount] = {}
+        #: The groups that were last asked for, and what all their pods request: most jobs that follow each other have
+        #: equal ones.
+        self._groups: tuple[PodGroup, ...] = ()
+        self._requests: dict[str, int] = {}
+        #: The last job whose queue was found to have room for all its pods, until another job takes something.
+        self._roomy: JobRecord | None = None
         self._accounts = {
             namespace: [_Account(of[name]) for name in sorted(of)] for namespace, of in state.quotas.items()
         }
@@ -133,27 +140,26 @@ class Quotas:
         """Whether the job's namespace has a quota, or its queue a limit."""
         return bool(self._of(job)) if self._accounts or self._room is not None else False
 
-    def names(self, job: JobRecord) -> Names:
-        """What has the job's limits: the namespace and the queue, each empty if it has none. Jobs with equal names have
-        the same limits."""
-        return self._found_of(job)[1] if self._accounts or self._room is not None else _UNLIMITED
-
     def tight(self, job: JobRecord) -> Names:
-        """As `names`, without a queue that has room for all pods of the job, even if the job had none yet: such a queue
-        changes nothing for it."""
-        accounts, (namespace, queue) = self._found_of(job)
-        return namespace, queue if len(self._tight(job)) == len(accounts) else ""
+        """What may limit the job: its namespace if that has quotas, and its queue if that lacks room for all pods of
+        the job, even if the job had none yet. Any other queue changes nothing for it, and jobs with equal names have
+        the same limits."""
+        namespace = job.seen.namespace if job.seen.namespace in self._accounts else ""
+        if self._room is None:
+            return (namespace, "") if namespace else UNLIMITED
+        enough = self._has_room(job)
+        return (namespace, "" if enough else queue_of(self._state, job)) if namespace or not enough else UNLIMITED
 
-    def _tight(self, job: JobRecord) -> Accounts:
-        accounts = self._of(job)
-        if not accounts or not isinstance(accounts[-1], QueueAccount):
-            return accounts
-        last, needed = accounts[-1], dict[str, int]()
-        for group in job.valid_spec.groups:
-            for name, value in last.uses(group).items():
-                needed[name] = needed.get(name, 0) + value * group.count
-        enough = all([last.leaves(name, value) for name, value in needed.items()])
-        return accounts[:-1] if enough else accounts
+    def _has_room(self, job: JobRecord) -> bool:
+        """Whether the job's queue has room for all its pods, even if it had none yet."""
+        if self._roomy is job or self._room is None:
+            return True
+        groups = job.valid_spec.groups
+        if groups is not self._groups:
+            self._groups, self._requests = groups, _of_all(groups)
+        enough = self._room.leaves(queue_of(self._state, job), self._requests)
+        self._roomy = job if enough else None
+        return enough
 
     def full(self, job: JobRecord) -> QuotaLack | None:
         """The lack if the job has no nodes, and no more jobs of its queue may get some."""
@@ -164,31 +170,34 @@ class Quotas:
     def begin(self, job: JobRecord) -> None:
         """Count a job that has got its first nodes. That is never undone."""
         if self._room is not None and self._room.counts_jobs and not job.placements:
-            self._room.use(queue_of(self._state, job), JOBS, 1)
+            self._room.begin(queue_of(self._state, job))
 
     def _of(self, job: JobRecord) -> Accounts:
         """The job's accounts, the queue's last."""
-        return self._found_of(job)[0]
-
-    def _found_of(self, job: JobRecord) -> tuple[Accounts, Names]:
         key = (job.seen.namespace, job.valid_spec.queue)
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = self._find(job.seen.namespace, queue_of(self._state, job))
         return found
 
-    def _find(self, namespace: str, queue: str) -> tuple[Accounts, Names]:
+    def _limiting(self, job: JobRecord) -> Accounts:
+        """The job's accounts, without a queue that has room for all its pods."""
+        accounts = self._of(job)
+        queue = accounts[-1] if accounts else None
+        return accounts[:-1] if isinstance(queue, QueueAccount) and self._has_room(job) else accounts
+
+    def _find(self, namespace: str, queue: str) -> Accounts:
         of_namespace: Accounts = tuple(self._accounts.get(namespace, ()))
         account = self._queues.get(queue)
         if account is None and self._room is not None:
             account = self._queues[queue] = QueueAccount(self._room, queue)
-        limited = account is not None and account.limited
-        accounts = (*of_namespace, account) if account is not None and limited else of_namespace
-        return accounts, (namespace if of_namespace else "", queue if limited else "")
+        return (*of_namespace, account) if account is not None and account.limited else of_namespace
 
     def take(self, job: JobRecord, group: int, pods: int) -> None:
         """Count pods of a group that the cycle places."""
         spec = job.valid_spec
+        if job is not self._roomy:
+            self._roomy = None
         for account in self._of(job):
             for name, value in account.uses(spec.groups[group]).items():
                 account.take(name, value * pods)
@@ -208,7 +217,7 @@ class Quotas:
         """How many more pods of a group may be created, at most `desired`."""
         spec = job.valid_spec
         room = desired
-        for account in self._of(job):
+        for account in self._limiting(job):
             for name, value in account.uses(spec.groups[group]).items():
                 if not account.leaves(name, value * room):
                     room = min(room, account.left[name] // value)
@@ -217,7 +226,7 @@ class Quotas:
     def lack(self, job: JobRecord, pods: Pods) -> QuotaLack | None:
         """The lack for these pods together in the first quota or queue that is too small; None if all suffice."""
         spec = job.valid_spec
-        for account in self._of(job):
+        for account in self._limiting(job):
             if lacks := account.lacks(_sum(account, spec, pods)):
                 return _first(lacks)
         return None
@@ -227,7 +236,7 @@ class Quotas:
         A queue that has room for all pods of the job is left out."""
         spec = job.valid_spec
         uses, left = [], []
-        for account in self._tight(job):
+        for account in self._limiting(job):
             of_groups = [account.uses(spec.groups[group]) for group in groups]
             for name in sorted(account.left):
                 used = [of_group.get(name, 0) for of_group in of_groups]
@@ -274,6 +283,15 @@ def _sum(account: _Account | QueueAccount, spec: JobSpec, pods: Pods) -> dict[st
     for group, count in pods.items():
         for name, value in account.uses(spec.groups[group]).items():
             needed[name] = needed.get(name, 0) + value * count
+    return needed
+
+
+def _of_all(groups: Iterable[PodGroup]) -> dict[str, int]:
+    """What all pods of these groups request."""
+    needed: dict[str, int] = {}
+    for group in groups:
+        for name, value in group.shape.requests:
+            needed[name] = needed.get(name, 0) + value * group.count
     return needed
 
 

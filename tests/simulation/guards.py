@@ -226,8 +226,8 @@ def _ends_once() -> Iterator[None]:
 
 @contextmanager
 def _no_limits_in_cycles() -> Iterator[None]:
-    first, full = _without(QueueRoom, "first", {})(), _without(QueueRoom, "full", None)()
-    with first, full:
+    limited, full = _without(QueueRoom, "limited", ())(), _without(QueueRoom, "full", None)()
+    with limited, full:
         yield
 
 

@@ -77,6 +77,14 @@ def test_a_quorum_beyond_the_whole_capability_says_that_it_never_fits() -> None:
     assert quota_text(found).endswith("; even an empty queue can't hold it")
 
 
+def test_further_pods_heed_what_other_jobs_of_the_queue_took_since_the_quorum() -> None:
+    there = world()
+    there.queue("research", capability=((GPU, 6),))
+    first, second = job(there, "a", "research", 6, min_workers=2), job(there, "b", "research", 2, created=1)
+    there.cycle()
+    assert (gpus(first), gpus(second)) == (4, 2)
+
+
 def test_further_pods_go_up_to_the_capability() -> None:
     there = world()
     there.queue("research", capability=((GPU, 3),))
