@@ -7,8 +7,7 @@ what is held within a queue is at most its capability. A placement that lies wit
 already, so it is never refused for the sake of another guarantee.
 
 A cycle may look at the limits of a thousand queues for each of their thousands of jobs. So the queues have positions,
-amounts are lists by position, and what a queue's limits leave follows from what those of its parent leave, which is
-remembered until something is placed.
+amounts are lists by position, and only those on the way to the root that state an amount of a resource are looked at.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,6 +58,15 @@ class QueueLimits:
                 self._of(resource)[0][at] = amount
             for resource, amount in spec.guarantee:
                 self._of(resource)[1][at] = amount
+        #: Resource → for each queue, those on its way to the root that limit the resource or have a guarantee of it.
+        self.ways = {resource: self._ways_of(resource) for resource in self.most}
+
+    def _ways_of(self, resource: str) -> list[tuple[int, ...]]:
+        ways: list[tuple[int, ...]] = [()] * len(self.names)
+        most, promised = self.most[resource], self.promised[resource]
+        for at, above in enumerate(self.parents):
+            ways[at] = (at, *ways[above]) if most[at] != _NO_LIMIT or promised[at] else ways[above]
+        return ways
 
     def _of(self, resource: str) -> tuple[list[int], list[int]]:
         count = len(self.names)
@@ -84,17 +92,16 @@ class _Limit(NamedTuple):
 
 
 class _Resource:
-    """One limited resource in one cycle; lists are by position. `used` is by a queue and the queues below it; `inside`
-    is what its own jobs use and its children hold, empty for a resource without guarantees."""
+    """One limited resource in one cycle; lists are by position, and kept up to date for the queues that state an amount
+    of it. `used` is by a queue and the queues below it; `inside` is what its own jobs use and its children hold, empty
+    for a resource without guarantees."""
 
     def __init__(self, limits: QueueLimits, name: str, state: State, total: int) -> None:
         self._limits = limits
-        self._parents, self._most, self._promised = limits.parents, limits.most[name], limits.promised[name]
+        self._ways, self._most, self._promised = limits.ways[name], limits.most[name], limits.promised[name]
         totals = state.queue_totals
         self._used = [totals[of].get(name, 0) if of in totals else 0 for of in limits.names]
         self._total = total
-        #: Position → what the guarantees and what the capabilities leave, while nothing is placed.
-        self._left: dict[int, tuple[int, int]] = {}
         self._inside = self._held(name, state) if name in limits.guaranteed else []
 
     def _held(self, name: str, state: State) -> list[int]:
@@ -103,64 +110,50 @@ class _Resource:
         for queue, amounts in state.queue_use.own.items():
             if name in amounts:
                 inside[self._limits.at.get(queue, _ROOT)] += amounts[name]
-        parents = self._parents
+        parents = self._limits.parents
         for at in range(len(parents) - 1, -1, -1):
             inside[parents[at]] += min(max(inside[at], promised[at]), most[at])
         return inside
 
     def use(self, at: int, amount: int) -> None:
         """The own jobs of a queue use so much more, or less."""
-        self._left.clear()
-        queue, used, parents = at, self._used, self._parents
-        while queue != _ROOT:
+        way, used, inside = self._ways[at], self._used, self._inside
+        for queue in way:
             used[queue] += amount
-            queue = parents[queue]
-        inside, most, promised = self._inside, self._most, self._promised
-        while inside and amount:
-            before = inside[at]
-            inside[at] = after = before + amount
-            if at == _ROOT:
-                break
-            amount = min(max(after, promised[at]), most[at]) - min(max(before, promised[at]), most[at])
-            at = parents[at]
+        if not inside:
+            return
+        for queue in way:
+            before, most, promised = inside[queue], self._most[queue], self._promised[queue]
+            inside[queue] = after = before + amount
+            amount = min(max(after, promised), most) - min(max(before, promised), most)
+        inside[_ROOT] += amount
 
     def left(self, at: int) -> int:
-        """What the tightest limit of a queue leaves."""
-        return min(self._left.get(at) or self._find_left(at))
-
-    def _find_left(self, at: int) -> tuple[int, int]:
-        """The least of `limits`: what the guarantees within and beside a queue leave, with its own unused one, and what
-        the capabilities leave."""
-        if at == _ROOT:
-            found = (max(self._total - self._inside[_ROOT], 0) if self._inside else _NO_LIMIT), _NO_LIMIT
-        else:
-            above = self._parents[at]
-            beside, cap = self._left.get(above) or self._find_left(above)
-            most = self._most[at]
-            cap = min(cap, most - self._used[at])
-            if self._inside:
-                inside, promised = self._inside[at], self._promised[at]
-                if most - inside < beside or most - promised < beside:
-                    beside = max(most - max(promised, inside), 0)
-                if promised > inside:
-                    beside += promised - inside
-            found = beside, cap
-        self._left[at] = found
-        return found
+        """What the tightest limit of a queue leaves: the least of `limits`."""
+        used, inside, least, slack = self._used, self._inside, _NO_LIMIT, 0
+        for queue in self._ways[at]:
+            most = self._most[queue]
+            least = min(least, most - used[queue])
+            if inside:
+                held, promised = inside[queue], self._promised[queue]
+                if promised > held:
+                    slack += promised - held
+                    held = promised
+                least = min(least, slack + max(most - held, 0))
+        return min(least, slack + max(self._total - inside[_ROOT], 0)) if inside else least
 
     def limits(self, at: int) -> Iterator[_Limit]:
         """Every limit from a queue to the root."""
         slack, names = 0, self._limits.names
-        while at != _ROOT:
-            most, inside = self._most[at], self._inside[at] if self._inside else 0
-            promised = self._promised[at]
+        for queue in self._ways[at]:
+            most, inside = self._most[queue], self._inside[queue] if self._inside else 0
+            promised = self._promised[queue]
             slack += max(promised - inside, 0)
             if most != _NO_LIMIT:
-                yield _Limit(most - self._used[at], LimitKind.CAPABILITY, names[at], most)
+                yield _Limit(most - self._used[queue], LimitKind.CAPABILITY, names[queue], most)
             if most != _NO_LIMIT and self._inside:
                 free = max(most - max(promised, inside), 0)
-                yield _Limit(slack + free, LimitKind.GUARANTEES, names[at], most)
-            at = self._parents[at]
+                yield _Limit(slack + free, LimitKind.GUARANTEES, names[queue], most)
         if self._inside:
             free = max(self._total - self._inside[_ROOT], 0)
             yield _Limit(slack + free, LimitKind.GUARANTEES, ROOT, self._total)
