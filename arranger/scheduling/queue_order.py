@@ -182,11 +182,6 @@ class QueueOrder:
         self._from = child.parent if name == self._head and child.parent is not None else self._root
         self._head = None
 
-    def set_aside(self, name: str) -> None:
-        """The queue and its descendants get no more turns in this cycle."""
-        self._head, self._from = None, self._root
-        self._queues[name].open = False
-
 
 def _own(
     resource: str, names: Iterable[str], used: Mapping[str, Amounts], averages: Mapping[str, Amounts]

@@ -29,7 +29,6 @@ class ByHand:
         self.queues = sorted(queues, key=lambda queue: queue.name)
         self.shares = shares
         self.waiting = set(waiting)
-        self.aside: set[str] = set()
         self.used = {queue.name: {GPU: 0, CPU: 0} for queue in queues}
 
     def children(self, name: str) -> list[str]:
@@ -38,7 +37,7 @@ class ByHand:
     def turns(self, name: str) -> bool:
         """Whether the queue or one below has jobs to place."""
         below = [child for child in self.children(name) if self.turns(child)]
-        return name not in self.aside and (name in self.waiting or bool(below))
+        return name in self.waiting or bool(below)
 
     def uses(self, name: str, resource: str) -> int:
         return self.used[name][resource] + sum(self.uses(child, resource) for child in self.children(name))
@@ -65,7 +64,7 @@ class ByHand:
         children = [(self.of(child), child) for child in self.children(name) if self.turns(child)]
         if name in self.waiting:
             children.append((self.own(name), name))
-        if not children or name in self.aside:
+        if not children:
             return None
         first = min(children)[1]
         return first if first == name else self.head(first)
@@ -96,9 +95,6 @@ def test_the_order_is_that_of_comparing_all_queues_again_each_time(
         if what == 0:
             order.finish(head)
             by_hand.waiting.discard(head)
-        elif what == 1:
-            order.set_aside(head)
-            by_hand.aside.add(head)
         else:
             name = head if what < 8 else rng.choice(sorted(by_hand.waiting))
             got = {GPU: rng.randint(0, 3), CPU: rng.randint(0, 3)}
@@ -213,7 +209,7 @@ def test_queues_that_are_entitled_to_nothing_take_turns() -> None:
     assert found == ["a", "b", "a", "b"]
 
 
-def test_setting_a_queue_aside_sets_its_descendants_aside_and_finishing_it_does_not() -> None:
+def test_finishing_a_queue_does_not_finish_its_descendants() -> None:
     queues = [
         QueueClaims(name="a", demand={GPU: 9}),
         QueueClaims(name="a1", parent="a", demand={GPU: 9}),
@@ -223,8 +219,8 @@ def test_setting_a_queue_aside_sets_its_descendants_aside_and_finishing_it_does_
     order = QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting=["a", "a1", "b"])
     order.finish("a")
     assert order.head() == "a1"
-    order.set_aside("a")
+    order.finish("a1")
     assert order.head() == "b"
-    order.set_aside("b")
+    order.finish("b")
     assert order.head() is None
     assert QueueOrder(Claims(queues), {GPU: 8}, shares=shares, used={}, waiting=[]).head() is None

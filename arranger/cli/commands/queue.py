@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from arranger.cli.inputs.flags import with_settings
-from arranger.cli.inputs.reading import NotFound, did_you_mean, log_options, point_option, state_at
+from arranger.cli.inputs.reading import NotFound, did_you_mean, log_options, point_option, resource_option, state_at
 from arranger.cli.rendering.output import local_time, output_option, print_json, say
 from arranger.cli.rendering.queue_page import print_queue, print_queues
 from arranger.errors import ArrangerError
@@ -80,12 +80,7 @@ def command() -> None:
 @click.argument("name", required=False)
 @log_options
 @point_option("--at", "The point to show. [default: the end of the log]")
-@click.option(
-    "--resource",
-    default="",
-    metavar="NAME",
-    help="The resource of the tables, such as cpu. [default: the GPUs of all vendors, or cpu without any]",
-)
+@resource_option("of the tables")
 @click.option(
     "--all", "everything", is_flag=True, help="With NAME, show all holders and waiting jobs, not only 10 of each."
 )

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import log_options, point_option, state_at
+from arranger.cli.inputs.reading import log_options, point_option, resource_option, state_at
 from arranger.cli.rendering.output import local_time, output_option, print_json
 from arranger.cli.rendering.queue_page import print_holdings
 from arranger.replay.reading.history import Point
@@ -25,12 +25,7 @@ from arranger.settings import Settings
     show_default=True,
     help="Whose jobs are added up. A job's user is in its label arranger.dev/user, or is its namespace if unset.",
 )
-@click.option(
-    "--resource",
-    default="",
-    metavar="NAME",
-    help="The resource to rank by, such as cpu. [default: the GPUs of all vendors, or cpu without any]",
-)
+@resource_option("to rank by")
 @click.option("--all", "everything", is_flag=True, help="Show all holders, and not only the largest 30.")
 @output_option
 def command(target: str | None, settings: Settings, at: Point | None, by: str, **options: Any) -> None:

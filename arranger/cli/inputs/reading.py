@@ -141,6 +141,12 @@ def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
     return click.option(name, type=AT_TYPE, metavar="OFFSET|TIME", help=text)
 
 
+def resource_option(use: str) -> Callable[[_Command], _Command]:
+    """The option `--resource`, with what it is used for."""
+    text = f"The resource {use}, such as cpu. [default: the GPUs of all vendors, or cpu without any]"
+    return click.option("--resource", default="", metavar="NAME", help=text)
+
+
 @asynccontextmanager
 async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyable]:
     """Open the target log, or that of the settings, for reading only."""
