@@ -2,7 +2,8 @@
 
 import itertools
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import cel
@@ -55,13 +56,48 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+#: Where an expression reads the value or the one before: the fields from there on. Before a parenthesis, the last name
+#: is a function.
+_READ = re.compile(r"(?<![\w.])(self|oldSelf)\b((?:\s*\.\s*[A-Za-z_]\w*)*)(\s*\()?")
+#: The fields that expressions read, by name, each with those that they read of it; None if they read all of it.
+_Fields = dict[str, "_Fields | None"]
+
+
+def _fields_of(expressions: Iterable[str], variable: str) -> _Fields | None:
+    """The fields of a variable that any of these expressions may read."""
+    fields: _Fields = {}
+    for found in itertools.chain.from_iterable(map(_READ.finditer, expressions)):
+        names = [name.strip() for name in found[2].split(".")[1:]]
+        if found[1] != variable or names == ["hasValue"]:
+            continue
+        path = names[:-1] if found[3] else names
+        if not path:
+            return None
+        below: _Fields | None = fields
+        for name in path[:-1]:
+            below = below.setdefault(name, {}) if below is not None else None
+        if below is not None:
+            below[path[-1]] = None
+    return fields
+
+
+def _read(value: Any, fields: _Fields | None) -> Any:
+    """The part of a value that consists of these fields."""
+    if fields is None or not isinstance(value, dict):
+        return value
+    return {name: _read(value[name], below) for name, below in fields.items() if name in value}
+
+
 class Scope:
     """The context in which the rules of one schema are evaluated: the value, passed to CEL once for all of them.
 
-    Passing a value costs more than most rules, and so does registering the functions: each is done only once.
+    Passing a value costs more than most rules, and so does registering the functions: each is done only once. Fields
+    that no rule reads aren't passed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: "Iterable[Rule]") -> None:
+        expressions = [expression for rule in rules for expression in rule.expressions]
+        self._reads = {name: _fields_of(expressions, name) for name in ("self", "oldSelf")}
         self._context = cel.Context()
         cel.stdlib.add_stdlib_to_context(self._context)
         for name, function in _FUNCTIONS.items():
@@ -72,8 +108,12 @@ class Scope:
         #: The form of the old value in the context: "" if it isn't this value's.
         self._held = ""
 
+    def read(self, value: Any, old: Any) -> tuple[Any, Any]:
+        """What the rules read of a value and of the one before."""
+        return _read(value, self._reads["self"]), _read(old, self._reads["oldSelf"])
+
     def enter(self, value: Any, old: Any) -> None:
-        """Set the value for the rules; `old` is None if there was no value before."""
+        """Set the value for the rules, as `read` gives it; `old` is None if there was no value before."""
         self._context.add_variable("self", value)
         self._old = old
         self.is_new = old is None
@@ -103,6 +143,8 @@ class Rule:
         self._program = cel.compile(self.source)
         expression = declared.get("messageExpression")
         self._message_program = cel.compile(expression) if expression else None
+        #: Everything that is evaluated.
+        self.expressions = (self.source, *([expression] if expression else []))
         self._message: str = declared.get("message") or f"failed rule: {self.source.strip()}"
         self._field: str = declared.get("fieldPath", "")
         self._reason, self._prefix = _REASONS[declared.get("reason", "FieldValueInvalid")]

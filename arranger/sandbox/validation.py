@@ -66,9 +66,10 @@ class Schema:
         self.list_type: str = declared.get("x-kubernetes-list-type", "")
         self.map_keys: list[str] = declared.get("x-kubernetes-list-map-keys") or []
         self.rules = [_rule(msgspec.json.encode(rule)) for rule in declared.get("x-kubernetes-validations") or []]
-        self._scope = Scope() if self.rules else None
-        #: Encoded values that satisfy all rules; None if a rule also uses the value before.
-        self._good: set[bytes] | None = None if any(rule.is_transition for rule in self.rules) else set()
+        self._scope = Scope(self.rules) if self.rules else None
+        self._compares = any(rule.is_transition for rule in self.rules)
+        #: What the rules read of values that satisfy all of them; if a rule compares, with the value before.
+        self._good: set[bytes] = set()
         self._pattern = _pattern(declared["pattern"]) if "pattern" in declared else None
         self._alternatives = {
             name: [Schema(option) for option in declared[name]] for name in _ALTERNATIVES if name in declared
@@ -236,13 +237,14 @@ class Schema:
         scope = self._scope
         if scope is None:
             return []
-        content = msgspec.json.encode(value) if self._good is not None else b""
-        if self._good is not None and content in self._good:
-            return []  # most templates have the same requests as others
-        scope.enter(value, old)
+        read = scope.read(value, old if self._compares else None)
+        content = msgspec.json.encode(read)
+        if content in self._good:
+            return []  # most templates have the same requests as others, and most updates concern other fields
+        scope.enter(*read)
         broken = [rule.broken(scope, path, json_type(value)) for rule in self.rules]
         found = [error for error in broken if error is not None]
-        if self._good is not None and not found:
+        if not found:
             if len(self._good) >= _GOOD_KEPT:
                 self._good.clear()
             self._good.add(content)
