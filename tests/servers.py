@@ -60,8 +60,13 @@ def tyjob_definition() -> dict[str, Any]:
 
 
 def definition_of(file: Path) -> dict[str, Any]:
-    """A resource definition, read by the C parser, which takes a seventh of the other's time."""
-    return dict(yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    """A resource definition."""
+    return dict(documents(file.read_text())[0])
+
+
+def documents(text: str) -> list[Any]:
+    """YAML documents, read by the C parser, which takes a seventh of the other's time."""
+    return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def in_ci() -> bool:

@@ -12,7 +12,7 @@ from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
 from tests.e2e.harness import Worker, apply, await_stage, eventually, finish_leader, job, kubelets, pods_of, status_of
-from tests.servers import REPOSITORY, RealKube, RealRedis
+from tests.servers import REPOSITORY, RealKube, RealRedis, documents
 from tests.unit.queue_table import queue
 
 DEPLOY = REPOSITORY / "deploy"
@@ -27,7 +27,7 @@ Objects = list[dict[str, Any]]
 
 def rendered(kube: RealKube, folder: Path) -> Objects:
     """The output of `kubectl kustomize` for a folder."""
-    return list(yaml.safe_load_all(kube.kubectl("kustomize", str(folder)).stdout))
+    return documents(kube.kubectl("kustomize", str(folder)).stdout)
 
 
 def of_kind(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
@@ -40,14 +40,19 @@ def pod_spec(deployment: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-@pytest.fixture
-def installed(kube: RealKube) -> Iterator[Objects]:
+@pytest.fixture(scope="module")
+def deployed(kube_server: RealKube) -> Objects:
+    """The objects of deploy/."""
+    return rendered(kube_server, DEPLOY)
+
+
+@pytest.fixture(scope="module")
+def installed(kube_server: RealKube, deployed: Objects) -> Iterator[Objects]:
     """Apply deploy/, and delete it at the end except for the TYJob definition and the namespace."""
-    kube.kubectl("apply", "-k", str(DEPLOY))
-    objects = rendered(kube, DEPLOY)
-    yield objects
-    leaving = [item for item in objects if item["kind"] not in ("CustomResourceDefinition", "Namespace")]
-    kube.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(leaving))
+    kube_server.kubectl("apply", "-k", str(DEPLOY))
+    yield deployed
+    leaving = [item for item in deployed if item["kind"] not in ("CustomResourceDefinition", "Namespace")]
+    kube_server.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(leaving))
 
 
 def account_kubeconfig(kube: RealKube, account: str, folder: Path) -> Path:
@@ -201,8 +206,8 @@ def test_the_pods_of_deploy_meet_the_restricted_standard_of_their_namespace(kube
         assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_every_role_is_deployed_once_and_may_drain_before_it_is_killed(kube: RealKube) -> None:
-    deployments = of_kind(rendered(kube, DEPLOY), "Deployment").values()
+def test_every_role_is_deployed_once_and_may_drain_before_it_is_killed(deployed: Objects) -> None:
+    deployments = of_kind(deployed, "Deployment").values()
     roles = [role for item in deployments for role in pod_spec(item)["containers"][0]["args"][1:]]
     assert sorted(roles) == sorted(ROLES)
     for item in deployments:
@@ -211,29 +216,27 @@ def test_every_role_is_deployed_once_and_may_drain_before_it_is_killed(kube: Rea
         assert pod_spec(item)["enableServiceLinks"] is False
 
 
-def test_the_settings_of_deploy_are_settings_and_fit_its_ports_and_probes(kube: RealKube) -> None:
-    objects = rendered(kube, DEPLOY)
-    settings = load_settings({}, of_kind(objects, "ConfigMap")["arranger-settings"]["data"])
-    ports = {port["containerPort"] for item in of_kind(objects, "Deployment").values() for port in ports_of(item)}
+def test_the_settings_of_deploy_are_settings_and_fit_its_ports_and_probes(deployed: Objects) -> None:
+    settings = load_settings({}, of_kind(deployed, "ConfigMap")["arranger-settings"]["data"])
+    ports = {port["containerPort"] for item in of_kind(deployed, "Deployment").values() for port in ports_of(item)}
     assert ports == {settings.http_port}
     assert settings.http_host == "0.0.0.0"
 
 
-def test_services_budgets_and_monitors_choose_the_pods_that_they_are_for(kube: RealKube) -> None:
-    objects = rendered(kube, DEPLOY)
+def test_services_budgets_and_monitors_choose_the_pods_that_they_are_for(deployed: Objects) -> None:
     labels = {
-        name: item["spec"]["template"]["metadata"]["labels"] for name, item in of_kind(objects, "Deployment").items()
+        name: item["spec"]["template"]["metadata"]["labels"] for name, item in of_kind(deployed, "Deployment").items()
     }
     monitor = yaml.safe_load((DEPLOY / "podmonitor" / "podmonitor.yaml").read_text())["spec"]
 
     def chosen(selector: dict[str, str]) -> set[str]:
         return {name for name, held in labels.items() if selector.items() <= held.items()}
 
-    for name, budget in of_kind(objects, "PodDisruptionBudget").items():
+    for name, budget in of_kind(deployed, "PodDisruptionBudget").items():
         assert chosen(budget["spec"]["selector"]["matchLabels"]) == {name}
-    assert chosen(of_kind(objects, "Service")["arranger-metrics"]["spec"]["selector"]) == set(ACCOUNTS)
+    assert chosen(of_kind(deployed, "Service")["arranger-metrics"]["spec"]["selector"]) == set(ACCOUNTS)
     assert chosen(monitor["selector"]["matchLabels"]) == set(ACCOUNTS)
-    names = {port["name"] for item in of_kind(objects, "Deployment").values() for port in ports_of(item)}
+    names = {port["name"] for item in of_kind(deployed, "Deployment").values() for port in ports_of(item)}
     assert {endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]} <= names
 
 

@@ -9,7 +9,6 @@ from tests.e2e.harness import (
     PODS,
     TYJOBS,
     apply,
-    arranger,
     await_stage,
     eventually,
     fleet,
@@ -18,6 +17,7 @@ from tests.e2e.harness import (
     pods_of,
     stages,
     status_of,
+    verified,
 )
 from tests.servers import MERGE, RealKube, RealRedis
 
@@ -56,11 +56,6 @@ def resize(kube: RealKube, name: str, counts: int) -> None:
     assert code == 200, answer
 
 
-def sound(redis: RealRedis) -> bool:
-    """Whether `verify` passes."""
-    return arranger("verify", "--log", redis.url).returncode == 0
-
-
 def test_workers_that_end_are_replaced_while_their_job_goes_on(
     kube: RealKube, redis: RealRedis, tmp_path: Path
 ) -> None:
@@ -86,7 +81,7 @@ def test_workers_that_end_are_replaced_while_their_job_goes_on(
         eventually("it is given up", lambda: status_of(kube, "ppo")["workers"][0].get("givenUp") == "1")
         status = status_of(kube, "ppo")
         assert (status["stage"], status["attempt"], status["restarts"], status["ready"]) == ("Running", 0, 1, "2/3")
-        assert sound(redis)
+        verified(redis.url)
 
 
 def test_a_job_grows_and_shrinks_is_suspended_and_resumed_and_ends_by_its_limits(
@@ -118,7 +113,7 @@ def test_a_job_grows_and_shrinks_is_suspended_and_resumed_and_ends_by_its_limits
         events = kube.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").stdout.split()
         started, scaled = ["Scheduled", "WorkersReady"], ["Scaled", "Scaled"]
         assert events == ["Accepted", *started, *scaled, "Suspended", "Resumed", *started, "DeadlineExceeded"]
-        assert sound(redis)
+        verified(redis.url)
 
 
 def test_pods_on_a_node_that_is_not_ready_for_long_are_replaced_elsewhere(
@@ -148,7 +143,8 @@ def test_pods_on_a_node_that_is_not_ready_for_long_are_replaced_elsewhere(
         cluster.set_ready(places["ppo-learner-0"], ready=False)
         eventually("a new attempt", lambda: status_of(kube, "ppo")["attempt"] == 1)
         await_stage(kube, "Running", "ppo")
-        assert status_of(kube, "ppo")["restarts"] == 0 and sound(redis)
+        assert status_of(kube, "ppo")["restarts"] == 0
+        verified(redis.url)
 
 
 def leader_told(kube: RealKube, name: str) -> set[str]:

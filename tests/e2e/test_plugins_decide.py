@@ -33,7 +33,7 @@ def test_workers_go_by_policies_of_another_package(
         assert '"WorstFit"' in answer.stderr
         with (
             kubelets(kube, *NODES),
-            fleet(redis_url=redis.url, kube=kube, folder=tmp_path, pod_policy="WorstFit", verified=False) as workers,
+            fleet(redis_url=redis.url, kube=kube, folder=tmp_path, pod_policy="WorstFit", verify=False) as workers,
         ):
             workers.start(["watcher", "controller", "applier", "maintenance"], ["scheduler"])
             apply(kube, job("named", schedulerPolicy=POLICIES), job("default", workers=0))

@@ -69,7 +69,7 @@ def test_a_process_that_still_waits_for_redis_ends_at_once_when_told(
     kube: RealKube, redis: RealRedis, tmp_path: Path
 ) -> None:
     redis.stop()
-    with fleet(redis_url=redis.url, kube=kube, folder=tmp_path, verified=False) as workers:
+    with fleet(redis_url=redis.url, kube=kube, folder=tmp_path, verify=False) as workers:
         (worker,) = workers.start(wait=False)
         eventually("it waits", lambda: worker.log("the log can't be reached, trying again"))
         assert worker.stop() == 0
@@ -281,7 +281,7 @@ def _damage(redis: RealRedis) -> None:
 def test_an_entry_that_cant_be_read_stops_the_fold_and_says_where(
     spoil: Callable[[RealRedis], None], reason: str, kube: RealKube, redis: RealRedis, tmp_path: Path
 ) -> None:
-    with kubelets(kube, NODE), fleet(redis_url=redis.url, kube=kube, folder=tmp_path, verified=False) as workers:
+    with kubelets(kube, NODE), fleet(redis_url=redis.url, kube=kube, folder=tmp_path, verify=False) as workers:
         (worker,) = workers.start()
         apply(kube, job("steady"))
         await_stage(kube, "Running", "steady")

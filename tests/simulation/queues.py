@@ -7,10 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from arranger.kube.cluster import NAMESPACES, QUEUES, TYJOBS, ApiError
-from arranger.kube.crd import queue_crd
 from arranger.kube.translate import queue_status_digest
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_ANNOTATION
 from arranger.projections.queue_use import JOBS
@@ -19,6 +16,7 @@ from arranger.sandbox.kinds import Kind, custom_kinds
 from arranger.sandbox.status import Refusal
 from arranger.scheduling import queues_view
 from arranger.workers.queue_status import queue_status
+from tests.servers import QUEUE_CRD, definition_of
 from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ _HISTORY = 100
 
 @lru_cache(maxsize=1)
 def _kind() -> Kind:
-    return custom_kinds(yaml.safe_load(queue_crd()))[0]
+    return custom_kinds(definition_of(QUEUE_CRD))[0]
 
 
 class Queues:

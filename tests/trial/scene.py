@@ -17,7 +17,7 @@ import yaml
 from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import Kubelets, Worker, eventually, kubelets
 from tests.e2e.history import History
-from tests.servers import REPOSITORY, RealKube, RealRedis, real_redis
+from tests.servers import REPOSITORY, RealKube, RealRedis, documents, real_redis
 from tests.trial.faults import Wire
 
 #: The processes of `deploy/`: name, roles, and the account (None: no access to the API server).
@@ -72,7 +72,7 @@ def account_kubeconfig(kube: RealKube, account: str | None, path: Path, *, serve
 
 def grant(kube: RealKube, code: Path) -> None:
     """Apply the accounts and rights in the `deploy/` of this code."""
-    objects = yaml.safe_load_all(kube.kubectl("kustomize", str(code / "deploy")).stdout)
+    objects = documents(kube.kubectl("kustomize", str(code / "deploy")).stdout)
     rights = [item for item in objects if item["kind"] in _RIGHTS]
     kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
 

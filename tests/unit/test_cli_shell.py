@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import click
 import pytest
-import yaml
 
 from arranger.cli import main as main_module
 from arranger.cli.inputs.reading import parse_at
@@ -20,7 +19,7 @@ from arranger.cli.rendering.output import duration, local_time, print_table
 from arranger.errors import LogUnavailable, UsageError
 from arranger.kube.crd import queue_crd, tyjob_crd
 from arranger.replay.reading.history import Point
-from tests.servers import QUEUE_CRD, TYJOB_CRD
+from tests.servers import QUEUE_CRD, TYJOB_CRD, documents
 
 NOW_MS = 1_780_000_000_000
 
@@ -166,7 +165,7 @@ def test_settings_tell_value_and_origin() -> None:
 def test_the_definitions_printed_are_the_ones_in_the_repository() -> None:
     assert tyjob_crd() == TYJOB_CRD.read_text(encoding="utf-8")
     assert queue_crd() == QUEUE_CRD.read_text(encoding="utf-8")
-    names = [each["metadata"]["name"] for each in yaml.safe_load_all(arranger("crd").stdout)]
+    names = [each["metadata"]["name"] for each in documents(arranger("crd").stdout)]
     assert names == ["tyjobs.arranger.dev", "queues.arranger.dev"]
 
 

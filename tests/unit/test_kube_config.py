@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.config import incluster_config
 
 from arranger.errors import UsageError
 from arranger.kube.config import LOOK_AGAIN_S, Access, Credentials, find_access
@@ -172,6 +171,8 @@ def test_the_environments_proxy_is_used_but_never_for_loopback(tmp_path: Path, m
 async def test_a_pods_service_account_gives_server_token_and_authority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from kubernetes.config import incluster_config
+
     authority = Certificates(tmp_path).ca_file
     token = tmp_path / "token"
     token.write_text("first\n")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from arranger.errors import UsageError
 from arranger.kube.crd import definitions
@@ -22,6 +21,7 @@ from arranger.scheduling.policies.queues import Priority
 from arranger.scheduling.registry import BUILT_IN
 from tests.commands import to_file
 from tests.example_package import install_example, run
+from tests.servers import documents
 from tests.world import World, shape
 
 pytestmark = pytest.mark.slow
@@ -204,7 +204,7 @@ def test_what_is_installed_is_listed_with_versions_packages_and_settings(example
 
 def test_the_resource_definition_knows_the_names(example: Path) -> None:
     def enumerations(text: str) -> dict[str, list[str]]:
-        schema = next(yaml.safe_load_all(text))["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema = documents(text)[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         policy = schema["properties"]["spec"]["properties"]["schedulerPolicy"]["properties"]
         return {name: policy[name]["enum"] for name in policy}
 

@@ -4,7 +4,6 @@ import copy
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,13 +18,13 @@ from arranger.model.queue import (
     QueueState,
 )
 from arranger.model.queue_rules import queue_spec, validate_queue
-from tests.servers import QUEUE_CRD
+from tests.servers import QUEUE_CRD, definition_of
 from tests.unit.queue_table import BAD, EVERY_FIELD, GOOD, GPU, queue
 from tests.unit.test_crd_schema import OWN, bare, resolved
 from tests.unit.test_tyjob_validation import ANY_JSON, paths_of
 from tests.unit.tyjob_table import Bad, Good
 
-SCHEMA = yaml.safe_load(QUEUE_CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+SCHEMA = definition_of(QUEUE_CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 SPEC = SCHEMA["properties"]["spec"]["properties"]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import CRDS, QUEUES, ApiError, ClusterUnavailable, Object, Resource
@@ -20,7 +19,7 @@ from arranger.workers.effects import Effects
 from arranger.workers.queue_status import queue_status, status_patch
 from arranger.workers.queue_writer import QueueWriter
 from tests.parts import parts
-from tests.servers import QUEUE_CRD
+from tests.servers import QUEUE_CRD, definition_of
 from tests.unit.queue_table import GPU, queue
 from tests.unit.test_applier import Following, until
 from tests.world import World, shape
@@ -170,7 +169,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.store = Store(now=lambda: 1_700_000_000.0)
-        self.store.create(CRDS, "", yaml.safe_load(QUEUE_CRD.read_text()))
+        self.store.create(CRDS, "", definition_of(QUEUE_CRD))
         self.store.create(QUEUES, "", msgspec.json.decode(msgspec.json.encode(queue("a"))))
         self.cluster = Watched(self.store)
         self.world = World()

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def retired() -> dict[str, str]:
 RETIRED = retired()
 
 
+@cache
 def words_of(name: str) -> list[str]:
     """The words of a name in small letters: `SlotKey` and `slot_key` have the same."""
     return [word.lower() for word in _WORDS.findall(name)]
@@ -77,12 +79,17 @@ def test_names_are_compared_by_whole_words(name: str, word: str, found: bool) ->
     assert uses(name, word) == found
 
 
+@cache
+def retired_in(name: str) -> list[str]:
+    """The retired words that a name uses."""
+    return [word for word in RETIRED if uses(name, word)]
+
+
 def test_no_name_uses_a_retired_word() -> None:
     found = [
         f"{path.relative_to(HOUSE)}:{line}: {name} (use: {RETIRED[word]})"
         for path in sorted(PACKAGE.rglob("*.py"))
         for line, name in [(0, path.parent.name), (0, path.stem), *names_in(path.read_text())]
-        for word in RETIRED
-        if uses(name, word)
+        for word in retired_in(name)
     ]
     assert not found, "\n".join(found)
