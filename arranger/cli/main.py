@@ -6,6 +6,7 @@ Every subcommand is a module with an attribute `command`. An expected error give
 
 import contextlib
 import difflib
+import gc
 import importlib
 import os
 import re
@@ -66,6 +67,9 @@ class LazyGroup(click.Group):
         module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
         command = importlib.import_module(f"arranger.cli.commands.{module}").command
         assert isinstance(command, click.Command)
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
         for each in (command, *getattr(command, "commands", {}).values()):
             # Click's mark for preformatted lines is a backspace character, which a raw docstring can't contain.
             each.help = (each.help or "").replace("\\b\n", "\b\n")
@@ -95,11 +99,14 @@ def cli() -> None:
 
 
 def run() -> None:
+    # Modules stay, so a collection while they are imported would only look at them in vain, as would all later ones.
+    gc.disable()
     sys.exit(main(sys.argv[1:], prog_name="arranger"))
 
 
 def run_as_plugin() -> None:
     """Entry point of `kubectl-arranger`, which kubectl runs as `kubectl arranger`."""
+    gc.disable()
     sys.exit(main(sys.argv[1:], prog_name="kubectl arranger"))
 
 

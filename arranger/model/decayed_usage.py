@@ -18,6 +18,7 @@ bounded.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from itertools import accumulate
 from math import isqrt
 
@@ -33,10 +34,16 @@ def _root_of_two(step: int) -> int:
     return power
 
 
-_WEIGHTS = [_root_of_two(step) for step in range(_STEPS)]
+@cache
+def _weights() -> list[int]:
+    """The weight of each step. Only who uses a half-life needs them, and they take longer than most modules' import."""
+    return [_root_of_two(step) for step in range(_STEPS)]
 
-#: The weights of the first so many steps together.
-_SUMS = list(accumulate(_WEIGHTS, initial=0))
+
+@cache
+def _sums() -> list[int]:
+    """The weights of the first so many steps together."""
+    return list(accumulate(_weights(), initial=0))
 
 
 class DecayedUsage:
@@ -69,7 +76,7 @@ class DecayedUsage:
 
     def averages(self, used: Mapping[str, int], time_ms: int, half_life_ms: int) -> dict[str, int]:
         """Resource → average use at this time, in thousandths of the base unit. `used`: as for `usage`."""
-        weight = _weight(self._at(time_ms), half_life_ms) * _SUMS[_STEPS] * half_life_ms
+        weight = _weight(self._at(time_ms), half_life_ms) * _sums()[_STEPS] * half_life_ms
         sums = self._sums(used, time_ms, half_life_ms)
         return {resource: (1000 * total << _BITS) // weight for resource, total in sums.items()}
 
@@ -88,7 +95,7 @@ class DecayedUsage:
         time_ms = self._at(time_ms)
         periods = time_ms // half_life_ms - self.time_ms // half_life_ms
         since, until = _passed(self.time_ms, half_life_ms), _passed(time_ms, half_life_ms)
-        whole = _SUMS[_STEPS] * half_life_ms
+        whole = _sums()[_STEPS] * half_life_ms
         sums = {}
         for resource in {**self.sums, **used}:
             total, now = self.sums.get(resource, 0), used.get(resource, 0)
@@ -110,10 +117,10 @@ def _step(time_ms: int, half_life_ms: int) -> tuple[int, int]:
 
 def _weight(time_ms: int, half_life_ms: int) -> int:
     """The weight of a time, in 2^-32."""
-    return _WEIGHTS[_step(time_ms, half_life_ms)[0]]
+    return _weights()[_step(time_ms, half_life_ms)[0]]
 
 
 def _passed(time_ms: int, half_life_ms: int) -> int:
     """The weight of all time of a period until then, in 2^-32 / 256 milliseconds."""
     step, rest = _step(time_ms, half_life_ms)
-    return _SUMS[step] * half_life_ms + _WEIGHTS[step] * rest
+    return _sums()[step] * half_life_ms + _weights()[step] * rest

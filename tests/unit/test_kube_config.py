@@ -1,5 +1,6 @@
 """Finding the API server: kubeconfigs and service accounts, good and bad."""
 
+import base64
 import os
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from arranger.errors import UsageError
+from arranger.kube import config
 from arranger.kube.config import LOOK_AGAIN_S, Access, Credentials, find_access
 from tests.servers import Certificates
 
@@ -53,6 +55,36 @@ def plugin(command: str) -> dict[str, Any]:
 async def test_the_current_context_gives_server_and_token(tmp_path: Path) -> None:
     credentials = await find_access(kubeconfig(tmp_path / "config")).current()
     assert (credentials.server, credentials.authorization) == ("http://one.example:8080", "Bearer secret")
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "plain"),
+    [
+        ({}, {}, True),
+        ({}, {"server": "https://one.example:6443/"}, True),
+        ({"token": " spaced "}, {}, True),
+        ({"token": ""}, {}, False),
+        ({"username": "me"}, {}, False),
+        ({"exec": {"command": "true"}}, {}, False),
+        ({}, {"insecure-skip-tls-verify": True}, False),
+        ({}, {"tls-server-name": "other"}, False),
+        ({}, {"server": "http://one.example:8080"}, False),
+    ],
+)
+async def test_a_plain_kubeconfig_gives_what_the_kubernetes_package_reads_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: dict[str, Any], cluster: dict[str, Any], plain: bool
+) -> None:
+    authority = base64.b64encode(Certificates(tmp_path).ca_file.read_bytes()).decode()
+    whole = {"server": "https://one.example", "certificate-authority-data": authority} | cluster
+    path = kubeconfig(tmp_path / "config", user={"token": "secret"} | user, cluster=whole)
+    assert (config._plain(str(path), None) is not None) == plain
+    found = await find_access(path).current()
+    monkeypatch.setattr(config, "_plain", lambda *_: None)
+    read = await find_access(path).current()
+    assert (found.server, found.authorization) == (read.server, read.authorization)
+    assert (found.tls_server_name, found.proxy) == (read.tls_server_name, read.proxy)
+    checks = [tls and (tls.get_ca_certs(), tls.verify_mode, tls.verify_flags) for tls in (found.tls, read.tls)]
+    assert checks[0] == checks[1]
 
 
 def test_a_named_context_is_taken(tmp_path: Path) -> None:
