@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import os
 import uuid
@@ -47,6 +48,13 @@ def pytest_configure() -> None:
     # all public authorities, which nothing here trusts.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+    # The modules and the thousands of tests that are collected stay: no collection of garbage needs to look at them.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
