@@ -13,8 +13,9 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 50 seeds, 27 in which every fault site occurs: nearly all in five or more of them, and one in only one.
-_CHOSEN = (0, 2, 5, 6, 7, 12, 14, 15, 16, 18, 21, 22, 25, 26, 28, 31, 35, 36, 37, 38, 40, 43, 45, 46, 47, 48, 49)
+#: Of the first 70 seeds, 19 in which every fault site occurs: nearly all in five or more of them, and two, which only
+#: two of the 70 hit, in two.
+_CHOSEN = (0, 3, 7, 14, 16, 17, 26, 27, 31, 32, 36, 38, 40, 52, 55, 61, 63, 67, 68)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
