@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from arranger.model.faults import Fault
-from arranger.model.job import Slot, TopologyScope
+from arranger.model.job import PlacedPods, Slot, TopologyScope
 from arranger.model.node import Taint
 from arranger.model.pod import ContainerEnd
 from arranger.model.quota import QuotaLack
@@ -68,10 +68,52 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.group, *counts, self.further, self.infeasible, self.reasons, never, self.sentence, self.topology)
 
 
+class PreemptionKind(StrEnum):
+    """How room is taken from a job: workers above its quorum (surplus), or all of its pods, for a job of higher
+    priority in the same queue or (reclaim) for one of a queue below its share."""
+
+    SURPLUS = "Surplus"
+    PRIORITY = "Priority"
+    RECLAIM = "Reclaim"
+
+
+class Victim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A job that gives room to another one: `pods` are what it loses. `based_on` and `attempt` as in any decision on
+    it. `lost_ms` is the harm: the GPU-milliseconds of work since the last checkpoint of these pods, or else since their
+    start."""
+
+    job_uid: str
+    based_on: int
+    attempt: int
+    kind: PreemptionKind
+    pods: tuple[PlacedPods, ...]
+    lost_ms: int
+
+
+class Spared(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A job, or its surplus, that might have given room as well. `needless`: it was chosen first, and then the others
+    turned out to be enough; if not, those before it in the order were enough. `lost_ms` as in `Victim`."""
+
+    job_uid: str
+    kind: PreemptionKind
+    lost_ms: int
+    needless: bool
+
+
+class TakenBy(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The job that pods gave room to, its queue and the priority that counts there, and how."""
+
+    kind: PreemptionKind
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+
+
 class EndKind(StrEnum):
     """Why workers are replaced: they failed by their own fault, once or repeatedly on a node, were evicted, refused or
-    lost without it, were restarted beyond the limit, the API server refuses their pods, or they go with others of their
-    set or worker group."""
+    lost without it, were restarted beyond the limit, the API server refuses their pods, they go with others of their
+    set or worker group, or they gave room to another job."""
 
     FAILED = "Failed"
     LOST = "Lost"
@@ -80,6 +122,7 @@ class EndKind(StrEnum):
     WITH_SET = "WithSet"
     WITH_GROUP = "WithGroup"
     FAILED_AGAIN = "FailedAgain"
+    PREEMPTED = "Preempted"
 
 
 class NodeTrouble(StrEnum):
@@ -96,7 +139,7 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `words` come from the kubelet or the API server, and `ended` is the container that failed; without both, `node` is
     the worker's, with `cordoned` and `taint` if it was closed, or `trouble` if that is why a worker was lost. Of
     one that failed `failures` times on it, `node` is that. `sentence` is the text that an earlier version recorded;
-    then no other field is set.
+    then no other field is set. `taken_by` is the job that preempted workers gave room to.
     """
 
     kind: EndKind
@@ -110,6 +153,7 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ended: ContainerEnd | None = None
     failures: int = 0
     trouble: NodeTrouble | None = None
+    taken_by: TakenBy | None = None
 
 
 class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -124,8 +168,8 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     there were faults, `words` did. `job` is the one that had to succeed first. `leaderless`: the job has no leader.
     `cause` is why that worker ended, or the first of the workers that were lost; earlier versions gave `words` and
     `ended` instead, or nothing. `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's
-    `restartLimit`. `sentence` is the text of an earlier version, or of an adopted job's status; then no other field is
-    set.
+    `restartLimit`. `taken_by` is the job that this one gave its room to. `sentence` is the text of an earlier version,
+    or of an adopted job's status; then no other field is set.
     """
 
     node: str = ""
@@ -149,6 +193,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leaderless: bool = False
     cause: EndCause | None = None
     limit_of: str = ""
+    taken_by: TakenBy | None = None
 
 
 #: For a decision without facts beyond its reason.

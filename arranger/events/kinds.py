@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, StageFacts
+from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, Spared, StageFacts, Victim
 from arranger.events.sharing import LARGE, asks_little, asks_much, shared
 from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault
@@ -329,6 +329,18 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed
     pods: tuple[PlacedPods, ...]
 
 
+class Preempted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Preempted.1"):
+    """Other jobs give room to a quorum: the victims lose their pods, and the quorum gets the nodes of `placed`. It
+    starts once the room is free, or gives the nodes back if that takes until `until_ms` (milliseconds since 1970).
+    `leaving` are the UIDs of other pods that leave anyway and whose room it needs as well."""
+
+    placed: Placed
+    victims: tuple[Victim, ...]
+    spared: tuple[Spared, ...]
+    leaving: tuple[str, ...]
+    until_ms: int
+
+
 class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2"):
     """Why a job, or the rest of it, still waits."""
 
@@ -434,7 +446,7 @@ Observation = (
     | NamespaceGone
     | WatchRefused
 )
-Decision = CycleTaken | Placed | Waits | StageDecided | LeaderAddressed | WorkersReplaced
+Decision = CycleTaken | Placed | Preempted | Waits | StageDecided | LeaderAddressed | WorkersReplaced
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 

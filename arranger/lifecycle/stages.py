@@ -10,6 +10,7 @@ import msgspec
 
 from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
 from arranger.events.kinds import LeaderAddressed, PodSeen, StageDecided, WorkersReplaced, start
+from arranger.lifecycle.awaited_room import room_is_free, room_lost
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
 from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
@@ -49,7 +50,7 @@ def next_decision(
     if over is not None:
         return over
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
-        return _pending(job)
+        return _pending(state, job, time_ms)
     missing = _image_missing(state, job, config, time_ms, no_image_ms)
     led = job.spec.has_leader and LEADER not in job.slots.finished
     return missing or (_with_leader if led else _without_leader)(state, job, config, time_ms)
@@ -100,7 +101,7 @@ def _as_asked(job: JobRecord, time_ms: int) -> StageDecided | None:
     return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
 
 
-def _pending(job: JobRecord) -> StageDecided | None:
+def _pending(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
     failed = failed_dependency(job)
     if failed is not None:
         return _decide(job, R.DEPENDENCY_FAILED, StageFacts(job=failed.name))
@@ -110,6 +111,8 @@ def _pending(job: JobRecord) -> StageDecided | None:
     if job.schedule_state == ScheduleState.FAILED:
         return _decide(job, R.UNSCHEDULABLE, StageFacts(shortage=_shortage(job)))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
+        if not room_is_free(state, job):
+            return _decide(job, R.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
         return start(job.uid, job.version, job.attempt, leaderless=not job.valid_spec.has_leader)
     return None
 

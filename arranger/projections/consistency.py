@@ -19,6 +19,8 @@ from arranger.projections.queue_use import used
 if TYPE_CHECKING:
     from arranger.projections.state import State
 
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+
 #: Node → resource → amount used there, in the resource's units; pods are counted as a resource.
 _Held = dict[str, dict[str, int]]
 
@@ -57,6 +59,8 @@ def _of_derived(state: "State") -> Iterator[str]:
     """What doesn't follow from the rest of the state as it should."""
     if (state.named, state.dependents) != _names(state):
         yield "the indexes of jobs by name aren't those of the jobs"
+    if state.awaiting.keys() != {uid for uid, job in state.jobs.items() if job.slots.room is not None}:
+        yield "the index of jobs that wait for room isn't that of the jobs"
     if state.queue_tree != queue_tree(state.queues):
         yield "the tree of queues isn't that of the queues"
     use = used(state)
@@ -87,8 +91,10 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
         yield "it has ended and has slots"
     if job.placements and job.spec is None:
         yield "it has slots and no spec"
-    if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.placements and not job.quorum_placed():
+    if job.stage in _WAITING and job.placements and not job.quorum_placed():
         yield "it hasn't started and holds a part of its quorum"
+    if job.slots.room is not None and (job.stage not in _WAITING or not job.placements):
+        yield "it waits for room, and has begun or has no nodes"
     yield from _of_slots(job)
     if len(set(job.bound.values())) < len(job.bound):
         yield "a pod fills two slots"

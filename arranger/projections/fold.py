@@ -5,38 +5,25 @@ judged from the events before it alone. Observations under a superseded term are
 decisions.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from operator import itemgetter
 from typing import Any
 
 from arranger.events import kinds as k
 from arranger.events.facts import EndKind
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import Replacement, ScheduleState, Stage
+from arranger.model.job import Replacement, Stage
 from arranger.model.pod import NO_TRAITS
-from arranger.projections import dependencies
+from arranger.projections import dependencies, placements
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
 from arranger.projections.job_parts import LEADER, Replaced
 from arranger.projections.jobs import expand, holds
-from arranger.projections.judging import (
-    irreplaceable,
-    lacking,
-    misplaced,
-    need_of,
-    out_of_turn,
-    outdated,
-    sharing_no_domain,
-    too_early,
-)
+from arranger.projections.judging import irreplaceable, out_of_turn, outdated
 from arranger.projections.namespace_terms import pod_with_selected, select_again
-from arranger.projections.openness import closed_to_new
 from arranger.projections.ownership import disowned, is_own
+from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
-from arranger.projections.queue_membership import against_its_queue
-from arranger.projections.queue_use import count_pods
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State, Verdict
@@ -50,10 +37,12 @@ def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
     state.queue_use.time_ms = fold.time_ms
     if state.assumed:
         forget_assumed(state, list(state.assumed_until(fold.time_ms)), changes)
-    apply, offset = _APPLY, entry.first
+    apply, offset, used = _APPLY, entry.first, state.nodes.changes
     for event in entry.batch.events:
         apply[type(event)](fold, offset, event)
         offset += 1
+    if state.awaiting and used != state.nodes.changes:
+        changes.jobs.update(state.awaiting)
     state.offset = entry.last
     state.time_ms = fold.time_ms
 
@@ -118,9 +107,6 @@ class _Fold(JobLife):
             for job in self.state.jobs.values():
                 self._note_short(job)
                 self._note_ready(job)
-
-    def listing_begun(self, _offset: int, event: k.ListingBegun) -> None:
-        pass  # recorded for readers of the log; the fold needs only the end
 
     def listing_ended(self, _offset: int, event: k.ListingEnded) -> None:
         if self._current(event.kind, event.term):
@@ -295,35 +281,37 @@ class _Fold(JobLife):
         self._judge(offset, "CycleTaken", self.cycle_refused)
 
     def placed(self, offset: int, event: k.Placed) -> None:
-        job, nodes = self.state.jobs.get(event.job_uid), self.state.nodes
+        job = self.state.jobs.get(event.job_uid)
         desired = expand(event.pods)
         refused, need = self.cycle_refused or outdated(job, event.based_on, event.attempt), None
         if not refused and job is not None:
-            refused = too_early(job) or misplaced(job, desired, self.cycle_config)
-            if not refused and desired:
-                need = need_of(nodes, job, desired)
-                refused = lacking(nodes, job, desired, need)
-            if not refused and self.cycle_config.verdicts >= 1:
-                refused = closed_to_new(nodes, job.valid_spec, event.pods)
-            if not refused and self.cycle_config.verdicts >= 3:
-                refused = sharing_no_domain(nodes, job, desired)
-            if not refused:
-                refused = against_its_queue(self.state, job, desired, self.cycle_config.verdicts)
+            refused, need = placements.judged(self.state, job, event, desired, config=self.cycle_config)
         if self._judge(offset, "Placed", refused) and job is not None:
-            count_pods(self.state, job, Counter(map(itemgetter(0), desired)), not job.placements and bool(desired))
-            job.slots.nodes.update(desired)
-            if need is not None:
-                nodes.hold_rows([nodes.rows[node] for node in need.nodes], need.amounts)
-            self._schedule_state(job, event.schedule_state)
-            if job.schedule_state == ScheduleState.SUCCEED:
-                job.waits = None
-            job.times.infeasible_ms = 0
+            self._give_nodes(job, event, desired, need)
             job.version = offset
-            self._note_short(job)
-            self.changes.jobs[job.uid] = None
             if self.cycle_config.verdicts >= 2 and job.stage in (Stage.PENDING, Stage.RESCHEDULING):
                 leaderless = not job.valid_spec.has_leader
                 self._enter(job, k.start(job.uid, event.based_on, event.attempt, leaderless=leaderless))
+
+    def preempted(self, offset: int, event: k.Preempted) -> None:
+        placed = event.placed
+        job = self.state.jobs.get(placed.job_uid)
+        desired = expand(placed.pods)
+        refused, need = self.cycle_refused or outdated(job, placed.based_on, placed.attempt), None
+        if not refused and job is not None:
+            refused = no_victims(self.state, job, event)
+        if not refused and job is not None:
+            freed = freed_by(self.state, event)
+            refused, need = placements.judged(self.state, job, placed, desired, config=self.cycle_config, freed=freed)
+        if self._judge(offset, "Preempted", refused) and job is not None:
+            for victim in event.victims:
+                of = self.state.jobs[victim.job_uid]
+                self._give_way(of, victim, taken_by(self.state, job, victim.kind))
+                of.version = offset
+            self._give_nodes(job, placed, desired, need)
+            self._await_room(job, event)
+            job.waits = None
+            job.version = offset
 
     def waits(self, offset: int, event: k.Waits) -> None:
         job = self.state.jobs.get(event.job_uid)
@@ -421,6 +409,10 @@ class _Fold(JobLife):
         counts[0 if accepted else 1] += 1
 
 
+def _only_recorded(_fold: _Fold, _offset: int, _event: Any) -> None:
+    """An event for readers of the log."""
+
+
 def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, int, Any], None]:
     """How an observation of an optional kind is folded, if it is of the current term."""
 
@@ -447,7 +439,7 @@ def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:
 _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.EpochBegun: _Fold.epoch_begun,
     k.WatchClaimed: _Fold.claimed,
-    k.ListingBegun: _Fold.listing_begun,
+    k.ListingBegun: _only_recorded,
     k.ListingEnded: _Fold.listing_ended,
     k.NodeSeen: _Fold.node_seen,
     k.NodeGone: _Fold.node_gone,
@@ -466,6 +458,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,
+    k.Preempted: _Fold.preempted,
     k.Waits: _Fold.waits,
     k.StageDecided: _Fold.stage_decided,
     k.LeaderAddressed: _Fold.leader_addressed,

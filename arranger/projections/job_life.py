@@ -6,6 +6,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
+from arranger.events.facts import EndCause, EndKind, PreemptionKind, StageFacts, TakenBy, Victim
 from arranger.model.job import (
     READY,
     JobSpec,
@@ -14,6 +15,7 @@ from arranger.model.job import (
     Replacement,
     RestartScope,
     ScheduleState,
+    Slot,
     Stage,
 )
 from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
@@ -22,7 +24,7 @@ from arranger.model.tyjob import refused_change
 from arranger.projections import dependencies
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.dependencies import tell_dependents, with_ends
-from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, SetRecord, SlotKey, is_ready
+from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, blameless, by_group, exists, expand, requests_of
 from arranger.projections.namespace_terms import spec_with_selected
 from arranger.projections.ownership import disowned, is_own
@@ -32,6 +34,7 @@ from arranger.projections.state import State
 from arranger.projections.worker_groups import parted, with_whole
 
 _FAILED = Phase.FAILED
+_PREEMPTED = (Stage.RESCHEDULING, StageReason.PREEMPTED)
 
 #: How many nodes a worker set avoids at most.
 _AVOIDED = 8
@@ -130,6 +133,8 @@ class JobLife(Slots):
     def _enter(self, job: JobRecord, event: k.StageDecided) -> None:
         """Enter the decided stage."""
         self._note_back_off(job, event)
+        if job.slots.room is not None:
+            self._await_room(job, None)
         before, job.stage = job.stage, event.stage
         job.decided = event
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.time_ms))
@@ -235,6 +240,26 @@ class JobLife(Slots):
             job.slots.failed_before[slot] = job.slots.failed_before.get(slot, 0) + 1
         elif worker.pod_uid:
             job.retired[worker.pod_uid] = None
+
+    def _give_way(self, job: JobRecord, victim: Victim, taken_by: TakenBy) -> None:
+        """Take the pods of a victim out of their slots. The job is scheduled again as a whole, or, if it only loses
+        surplus, for these workers."""
+        if victim.kind != PreemptionKind.SURPLUS:
+            facts = StageFacts(taken_by=taken_by)
+            self._enter(job, k.StageDecided(job.uid, job.version, job.attempt, *_PREEMPTED, facts))
+            return
+        slots = expand(victim.pods)
+        for slot in slots:
+            uid = job.bound.get(slot)
+            self._unplace(job, slot, job.stage)
+            if uid is not None:
+                job.retired[uid] = None
+        first = Slot(*next(iter(slots)))
+        cause = EndCause(EndKind.PREEMPTED, first, len(slots), taken_by=taken_by)
+        job.replaced = Replaced(job.replaced.times + 1, (cause,), self.time_ms)
+        self._settle_schedule(job)
+        self.changes.jobs[job.uid] = None
+        self.changes.schedulable = True
 
     def _run_again(self, job: JobRecord, event: k.WorkersReplaced) -> None:
         """Run finished workers again whose set is restarted as a whole."""

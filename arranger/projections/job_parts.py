@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from arranger.events.facts import EndCause
-from arranger.events.kinds import PodSeen
+from arranger.events.kinds import PodSeen, Preempted
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, Failure
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
@@ -54,6 +54,8 @@ class SlotTable:
     failures: dict[SlotKey, int] = field(default_factory=dict)
     #: Slots whose pods have finished and done their part (`JobSpec.keeps_finished`): they need no node and no pod.
     finished: dict[SlotKey, None] = field(default_factory=dict)
+    #: The decision by which other jobs gave room for these nodes, until the job starts or loses them.
+    room: Preempted | None = None
     #: The slots whose pods are ready, and their number by group: it is needed at each change of one of thousands of
     #: pods. Both follow from the pods, so a snapshot doesn't have them.
     ready: dict[SlotKey, None] = field(default_factory=dict)

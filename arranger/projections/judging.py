@@ -3,7 +3,8 @@
 Each function returns the reason for the verdict as text if it isn't, and an empty text if it is.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,9 @@ from arranger.projections.jobs import JobRecord, by_group, exists, requests_of, 
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
 from arranger.projections.worker_groups import parted
+
+#: Node → room there that will be free.
+NOTHING_FREED: Mapping[str, Amounts] = MappingProxyType({})
 
 
 def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_needed: bool = True) -> str:
@@ -203,30 +207,39 @@ def need_of(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> Ne
     return Need([*counts], np.array([[at.get(column, 0) for column in of_group] for at in counts.values()]) @ each)
 
 
-def lacking(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], need: Need | None = None) -> str:
+def lacking(
+    nodes: NodeTable,
+    job: JobRecord,
+    desired: dict[SlotKey, str],
+    need: Need | None = None,
+    freed: Mapping[str, Amounts] = NOTHING_FREED,
+) -> str:
     """The first node, in the decision's order, that lacks room for it, as text; empty if the whole decision fits.
-    `need` is that of these slots, if it is known."""
+    `need` is that of these slots, if it is known. `freed` is room that counts as free already, by node."""
     if not desired:
         return ""
     need = need or need_of(nodes, job, desired)
     rows = [nodes.rows[node] for node in need.nodes if nodes.has(node)]
-    if len(rows) == len(need.nodes):
+    if len(rows) == len(need.nodes) and not freed:
         at = np.array(rows)
         free = nodes.allocatable[at]
         free -= nodes.used[at]
         short = need.amounts > free
         if not short.any() or not (short & (need.amounts > 0)).any():
             return ""
-    return _lacking_one_by_one(nodes, job, desired, need)
+    return _lacking_one_by_one(nodes, job, desired, need, freed)
 
 
-def _lacking_one_by_one(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], need: Need) -> str:
+def _lacking_one_by_one(
+    nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], need: Need, freed: Mapping[str, Amounts]
+) -> str:
     """The first node that lacks room, found node by node."""
     for node, amounts in zip(need.nodes, need.amounts, strict=True):
         if not nodes.has(node):
             return f"node {node} is gone"
         row = nodes.rows[node]
-        short = (nodes.used[row] + amounts > nodes.allocatable[row]) & (amounts > 0)
+        used = nodes.used[row] - freed[node] if node in freed else nodes.used[row]
+        short = (used + amounts > nodes.allocatable[row]) & (amounts > 0)
         if short.any():
             names = {name for name, column in nodes.columns.items() if short[column] and name != NOWHERE}
             asked = [requests_of(job, slot) for slot, at in desired.items() if at == node]

@@ -9,7 +9,7 @@ from arranger.model.job import Stage
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_tree import QueueProblem
-from arranger.projections.queue_use import JOBS, queue_of, sum_of
+from arranger.projections.queue_use import JOBS, NOTHING_FREED, Use, less, queue_of, sum_of
 from arranger.projections.state import State
 
 #: The stages in which a job holds no nodes.
@@ -95,9 +95,12 @@ def outside_its_queue(state: State, job: JobRecord) -> str:
     return f"it can't use queue {denial.queue}: {denial.kind}" if denial is not None else ""
 
 
-def beyond_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey]) -> str:
-    """Which limit of a queue on the job's way to the root a placement of these slots exceeds; empty if none."""
+def beyond_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey], freed: Use = NOTHING_FREED) -> str:
+    """Which limit of a queue on the job's way to the root a placement of these slots exceeds; empty if none. `freed` is
+    what the own jobs of queues use and will not use any more."""
     tree, totals = state.queue_tree, state.queue_totals
+    if freed:
+        totals = less(totals, freed, tree.paths)
     limited = [name for name in tree.paths.get(queue_of(state, job), ()) if tree.specs[name].limited]
     asked = sum_of(job, desired) if limited else {}
     for name in limited:
@@ -111,7 +114,10 @@ def beyond_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey])
     return ""
 
 
-def against_its_queue(state: State, job: JobRecord, desired: Collection[SlotKey], verdicts: int) -> str:
-    """Why a placement is against the rules and limits of the job's queue, judged by these rules (`VERDICTS`)."""
+def against_its_queue(
+    state: State, job: JobRecord, desired: Collection[SlotKey], verdicts: int, freed: Use = NOTHING_FREED
+) -> str:
+    """Why a placement is against the rules and limits of the job's queue, judged by these rules (`VERDICTS`). `freed`
+    as in `beyond_its_queue`."""
     refused = outside_its_queue(state, job) if verdicts >= 4 else ""
-    return refused or (beyond_its_queue(state, job, desired) if verdicts >= 5 else "")
+    return refused or (beyond_its_queue(state, job, desired, freed) if verdicts >= 5 else "")

@@ -27,6 +27,9 @@ _ONE_JOB: Requests = ((JOBS, 1),)
 #: Queue → resource → amount in its unit, without zeros.
 Use = dict[str, dict[str, int]]
 
+#: Don't modify it.
+NOTHING_FREED: Use = {}
+
 
 @dataclass(slots=True)
 class QueueUse:
@@ -104,6 +107,17 @@ class QueueUse:
                     _add(totals, name, amounts.items(), 1)
             self._paths, self._totals = paths, totals
         return self._totals
+
+
+def less(
+    totals: Mapping[str, Mapping[str, int]], freed: Use, paths: Mapping[str, tuple[str, ...]]
+) -> Mapping[str, Mapping[str, int]]:
+    """What queues and those below them use without what is freed of their own jobs' use."""
+    left: Use = {name: dict(totals[name]) for queue in freed for name in paths.get(queue, ()) if name in totals}
+    for queue, amounts in freed.items():
+        for name in paths.get(queue, ()):
+            _add(left, name, amounts.items(), -1)
+    return {**totals, **{name: {} for name in left}, **left}
 
 
 def _add(use: Use, queue: str, requests: Iterable[tuple[str, int]], pods: int) -> None:

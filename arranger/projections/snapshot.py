@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from arranger.events.kinds import NamespaceSeen, PodSeen, PriorityClassSeen, QueueSeen, QuotaSeen
+from arranger.events.kinds import NamespaceSeen, PodSeen, Preempted, PriorityClassSeen, QueueSeen, QuotaSeen
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.projections import dependencies
@@ -51,6 +51,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     failed_before: tuple[tuple[SlotKey, int], ...] = ()
     failures: tuple[tuple[SlotKey, int], ...] = ()
     finished: tuple[SlotKey, ...] = ()
+    room: Preempted | None = None
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -243,6 +244,7 @@ def _job_image(job: JobRecord) -> JobImage:
         tuple(sorted(slots.failed_before.items())),
         tuple(sorted(slots.failures.items())),
         tuple(sorted(slots.finished)),
+        slots.room,
     )
 
 
@@ -258,8 +260,11 @@ def _restore_job(state: State, image: JobImage) -> None:
         dict(image.failed_before),
         dict(image.failures),
         dict.fromkeys(image.finished),
+        image.room,
     )
     state.jobs[job.uid] = job
+    if image.room is not None:
+        state.awaiting[job.uid] = None
     dependencies.enter(state, job)
     for slot, uid in job.bound.items():
         if slot not in job.placements or uid not in state.pods:

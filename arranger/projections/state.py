@@ -120,6 +120,8 @@ class State:
     #: so a snapshot doesn't have them.
     named: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     dependents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    #: The jobs whose nodes others are still to leave (`SlotTable.room`); it follows from the jobs.
+    awaiting: dict[str, None] = field(default_factory=dict)
     #: What the jobs of each queue use.
     queue_use: QueueUse = field(default_factory=QueueUse)
 

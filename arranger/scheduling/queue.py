@@ -153,7 +153,7 @@ def in_order(
 
 def _wants_nodes(state: State, job: JobRecord, known: Known) -> bool:
     """Whether a job that lacks nodes may get some now."""
-    if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED:
+    if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED or job.slots.room is not None:
         return False
     begun = job.stage in (Stage.STARTING, Stage.RUNNING)
     if not job.valid_spec.priority_known or job.valid_spec.unmet or (not begun and denied(state, job, known)):

@@ -1,0 +1,102 @@
+"""Jobs that give room to another one: whether such a decision is still valid, and what it frees.
+
+The room is free only once the victims' pods have left. Until then it counts twice, for these pods and for the quorum
+that got it, so no other job gets it.
+"""
+
+from collections.abc import Iterator
+
+from arranger.events.facts import PreemptionKind, TakenBy, Victim
+from arranger.events.kinds import Preempted
+from arranger.model.job import Stage
+from arranger.projections.jobs import JobRecord, expand, holds, is_quorum, requests_of
+from arranger.projections.judging import outdated
+from arranger.projections.nodes import Amounts, Requests
+from arranger.projections.placements import Freed
+from arranger.projections.queue_membership import counted_priority
+from arranger.projections.queue_use import JOBS, Use, queue_of, sum_of
+from arranger.projections.state import State
+from arranger.projections.worker_groups import parted
+
+_BEGUN = (Stage.STARTING, Stage.RUNNING)
+
+
+def no_victims(state: State, job: JobRecord, event: Preempted) -> str:
+    """Why the victims of a decision can't give room to the job, or why pods aren't about to leave; empty if they do."""
+    if job.placements:
+        return "it has nodes already"
+    named = {job.uid: None}
+    for victim in event.victims:
+        of = state.jobs.get(victim.job_uid)
+        refused = outdated(of, victim.based_on, victim.attempt)
+        if not refused and victim.job_uid in named:
+            refused = "it is named twice, or is the job itself"
+        if not refused and of is not None:
+            refused = _keeps(of, victim)
+        if refused:
+            return f"victim {victim.job_uid}: {refused}"
+        named[victim.job_uid] = None
+    staying = next((uid for uid in event.leaving if not _leaves(state, uid)), None)
+    return f"pod {staying} doesn't leave" if staying is not None else ""
+
+
+def _keeps(of: JobRecord, victim: Victim) -> str:
+    """Why a job doesn't lose the pods of a victim: it doesn't have them, or keeps a part that it can't run with."""
+    slots = expand(victim.pods)
+    if of.stage not in _BEGUN or not slots:
+        return f"it is {of.stage}, or loses nothing"
+    for slot, node in slots.items():
+        if of.placements.get(slot) != node:
+            return f"slot {slot} isn't on node {node}"
+    rest = of.provided - slots.keys()
+    if victim.kind != PreemptionKind.SURPLUS:
+        return "it keeps pods" if of.placements.keys() - slots.keys() else ""
+    if parted(of.valid_spec, rest) or not is_quorum(of.valid_spec, rest):
+        return "the rest isn't a quorum"
+    return ""
+
+
+def _leaves(state: State, uid: str) -> bool:
+    """Whether a pod holds room and is about to leave: it is being deleted, or fills no slot of its job."""
+    pod = state.pods.get(uid)
+    if pod is None or not holds(pod):
+        return False
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    return pod.deleting or (pod.owner is not None and (job is None or uid not in job.bound.values()))
+
+
+def freed_by(state: State, event: Preempted) -> Freed:
+    """The room that a decision frees."""
+    nodes: dict[str, Amounts] = {}
+    for node, requests in _leaving(state, event):
+        if node in state.nodes.rows:
+            amounts = state.nodes.vector(requests)
+            nodes[node] = nodes[node] + amounts if node in nodes else amounts.copy()
+    queues: Use = {}
+    for victim in event.victims:
+        of, slots = state.jobs[victim.job_uid], expand(victim.pods)
+        amounts_of = queues.setdefault(queue_of(state, of), {})
+        for resource, amount in sum_of(of, slots.keys()).items():
+            amounts_of[resource] = amounts_of.get(resource, 0) + amount
+        if len(slots) == len(of.placements):
+            amounts_of[JOBS] = amounts_of.get(JOBS, 0) + 1
+    return Freed(nodes, queues)
+
+
+def _leaving(state: State, event: Preempted) -> Iterator[tuple[str, Requests]]:
+    """The nodes and requests of all pods that leave."""
+    for uid in event.leaving:
+        yield state.pods[uid].node, state.pods[uid].requests
+    for victim in event.victims:
+        of = state.jobs[victim.job_uid]
+        for slot, node in expand(victim.pods).items():
+            uid = of.bound.get(slot, "")
+            if not uid:
+                yield node, requests_of(of, slot)
+            elif holds(state.pods[uid]):
+                yield state.pods[uid].node, state.pods[uid].requests
+
+
+def taken_by(state: State, job: JobRecord, kind: PreemptionKind) -> TakenBy:
+    """The facts about the job that gets the room."""
+    return TakenBy(kind, job.seen.namespace, job.seen.name, queue_of(state, job), counted_priority(state, job))
