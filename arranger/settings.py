@@ -20,6 +20,7 @@ from msgspec import Meta, inspect
 from arranger.errors import UsageError
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.queue import Preemption, PreemptionMode
 
 _ENV_PREFIX = "ARRANGER_"
 
@@ -34,6 +35,10 @@ TRIED_PODS = 10_000
 SEARCH_NODES = 200
 
 _WEEK_S = 604_800
+
+#: The ways in which room may be taken back, and whether each may.
+_Modes = dict[Literal["surplus", "priority", "reclaim"], Literal["Allowed", "Never"]]
+_PREEMPTION: _Modes = {"surplus": "Allowed", "priority": "Allowed", "reclaim": "Allowed"}
 
 
 def _about(text: str, least: float | None = None, most: float | None = None, **extra: str) -> Meta:
@@ -145,6 +150,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             52 * _WEEK_S,
         ),
     ] = 0
+    preemption: Annotated[
+        _Modes,
+        _about(
+            "how room may be taken back, if the queues allow it: surplus workers, by priority, by share of queues",
+            allowed="Allowed or Never for all, or a table such as surplus=Allowed,priority=Never,reclaim=Never",
+        ),
+    ] = msgspec.field(default_factory=_PREEMPTION.copy)
+    preemption_bound_s: Annotated[
+        int,
+        _about("seconds after the grace periods of preempted pods that their room is kept for a job", 1, 86_400),
+    ] = 60
+    evict: Annotated[
+        bool, _about("whether preempted pods are deleted by evictions, which honour PodDisruptionBudgets")
+    ] = False
+    backfill: Annotated[
+        Literal["On", "Off"],
+        _about("whether later jobs start only if they don't delay a job with a reservation; Off: no reservations"),
+    ] = "On"
+    reservations: Annotated[int, _about("how many of the first waiting jobs get a reservation", 0, 100)] = 1
+    reservation_refresh_s: Annotated[
+        int, _about("least time in seconds between two revisions of a reservation", 1, 86_400)
+    ] = 30
+    runtime_quantiles: Annotated[
+        bool, _about("whether jobs without an expected end are expected to run as long as earlier ones of their kind")
+    ] = True
     image_grace_s: Annotated[
         int, _about("seconds that the leader's image may fail to pull before the job fails", 0, _WEEK_S)
     ] = 120
@@ -217,6 +247,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             search_steps=self.search_steps,
             search_nodes=SEARCH_NODES,
             half_life_ms=self.fair_share_half_life_s * 1000,
+            preemption=Preemption(**{kind: PreemptionMode(mode) for kind, mode in self.preemption.items()}),
+            reservations=self.reservations if self.backfill == "On" else 0,
+            reservation_refresh_ms=self.reservation_refresh_s * 1000,
+            learned_runtimes=self.runtime_quantiles,
+            room_bound_ms=self.preemption_bound_s * 1000,
         )
 
     def lifecycle_config(self) -> LifecycleConfig:
@@ -291,6 +326,7 @@ def _declared() -> Iterator[Setting]:
             meta = meta.type
         # msgspec sorts a Literal's values; people should see them in the declared order.
         choices = get_args(get_args(_TYPES[field.name])[0]) if isinstance(meta, inspect.LiteralType) else ()
+        choices = ("true", "false") if isinstance(meta, inspect.BoolType) else choices
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         yield Setting(
             name=field.name,
@@ -404,9 +440,9 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
     """The value in its type. Text from variables and flags is parsed; TOML has types."""
     typed = origin.startswith("file ")
     try:
-        if name == "weights" and isinstance(raw, str):
-            raw = dict(_weight(pair) for pair in raw.split(",") if pair.strip())
-        value = msgspec.convert(raw, _TYPES[name], strict=typed)
+        value = msgspec.convert(_table(name, raw) if isinstance(raw, str) else raw, _TYPES[name], strict=typed)
+        if name == "preemption":
+            value = _PREEMPTION | value
         if name == "redis_url":
             _ = urlsplit(value).port
         if SETTINGS[name].policies and value not in SETTINGS[name].choices:
@@ -419,8 +455,18 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
     return value
 
 
-def _weight(pair: str) -> tuple[str, int]:
-    resource, equals, weight = pair.partition("=")
-    if not equals or not resource.strip():
-        raise ValueError(pair)
-    return resource.strip(), int(weight)
+def _table(name: str, raw: str) -> Any:
+    """The table that a text stands for; the text itself for settings that aren't tables."""
+    if name == "preemption" and "=" not in raw:
+        return dict.fromkeys(_PREEMPTION, raw)
+    if name not in ("preemption", "weights"):
+        return raw
+    pairs = [_pair(pair) for pair in raw.split(",") if pair.strip()]
+    return {key: int(value) for key, value in pairs} if name == "weights" else dict(pairs)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(text)
+    return key.strip(), value.strip()

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from arranger.model.queue import Preemption
+
 #: Weight of every resource whose name ends in "/gpu" and that has no weight of its own.
 ANY_GPU = "*/gpu"
 
@@ -32,6 +34,12 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     larger as the nodes are fewer, up to `SEARCHES` times. All searches of a cycle together may take `SEARCHES` times as
     many steps as one. From an accepted cycle on, the fold keeps what queues used on average with the half-life
     `half_life_ms`, which counts in their order; 0 for none.
+
+    `preemption` says how room may be taken back in the whole cluster, whatever the queues allow; None for not at all,
+    as in older logs. A job for which room is taken back has that room for `room_bound_ms` longer than the longest grace
+    period of the pods that leave it. So many of the first waiting jobs as `reservations` get a reservation, which is
+    revised after `reservation_refresh_ms` at the earliest; without reservations, any job may start before others.
+    `learned_runtimes`: a job that says nothing of its end is expected to end as earlier ones of its kind did.
     """
 
     queue_policy: str = "Priority"
@@ -47,6 +55,11 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     search_steps: int = 0
     search_nodes: int = 0
     half_life_ms: int = 0
+    preemption: Preemption | None = None
+    reservations: int = 0
+    reservation_refresh_ms: int = 0
+    learned_runtimes: bool = False
+    room_bound_ms: int = 0
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from arranger.errors import UsageError
 from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.queue import Preemption, PreemptionMode
 from arranger.settings import SETTINGS, Settings, load, load_settings, shown
 
 
@@ -53,7 +55,67 @@ def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -
             verdicts=VERDICTS,
             search_steps=20_000,
             search_nodes=200,
+            preemption=Preemption(),
+            reservations=1,
+            reservation_refresh_ms=30_000,
+            learned_runtimes=True,
+            room_bound_ms=60_000,
         )
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "recorded"),
+    [
+        ("Never", Preemption(PreemptionMode.NEVER, PreemptionMode.NEVER, PreemptionMode.NEVER)),
+        ("Allowed", Preemption()),
+        ("priority=Never", Preemption(priority=PreemptionMode.NEVER)),
+        ("surplus=Allowed, reclaim=Never", Preemption(reclaim=PreemptionMode.NEVER)),
+    ],
+)
+def test_each_way_to_take_room_back_can_be_switched_off(tmp_path: Path, text: str, recorded: Preemption) -> None:
+    assert load_settings({"preemption": text}, {}).cycle_config().preemption == recorded
+    assert load_settings({}, {"ARRANGER_PREEMPTION": text}).cycle_config().preemption == recorded
+    file = tmp_path / "a.toml"
+    modes = [f'{kind} = "{mode}"\n' for kind, mode in msgspec.structs.asdict(recorded).items() if mode == "Never"]
+    file.write_text("[preemption]\n" + "".join(modes))
+    assert load_settings({"config": file}, {}).cycle_config().preemption == recorded
+    assert set(load_settings({"config": file}, {}).preemption) == {"surplus", "priority", "reclaim"}
+
+
+@pytest.mark.parametrize("text", ["Off", "", "surplus", "surplus=never", "everything=Never", "=Never"])
+def test_an_unknown_way_to_take_room_back_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^preemption: .* \(allowed: Allowed or Never for all, or a table such as"):
+        load_settings({"preemption": text}, {})
+
+
+def test_without_backfill_there_are_no_reservations() -> None:
+    settings = load_settings({"backfill": "Off", "reservations": "3"}, {})
+    assert (settings.reservations, settings.cycle_config().reservations) == (3, 0)
+    assert load_settings({"reservations": "3"}, {}).cycle_config().reservations == 3
+
+
+def test_switches_are_true_or_false() -> None:
+    settings = load_settings({"evict": "true"}, {"ARRANGER_RUNTIME_QUANTILES": "false"})
+    assert (settings.evict, settings.runtime_quantiles, settings.cycle_config().learned_runtimes) == (
+        True,
+        False,
+        False,
+    )
+    with pytest.raises(UsageError, match=r"^evict: 'maybe' can't be used, .* \(allowed: one of true, false\)$"):
+        load_settings({"evict": "maybe"}, {})
+
+
+def test_a_cycle_of_an_older_log_takes_no_room_back_and_keeps_none() -> None:
+    older = msgspec.msgpack.encode(CycleConfig())
+    assert msgspec.msgpack.decode(older, type=CycleConfig) == CycleConfig()
+    fields = msgspec.msgpack.decode(older)[: CycleConfig.__struct_fields__.index("preemption")]
+    config = msgspec.convert(fields, CycleConfig)
+    assert (config.preemption, config.reservations, config.learned_runtimes, config.room_bound_ms) == (
+        None,
+        0,
+        False,
+        0,
     )
 
 

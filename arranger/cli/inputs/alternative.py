@@ -24,6 +24,12 @@ _DECIDING = {
     "infeasible_grace_s": "infeasible_grace_ms",
     "refused_node_s": "refusal_avoid_ms",
     "search_steps": "search_steps",
+    "preemption": "preemption",
+    "preemption_bound_s": "room_bound_ms",
+    "backfill": "reservations",
+    "reservations": "reservations",
+    "reservation_refresh_s": "reservation_refresh_ms",
+    "runtime_quantiles": "learned_runtimes",
 }
 
 

@@ -51,7 +51,9 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
 def value_text(value: object) -> str:
     """A setting's value as the text of a variable or flag."""
     if isinstance(value, dict):
-        return ",".join(f"{name}={weight}" for name, weight in value.items())
+        return ",".join(f"{name}={of}" for name, of in value.items())
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -80,5 +82,5 @@ def _metavar(setting: Setting) -> str:
     if setting.policies:
         return "NAME"
     if isinstance(setting.default, dict):
-        return "NAME=N,…"
+        return "NAME=N,…" if setting.name == "weights" else "NAME=VALUE,…"
     return "N" if isinstance(setting.default, int | float) else "TEXT"

@@ -8,6 +8,7 @@ import msgspec
 from arranger.events.kinds import QueueSeen
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
+from arranger.model.queue import Preemption
 from arranger.projections.state import State
 from arranger.scheduling import Policies
 
@@ -54,6 +55,11 @@ class Overrides(msgspec.Struct, frozen=True):
     infeasible_grace_ms: int | None = None
     refusal_avoid_ms: int | None = None
     search_steps: int | None = None
+    preemption: Preemption | None = None
+    reservations: int | None = None
+    reservation_refresh_ms: int | None = None
+    learned_runtimes: bool | None = None
+    room_bound_ms: int | None = None
     every_job: bool = False
     queues: OtherQueues = OtherQueues()
 
@@ -105,6 +111,8 @@ class Overrides(msgspec.Struct, frozen=True):
 
 
 def _words(value: object) -> str:
+    if isinstance(value, Preemption):
+        value = tuple(msgspec.structs.asdict(value).items())
     if isinstance(value, tuple):
         return ",".join(f"{name}={weight}" for name, weight in value)
     return str(value)
