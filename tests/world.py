@@ -251,6 +251,8 @@ class World:
         suspend: bool = False,
         ttl_s: int | None = None,
         deadline_s: int | None = None,
+        expected_s: int | None = None,
+        preemptible: bool = True,
         leader_service: bool = False,
         keep_failed: int = 0,
         created: int = 0,
@@ -294,7 +296,7 @@ class World:
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
             priority_class, not priority_class, keep_failed, tuple(after), success, (topologies or {}).get(""),
-            of_queue,
+            of_queue, preemptible, expected_s,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()

@@ -227,7 +227,9 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     a `priority_class` has the priority of that; in an observation it isn't known, and 0. `keep_failed`: how many failed
     pods of the leader, and of each worker set, stay for their logs after other pods took their slots; 0 in logs of
     versions that kept none. `after` are the jobs that it waits for, in the order given. `success` are the groups whose
-    end is that of the job: the leader, or worker sets. `queue` is empty if the job names none.
+    end is that of the job: the leader, or worker sets. `queue` is empty if the job names none. `preemptible`: it may be
+    preempted for other jobs. `expected_s` is how long it is expected to run from its start, in seconds; None if it
+    doesn't say.
     """
 
     groups: tuple[PodGroup, ...]
@@ -250,6 +252,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     success: tuple[int, ...] = (LEADER_GROUP,)
     topology: Topology | None = None
     queue: str = ""
+    preemptible: bool = True
+    expected_s: int | None = None
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

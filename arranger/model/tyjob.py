@@ -75,6 +75,8 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         success=_success(spec),
         topology=_topology(spec, TopologyScope.JOB),
         queue=spec.get("queue") or "",
+        preemptible=spec.get("preemptible") is not False,
+        expected_s=whole_of(spec, "expectedRuntimeSeconds", None),
     )
 
 

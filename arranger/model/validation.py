@@ -374,11 +374,13 @@ def _spec(policies: PolicyNames) -> Check:
             "suspend": flag,
             "ttlSecondsAfterFinished": whole(0, _MAX_INT32),
             "activeDeadlineSeconds": whole(1, _MAX_INT32),
+            "expectedRuntimeSeconds": whole(1, _MAX_INT32),
             "replicas": whole(0, MAX_WORKERS),
             "scaledSet": text(most=MAX_NAMES_LENGTH - 1),
             "minWorkersNum": whole(0, MAX_WORKERS),
             "priority": whole(1, 10),
             "priorityClassName": text(least=1, most=253, form=_CLASS_NAME),
+            "preemptible": flag,
             "queue": text(most=MAX_QUEUE_NAME, form=DNS_LABEL, fault=_K.NO_DNS_LABEL),
             "after": items(_DEPENDENCY, most=MAX_AFTER, keys=("name",)),
             "schedulerPolicy": record(

@@ -216,7 +216,14 @@ def _enlarge(chance: random.Random, job: Object) -> None:
     spec = job.get("spec")
     if not isinstance(spec, dict):
         return
-    fields = ("minWorkersNum", "replicas", "restartLimit", "priority", "activeDeadlineSeconds")
+    fields = (
+        "minWorkersNum",
+        "replicas",
+        "restartLimit",
+        "priority",
+        "activeDeadlineSeconds",
+        "expectedRuntimeSeconds",
+    )
     spec[chance.choice(fields)] = chance.choice(_NUMBERS)
     sets = spec.get("workerSets")
     if isinstance(sets, list) and sets and isinstance(sets[0], dict):

@@ -95,6 +95,7 @@ def test_defaults_are_applied() -> None:
     assert [(group.name, group.count) for group in spec.groups] == [("learner", 1), ("actors", 1)]
     assert (spec.min_workers, spec.priority, spec.restart_limit, spec.clean_pod_policy) == (1, 5, 3, "Running")
     assert (spec.queue_policy, spec.pod_policy, spec.terminating) == ("", "", False)
+    assert (spec.preemptible, spec.expected_s) == (True, None)
 
 
 def test_what_a_job_says_stands_against_the_defaults() -> None:
@@ -107,11 +108,14 @@ def test_what_a_job_says_stands_against_the_defaults() -> None:
                 "spec/terminating": True,
                 "spec/cleanPodPolicy": "None",
                 "spec/schedulerPolicy": {"jobQueuePolicy": "DRF", "basicPolicy": "Gang"},
+                "spec/preemptible": False,
+                "spec/expectedRuntimeSeconds": 7200,
             }
         )
     )
     assert (spec.min_workers, spec.restart_limit, spec.priority, spec.terminating) == (0, 0, 1, True)
     assert (spec.clean_pod_policy, spec.queue_policy, spec.pod_policy) == ("None", "DRF", "Gang")
+    assert (spec.preemptible, spec.expected_s) == (False, 7200)
 
 
 def test_the_leader_is_group_0_and_sets_keep_their_order() -> None:

@@ -133,6 +133,8 @@ GOOD: list[Good] = [
             "spec/leaderService": True,
             "spec/ttlSecondsAfterFinished": 0,
             "spec/activeDeadlineSeconds": 2147483647,
+            "spec/expectedRuntimeSeconds": 2147483647,
+            "spec/preemptible": False,
             "spec/minWorkersNum": 2,
             "spec/priority": 10,
             "spec/schedulerPolicy": {"jobQueuePolicy": "DRF", "basicPolicy": "MinFragment"},
@@ -214,6 +216,15 @@ GOOD: list[Good] = [
         "not suspended, kept for long, with a short deadline",
         {"spec/suspend": False, "spec/ttlSecondsAfterFinished": 2147483647, "spec/activeDeadlineSeconds": 1},
     ),
+    _good(
+        "an expectation of a second, beside a shorter deadline",
+        {"spec/expectedRuntimeSeconds": 2, "spec/activeDeadlineSeconds": 1},
+    ),
+    _good(
+        "preemptible and without an expectation, both null",
+        {"spec/preemptible": None, "spec/expectedRuntimeSeconds": None},
+    ),
+    _good("preemptible", {"spec/preemptible": True}),
     _good("no workers needed", {"spec/minWorkersNum": 0}),
     _good(
         "replicas in place of counts", {"spec/replicas": 3, "spec/workerSets/0/counts": GONE, "spec/minWorkersNum": 3}
@@ -851,6 +862,14 @@ BAD: list[Bad] = [
          {"spec/activeDeadlineSeconds": 0}),
     _bad("a deadline in fractions", "spec.activeDeadlineSeconds", "must be of type integer",
          {"spec/activeDeadlineSeconds": 1.5}),
+    _bad("an expectation of nothing", "spec.expectedRuntimeSeconds", "greater than or equal to 1",
+         {"spec/expectedRuntimeSeconds": 0}),
+    _bad("an expectation beyond 32 bits", "spec.expectedRuntimeSeconds", "less than or equal to 2147483647",
+         {"spec/expectedRuntimeSeconds": 2147483648}),
+    _bad("an expectation as text", "spec.expectedRuntimeSeconds", "must be of type integer",
+         {"spec/expectedRuntimeSeconds": "2h"}),
+    _bad("preemptible as text", "spec.preemptible", "must be of type boolean", {"spec/preemptible": "false"}),
+    _bad("preemptible as a number", "spec.preemptible", "must be of type boolean", {"spec/preemptible": 0}),
     _bad("hostNetwork as text", f"{IN_LEADER}.hostNetwork", "must be of type boolean",
          {f"{LEADER}/hostNetwork": "yes"}),
 ]  # fmt: skip
@@ -893,6 +912,9 @@ CHANGES: list[Change] = [
     _change("how many failed pods are kept", "Running", "", {"spec/keepFailedPods": 0}),
     _change("how long an ended job is kept", "Succeeded", "", {"spec/ttlSecondsAfterFinished": 5}),
     _change("the deadline", "Running", "", {"spec/activeDeadlineSeconds": 5}),
+    _change("how long it is expected to run", "Running", "", {"spec/expectedRuntimeSeconds": 5}),
+    _change("not preemptible any more", "Running", "", {"spec/preemptible": False}),
+    _change("not preemptible any more after the start", "Starting", "", {"spec/preemptible": False}),
     _change("the leader's request", "Starting", "spec.leader", {REQUEST: {"cpu": "3"}}),
     _change("the leader's name", "Running", "spec.leader", {"spec/leader/name": "boss"}),
     _change("a worker's request", "Rescheduling", "spec.workerSets", {
