@@ -19,6 +19,7 @@ from arranger.scheduling.kept import Kept
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import Turn
+from arranger.scheduling.preemption import Preemption
 from arranger.scheduling.queue_standing import QueueTurns
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
@@ -61,7 +62,8 @@ def turn_of(
     tries = [placer.left_out(job, lack) for job, lack in over if job.uid == uid]
     if not tries:
         turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
-        tries = _take_turns(placer, turns, until=uid, further=further)
+        preemption = Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms)
+        tries = _take_turns(placer, turns, preemption, until=uid, further=further)
     return next(tried for tried in tries if tried.job.uid == uid)
 
 
@@ -110,7 +112,8 @@ def _plan(
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
-    tries = _take_turns(placer, turns, reasons)
+    preemption = Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms)
+    tries = _take_turns(placer, turns, preemption, reasons)
     tries += [placer.left_out(job, lack) for job, lack in over]
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
     if decisions:
@@ -181,27 +184,42 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
 
 
 def _take_turns(
-    placer: Placer, turns: QueueTurns, reasons: _Reasons | None = None, *, until: str = "", further: bool = False
+    placer: Placer,
+    turns: QueueTurns,
+    preemption: Preemption,
+    reasons: _Reasons | None = None,
+    *,
+    until: str = "",
+    further: bool = False,
 ) -> list[PlacementTry]:
     """Give the jobs their turns, up to the quorum of the job `until` (with `further`: up to its last pod). Returns the
-    tries in the order of the first turns, with `told` if there are `reasons`."""
+    tries in the order of the first turns, with `told` if there are `reasons`, and without those of jobs that give room
+    to others."""
     tries: dict[str, PlacementTry] = {}
     while (turn := turns.head()) is not None:
-        more, pieces = _take_turn(placer, turn, tries)
-        if reasons is not None and turn.quorum and not more and (tried := tries[turn.job.uid]).shortage is not None:
+        more, pieces = _take_turn(placer, turn, tries, preemption)
+        tried = tries.get(turn.job.uid)
+        if reasons is not None and turn.quorum and not more and tried is not None and tried.shortage is not None:
             tried.told = reasons.rest_ms(tried, tried.shortage) == math.inf  # now the processor's cache has the job
         if turn.job.uid == until and not (further and more):
             break
         turns.taken(more=more, job=turn.job, pieces=pieces)
-    return list(tries.values())
+    return [tried for tried in tries.values() if tried.job.uid == until or not preemption.is_victim(tried.job)]
 
 
-def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> tuple[bool, list[Piece]]:
+def _take_turn(
+    placer: Placer, turn: Turn, tries: dict[str, PlacementTry], preemption: Preemption
+) -> tuple[bool, list[Piece]]:
     """Give a job its turn; returns whether it may need another, and what it got."""
     uid = turn.job.uid
+    if preemption.is_victim(turn.job):
+        return False, []
     if turn.quorum:
-        tried = tries[uid] = placer.quorum(turn.job)
-        done, more = 0, tried.quorum_stands
+        tried = placer.quorum(turn.job)
+        if not tried.quorum_stands and (with_room := preemption.make_room(tried)) is not None:
+            tried = with_room
+        tries[uid] = tried
+        done, more = 0, tried.quorum_stands and tried.preempted is None
     else:
         tried = tries[uid]
         done = len(tried.pieces)
@@ -209,12 +227,15 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry]) -> tu
     pieces = tried.pieces[done:]
     if pieces:
         placer.shares.give(turn.job, pieces)
+        preemption.note(turn.job, pieces)
     return more, pieces
 
 
 def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:
     """The events for one job. The reason precedes the placement, which outdates the version that the reason names."""
     job, shortage = tried.job, tried.shortage
+    if tried.preempted is not None:
+        return [tried.preempted]
     waits = reasons.news(tried, shortage) if shortage is not None else None
     events: list[Event] = [waits] if waits is not None else []
     if tried.pieces:

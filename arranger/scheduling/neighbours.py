@@ -267,6 +267,14 @@ class Neighbours:
             self._journal.append((content, pod, chosen))
             self._add(pod, chosen, 1)
 
+    def knows(self, pod: Neighbour) -> bool:
+        """Whether such pods are counted."""
+        return self.complete or bool(pod.anti_affinity)
+
+    def shift(self, pod: Neighbour, row: int, count: int) -> None:
+        """Count a pod on a row that is there again (1), or that leaves it (-1)."""
+        self._add(pod, [(row, 1)], count)
+
     def give_back(self, content: int) -> None:
         """Undo all placements since the view had this content."""
         while self._journal and self._journal[-1][0] > content:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from arranger.events.facts import UnitLack
+from arranger.events.kinds import Preempted
 from arranger.model.job import PodGroup
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import ReasonCounts
@@ -75,6 +76,8 @@ class PlacementTry:
     area: int = 0
     #: Units go to the domains with the most room, not those with the least.
     spacious: bool = False
+    #: The decision by which other jobs give room for the placements.
+    preempted: Preempted | None = None
     #: The group whose last pods found no domain, and why.
     lack: tuple[int, UnitLack] | None = None
 

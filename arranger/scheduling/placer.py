@@ -35,7 +35,7 @@ class Placer:
     ) -> None:
         time_ms = state.time_ms if time_ms is None else time_ms
         kept = Kept() if kept is None else kept
-        self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
+        self.placing = self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
         self._search = QuorumSearch(self._placing)
         self._memory = QuorumMemory(self._placing)
         self.view = self._placing.view
@@ -83,6 +83,10 @@ class Placer:
         limited = shortage.quota is not None and shortage.quota.limit != LimitKind.GUARANTEES
         return not limited and not tried.job.placements and self._memory.never_fits(tried.job, tried.policy)
 
+    def alike(self, job: JobRecord) -> Hashable:
+        """Everything that determines whether a job's quorum fits now, but limits."""
+        return self._memory.alike(job)
+
     def left_out(self, job: JobRecord, lack: QuotaLack) -> PlacementTry:
         """The try of a job that no nodes are sought for, because of its queue."""
         tried = self._begin(job)
@@ -96,14 +100,24 @@ class Placer:
 
     def fits(self, job: JobRecord) -> bool:
         """Whether the job's quorum would fit now. The view stays unchanged."""
+        mark = self._placing.mark()
+        tried = self.without_memory(job)
+        if tried is not None:
+            self._placing.undo(tried, mark)
+        return tried is not None
+
+    def without_memory(self, job: JobRecord) -> PlacementTry | None:
+        """Place the job's quorum, whatever became of equal ones; None if it doesn't fit."""
         tried = self._begin(job)
         needs = quorum_needs(job, tried.policy)
         if self._placing.quotas.full(job) is not None or self._beyond_quota(tried, needs) is not None:
-            return False
+            return None
         mark = self._placing.mark()
-        found = self._search.place(tried, needs) is None
+        if self._search.place(tried, needs) is None:
+            tried.quorum_stands = True
+            return tried
         self._placing.undo(tried, mark)
-        return found
+        return None
 
     def _begin(self, job: JobRecord) -> PlacementTry:
         config = self._placing.config

@@ -203,6 +203,18 @@ class Quotas:
                 account.take(name, value * pods)
                 self._taken.append((account, name, value * pods))
 
+    def release(self, queue: str, use: Iterable[tuple[str, int]], sign: int) -> None:
+        """A queue's own jobs use so much less, or with the sign -1 so much more again. `mark` doesn't know of it."""
+        if self._room is not None:
+            for resource, amount in use:
+                self._room.use(queue, resource, -amount * sign)
+
+    def exceeded(self, job: JobRecord) -> bool:
+        """Whether what the cycle placed exceeds a limit of the job's queue."""
+        if self.full(job) is not None:
+            return True
+        return any(isinstance(of, QueueAccount) and min(of.left.values()) < 0 for of in self._of(job))
+
     def mark(self) -> int:
         """A point that `give_back` can return to."""
         return len(self._taken)

@@ -213,10 +213,25 @@ class ClusterView:
         """Free the room of a pod that will not appear."""
         row = self._node_index.rows().get(node)
         if row is not None:
-            amounts = self._table.vector(requests).copy()
-            amounts[self._table.columns[NOWHERE]] = 0
-            self.free[row] += amounts
+            self.free[row] += self.amounts(requests)
             self.journal.append(row)
+
+    def amounts(self, requests: Requests) -> Amounts:
+        """The room that a pod with these requests uses, by resource column."""
+        amounts = self._table.vector(requests).copy()
+        amounts[self._table.columns[NOWHERE]] = 0
+        return amounts
+
+    def shift(self, rooms: Iterable[tuple[int, Amounts]], pods: Iterable[tuple[Neighbour, int]], sign: int) -> None:
+        """Pods leave these rows (or with the sign -1 are there again): the amounts that they use, and the pods as
+        others see them."""
+        for row, amounts in rooms:
+            self.free[row] += amounts * sign
+            self.journal.append(row)
+        self.touch()
+        if self.neighbours is not None:
+            for pod, row in pods:
+                self.neighbours.shift(pod, row, -sign)
 
     def request(self, shape: PodShape) -> Amounts:
         """One pod's amounts by resource column, including 1 pod. A request for a resource that no node has counts as 1
@@ -276,6 +291,11 @@ class ClusterView:
         self.content = self._contents
         if pod is not None and self.neighbours is not None:
             self.neighbours.place(pod, chosen, self.content)
+
+    def touch(self) -> None:
+        """Give the content a new number."""
+        self._contents += 1
+        self.content = self._contents
 
     def mark(self) -> int:
         """A point that `give_back` can return to."""

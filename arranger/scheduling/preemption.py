@@ -1,0 +1,162 @@
+"""Room for a quorum that fits nowhere: which other jobs give it, and where the quorum then goes.
+
+The search is greedy, with reprieve, as kube-scheduler's: candidates give room in their order (`candidates`) until the
+quorum fits, and then whoever turns out not to be needed is spared, those first from whom it would have been taken last.
+So no smaller part of the victims would do. The quorum is placed on the nodes as the victims leave them, by the same
+policies and rules as any other. If it fits once pods have left that leave anyway, nobody gives room: it waits for them.
+"""
+
+from collections.abc import Hashable, Iterable
+from itertools import islice
+
+from arranger.events.facts import Spared, Victim
+from arranger.events.kinds import Placed, PodSeen, Preempted
+from arranger.model.config import CycleConfig
+from arranger.model.job import ScheduleState
+from arranger.model.quota import LimitKind
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.queue_membership import counted_priority
+from arranger.projections.queue_use import queue_of, sum_of
+from arranger.projections.state import State
+from arranger.scheduling.candidates import Candidate, Candidates
+from arranger.scheduling.needs import quorum_needs
+from arranger.scheduling.placement_try import Piece, PlacementTry
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.registry import Policies
+from arranger.scheduling.room_search import Outcome, RoomSearch
+from arranger.scheduling.vacating import Vacating, leaving
+
+#: How many quorums of a cycle get room. The others have their turns in later cycles.
+_SEARCHES = 16
+#: How many of those who might have given room an event names.
+_NAMED = 8
+#: How long pods take to end, in milliseconds, if their template doesn't say it: what Kubernetes sets.
+_GRACE_MS = 30_000
+
+
+class Preemption:
+    """The searches of one cycle. `waiting` are its waiting jobs."""
+
+    def __init__(
+        self,
+        state: State,
+        config: CycleConfig,
+        placer: Placer,
+        waiting: list[JobRecord],
+        *,
+        policies: Policies,
+        time_ms: int,
+    ) -> None:
+        self._state = state
+        self._placer = placer
+        self._candidates = Candidates(state, config, policies, waiting, time_ms)
+        self._until_ms = time_ms + _GRACE_MS + config.room_bound_ms
+        self._vacating = Vacating(state, placer.placing)
+        self._searches = 0
+        #: What determines whether a quorum gets room → the content of the view when it got none.
+        self._failed: dict[Hashable, int] = {}
+        #: UID → jobs that got nodes in this cycle. They give none up in it.
+        self._placed: dict[str, None] = {}
+        #: UID → jobs that gave room in this cycle. They get none in it.
+        self._victims: dict[str, None] = {}
+        #: Queue → what its own jobs got in this cycle, less what they gave.
+        self._use: dict[str, dict[str, int]] = {}
+
+    def note(self, job: JobRecord, pieces: Iterable[Piece]) -> None:
+        """A job got nodes in this cycle."""
+        self._placed[job.uid] = None
+        self._count(job, [(piece.group, index) for piece in pieces for index in piece.indices], 1)
+
+    def _count(self, job: JobRecord, slots: Iterable[SlotKey], sign: int) -> None:
+        of_queue = self._use.setdefault(queue_of(self._state, job), {})
+        for resource, amount in sum_of(job, [*slots]).items():
+            of_queue[resource] = of_queue.get(resource, 0) + amount * sign
+
+    def is_victim(self, job: JobRecord) -> bool:
+        """Whether a job gave room in this cycle."""
+        return job.uid in self._victims
+
+    def make_room(self, tried: PlacementTry) -> PlacementTry | None:
+        """The quorum of a failed try, placed where others give it room; None if they don't. The view then has both on
+        it, because the room is free only later."""
+        job, view = tried.job, self._placer.view
+        if not self._helps(tried) or not self._candidates.may_be_some(job):
+            return None
+        key = (queue_of(self._state, job), counted_priority(self._state, job), self._placer.alike(job))
+        if self._failed.get(key) == view.content:
+            return None
+        placing = self._placer.placing
+        observer, placing.observer = placing.observer, None  # it is shown only what a cycle decides by itself
+        found = self._search(tried)
+        placing.observer = observer
+        if found is None:
+            self._failed[key] = view.content
+            return None
+        self._searches += 1
+        placing.quotas.begin(job)
+        return found
+
+    def _helps(self, tried: PlacementTry) -> bool:
+        """Whether a quorum fails for a reason that others can remedy."""
+        shortage = tried.shortage
+        if shortage is None or shortage.infeasible or tried.job.placements or self._searches >= _SEARCHES:
+            return False
+        return shortage.quota is None or shortage.quota.limit in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING)
+
+    def _search(self, tried: PlacementTry) -> PlacementTry | None:
+        """`make_room`, without the checks."""
+        job, found = tried.job, None
+        asked = sum_of(job, [(group, index) for group, of in quorum_needs(job, tried.policy).items() for index in of])
+        candidates = self._candidates.of(job, asked, self._use, {**self._placed, **self._victims})
+        if not candidates:
+            return None
+        pods = list(leaving(self._state))
+        vacated = self._vacating.of_pods(pods)
+        self._vacating.release(vacated)
+        if not self._placer.fits(job):  # else it waits for them
+            outcome = RoomSearch(self._placer, self._vacating, job).run(candidates)
+            if outcome is not None:
+                found = outcome.tried
+                found.preempted = self._event(outcome, pods)
+                for unit in outcome.victims:
+                    self._vacating.take_again(unit.vacated, use=False)
+                    self._victims[unit.candidate.job.uid] = None
+                    self._count(unit.candidate.job, unit.slots, -1)
+        self._vacating.take_again(vacated)
+        return found
+
+    def _event(self, outcome: Outcome, pods: list[PodSeen]) -> Preempted:
+        job, tried = outcome.tried.job, outcome.tried
+        nodes = {self._placer.view.names[piece.row] for piece in tried.pieces}
+        whole = tried.pods == job.pods_desired()
+        state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
+        placed = Placed(job.uid, job.version, job.attempt, state, self._placer.placed_pods(tried))
+        needed = tuple(pod.uid for pod in pods if pod.node in nodes)
+        return Preempted(placed, self._victims_of(outcome), self._spared(outcome), needed, self._until_ms)
+
+    def _victims_of(self, outcome: Outcome) -> tuple[Victim, ...]:
+        """The victims, each once, in the order in which they give room."""
+        slots: dict[str, dict[SlotKey, str]] = {}
+        kinds: dict[str, Candidate] = {}
+        for unit in outcome.victims:
+            of = unit.candidate.job
+            slots.setdefault(of.uid, {}).update({slot: of.placements[slot] for slot in unit.slots})
+            kinds[of.uid] = unit.candidate  # of a whole job, this is the last
+        found = []
+        for uid, of_job in slots.items():
+            of, kind = kinds[uid].job, kinds[uid].kind
+            lost = self._candidates.lost_ms(of, of_job)
+            found.append(Victim(uid, of.version, of.attempt, kind, compact(of_job), lost))
+        return tuple(found)
+
+    def _spared(self, outcome: Outcome) -> tuple[Spared, ...]:
+        """Who gives no room although it might have, the first few."""
+        victims = {unit.candidate.job.uid for unit in outcome.victims}
+        found: dict[str, Spared] = {}
+        for needless, units in ((True, outcome.spared), (False, outcome.others)):
+            for unit in units:
+                of = unit.candidate
+                if of.job.uid not in victims and of.job.uid not in found:
+                    found[of.job.uid] = Spared(of.job.uid, of.kind, of.lost_ms, needless)
+        return tuple(islice(found.values(), _NAMED))

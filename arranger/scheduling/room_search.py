@@ -1,0 +1,158 @@
+"""The search for the victims of one quorum: greedy, with reprieve.
+
+Candidates give room unit by unit, in their order, until the quorum fits. The number of units is found by doubling and
+halving, because each try costs as much as placing the quorum. Then every unit is tried to be spared, the last first. It
+is, if the quorum stays where it is, or fits elsewhere, with the unit's pods in their places.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from arranger.events.facts import PreemptionKind
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord
+from arranger.scheduling.candidates import Candidate
+from arranger.scheduling.placement_try import PlacementTry
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.vacating import Vacated, Vacating
+
+#: How many units of one search may cost placing the quorum again. Others that are in its way are victims.
+_RETRIES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Pods that give room together. Those of a whole job are without its surplus, which precedes them."""
+
+    candidate: Candidate
+    slots: tuple[SlotKey, ...]
+    vacated: Vacated
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The placed quorum, the units that give it room, those that were spared after all, and those that came after them
+    in order."""
+
+    tried: PlacementTry
+    victims: list[Unit]
+    spared: list[Unit]
+    others: list[Unit]
+
+
+class RoomSearch:
+    """The search for one quorum on one cycle's view."""
+
+    def __init__(self, placer: Placer, vacating: Vacating, job: JobRecord) -> None:
+        self._placer = placer
+        self._placing = placer.placing
+        self._vacating = vacating
+        self._job = job
+        self._units: list[Unit] = []
+        #: So many of the first units have given room.
+        self._released = 0
+        self._retries = _RETRIES
+        self._tried: PlacementTry
+        self._mark = (0, 0)
+
+    def run(self, candidates: list[Candidate]) -> Outcome | None:
+        """The quorum on the view with the room of its victims, and only that, released; None if it can't be placed."""
+        self._units = self._units_of(candidates)
+        enough = self._enough()
+        self._go_to(enough or 0)
+        if enough is None or not self._place():
+            self._go_to(0)
+            return None
+        return self._reprieved()
+
+    def _units_of(self, candidates: list[Candidate]) -> list[Unit]:
+        before: dict[str, dict[SlotKey, None]] = {}
+        found = []
+        for candidate in candidates:
+            given = before.setdefault(candidate.job.uid, {})
+            whole = candidate.kind != PreemptionKind.SURPLUS
+            for unit in candidate.units:
+                slots = tuple([slot for slot in unit if slot not in given])
+                given.update(dict.fromkeys(slots))
+                found.append(Unit(candidate, slots, self._vacating.of_job(candidate.job, slots, whole=whole)))
+        return found
+
+    def _go_to(self, count: int) -> None:
+        """Let the first so many units give room, and no others."""
+        while self._released < count:
+            self._vacating.release(self._units[self._released].vacated)
+            self._released += 1
+        while self._released > count:
+            self._released -= 1
+            self._vacating.take_again(self._units[self._released].vacated)
+
+    def _enough(self) -> int | None:
+        """The smallest number of first units that are enough; None if all of them aren't."""
+        short, enough, last = 0, 1, len(self._units)
+        while not self._fits(min(enough, last)):
+            if enough >= last:
+                return None
+            short, enough = enough, enough * 2
+        enough = min(enough, last)
+        while enough - short > 1:
+            middle = (short + enough) // 2
+            short, enough = (short, middle) if self._fits(middle) else (middle, enough)
+        return enough
+
+    def _fits(self, count: int) -> bool:
+        self._go_to(count)
+        return self._placer.fits(self._job)
+
+    def _place(self) -> bool:
+        """Place the quorum on the view as it is now, and remember how to undo that."""
+        self._mark = self._placing.mark()
+        tried = self._placer.without_memory(self._job)
+        if tried is not None:
+            self._tried = tried
+        return tried is not None
+
+    def _remove(self) -> None:
+        """Undo the placement."""
+        self._placing.undo(self._tried, self._mark)
+        self._placing.view.touch()  # others have given or taken room since the mark
+
+    def _reprieved(self) -> Outcome | None:
+        """Spare every unit without which the quorum fits as well."""
+        victims: list[Unit] = []
+        spared: list[Unit] = []
+        whole: dict[str, None] = {}
+        for unit in reversed(self._units[: self._released]):
+            if unit.candidate.job.uid not in whole and self._may_spare(unit):
+                spared.append(unit)
+                continue
+            victims.append(unit)
+            if unit.candidate.kind != PreemptionKind.SURPLUS:
+                whole[unit.candidate.job.uid] = None  # its surplus goes with it
+        return Outcome(self._tried, victims[::-1], spared[::-1], self._units[self._released :])
+
+    def _may_spare(self, unit: Unit) -> bool:
+        """Whether the quorum fits with the unit in its places; then they are. If not, nothing has changed."""
+        self._vacating.take_again(unit.vacated)
+        if self._stands(unit):
+            return True
+        if self._retries:
+            self._retries -= 1
+            self._remove()
+            if self._place():
+                return True
+            self._vacating.release(unit.vacated)
+            placed = self._place()
+            assert placed, "the quorum has just fitted"
+        else:
+            self._vacating.release(unit.vacated)
+        return False
+
+    def _stands(self, unit: Unit) -> bool:
+        """Whether the quorum surely fits where it is placed, with the unit in its places."""
+        view = self._placing.view
+        if view.neighbours is not None or self._placing.quotas.exceeded(self._job):
+            return False
+        rows = {piece.row for piece in self._tried.pieces}
+        asked = np.logical_or.reduce([view.request(group.shape) > 0 for group in self._tried.groups])
+        return not any((view.free[row][asked] < 0).any() for row, _ in unit.vacated.rooms if row in rows)

@@ -1,0 +1,193 @@
+"""Jobs that give room to others: who does, what is decided, and what becomes of both."""
+
+import msgspec
+import pytest
+
+from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind
+from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.job import ScheduleState, Stage
+from arranger.model.queue import Preemption, PreemptionMode
+from arranger.model.stages import StageReason
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from arranger.scheduling.cycle import VERSIONS
+from tests.world import World, shape
+
+CONFIG = CycleConfig(
+    versions=VERSIONS, refusal_avoid_ms=60_000, verdicts=VERDICTS, preemption=Preemption(), room_bound_ms=60_000
+)
+GPU = shape(cpu=1, gpus=1)
+SMALL = shape(cpu=1)
+
+
+def world(nodes: int = 1, *, gpus: int = 4, cpu: int = 16, **config: object) -> World:
+    of = World(config=msgspec.structs.replace(CONFIG, **config))
+    for number in range(nodes):
+        of.node(f"n{number}", cpu=cpu, gpus=gpus)
+    return of
+
+
+def running(of: World, name: str, workers: int, *, least: int | None = None, **spec: object) -> JobRecord:
+    """A job of workers with a GPU each, and no leader, that runs."""
+    least = workers if least is None else least
+    job = of.job(name, workers=workers, worker=GPU, min_workers=least, equals=True, **spec)  # type: ignore[arg-type]
+    of.settle()
+    assert job.stage == Stage.RUNNING
+    of.pass_time(10)
+    return job
+
+
+def waiting(of: World, name: str, workers: int, **spec: object) -> JobRecord:
+    return of.job(name, workers=workers, worker=GPU, min_workers=workers, equals=True, **spec)  # type: ignore[arg-type]
+
+
+def preempted(of: World) -> k.Preempted | None:
+    """The decision of the next cycle, with its verdict."""
+    found = [event for event in of.cycle() if isinstance(event, k.Preempted)]
+    if found:
+        assert of.verdict("Preempted").accepted, of.verdict("Preempted").reason
+        of.state.validate()
+    return found[0] if found else None
+
+
+def test_a_job_of_higher_priority_takes_the_room_of_a_whole_job() -> None:
+    of = world()
+    low = running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    decision = preempted(of)
+    assert decision is not None
+    [victim] = decision.victims
+    assert (victim.job_uid, victim.kind, decision.placed.job_uid) == (low.uid, PreemptionKind.PRIORITY, high.uid)
+    assert (low.stage, low.decided.reason if low.decided else None) == (Stage.RESCHEDULING, StageReason.PREEMPTED)
+    assert (high.stage, high.schedule_state, len(high.placements)) == (Stage.PENDING, ScheduleState.SUCCEED, 4)
+    of.control()
+    assert high.stage == Stage.PENDING  # the pods of the other are still there
+    of.settle()
+    assert (high.stage, high.slots.room, low.stage) == (Stage.RUNNING, None, Stage.RESCHEDULING)
+    assert low.spent == {} and low.leader.restarts == 0
+
+
+def test_no_third_job_gets_the_room() -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    third = waiting(of, "third", 1, priority=5)
+    of.settle()
+    assert (high.stage, third.stage) == (Stage.RUNNING, Stage.PENDING)
+
+
+def test_surplus_goes_first_from_the_lowest_priority_and_the_highest_index() -> None:
+    of = world(nodes=2)
+    one = running(of, "one", 4, least=1, priority=2)
+    other = running(of, "other", 4, least=1, priority=1)
+    high = waiting(of, "high", 2, priority=9)
+    decision = preempted(of)
+    assert decision is not None
+    [victim] = decision.victims
+    assert (victim.job_uid, victim.kind) == (other.uid, PreemptionKind.SURPLUS)
+    assert sorted(other.placements) == [(1, 0), (1, 1)]
+    assert (other.stage, len(one.placements)) == (Stage.RUNNING, 4)
+    of.settle()
+    assert (high.stage, other.stage, other.attempt) == (Stage.RUNNING, Stage.RUNNING, 0)
+
+
+def test_equal_priority_takes_nothing() -> None:
+    of = world()
+    running(of, "low", 4, least=1, priority=5)
+    waiting(of, "high", 4, priority=5)
+    assert preempted(of) is None
+
+
+@pytest.mark.parametrize("rule", ["config", "job", "queue"])
+def test_preemption_may_be_forbidden(rule: str) -> None:
+    never = Preemption(*[PreemptionMode.NEVER] * 3)
+    of = world(preemption=None) if rule == "config" else world()
+    of.watch_queues()
+    if rule == "queue":
+        of.queue("default", preemption=never)
+    running(of, "low", 4, priority=1, preemptible=rule != "job")
+    waiting(of, "high", 4, priority=9)
+    assert preempted(of) is None
+
+
+def test_whoever_is_not_needed_is_spared() -> None:
+    of = world(nodes=3)
+    small = [running(of, f"s{number}", 1, priority=1) for number in range(4)]  # they share one node
+    whole = running(of, "whole", 4, priority=2)
+    running(of, "top", 4, priority=10)
+    waiting(of, "high", 4, priority=9)
+    decision = preempted(of)
+    assert decision is not None
+    nodes = {pods.node for pods in decision.placed.pods}
+    assert len(nodes) == 1 or len(decision.victims) <= 4
+    assert {victim.job_uid for victim in decision.victims} <= {of.uid for of in [*small, whole]}
+
+
+def test_it_waits_for_pods_that_leave_anyway() -> None:
+    of = world()
+    low = running(of, "low", 4, priority=1)
+    of.say(k.StageDecided(low.uid, low.version, low.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    other = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is None
+    of.settle()
+    assert other.stage == Stage.RUNNING
+
+
+def test_room_that_is_not_freed_in_time_is_given_back() -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    of.pass_time(89)
+    of.control()
+    assert high.placements
+    of.pass_time(2)
+    of.control()
+    assert not high.placements and high.decided is not None
+    assert high.decided.reason == StageReason.ROOM_NOT_FREED
+    of.state.validate()
+    of.settle()
+    assert high.stage == Stage.RUNNING
+
+
+def test_a_snapshot_has_the_room_that_a_job_waits_for() -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    content = snapshot.encode(of.state)
+    again = snapshot.restore(content)
+    assert again.awaiting == of.state.awaiting != {}
+    assert snapshot.encode(again) == content
+
+
+def test_a_queue_below_its_share_reclaims_from_one_above() -> None:
+    of = world(nodes=2)
+    of.watch_queues()
+    of.queue("a")
+    of.queue("b")
+    jobs = [running(of, f"a{number}", 2, priority=9, of_queue="a") for number in range(4)]
+    mine = waiting(of, "mine", 4, priority=1, of_queue="b")
+    decision = preempted(of)
+    assert decision is not None
+    assert [victim.kind for victim in decision.victims] == [PreemptionKind.RECLAIM] * 2
+    of.settle()
+    assert mine.stage == Stage.RUNNING
+    assert sum(job.stage == Stage.RUNNING for job in jobs) == 2
+    waiting(of, "more", 1, priority=1, of_queue="b")  # b has its share now
+    assert preempted(of) is None
+
+
+def test_a_superseded_victim_voids_the_decision() -> None:
+    of = world()
+    low = running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    events = of.cycle()
+    decision = next(event for event in events if isinstance(event, k.Preempted))
+    of.settle()
+    again = msgspec.structs.replace(events[0], base=of.state.offset)
+    of.say(again, decision)
+    assert not of.verdict("Preempted").accepted
+    assert low.uid and high.uid
