@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from arranger.events.kinds import PodSeen
+from arranger.events.kinds import PodSeen, Preempted
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
@@ -23,9 +23,9 @@ from arranger.model.allocations import charges_text, encode_allocations, text_of
 from arranger.model.job import BELOW_QUORUM, READY, CleanPodPolicy, JobSpec, ScheduleState, Stage
 from arranger.model.names import WORKER_GROUP_LABEL, group_labels, known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
-from arranger.model.text import one_line
+from arranger.model.text import counted, one_line
 from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, compact, runs
+from arranger.projections.jobs import JobRecord, compact, expand, runs
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted, with_whole
@@ -329,12 +329,21 @@ def _message(state: State, job: JobRecord) -> str:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if has_earlier_pods(state, job):
             return f"{decided}; the pods of the earlier attempt have to go first"
+        if job.slots.room is not None:
+            return f"has nodes, and waits for {_vacated(job.slots.room)} to leave them"
         return prerequisites_text(state, job) or _waits(job) or back_off_text(job) or decided
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
     parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
     said = "; ".join(part for part in parts if part) or _awaited(state, job)
     return "; ".join(part for part in (said, held_text(job)) if part) or decided
+
+
+def _vacated(room: Preempted) -> str:
+    """The pods that leave a job's nodes."""
+    pods = len(room.leaving) + sum(len(expand(victim.pods)) for victim in room.victims)
+    of = f" of {counted(len(room.victims), 'preempted job')}" if room.victims else ""
+    return f"{counted(pods, 'pod')}{of}"
 
 
 def _waits(job: JobRecord) -> str:

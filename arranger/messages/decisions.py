@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from arranger.events.facts import EndCause, EndKind, NodeTrouble, StageFacts
+from arranger.events.facts import EndCause, EndKind, NodeTrouble, PreemptionKind, StageFacts, TakenBy
 from arranger.events.kinds import StageDecided
 from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
@@ -27,6 +27,8 @@ def replaced_text(causes: Sequence[EndCause], spec: JobSpec | None) -> str:
         return causes[0].sentence
     if causes[0].kind == EndKind.REFUSED:
         return _refused(causes[0])
+    if causes[0].kind == EndKind.PREEMPTED:
+        return _preempted_workers(causes[0])
     return "workers replaced: " + "; ".join(_ended(cause, spec) for cause in causes)
 
 
@@ -52,6 +54,21 @@ def container_text(ended: ContainerEnd) -> str:
     reason = f"{ended.reason}, " if ended.reason not in ("", "Error") else ""
     said = f": {ended.message}" if ended.message else ""
     return f"{reason}exit code {ended.exit_code}{signalled} of container {ended.container}{said}"
+
+
+def taken_text(taken_by: TakenBy | None) -> str:
+    """The job that got the room of another one, and why it did."""
+    if taken_by is None:
+        return "another job"
+    name = f"job {taken_by.name} of namespace {taken_by.namespace}"
+    if taken_by.kind == PreemptionKind.RECLAIM:
+        return f"{name}, whose queue {taken_by.queue} is below its share"
+    return f"{name}, which has priority {taken_by.priority}"
+
+
+def _preempted_workers(cause: EndCause) -> str:
+    were = "1 worker above the quorum was" if cause.count == 1 else f"{cause.count} workers above the quorum were"
+    return f"{were} preempted for {taken_text(cause.taken_by)}"
 
 
 def _refused(cause: EndCause) -> str:
@@ -216,6 +233,8 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
         f"the leader's node {facts.node} {closed_text(cordoned=facts.cordoned, taint=facts.taint)}; scheduled again"
     ),
     _R.ROOM_TAKEN: lambda facts: f"the leader's node {facts.node} has no room for it any more; scheduled again",
+    _R.PREEMPTED: lambda facts: f"preempted for {taken_text(facts.taken_by)}; scheduled again",
+    _R.ROOM_NOT_FREED: lambda _: "other pods didn't leave its nodes in time, or a node closed; scheduled again",
     _R.WORKERS_LOST: _workers_lost,
     _R.WORKER_ENDED: _worker_ended,
     _R.QUORUM_INCOMPLETE: _quorum_incomplete,

@@ -102,7 +102,9 @@ class JobLife(Slots):
         finished = expand(tuple(PlacedPods("", group, indices) for group, indices in status.finished))
         kept = [slot for slot in finished if exists(job.spec, slot) and job.spec.keeps_finished(slot[0])]
         job.slots.finished = dict.fromkeys(kept)
-        self._adopt_charges(job, status)
+        for slot, count in _numbers_of(job.spec, status.charged):
+            job.slots.charged[slot] = (count, self.time_ms)
+        job.slots.failed_before = dict(_numbers_of(job.spec, status.failed_before))
         if job.ended:
             return
         for slot, node in expand(status.allocations).items():
@@ -110,11 +112,6 @@ class JobLife(Slots):
                 self._reserve(job, slot, node)
         self._unfinish(job, job.slots.finished.keys() & set(parted(job.spec, job.provided)))
         job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
-
-    def _adopt_charges(self, job: JobRecord, status: JobStatusSeen) -> None:
-        for slot, count in _numbers_of(job.valid_spec, status.charged):
-            job.slots.charged[slot] = (count, self.time_ms)
-        job.slots.failed_before = dict(_numbers_of(job.valid_spec, status.failed_before))
 
     def _change_spec(self, job: JobRecord, spec: JobSpec, *, edited: bool) -> None:
         """Adopt a changed spec, unless the user changed a field that is immutable once the job has started.

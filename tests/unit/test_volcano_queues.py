@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from arranger.scheduling.cycle import VERSIONS
@@ -10,7 +11,8 @@ from arranger.settings import Settings
 from tests.unit.volcano_table import MEASURED, PUBLISHED, Amounts, Case
 from tests.world import GIB, World, shape
 
-SHIPPED = Settings().cycle_config(VERSIONS)
+#: Volcano ran without its actions `preempt` and `reclaim`.
+SHIPPED = msgspec.structs.replace(Settings().cycle_config(VERSIONS), preemption=None)
 
 UNITS = {"cpu": 1000, "memory": GIB}
 

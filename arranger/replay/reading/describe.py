@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.facts import Victim
 from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
@@ -61,6 +62,8 @@ def label_of(state: State, uid: str) -> str:
 
 def job_uid_of(event: k.Event, state: State) -> str:
     """The UID of the job that an event is about, empty if there is none. `state` is as before the event."""
+    if isinstance(event, k.Preempted):
+        return event.placed.job_uid
     if isinstance(event, ABOUT_A_JOB):
         return event.job_uid
     if isinstance(event, (k.JobSeen, k.JobGone)):
@@ -80,6 +83,9 @@ def nodes_of(event: k.Event, state: State) -> tuple[str, ...]:
     if isinstance(event, k.PodGone):
         pod = state.pods.get(event.uid)
         return (pod.node,) if pod is not None and pod.node else ()
+    if isinstance(event, k.Preempted):
+        lost = [pods.node for victim in event.victims for pods in victim.pods]
+        return tuple(dict.fromkeys([*nodes_of(event.placed, state), *lost]))
     if isinstance(event, k.Placed):
         return tuple(dict.fromkeys(placed.node for placed in event.pods))
     return ()
@@ -183,6 +189,18 @@ def _placed(event: k.Placed, state: State) -> str:
     return f"{event.schedule_state}: {len(expand(event.pods))} pods: {pods}"
 
 
+def _preempted(event: k.Preempted, state: State) -> str:
+    lost = [_victim(victim, state) for victim in event.victims]
+    return f"{_placed(event.placed, state)}; room from {'; '.join(lost)}"
+
+
+def _victim(victim: Victim, state: State) -> str:
+    job = state.jobs.get(victim.job_uid)
+    name = f"{job.seen.namespace}/{job.seen.name}" if job is not None else victim.job_uid
+    pods = counted(len(expand(victim.pods)), "pod")
+    return f"{name} ({victim.kind}, {pods}, {victim.lost_ms / 1000:g} GPU seconds of work lost)"
+
+
 def _of_cluster(uid: str) -> str:
     return f" (Kubernetes cluster {uid})" if uid else ""
 
@@ -222,6 +240,7 @@ _WORDS: dict[type, Any] = {
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",
     k.Placed: _placed,
+    k.Preempted: _preempted,
     k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
