@@ -271,6 +271,7 @@ class World:
         equals: bool = False,
         of_queue: str = "",
         user: str = "",
+        checkpoint_ms: int = 0,
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart`, `rendezvous`, `group_sizes` and `topologies` are what a worker
@@ -302,7 +303,7 @@ class World:
         version = self._version()
         self.say(
             k.JobSeen(self.terms[k.Watched.JOB], namespace, name, uid, version, generation, created, deleting, spec,
-                      (Fault(invalid, FaultKind.REQUIRED),) if invalid else (), "", status, user)
+                      (Fault(invalid, FaultKind.REQUIRED),) if invalid else (), "", status, user, checkpoint_ms)
         )  # fmt: skip
         return self.state.jobs[uid]
 

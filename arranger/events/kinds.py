@@ -123,7 +123,8 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     `restarts` counts container restarts. `waiting` is the kubelet's reason why a container can't start
     (`ImagePullBackOff`), `reason` and `message` are the pod's own. `ended` is known for our pods: the container that
     failed or, of restarted containers, failed last; earlier versions didn't record it. Equal `requests` and `traits` of
-    different pods are one object, because most pods of a cluster are like many others.
+    different pods are one object, because most pods of a cluster are like many others. `checkpoint_ms` is for our pods,
+    as in `JobSeen`.
     """
 
     term: int
@@ -144,6 +145,7 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     waiting: str = ""
     traits: PodTraits = NO_TRAITS
     ended: ContainerEnd | None = None
+    checkpoint_ms: int = 0
 
     def __post_init__(self) -> None:
         if len(self.requests) <= LARGE:
@@ -169,6 +171,9 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
     `status_digest` identifies the status in the API server, so that an applier can detect whether its own differs.
     `status` comes with listings and new objects only; a new epoch adopts jobs from it. `user` is the submitter whom the
     label `arranger.dev/user` names; "" without it. Equal groups of different jobs are one object, as with pods.
+
+    `checkpoint_ms` is the time in the annotation `arranger.dev/last-checkpoint`, in milliseconds since 1970: 0 if there
+    is none, or if it can't be read. The clock of a pod may be ahead, so it may be in the future.
     """
 
     term: int
@@ -184,6 +189,7 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
     status_digest: str
     status: JobStatusSeen | None = None
     user: str = ""
+    checkpoint_ms: int = 0
 
     def __post_init__(self) -> None:
         if self.spec is not None and asks_little(self.spec):

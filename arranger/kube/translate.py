@@ -6,18 +6,18 @@ of a cluster have the same requests, labels and texts, so those are cached and s
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from arranger.events.kinds import JobSeen, NamespaceSeen, NodeSeen, PodSeen, PriorityClassSeen, QueueSeen, QuotaSeen
+from arranger.kube.times import parse_time_ms
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import BELOW_QUORUM, ENDED, LEADER_GROUP, READY, JobSpec, JobStatusSeen
-from arranger.model.names import GROUP, KIND, LABEL_PREFIX, USER_LABEL, owner_of
+from arranger.model.names import CHECKPOINT_ANNOTATION, GROUP, KIND, LABEL_PREFIX, USER_LABEL, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
     DISRUPTED,
@@ -53,9 +53,6 @@ _MAX_TEXT = 300
 
 #: Limit of our own message in a status, in characters.
 _MAX_STATUS_MESSAGE = 1000
-
-#: An upper bound for a time in RFC 3339 with fractions of a second and an offset, in characters.
-_LONGEST_TIME = 64
 
 #: The number of faults of a TYJob that are reported.
 _MAX_FAULTS = 5
@@ -120,6 +117,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         waiting=first_line(waiting, POD_REASON_LIMIT) if waiting else "",
         traits=_traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None),
         ended=_failed_container(containers) if troubled else None,
+        checkpoint_ms=_checkpoint_ms(metadata) if owner is not None else 0,
     )
 
 
@@ -165,7 +163,13 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, 
         status_digest=status_digest(status),
         status=job_status_seen(status, spec) if with_status else None,
         user=_short(_text((metadata.get("labels") or _NOTHING).get(USER_LABEL))),
+        checkpoint_ms=_checkpoint_ms(metadata),
     )
+
+
+def _checkpoint_ms(metadata: Json) -> int:
+    annotations = metadata.get("annotations")
+    return max(parse_time_ms(annotations.get(CHECKPOINT_ANNOTATION)), 0) if annotations else 0
 
 
 def quota_seen(quota: Json, term: int) -> QuotaSeen:
@@ -351,20 +355,6 @@ def queue_status_digest(status: Json) -> str:
     entries = [each for each in (conditions if isinstance(conditions, list) else ()) if isinstance(each, dict)]
     untimed = [{name: value for name, value in each.items() if name != "lastTransitionTime"} for each in entries]
     return status_digest({**status, "conditions": untimed})
-
-
-def parse_time_ms(text: Any) -> int:
-    """An RFC 3339 time, as Kubernetes writes it, in milliseconds since 1970; 0 for anything else."""
-    return _parse_time_ms(text) if isinstance(text, str) and len(text) <= _LONGEST_TIME else 0
-
-
-@lru_cache(maxsize=4096)
-def _parse_time_ms(text: str) -> int:
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        return 0
-    return round(parsed.timestamp() * 1000) if parsed.tzinfo is not None else 0
 
 
 def _without_empty(value: Any) -> Any:

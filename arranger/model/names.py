@@ -30,6 +30,9 @@ FAILED_BEFORE_LABEL = LABEL_PREFIX + "failed-before"
 #: The label of a TYJob that names its submitter.
 USER_LABEL = LABEL_PREFIX + "user"
 
+#: The annotation of a TYJob, or of a pod of one, with the time of the job's last checkpoint (RFC 3339).
+CHECKPOINT_ANNOTATION = LABEL_PREFIX + "last-checkpoint"
+
 LEADER_ROLE = "leader"
 WORKER_ROLE = "worker"
 

@@ -47,5 +47,5 @@ def has_earlier_pods(state: State, job: JobRecord) -> bool:
 
 
 def disowned(pod: PodSeen) -> PodSeen:
-    """The pod without an owner: it still uses its room."""
-    return msgspec.structs.replace(pod, owner=None)
+    """The pod without an owner: it still uses its room, and tells nothing of a job."""
+    return msgspec.structs.replace(pod, owner=None, checkpoint_ms=0)

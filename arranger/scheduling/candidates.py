@@ -20,11 +20,11 @@ from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import Use, less, queue_of, sum_of
 from arranger.projections.state import State
+from arranger.projections.work_at_risk import lost_ms
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.queue_standing import QueueStanding
 from arranger.scheduling.registry import Policies
-from arranger.scheduling.work_lost import lost_ms
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED

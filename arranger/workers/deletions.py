@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from arranger.events.kinds import PodSeen
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object, Resource
-from arranger.kube.translate import owned_by, parse_time_ms
+from arranger.kube.times import parse_time_ms
+from arranger.kube.translate import owned_by
 from arranger.logs import log_event
 from arranger.model.job import ENDED
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from arranger.events import kinds as k
-from arranger.kube.translate import parse_time_ms
+from arranger.kube.times import parse_time_ms
 from arranger.lifecycle.desired import MESSAGE_LIMIT, desired_pods, desired_status, orphans
 from arranger.messages.decisions import stage_text
 from arranger.messages.shortages import shortage_text

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.kube.translate import job_status_seen, parse_time_ms
+from arranger.kube.times import parse_time_ms
+from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.readiness import below_quorum_text
 from arranger.model.job import JobStatusSeen, Stage

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arranger.events.kinds import PodSeen
-from arranger.kube.translate import job_seen, node_seen, parse_time_ms, pod_seen, status_digest
+from arranger.kube.times import parse_time_ms
+from arranger.kube.translate import job_seen, node_seen, pod_seen, status_digest
 from arranger.messages.faults import faults_text
 from arranger.model.job import JobStatusSeen, PlacedPods
 from arranger.model.node import Taint
@@ -120,6 +121,50 @@ def test_a_pod_of_ours_is_seen_with_its_place() -> None:
     )
 
 
+#: Annotations, and the checkpoints that they tell of, in milliseconds since 1970.
+CHECKPOINTS: list[tuple[Any, int]] = [
+    ("2026-11-22T10:00:00Z", 1795341600_000),
+    ("2026-11-22T10:00:00.5Z", 1795341600_500),
+    ("2026-11-22T11:00:00+01:00", 1795341600_000),
+    ("9999-12-31T23:59:59Z", 253402300799_000),
+    ("1969-12-31T23:59:59Z", 0),
+    ("0001-01-01T00:00:00+14:00", 0),
+    ("2026-11-22T10:00:00", 0),
+    ("2026-11-22", 0),
+    ("2026-02-30T10:00:00Z", 0),
+    ("1795341600", 0),
+    ("soon", 0),
+    ("", 0),
+    ("2026-11-22T10:00:00Z" + " " * 99, 0),
+    (None, 0),
+]
+
+
+def annotated(item: dict[str, Any], value: Any) -> dict[str, Any]:
+    metadata = {**item["metadata"], "annotations": {"other": "x", "arranger.dev/last-checkpoint": value}}
+    return {**item, "metadata": metadata}
+
+
+@pytest.mark.parametrize(("value", "ms"), CHECKPOINTS)
+def test_a_checkpoint_is_seen_on_a_pod_of_ours_and_on_its_job(value: Any, ms: int) -> None:
+    assert pod_seen(annotated(POD, value), 5) == msgspec.structs.replace(pod_seen(POD, 5), checkpoint_ms=ms)
+    seen = job_seen(JOB, 5, with_status=False)
+    assert seen.checkpoint_ms == 0
+    expected = msgspec.structs.replace(seen, checkpoint_ms=ms)
+    assert job_seen(annotated(JOB, value), 5, with_status=False) == expected
+    assert job_seen(annotated(JOB, value), 5, with_status=False, last=seen) == expected
+
+
+def test_a_checkpoint_of_a_strangers_pod_is_no_jobs() -> None:
+    stranger = changed(POD, {"metadata/ownerReferences": []})
+    assert pod_seen(annotated(stranger, "2026-11-22T10:00:00Z"), 5).checkpoint_ms == 0
+
+
+@given(st.text() | st.datetimes(timezones=st.timezones()).map(lambda of: of.isoformat()))
+def test_whatever_an_annotation_says_it_is_a_time_or_none(text: str) -> None:
+    assert 0 <= pod_seen(annotated(POD, text), 5).checkpoint_ms < 1 << 53
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -184,7 +229,8 @@ def test_pods_alike_share_what_they_ask_for_even_after_the_log() -> None:
 
 def test_a_pod_written_before_traits_were_seen_has_none() -> None:
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(pod_with({})))
-    old = msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-2]), type=PodSeen)
+    before = PodSeen.__struct_fields__.index("traits")
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:before]), type=PodSeen)
     assert old.traits is NO_TRAITS and old.name == "train-actors-3"
 
 

@@ -105,10 +105,10 @@ def command(
     event about this job, or at the end of the log if the job hasn't ended. It contains the state before the first of
     these events, and all events of this time, because other jobs and pods compete with the job.
 
-    A log never contains environment variables, annotations or image names. With --hash-names, the export contains
-    pseudonyms such as n-000123 instead of names. The pseudonyms have the same order as the names, because the scheduler
-    breaks ties by this order. If you also use --job, the command prints the job's pseudonym. The file doesn't say which
-    pseudonym that is.
+    A log never contains environment variables or image names, and of annotations only arranger.dev/queue and
+    arranger.dev/last-checkpoint. With --hash-names, the export contains pseudonyms such as n-000123 instead of names.
+    The pseudonyms have the same order as the names, because the scheduler breaks ties by this order. If you also use
+    --job, the command prints the job's pseudonym. The file doesn't say which pseudonym that is.
 
     \b
       arranger export --job team-a/train --to train.arranger

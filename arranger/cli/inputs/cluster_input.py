@@ -20,11 +20,11 @@ from arranger.cli.inputs.cluster_files import Found
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
+from arranger.kube.times import parse_time_ms
 from arranger.kube.translate import (
     job_seen,
     namespace_seen,
     node_seen,
-    parse_time_ms,
     pod_seen,
     priority_class_seen,
     queue_seen,

@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import Victim
-from arranger.lifecycle.desired import back_off_text
+from arranger.lifecycle.desired import back_off_text, rfc3339
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
@@ -137,8 +137,12 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     # unknown.
     reason = "told to terminate before it ended, or in the same second" if event.reason == STOPPED else event.reason
     message = first_line(event.message, POD_MESSAGE_LIMIT)  # messages in older logs may be longer
-    parts += [text for text in (event.waiting, reason, message) if text]
+    parts += [text for text in (event.waiting, reason, message, _checkpoint(event)) if text]
     return ", ".join(parts)
+
+
+def _checkpoint(event: k.PodSeen | k.JobSeen) -> str:
+    return f"last checkpoint {rfc3339(event.checkpoint_ms)}" if event.checkpoint_ms else ""
 
 
 def _job_seen(event: k.JobSeen, _state: State) -> str:
@@ -151,8 +155,14 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
     parts = [f"priority {of_class}, {'leader and ' if spec.has_leader else ''}{workers}"]
     parts += [f"after {', '.join(of.name for of in spec.after)}"] if spec.after else []
     parts += [f"queue {spec.queue}"] if spec.queue else []
-    words = (("terminating", spec.terminating), ("suspended", spec.suspend), ("being deleted", event.deleting))
+    words = (
+        ("not preemptible", not spec.preemptible),
+        ("terminating", spec.terminating),
+        ("suspended", spec.suspend),
+        ("being deleted", event.deleting),
+    )
     parts += [word for word, true in words if true]
+    parts += [_checkpoint(event)] if event.checkpoint_ms else []
     return ", ".join(parts)
 
 

@@ -1,0 +1,50 @@
+"""How much work would be lost if pods of a job ended now: GPU time since the last checkpoint, or since the start.
+
+All amounts are whole numbers of GPU-milliseconds.
+"""
+
+from collections.abc import Iterable
+
+from arranger.model.pod import TERMINAL, Phase, gpus_of
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+
+#: A pod in one of these phases has no work to lose: it runs no container yet, or none any more.
+_IDLE = frozenset({Phase.PENDING, *TERMINAL})
+
+
+def lost_ms(state: State, job: JobRecord, slots: Iterable[SlotKey], time_ms: int) -> int:
+    """The GPU-milliseconds that would be lost if the pods in these slots ended at `time_ms`.
+
+    For each pod that runs, this is the time since the job got its nodes or since its last checkpoint, whichever is
+    later, times the GPUs of the pod. A slot without such a pod loses nothing. The state doesn't have the times at which
+    single pods began, so a worker that joined later counts as if it had run as long as its job.
+    """
+    gpus = 0
+    for slot in slots:
+        uid = job.bound.get(slot)
+        pod = state.pods[uid] if uid is not None else None
+        if pod is not None and pod.phase not in _IDLE:
+            gpus += gpus_of(pod.requests)
+    if not gpus:
+        return 0
+    return gpus * max(time_ms - max(began_ms(job), checkpoint_ms(state, job, time_ms)), 0)
+
+
+def checkpoint_ms(state: State, job: JobRecord, time_ms: int) -> int:
+    """The time of the job's last checkpoint as of `time_ms`: the newest that its TYJob or one of its pods has, also of
+    an earlier attempt; 0 without one. A time in the future counts as the present."""
+    newest = job.seen.checkpoint_ms
+    for pod in state.pods_of.get(job.uid, {}).values():
+        newest = max(newest, pod.checkpoint_ms)
+    return min(newest, time_ms)
+
+
+def began_ms(job: JobRecord) -> int:
+    """When the job got the nodes of its present attempt, in milliseconds since 1970; 0 if it has none. A new epoch
+    knows it from the job's status."""
+    scheduled, since_ms = job.times.turned.get("Scheduled", (False, 0))
+    if scheduled and since_ms:
+        return since_ms
+    return job.times.stage_ms if job.placements else 0
