@@ -15,6 +15,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Replacement, Stage
 from arranger.model.pod import NO_TRAITS
 from arranger.projections import dependencies, placements
+from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
 from arranger.projections.job_parts import LEADER, Replaced
@@ -309,7 +310,7 @@ class _Fold(JobLife):
                 self._give_way(of, victim, taken_by(self.state, job, victim.kind))
                 of.version = offset
             self._give_nodes(job, placed, desired, need)
-            self._await_room(job, event)
+            await_room(self.state, job, event)
             job.waits = None
             job.version = offset
 

@@ -10,7 +10,6 @@ from arranger.events.facts import EndCause, EndKind, PreemptionKind, StageFacts,
 from arranger.model.job import (
     READY,
     JobSpec,
-    JobStatusSeen,
     PlacedPods,
     Replacement,
     RestartScope,
@@ -22,6 +21,7 @@ from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, 
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
 from arranger.projections import dependencies
+from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.dependencies import tell_dependents, with_ends
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
@@ -131,7 +131,7 @@ class JobLife(Slots):
         """Enter the decided stage."""
         self._note_back_off(job, event)
         if job.slots.room is not None:
-            self._await_room(job, None)
+            await_room(self.state, job, None)
         before, job.stage = job.stage, event.stage
         job.decided = event
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.time_ms))

@@ -5,18 +5,19 @@ A placement itself uses the room until its pod is observed; from then on the pod
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 
 from arranger.events import kinds as k
 from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, Phase
+from arranger.projections.awaited_room import await_room, awaited_on
 from arranger.projections.dependencies import follow, with_ends
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
-from arranger.projections.judging import NOTHING_FREED, Need, lacking
+from arranger.projections.judging import Need, lacking
 from arranger.projections.namespace_terms import spec_with_selected
-from arranger.projections.nodes import Amounts, Requests
+from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
 from arranger.projections.queue_use import count_pods, queue_of
 from arranger.projections.state import Assumed, Changes, State
@@ -181,29 +182,9 @@ class Slots:
         self._note_short(job)
         self.changes.jobs[job.uid] = None
 
-    def _await_room(self, job: JobRecord, event: k.Preempted | None) -> None:
-        """Record by which decision others are still to leave the job's nodes; None if that is over."""
-        job.slots.room = event
-        if event is not None:
-            self.state.awaiting[job.uid] = None
-        else:
-            self.state.awaiting.pop(job.uid, None)
-
-    def _awaited(self, node: str) -> Mapping[str, Amounts]:
-        """The room on a node that jobs got from others, which are still to leave it. It is no reason to take room from
-        the pods that stay."""
-        found: dict[str, Amounts] = {}
-        for uid in self.state.awaiting:
-            of = self.state.jobs[uid]
-            for slot, at in of.placements.items():
-                if at == node:
-                    amounts = self.state.nodes.vector(requests_of(of, slot))
-                    found[node] = found[node] + amounts if node in found else amounts
-        return found
-
     def _release_all(self, job: JobRecord, stage: Stage) -> None:
         if job.slots.room is not None:
-            self._await_room(job, None)
+            await_room(self.state, job, None)
         for slot in sorted(job.placements):  # the order of assumed pods is part of the state
             self._unplace(job, slot, stage)
         self.changes.schedulable = True
@@ -212,7 +193,7 @@ class Slots:
         """Reserve the room of a slot again after its pod was deleted, or release the slot if the room is taken or the
         job is being deleted."""
         node = job.placements[slot]
-        awaited = self._awaited(node) if self.state.awaiting else NOTHING_FREED
+        awaited = awaited_on(self.state, node)
         if not job.seen.deleting and (holds(pod) or not lacking(self.state.nodes, job, {slot: node}, freed=awaited)):
             self.state.nodes.hold(node, requests_of(job, slot))
             return
