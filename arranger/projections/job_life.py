@@ -10,6 +10,7 @@ from arranger.events.facts import EndCause, EndKind, PreemptionKind, StageFacts,
 from arranger.model.job import (
     READY,
     JobSpec,
+    JobStatusSeen,
     PlacedPods,
     Replacement,
     RestartScope,
@@ -98,13 +99,7 @@ class JobLife(Slots):
         if job.spec.priority_class and job.stage != Stage.PENDING and status.priority is not None:
             job.spec = with_priority(job.spec, status.priority)
         job.spec = dependencies.adopted(job.spec, status)
-        job.slots.give_up(_workers_of(job.spec, status.given_up))
-        finished = expand(tuple(PlacedPods("", group, indices) for group, indices in status.finished))
-        kept = [slot for slot in finished if exists(job.spec, slot) and job.spec.keeps_finished(slot[0])]
-        job.slots.finished = dict.fromkeys(kept)
-        for slot, count in _numbers_of(job.spec, status.charged):
-            job.slots.charged[slot] = (count, self.time_ms)
-        job.slots.failed_before = dict(_numbers_of(job.spec, status.failed_before))
+        _adopt_ends(job, job.spec, status, self.time_ms)
         if job.ended:
             return
         for slot, node in expand(status.allocations).items():
@@ -424,6 +419,17 @@ class JobLife(Slots):
             if pod.uid in of.kept:
                 of.kept = tuple(uid for uid in of.kept if uid != pod.uid)
         return retired
+
+
+def _adopt_ends(job: JobRecord, spec: JobSpec, status: JobStatusSeen, time_ms: int) -> None:
+    """Take from a status which workers are given up or have finished, and what is counted for the others."""
+    job.slots.give_up(_workers_of(spec, status.given_up))
+    finished = expand(tuple(PlacedPods("", group, indices) for group, indices in status.finished))
+    kept = [slot for slot in finished if exists(spec, slot) and spec.keeps_finished(slot[0])]
+    job.slots.finished = dict.fromkeys(kept)
+    for slot, count in _numbers_of(spec, status.charged):
+        job.slots.charged[slot] = (count, time_ms)
+    job.slots.failed_before = dict(_numbers_of(spec, status.failed_before))
 
 
 def _failed_workers(state: State, job: JobRecord) -> list[SlotKey]:
