@@ -7,8 +7,9 @@ that got it, so no other job gets it.
 from collections.abc import Iterator
 
 from arranger.events.facts import PreemptionKind, TakenBy, Victim
-from arranger.events.kinds import Preempted
-from arranger.model.job import Stage
+from arranger.events.kinds import PodSeen, Preempted
+from arranger.model.job import CleanPodPolicy, Stage
+from arranger.model.pod import PodOwner
 from arranger.projections.jobs import JobRecord, expand, holds, is_quorum, requests_of
 from arranger.projections.judging import outdated
 from arranger.projections.nodes import Amounts, Requests
@@ -36,7 +37,7 @@ def no_victims(state: State, job: JobRecord, event: Preempted) -> str:
         if refused:
             return f"victim {victim.job_uid}: {refused}"
         named[victim.job_uid] = None
-    staying = next((uid for uid in event.leaving if not _leaves(state, uid)), None)
+    staying = next((uid for uid in event.leaving if uid not in state.pods or not leaves(state, state.pods[uid])), None)
     return f"pod {staying} doesn't leave" if staying is not None else ""
 
 
@@ -56,13 +57,24 @@ def _keeps(of: JobRecord, victim: Victim) -> str:
     return ""
 
 
-def _leaves(state: State, uid: str) -> bool:
-    """Whether a pod holds room and is about to leave: it is being deleted, or fills no slot of its job."""
-    pod = state.pods.get(uid)
-    if pod is None or not holds(pod):
+def leaves(state: State, pod: PodSeen) -> bool:
+    """Whether a pod of a TYJob is about to leave the room that it holds: it fills no slot of its job, or that is
+    gone."""
+    if pod.owner is None or not holds(pod):
         return False
-    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
-    return pod.deleting or (pod.owner is not None and (job is None or uid not in job.bound.values()))
+    job = state.jobs.get(pod.owner.job_uid)
+    if job is None:
+        return True
+    slot = job.slot_of(pod.owner)
+    fills = slot is not None and job.bound.get(slot) == pod.uid
+    return not fills and (pod.deleting or not _stays(job, pod.owner))
+
+
+def _stays(job: JobRecord, owner: PodOwner) -> bool:
+    """Whether an ended job keeps a pod that may still run: one of its last attempt, if it cleans none up."""
+    if not job.ended or job.spec is None or job.spec.clean_pod_policy != CleanPodPolicy.NONE:
+        return False
+    return owner.attempt == job.attempt and not job.replaced_before(owner) and not job.seen.deleting
 
 
 def freed_by(state: State, event: Preempted) -> Freed:

@@ -98,9 +98,10 @@ class Preemption:
         return found
 
     def _helps(self, tried: PlacementTry) -> bool:
-        """Whether a quorum fails for a reason that others can remedy."""
-        shortage = tried.shortage
-        if shortage is None or shortage.infeasible or tried.job.placements or self._searches >= _SEARCHES:
+        """Whether a quorum fails for a reason that others can remedy. A job that a controller is about to resume takes
+        room only then, because that decision gives its nodes back."""
+        shortage, job = tried.shortage, tried.job
+        if shortage is None or shortage.infeasible or self._searches >= _SEARCHES or job.placements or job.suspended:
             return False
         return shortage.quota is None or shortage.quota.limit in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING)
 
@@ -111,7 +112,7 @@ class Preemption:
         candidates = self._candidates.of(job, asked, self._use, {**self._placed, **self._victims})
         if not candidates:
             return None
-        pods = list(leaving(self._state))
+        pods = leaving(self._state)
         vacated = self._vacating.of_pods(pods)
         self._vacating.release(vacated)
         if not self._placer.fits(job):  # else it waits for them

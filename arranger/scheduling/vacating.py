@@ -4,13 +4,15 @@ A pod that leaves uses no node, no capability of its queue, and is in no other p
 it is gone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from arranger.events.kinds import PodSeen
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.nodes import Amounts, Requests
+from arranger.projections.preemption import leaves
 from arranger.projections.queue_use import JOBS, queue_of, sum_of
 from arranger.projections.state import State
 from arranger.scheduling.neighbours import Neighbour, neighbour_of, of_pod
@@ -77,10 +79,14 @@ class Vacating:
             self._placing.quotas.release(vacated.queue, vacated.use, -1)
 
 
-def leaving(state: State) -> Iterator[PodSeen]:
-    """Pods of TYJobs that leave anyway, because they fill no slot of their job any more, or it is gone."""
+def leaving(state: State) -> list[PodSeen]:
+    """Pods of TYJobs that leave anyway, by UID: they fill no slot of their job any more, or it is gone."""
+    found: list[PodSeen] = []
     for uid, pods in state.pods_of.items():
         job = state.jobs.get(uid)
         if job is None or len(pods) > len(job.bound):
-            bound = set(job.bound.values()) if job is not None else ()
-            yield from (pod for pod_uid, pod in sorted(pods.items()) if pod_uid not in bound and holds(pod))
+            found += [pod for pod in pods.values() if leaves(state, pod)]
+    return sorted(found, key=_by_uid)
+
+
+_by_uid = attrgetter("uid")

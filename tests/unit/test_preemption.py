@@ -6,12 +6,12 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind
 from arranger.model.config import VERDICTS, CycleConfig
-from arranger.model.job import ScheduleState, Stage
+from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.scheduling.cycle import VERSIONS
+from arranger.scheduling.cycle import VERSIONS, take_cycle
 from tests.world import World, shape
 
 CONFIG = CycleConfig(
@@ -191,3 +191,43 @@ def test_a_superseded_victim_voids_the_decision() -> None:
     of.say(again, decision)
     assert not of.verdict("Preempted").accepted
     assert low.uid and high.uid
+
+
+def test_pods_that_their_ended_job_keeps_do_not_leave() -> None:
+    of = world(nodes=2)
+    ended = running(of, "ended", 4, priority=1, clean=CleanPodPolicy.NONE)
+    low = running(of, "low", 4, priority=1)
+    of.say(k.StageDecided(ended.uid, ended.version, ended.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    high = waiting(of, "high", 4, priority=9)
+    decision = preempted(of)
+    assert decision is not None, "it would wait for pods that run on"
+    assert ([victim.job_uid for victim in decision.victims], decision.leaving) == ([low.uid], ())
+    of.settle()
+    assert high.stage == Stage.RUNNING
+
+
+def test_a_restored_process_names_pods_that_leave_in_the_same_order() -> None:
+    of = world(nodes=2)
+    jobs = [running(of, name, 2, priority=1) for name in ("second", "first")]
+    running(of, "low", 4, priority=1)
+    for job in jobs:
+        of.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    waiting(of, "high", 8, priority=9)
+    events = take_cycle(of.state, of.config, of.now_ms)
+    assert isinstance(events[1], k.Preempted) and len(events[1].leaving) == 4
+    assert take_cycle(snapshot.restore(snapshot.encode(of.state)), of.config, of.now_ms) == events
+
+
+def test_a_job_that_is_about_to_be_resumed_takes_no_room_yet() -> None:
+    """A controller gives the nodes of a resumed job back, so the room would be taken in vain."""
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9, suspend=True)
+    of.control()
+    assert high.suspended
+    waiting(of, "high", 4, priority=9, generation=2)
+    assert preempted(of) is None
+    of.control()
+    assert preempted(of) is not None
+    of.settle()
+    assert high.stage == Stage.RUNNING
