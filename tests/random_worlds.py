@@ -104,7 +104,8 @@ def _job(world: World, a: int, b: int) -> None:
               start_after={"eval": a % 4 % 2} if a % 4 in (1, 2, 3) else None,
               restart_limit=1, terminating=b == 11, suspend=b == 6, deadline_s=90 if a == 7 else None,
               deleting=b == 10, invalid="spec" if b == 9 and a > 8 else "", group_sizes=sizes,
-              user=("", "ann", "ben")[a % 3],
+              user=("", "ann", "ben")[a % 3], image=("", "i1", "i2")[b % 3], preemptible=a % 5 != 1,
+              expected_s=60 * b if a % 4 == 1 and b else None, checkpoint_ms=world.now_ms - 1000 * b if b % 2 else 0,
               of_queue=_NAMES[b % 3] if _NAMES[b % 3] in world.state.queues else "")  # fmt: skip
 
 

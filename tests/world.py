@@ -252,6 +252,7 @@ class World:
         ttl_s: int | None = None,
         deadline_s: int | None = None,
         expected_s: int | None = None,
+        image: str = "",
         preemptible: bool = True,
         leader_service: bool = False,
         keep_failed: int = 0,
@@ -297,7 +298,7 @@ class World:
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
             priority_class, not priority_class, keep_failed, tuple(after), success, (topologies or {}).get(""),
-            of_queue, preemptible, expected_s,
+            of_queue, preemptible, expected_s, image,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()

@@ -229,7 +229,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     versions that kept none. `after` are the jobs that it waits for, in the order given. `success` are the groups whose
     end is that of the job: the leader, or worker sets. `queue` is empty if the job names none. `preemptible`: it may be
     preempted for other jobs. `expected_s` is how long it is expected to run from its start, in seconds; None if it
-    doesn't say.
+    doesn't say. `image` identifies the image that the job mainly runs: a digest of its name, "" if it isn't known, and
+    in logs of versions that didn't record it.
     """
 
     groups: tuple[PodGroup, ...]
@@ -254,6 +255,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queue: str = ""
     preemptible: bool = True
     expected_s: int | None = None
+    image: str = ""
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

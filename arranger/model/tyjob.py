@@ -1,5 +1,6 @@
 """From a valid TYJob, as JSON, to the `JobSpec` in the log: with defaults, and templates reduced to shapes."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,7 +78,16 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         queue=spec.get("queue") or "",
         preemptible=spec.get("preemptible") is not False,
         expected_s=whole_of(spec, "expectedRuntimeSeconds", None),
+        image=_image(spec),
     )
+
+
+def _image(spec: Mapping[str, Any]) -> str:
+    """A digest of the image of the first container: the leader's, or without one that of the first worker set."""
+    leader = spec.get("leader")
+    containers = (leader if leader is not None else spec["workerSets"][0])["template"]["spec"]["containers"]
+    image = containers[0].get("image") or ""
+    return hashlib.blake2b(image.encode(errors="replace"), digest_size=8).hexdigest() if image else ""
 
 
 #: The first group of a job without a leader.

@@ -15,6 +15,7 @@ from arranger.projections.job_parts import is_ready
 from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.queue_tree import queue_tree
 from arranger.projections.queue_use import used
+from arranger.projections.run_times import KINDS_KEPT, TIMES_KEPT, RunTimes
 
 if TYPE_CHECKING:
     from arranger.projections.state import State
@@ -68,6 +69,17 @@ def _of_derived(state: "State") -> Iterator[str]:
         yield f"queues count {state.queue_use.own} as used, their jobs and assumed pods hold {use.own}"
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
         yield "the index of pods that keep others away isn't that of the pods"
+    yield from _of_run_times(state.run_times)
+
+
+def _of_run_times(run_times: RunTimes) -> Iterator[str]:
+    if len(run_times) > KINDS_KEPT:
+        yield f"run times of {len(run_times)} kinds of jobs are kept"
+    for kind, times in run_times.items():
+        if not kind.image or bool(kind.user) == bool(kind.namespace):
+            yield f"run times are kept of jobs without an image or a submitter: {kind}"
+        if not 0 < len(times) <= TIMES_KEPT or min(times) < 0:
+            yield f"these can't be the run times of the last jobs of {kind}: {times}"
 
 
 _Names = dict[tuple[str, str], tuple[str, ...]]

@@ -30,6 +30,7 @@ from arranger.projections.jobs import JobRecord, blameless, by_group, exists, ex
 from arranger.projections.namespace_terms import spec_with_selected
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import resolved, with_priority
+from arranger.projections.run_times import note_run_time
 from arranger.projections.slots import Slots
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted, with_whole
@@ -145,6 +146,7 @@ class JobLife(Slots):
         if job.stage == Stage.PENDING:
             self._begin_again(job, before)
         if job.ended:
+            note_run_time(self.state.run_times, job, self.time_ms)
             if self.state.readiness:
                 self._note_end(job)
             self._release_all(job, before)

@@ -273,6 +273,15 @@ class JobRecord:
         begun = self.stage in (Stage.STARTING, Stage.RUNNING)
         return (self.back_offs.further if begun else self.back_offs.attempt).until_ms
 
+    @property
+    def began_ms(self) -> int:
+        """When the job got the nodes of its present attempt, in milliseconds since 1970; 0 if it has none. A new epoch
+        knows it from the status."""
+        scheduled, since_ms = self.times.turned.get("Scheduled", (False, 0))
+        if scheduled and since_ms:
+            return since_ms
+        return self.times.stage_ms if self.placements else 0
+
     def short(self) -> bool:
         """Whether the job has started and a part of its quorum lacks nodes or is refused."""
         if self.stage not in (Stage.STARTING, Stage.RUNNING) or self.spec is None:

@@ -21,6 +21,7 @@ from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.queue_use import count_all
+from arranger.projections.run_times import JobKind
 from arranger.projections.state import Assumed, State
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
@@ -62,6 +63,13 @@ class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
     sums: tuple[tuple[str, str], ...]
 
 
+class RunTimesImage(msgspec.Struct, frozen=True, array_like=True):
+    """The last run times of a kind of job in a snapshot, in milliseconds."""
+
+    kind: JobKind
+    times: tuple[int, ...]
+
+
 class StateImage(msgspec.Struct, frozen=True, array_like=True):
     """A snapshot. New fields are appended with defaults, which a bridged snapshot then has (see `layouts`)."""
 
@@ -88,6 +96,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     namespaces: tuple[NamespaceSeen, ...] = ()
     half_life_ms: int = 0
     decayed: tuple[DecayedImage, ...] = ()
+    run_times: tuple[RunTimesImage, ...] = ()  # in the order in which the kinds of jobs ended last
 
 
 #: An unchanged worker set, which isn't written.
@@ -128,6 +137,7 @@ def encode(state: State) -> bytes:
             namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
             half_life_ms=state.queue_use.half_life_ms,
             decayed=tuple(_decayed_image(name, of) for name, of in sorted(state.queue_use.decayed.items())),
+            run_times=tuple(RunTimesImage(kind, times) for kind, times in state.run_times.items()),
         )
     )
 
@@ -212,6 +222,7 @@ def _state(image: StateImage) -> State:
     state.queue_use.decayed = {
         of.queue: DecayedUsage(of.time_ms, {name: int(total, 16) for name, total in of.sums}) for of in image.decayed
     }
+    state.run_times = {of.kind: of.times for of in image.run_times}
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state

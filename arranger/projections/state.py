@@ -25,6 +25,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import NodeTable, Requests
 from arranger.projections.queue_tree import QueueTree, queue_tree
 from arranger.projections.queue_use import QueueUse
+from arranger.projections.run_times import RunTimes
 
 #: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
@@ -124,6 +125,8 @@ class State:
     awaiting: dict[str, None] = field(default_factory=dict)
     #: What the jobs of each queue use.
     queue_use: QueueUse = field(default_factory=QueueUse)
+    #: How long jobs of each kind ran.
+    run_times: RunTimes = field(default_factory=dict)
 
     #: The tree of the queues, which follows from them; None until it is needed after a change.
     _tree: QueueTree | None = field(default=None, compare=False)

@@ -29,7 +29,7 @@ def lost_ms(state: State, job: JobRecord, slots: Iterable[SlotKey], time_ms: int
             gpus += gpus_of(pod.requests)
     if not gpus:
         return 0
-    return gpus * max(time_ms - max(began_ms(job), checkpoint_ms(state, job, time_ms)), 0)
+    return gpus * max(time_ms - max(job.began_ms, checkpoint_ms(state, job, time_ms)), 0)
 
 
 def checkpoint_ms(state: State, job: JobRecord, time_ms: int) -> int:
@@ -39,12 +39,3 @@ def checkpoint_ms(state: State, job: JobRecord, time_ms: int) -> int:
     for pod in state.pods_of.get(job.uid, {}).values():
         newest = max(newest, pod.checkpoint_ms)
     return min(newest, time_ms)
-
-
-def began_ms(job: JobRecord) -> int:
-    """When the job got the nodes of its present attempt, in milliseconds since 1970; 0 if it has none. A new epoch
-    knows it from the job's status."""
-    scheduled, since_ms = job.times.turned.get("Scheduled", (False, 0))
-    if scheduled and since_ms:
-        return since_ms
-    return job.times.stage_ms if job.placements else 0

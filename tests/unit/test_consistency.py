@@ -6,6 +6,7 @@ import pytest
 
 from arranger.model.job import Stage
 from arranger.projections.job_parts import LEADER
+from arranger.projections.run_times import JobKind
 from arranger.projections.state import InconsistentState
 from tests.world import World
 
@@ -33,6 +34,18 @@ TAMPERED: dict[str, Callable[[World], object]] = {
     "isn't there": lambda world: world.state.pods.pop(world.state.jobs["uid-ppo"].bound[LEADER]),
     "a pod fills two slots": lambda world: world.state.jobs["uid-ppo"].bound.update({(1, 0): "x", (1, 1): "x"}),
     "the tree of queues isn't that of the queues": lambda world: world.state.queue_tree.paths.pop("default"),
+    "run times are kept of jobs without an image": lambda world: world.state.run_times.update(
+        {JobKind("ann", "", ""): (1,)}
+    ),
+    "run times are kept of jobs without an image or a submitter": lambda world: world.state.run_times.update(
+        {JobKind("ann", "default", "i"): (1,)}
+    ),
+    "these can't be the run times of the last jobs": lambda world: world.state.run_times.update(
+        {JobKind("ann", "", "i"): (0,) * 33}
+    ),
+    "run times of 1001 kinds of jobs are kept": lambda world: world.state.run_times.update(
+        {JobKind("ann", "", str(number)): (number,) for number in range(1001)}
+    ),
     "claims another": lambda world: setattr(world.state.jobs["uid-ppo"], "attempt", 7),
 }
 

@@ -113,6 +113,13 @@ def secretive() -> World:
         world.control()
         world.cycle()
         world.apply()
+    for user in ("secret-user", ""):
+        done = world.job(f"secret-done-{user}", leader=shape(cpu=1), user=user, image="secret-image", priority=10,
+                         namespace="secret-space")  # fmt: skip
+        world.settle()
+        world.change_pod(done.bound[0, 0], phase="Succeeded", ready=False)
+        world.settle()
+    assert len(world.state.run_times) == 2
     return world
 
 
@@ -154,6 +161,7 @@ def test_a_snapshot_without_names_is_the_state_of_the_log_without_names() -> Non
     same = snapshot.image_of(snapshot.encode(folded))
     assert snapshot.image_of(content).nodes == same.nodes
     assert snapshot.image_of(content).pods == same.pods
+    assert snapshot.image_of(content).run_times == same.run_times and len(same.run_times) == 2
 
 
 def test_the_order_of_names_stays() -> None:

@@ -3,15 +3,18 @@
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.messages.faults import fault_text, faults_text
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.job import JobSpec
 from arranger.model.tyjob import job_spec, refused_change
 from arranger.model.validation import validate
-from tests.unit.tyjob_table import BAD, CHANGES, GOOD, Bad, Change, Good, template, tyjob, tyjob_with
+from arranger.replay.reading import edits
+from tests.unit.tyjob_table import BAD, CHANGES, GONE, GOOD, Bad, Change, Good, template, tyjob, tyjob_with
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -116,6 +119,28 @@ def test_what_a_job_says_stands_against_the_defaults() -> None:
     assert (spec.min_workers, spec.restart_limit, spec.priority, spec.terminating) == (0, 0, 1, True)
     assert (spec.clean_pod_policy, spec.queue_policy, spec.pod_policy) == ("None", "DRF", "Gang")
     assert (spec.preemptible, spec.expected_s) == (False, 7200)
+
+
+def test_the_image_of_a_job_is_told_by_a_digest_and_not_by_its_name() -> None:
+    plain, same = job_spec(tyjob()), job_spec(tyjob_with({"spec/priority": 9, "spec/workerSets/0/counts": 7}))
+    assert plain.image == same.image and len(plain.image) == 16 and "app" not in plain.image
+    image = "spec/leader/template/spec/containers/0/image"
+    assert job_spec(tyjob_with({image: "app:2"})).image != plain.image
+    assert job_spec(tyjob_with({"spec/leader": GONE})).image != ""
+    of_workers = "spec/workerSets/0/template/spec/containers/0/image"
+    assert job_spec(tyjob_with({of_workers: "app:3"})).image == plain.image
+    equals = [job_spec(tyjob_with({"spec/leader": GONE, of_workers: image})).image for image in ("a", "b", "a")]
+    assert equals[0] == equals[2] != equals[1]
+
+
+def test_an_edit_says_what_it_changed_of_these_fields() -> None:
+    old, new = spec_with(), spec_with(preemptible=False, expected_s=60, image="i2")
+    assert edits.changed(old, new) == "preemptible true → false, expectedRuntimeSeconds unset → 60"
+    assert edits.changed(spec_with(image="i1"), spec_with(image="i2")) == "other image"
+
+
+def spec_with(**fields: Any) -> JobSpec:
+    return msgspec.structs.replace(job_spec(tyjob()), **{"image": "", **fields})
 
 
 def test_the_leader_is_group_0_and_sets_keep_their_order() -> None:

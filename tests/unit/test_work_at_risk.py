@@ -9,7 +9,7 @@ from arranger.events import kinds as k
 from arranger.model.job import JobStatusSeen, PlacedPods
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.projections.work_at_risk import began_ms, checkpoint_ms, lost_ms
+from arranger.projections.work_at_risk import checkpoint_ms, lost_ms
 from arranger.replay.reading.describe import describe
 from arranger.workers.observed import known
 from tests.world import World, shape
@@ -27,7 +27,7 @@ def running(**spec: object) -> tuple[World, JobRecord]:
     job = world.job("ppo", leader=shape(cpu=1, gpus=1), worker=worker, workers=3, min_workers=3, **spec)  # type: ignore[arg-type]
     world.settle()
     assert job.stage == "Running" and len(job.bound) == 4
-    world.pass_time((began_ms(job) + RAN_MS - world.now_ms) / 1000)
+    world.pass_time((job.began_ms + RAN_MS - world.now_ms) / 1000)
     return world, job
 
 
@@ -51,7 +51,7 @@ def test_gpus_of_every_vendor_count() -> None:
     leader = msgspec.structs.replace(shape(cpu=1), requests=(("amd.com/gpu", 2), ("cpu", 1), ("nvidia.com/gpu", 3)))
     job = world.job("ppo", leader=leader)
     world.settle()
-    assert lost_ms(world.state, job, [(0, 0)], began_ms(job) + 10) == 50
+    assert lost_ms(world.state, job, [(0, 0)], job.began_ms + 10) == 50
 
 
 @pytest.mark.parametrize("where", ["job", "leader", "worker"])
@@ -71,7 +71,7 @@ def test_since_the_last_checkpoint_of_the_job_or_of_any_of_its_pods(where: str) 
 
 def test_a_checkpoint_before_the_start_does_not_count() -> None:
     world, job = running()
-    world.change_pod(job.bound[0, 0], checkpoint_ms=began_ms(job) - 1)
+    world.change_pod(job.bound[0, 0], checkpoint_ms=job.began_ms - 1)
     assert lost_ms(world.state, job, job.bound, world.now_ms) == 7 * RAN_MS
 
 
@@ -95,22 +95,22 @@ def test_slots_without_a_pod_have_nothing_to_lose() -> None:
     world = World()
     world.node("n0", cpu=64, gpus=8)
     job = world.job("ppo", leader=shape(cpu=1, gpus=1))
-    assert began_ms(job) == 0
+    assert job.began_ms == 0
     world.cycle()
     assert job.placements and lost_ms(world.state, job, job.placements, world.now_ms + 10) == 0
 
 
 def test_a_new_attempt_has_nothing_from_the_last_one_to_lose() -> None:
     world, job = running(restart_limit=9)
-    before_ms = began_ms(job)
+    before_ms = job.began_ms
     world.change_pod(job.bound[0, 0], phase="Failed", ready=False)
     world.settle()
-    assert (job.stage, began_ms(job)) == ("Rescheduling", 0)
+    assert (job.stage, job.began_ms) == ("Rescheduling", 0)
     world.wait_for_back_offs()
     world.settle()
     assert (job.attempt, job.stage) == (1, "Running")
-    assert began_ms(job) > before_ms + RAN_MS
-    assert lost_ms(world.state, job, [(0, 0)], began_ms(job) + 7) == 7
+    assert job.began_ms > before_ms + RAN_MS
+    assert lost_ms(world.state, job, [(0, 0)], job.began_ms + 7) == 7
 
 
 def test_a_new_epoch_knows_the_start_from_the_status() -> None:
@@ -122,7 +122,7 @@ def test_a_new_epoch_knows_the_start_from_the_status() -> None:
         turned=(("Running", True, since_ms + 9_000), ("Scheduled", True, since_ms)),
     )  # fmt: skip
     job = world.job("ppo", leader=shape(cpu=1, gpus=1), status=status)
-    assert began_ms(job) == since_ms
+    assert job.began_ms == since_ms
 
 
 def test_a_checkpoint_is_news_and_changes_nothing_that_decisions_depend_on() -> None:
@@ -167,8 +167,8 @@ def test_the_sum_is_that_of_the_pods_and_never_negative(
     later_ms: int, checkpoint: int, slots: list[tuple[int, int]]
 ) -> None:
     world, job = SHARED
-    time_ms = began_ms(job) + later_ms
-    world.change_pod(job.bound[1, 1], checkpoint_ms=began_ms(job) + checkpoint)
+    time_ms = job.began_ms + later_ms
+    world.change_pod(job.bound[1, 1], checkpoint_ms=job.began_ms + checkpoint)
     single = [lost_ms(world.state, job, [slot], time_ms) for slot in slots]
     assert lost_ms(world.state, job, slots, time_ms) == sum(single)
     assert all(0 <= of <= 2 * max(later_ms, 0) for of in single)

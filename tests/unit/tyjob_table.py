@@ -934,7 +934,7 @@ CHANGES: list[Change] = [
     _change("a first policy", "Running", "spec.schedulerPolicy", {"spec/schedulerPolicy": {"basicPolicy": "Gang"}}),
 ]  # fmt: skip
 
-#: Refused by the schema's rules alone: a `JobSpec` doesn't hold what changes here.
+#: Refused by the schema's rules alone: `refused_change` doesn't see what changes here.
 UNSEEN_CHANGES: list[Change] = [
     _change("the leader's image", "Running", "spec.leader", {f"{LEADER}/containers/0/image": "app:2"}),
     _change("a field that the schema doesn't know", "Running", "spec.workerSets", {f"{WORKER}/hostNetwork": True}),

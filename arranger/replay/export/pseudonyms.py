@@ -37,6 +37,7 @@ from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.reasons import most_frequent_first
 from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable
 from arranger.projections.jobs import JobRecord
+from arranger.projections.run_times import JobKind
 from arranger.projections.snapshot import DecayedImage, JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
 
@@ -73,6 +74,7 @@ _SORTS = {
     "class": "pc",
     "queue": "queue",
     "user": "u",
+    "image": "i",
     "cluster": "c",
 }
 
@@ -392,7 +394,9 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "pod_policy": keep,
         "priority_class": _named("class"),
         "queue": Pseudonyms.queue,
+        "image": _named("image"),
     },
+    JobKind: {"user": _named("user"), "namespace": _named("namespace"), "image": _named("image")},
     j.Dependency: {"name": _named("job"), "on_failure": keep, "ended": keep},
     j.PlacedPods: {"node": _named("node")},
     j.JobStatusSeen: {

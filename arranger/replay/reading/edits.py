@@ -132,6 +132,8 @@ def _of(before: JobSpec, after: JobSpec) -> Iterator[tuple[str, str, str]]:
             yield words, shown(old), shown(new)
     if before.topology != after.topology:
         yield "topology", _topology(before.topology), _topology(after.topology)
+    if before.image and after.image and before.image != after.image:  # earlier versions didn't record it
+        yield "image", "", ""
     if before.success != after.success:
         yield "successPolicy", "", ""
     if [(of.name, of.on_failure) for of in before.after] != [(of.name, of.on_failure) for of in after.after]:

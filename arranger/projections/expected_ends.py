@@ -1,0 +1,96 @@
+"""When a job is expected to end: by its deadline, by what its spec says, or as earlier jobs of its kind did.
+
+`activeDeadlineSeconds` counts from the first start of a job and ends it. What the spec expects
+(`expectedRuntimeSeconds`) and what earlier jobs needed count from the nodes of the present attempt. A job that runs for
+longer than that has *outlived* its expectation. It is then expected to run for twice as long, or four times, and so on:
+the first of these times that isn't over. So an expected end is never in the past, never becomes earlier with time, and
+moves only a few times.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from arranger.model.config import CycleConfig
+from arranger.model.job import Stage
+from arranger.projections.jobs import JobRecord
+from arranger.projections.run_times import usual_run_time_ms
+from arranger.projections.state import State
+
+#: A job whose deadline is over is being ended: it is expected to be gone after this time, or twice it, and so on.
+ENDING_MS = 60_000
+
+#: The least expectation: a run time of nothing could not be doubled.
+_LEAST_MS = 1_000
+
+
+class EndSource(StrEnum):
+    """From where the end of a job is known."""
+
+    DEADLINE = "Deadline"
+    DECLARED = "Declared"
+    LEARNED = "Learned"
+
+
+class ExpectedEnd(NamedTuple):
+    """The expected end of a job that has nodes, in milliseconds since 1970, and from where it is known. `outlived`: an
+    earlier expectation is over, and this one extends it."""
+
+    end_ms: int
+    source: EndSource
+    outlived: bool
+
+
+def expected_end(state: State, job: JobRecord, config: CycleConfig, time_ms: int) -> ExpectedEnd | None:
+    """When a started job is expected to end, as of `time_ms`; always later than that. None if that isn't known, or the
+    job hasn't started."""
+    if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.spec is None or not job.began_ms:
+        return None
+    deadline_ms, begun_ms = _deadline_ms(job), job.began_ms
+    if deadline_ms is not None and deadline_ms <= time_ms:
+        return ExpectedEnd(_extended(deadline_ms, ENDING_MS, time_ms), EndSource.DEADLINE, outlived=True)
+    run = _run_ms(state, job, config)
+    if run is None:
+        return None if deadline_ms is None else ExpectedEnd(deadline_ms, EndSource.DEADLINE, outlived=False)
+    run_ms, source = run
+    end_ms, outlived = _extended(begun_ms, run_ms, time_ms), begun_ms + run_ms <= time_ms
+    if deadline_ms is not None and deadline_ms <= end_ms:
+        return ExpectedEnd(deadline_ms, EndSource.DEADLINE, outlived)
+    return ExpectedEnd(end_ms, source, outlived)
+
+
+def expected_runtime_ms(state: State, job: JobRecord, config: CycleConfig, time_ms: int) -> int | None:
+    """How long a waiting job is expected to run if it gets its nodes at `time_ms`, in milliseconds; None if that isn't
+    known. Of a job that is scheduled again, the deadline goes on."""
+    if job.spec is None or job.ended:
+        return None
+    found = _run_ms(state, job, config)
+    known = [found[0]] if found is not None else []
+    if job.spec.deadline_s is not None:
+        limit_ms = job.spec.deadline_s * 1000
+        passed_ms = max(time_ms - job.times.start_ms, 0) if job.times.start_ms else 0
+        known.append(max(limit_ms - passed_ms, _LEAST_MS))
+    return min(known, default=None)
+
+
+def _deadline_ms(job: JobRecord) -> int | None:
+    """When the job is ended; a suspension resets its start."""
+    limit_s = job.valid_spec.deadline_s
+    return job.times.start_ms + limit_s * 1000 if limit_s is not None and job.times.start_ms else None
+
+
+def _run_ms(state: State, job: JobRecord, config: CycleConfig) -> tuple[int, EndSource] | None:
+    """How long an attempt of the job is expected to run, but for its deadline."""
+    spec = job.valid_spec
+    if spec.expected_s is not None:
+        return max(spec.expected_s * 1000, _LEAST_MS), EndSource.DECLARED
+    if spec.deadline_s is not None or not config.learned_runtimes:
+        return None
+    learned_ms = usual_run_time_ms(state.run_times, job)
+    return (max(learned_ms, _LEAST_MS), EndSource.LEARNED) if learned_ms is not None else None
+
+
+def _extended(begun_ms: int, run_ms: int, time_ms: int) -> int:
+    """The first end after `time_ms`, of those after the run time, twice the run time, four times and so on."""
+    while begun_ms + run_ms <= time_ms:
+        run_ms *= 2
+    return begun_ms + run_ms
