@@ -40,7 +40,7 @@ from arranger.model.tyjob import NO_LEADER
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import Changes, State, Verdict
+from arranger.projections.state import ASSUMED_MS, Changes, State, Verdict
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 
 GIB = 1 << 30
@@ -162,7 +162,7 @@ class World:
     def wait_for_late_pods(self) -> None:
         """Advance the time until all assumed pods have expired, and append an entry."""
         self.now_ms = max(self.now_ms, self.state.time_ms)  # a clock that was set back has no effect
-        self.pass_time(k.ASSUMED_MS / 1000)
+        self.pass_time(ASSUMED_MS / 1000)
         self.say(k.ListingBegun(k.Watched.NODE, self.terms[k.Watched.NODE]))
 
     def wait_for_back_offs(self) -> None:

@@ -295,18 +295,6 @@ class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     code: int
 
 
-#: Failures of workers of one set that are further apart than this are treated as separate.
-FAILURES_APART_MS = 60_000
-#: How long the room of a given-up slot is kept for its pod, if the pod was being created and was never seen.
-ASSUMED_MS = 10_000
-#: Replacements in a worker set that are further apart than this are not in a row.
-STREAK_MS = 600_000
-#: After a job had its nodes for this long in one stage, its next back-off is the first of a row.
-STEADY_MS = 600_000
-#: So is a back-off that begins this long after the end of the last one.
-QUIET_MS = 3_600_000
-
-
 # --- decisions: what a controller or a scheduler decides ----------------------------------------------------
 
 
@@ -337,14 +325,27 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed
 
 class Preempted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Preempted.1"):
     """Other jobs give room to a quorum: the victims lose their pods, and the quorum gets the nodes of `placed`. It
-    starts once the room is free, or gives the nodes back if that takes until `until_ms` (milliseconds since 1970).
-    `leaving` are the UIDs of other pods that leave anyway and whose room it needs as well."""
+    starts once the room is free, or gives it back at `until_ms` (milliseconds since 1970). `leaving` are the UIDs of
+    other pods that leave anyway and whose room it needs as well."""
 
     placed: Placed
     victims: tuple[Victim, ...]
     spared: tuple[Spared, ...]
     leaving: tuple[str, ...]
     until_ms: int
+
+
+class Reserved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Reserved.1"):
+    """Nobody may delay a waiting job that is expected to get these nodes at `start_ms` (milliseconds since 1970; 0: at
+    an unknown time); without pods, that is over. `awaits` are the UIDs of jobs that have to end first, `outlived` those
+    of jobs that ran for longer than expected."""
+
+    job_uid: str
+    based_on: int
+    start_ms: int
+    pods: tuple[PlacedPods, ...]
+    awaits: tuple[str, ...] = ()
+    outlived: tuple[str, ...] = ()
 
 
 class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2"):
@@ -452,7 +453,7 @@ Observation = (
     | NamespaceGone
     | WatchRefused
 )
-Decision = CycleTaken | Placed | Preempted | Waits | StageDecided | LeaderAddressed | WorkersReplaced
+Decision = CycleTaken | Placed | Preempted | Reserved | Waits | StageDecided | LeaderAddressed | WorkersReplaced
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 

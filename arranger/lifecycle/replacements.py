@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 
 from arranger.events.facts import EndCause, EndKind, NodeTrouble
-from arranger.events.kinds import STREAK_MS, EndedWorker, PodSeen, WorkersReplaced
+from arranger.events.kinds import EndedWorker, PodSeen, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS
 from arranger.model.job import Replacement, RestartScope, Slot
 from arranger.model.node import Taint
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, untolerated
-from arranger.projections.job_parts import LEADER, SetRecord, SlotKey
+from arranger.projections.job_parts import LEADER, STREAK_MS, SetRecord, SlotKey
 from arranger.projections.jobs import JobRecord, blameless
 from arranger.projections.judging import lacking
 from arranger.projections.nodes import Amounts

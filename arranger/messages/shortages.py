@@ -178,6 +178,7 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.GUARANTEES: _guarantees,
         _K.MAX_RUNNING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
         _K.MAX_WAITING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
+        _K.RESERVED: lambda _: "reserved for a job ahead of it",
         _K.OTHER_DOMAIN: lambda _: "not in the domain where the quorum fits",
         _K.REST_OF_QUORUM: lambda _: "kept for the rest of the quorum",
         _K.OTHER_TOPOLOGY: lambda reason: f"not in the {_topology(reason.name)} of the pods that it belongs to",

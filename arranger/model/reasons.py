@@ -37,6 +37,7 @@ class ReasonKind(StrEnum):
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    RESERVED = "Reserved"
     OTHER_DOMAIN = "OtherDomain"
     REST_OF_QUORUM = "RestOfQuorum"
     OTHER_TOPOLOGY = "OtherTopology"
@@ -92,6 +93,8 @@ OF_LIMITS = frozenset(_OF_LIMIT.values())
 ReasonCounts = tuple[tuple[Reason, int], ...]
 
 FITS = Reason(ReasonKind.FITS)
+#: The node has room, which is reserved for a job ahead.
+RESERVED = Reason(ReasonKind.RESERVED)
 
 
 def other(words: str) -> Reason:

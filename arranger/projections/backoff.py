@@ -6,7 +6,10 @@ readers need only the time that is passed to them.
 
 import msgspec
 
-from arranger.events.kinds import QUIET_MS, STEADY_MS
+#: After a job had its nodes for this long in one stage, its next back-off is the first of a row.
+STEADY_MS = 600_000
+#: So is a back-off that begins this long after the end of the last one.
+QUIET_MS = 3_600_000
 
 
 class BackOff(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -62,6 +62,8 @@ def _of_derived(state: "State") -> Iterator[str]:
         yield "the indexes of jobs by name aren't those of the jobs"
     if state.awaiting.keys() != {uid for uid, job in state.jobs.items() if job.slots.room is not None}:
         yield "the index of jobs that wait for room isn't that of the jobs"
+    if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
+        yield "a job has a reservation that doesn't wait for nodes"
     if state.queue_tree != queue_tree(state.queues):
         yield "the tree of queues isn't that of the queues"
     use = used(state)

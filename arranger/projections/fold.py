@@ -18,7 +18,7 @@ from arranger.projections import dependencies, placements
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
-from arranger.projections.job_parts import LEADER, Replaced
+from arranger.projections.job_parts import LEADER, STREAK_MS, Replaced
 from arranger.projections.jobs import expand, holds
 from arranger.projections.judging import irreplaceable, out_of_turn, outdated
 from arranger.projections.namespace_terms import pod_with_selected, select_again
@@ -27,7 +27,7 @@ from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
 from arranger.projections.slots import forget_assumed
-from arranger.projections.state import Changes, State, Verdict
+from arranger.projections.state import Changes, Reservation, State, Verdict
 
 
 def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
@@ -233,6 +233,7 @@ class _Fold(JobLife):
             self.changes.schedulable = True
             self.state.job_changes += 1
             self._release_all(job, job.stage)
+            self.state.reservations.pop(event.uid, None)
             dependencies.leave(self.state, job)
             dependencies.tell_dependents(self.state, job, self.changes)
 
@@ -363,7 +364,7 @@ class _Fold(JobLife):
                 failed[name] = None
         for name in failed:
             of_set = job.of_set(name)
-            of_set.in_a_row = of_set.in_a_row + 1 if self.time_ms - of_set.replaced_ms < k.STREAK_MS else 1
+            of_set.in_a_row = of_set.in_a_row + 1 if self.time_ms - of_set.replaced_ms < STREAK_MS else 1
             of_set.replaced_ms = self.time_ms
         if event.back_off_ms:
             times = job.back_offs.further.in_a_row(self.time_ms)
@@ -424,6 +425,21 @@ def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, 
     return folded
 
 
+def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
+    """A waiting job gets a reservation, another one, or none any more."""
+    state, uid = fold.state, event.job_uid
+    job = state.jobs.get(uid)
+    refused = fold.cycle_refused or outdated(job, event.based_on, None, spec_needed=bool(event.pods))
+    if not refused and job is not None and job.placements:
+        refused = "it has nodes already"
+    if fold._judge(offset, "Reserved", refused):
+        before = state.reservations.pop(uid, None)
+        if event.pods:
+            first_ms = before.first_ms if before is not None else event.start_ms
+            state.reservations[uid] = Reservation(event, fold.time_ms, first_ms)
+        fold.changes.jobs[uid] = None
+
+
 def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:
     """Whether the new quota may admit pods that the old one didn't: a limit rose, or the usage fell."""
     if old.scopes != new.scopes:
@@ -460,6 +476,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,
     k.Preempted: _Fold.preempted,
+    k.Reserved: _reserved,
     k.Waits: _Fold.waits,
     k.StageDecided: _Fold.stage_decided,
     k.LeaderAddressed: _Fold.leader_addressed,

@@ -38,6 +38,9 @@ from arranger.projections.worker_groups import parted, with_whole
 _FAILED = Phase.FAILED
 _PREEMPTED = (Stage.RESCHEDULING, StageReason.PREEMPTED)
 
+#: Failures of workers of one set that are further apart than this are treated as separate.
+_FAILURES_APART_MS = 60_000
+
 #: How many nodes a worker set avoids at most.
 _AVOIDED = 8
 
@@ -126,6 +129,7 @@ class JobLife(Slots):
     def _enter(self, job: JobRecord, event: k.StageDecided) -> None:
         """Enter the decided stage."""
         self._note_back_off(job, event)
+        self.state.reservations.pop(job.uid, None)
         if job.slots.room is not None:
             await_room(self.state, job, None)
         before, job.stage = job.stage, event.stage
@@ -333,7 +337,7 @@ class JobLife(Slots):
         if slot == LEADER:
             return
         of_set = job.of_set(pod.owner.group_name)
-        if self.time_ms - of_set.failing_since_ms > k.FAILURES_APART_MS:
+        if self.time_ms - of_set.failing_since_ms > _FAILURES_APART_MS:
             of_set.failing_since_ms = self.time_ms
 
     def _charge(self, job: JobRecord, slot: SlotKey, restarts: int) -> None:

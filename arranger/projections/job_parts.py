@@ -25,6 +25,9 @@ NOT_ITS_DOING = (
     "Evicted", "Preempt", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", DISRUPTED, STOPPED, *REFUSALS,
 )  # fmt: skip
 
+#: Replacements in a worker set that are further apart than this are not in a row.
+STREAK_MS = 600_000
+
 #: How many of a job's last decisions on its stage are kept, and of its last changes of counts.
 STEPS_KEPT = 4
 

@@ -20,7 +20,7 @@ from arranger.projections.namespace_terms import spec_with_selected
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
 from arranger.projections.queue_use import count_pods, queue_of
-from arranger.projections.state import Assumed, Changes, State
+from arranger.projections.state import ASSUMED_MS, Assumed, Changes, State
 from arranger.projections.worker_groups import parted
 
 
@@ -156,7 +156,7 @@ class Slots:
         owner = job.owner_of(slot)
         if owner in self.state.assumed:  # from an earlier decision on the same slot
             forget_assumed(self.state, [self.state.assumed[owner]], self.changes)
-        until_ms = self.time_ms + k.ASSUMED_MS
+        until_ms = self.time_ms + ASSUMED_MS
         assumed = Assumed(owner, node, requests_of(job, slot), until_ms, queue_of(self.state, job))
         self.state.assumed[owner] = assumed
         self.state.queue_use.add(assumed.queue, assumed.requests, 1)
@@ -180,6 +180,7 @@ class Slots:
             job.waits = None
         job.times.infeasible_ms = 0
         self._note_short(job)
+        self.state.reservations.pop(job.uid, None)
         self.changes.jobs[job.uid] = None
 
     def _release_all(self, job: JobRecord, stage: Stage) -> None:

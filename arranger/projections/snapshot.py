@@ -22,7 +22,7 @@ from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.queue_use import count_all
 from arranger.projections.run_times import JobKind
-from arranger.projections.state import Assumed, State
+from arranger.projections.state import Assumed, Reservation, State
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
 
@@ -97,6 +97,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     half_life_ms: int = 0
     decayed: tuple[DecayedImage, ...] = ()
     run_times: tuple[RunTimesImage, ...] = ()  # in the order in which the kinds of jobs ended last
+    reservations: tuple[Reservation, ...] = ()  # by UID of the job
 
 
 #: An unchanged worker set, which isn't written.
@@ -138,6 +139,7 @@ def encode(state: State) -> bytes:
             half_life_ms=state.queue_use.half_life_ms,
             decayed=tuple(_decayed_image(name, of) for name, of in sorted(state.queue_use.decayed.items())),
             run_times=tuple(RunTimesImage(kind, times) for kind, times in state.run_times.items()),
+            reservations=tuple(of for _, of in sorted(state.reservations.items())),
         )
     )
 
@@ -223,6 +225,7 @@ def _state(image: StateImage) -> State:
         of.queue: DecayedUsage(of.time_ms, {name: int(total, 16) for name, total in of.sums}) for of in image.decayed
     }
     state.run_times = {of.kind: of.times for of in image.run_times}
+    state.reservations = {of.decided.job_uid: of for of in image.reservations}
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state

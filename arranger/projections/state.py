@@ -16,6 +16,7 @@ from arranger.events.kinds import (
     PriorityClassSeen,
     QueueSeen,
     QuotaSeen,
+    Reserved,
     Watched,
 )
 from arranger.model.pod import PodOwner
@@ -59,6 +60,19 @@ class Changes:
     #: A job may now be placed, or a waiting job may use room that became free.
     schedulable: bool = False
     verdicts: list[Verdict] = field(default_factory=list)
+
+
+class Reservation(msgspec.Struct, frozen=True, array_like=True):
+    """The present reservation of a waiting job, when it was decided, and the start that was first expected
+    (milliseconds since 1970; 0 if it was unknown)."""
+
+    decided: Reserved
+    time_ms: int
+    first_ms: int
+
+
+#: How long the room of a given-up slot is kept for its pod, if the pod was being created and was never seen.
+ASSUMED_MS = 10_000
 
 
 class Assumed(msgspec.Struct, frozen=True, array_like=True):
@@ -123,6 +137,8 @@ class State:
     dependents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     #: The jobs whose nodes others are still to leave (`SlotTable.room`); it follows from the jobs.
     awaiting: dict[str, None] = field(default_factory=dict)
+    #: By the UID of the job.
+    reservations: dict[str, Reservation] = field(default_factory=dict)
     #: What the jobs of each queue use.
     queue_use: QueueUse = field(default_factory=QueueUse)
     #: How long jobs of each kind ran.

@@ -5,7 +5,7 @@ only reads the state; its placements exist in its own view.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from arranger.scheduling.preemption import Preemption
 from arranger.scheduling.queue_standing import QueueTurns
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
+from arranger.scheduling.reservations import Reservations
 
 #: Name and version of every built-in policy and filter.
 VERSIONS = BUILT_IN.versions()
@@ -62,8 +63,11 @@ def turn_of(
     tries = [placer.left_out(job, lack) for job, lack in over if job.uid == uid]
     if not tries:
         turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
-        preemption = Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms)
-        tries = _take_turns(placer, turns, preemption, until=uid, further=further)
+        room = _Room(
+            Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
+            Reservations(state, config, placer, time_ms=time_ms),
+        )
+        tries = _take_turns(placer, turns, room, until=uid, further=further)
     return next(tried for tried in tries if tried.job.uid == uid)
 
 
@@ -112,15 +116,26 @@ def _plan(
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
-    preemption = Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms)
-    tries = _take_turns(placer, turns, preemption, reasons)
+    room = _Room(
+        Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
+        Reservations(state, config, placer, time_ms=time_ms),
+    )
+    tries = _take_turns(placer, turns, room, reasons)
     tries += [placer.left_out(job, lack) for job, lack in over]
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
+    decisions += room.reservations.events()
     if decisions:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
-    due_ms = min((_due_ms(tried, reasons) for tried in tries), default=math.inf)
+    due_ms = min([room.reservations.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms)))
+
+
+class _Room(NamedTuple):
+    """How quorums that don't fit get room in one cycle, and how it is kept for them."""
+
+    preemption: Preemption
+    reservations: Reservations
 
 
 class _Reasons:
@@ -186,7 +201,7 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
 def _take_turns(
     placer: Placer,
     turns: QueueTurns,
-    preemption: Preemption,
+    room: _Room,
     reasons: _Reasons | None = None,
     *,
     until: str = "",
@@ -197,27 +212,29 @@ def _take_turns(
     to others."""
     tries: dict[str, PlacementTry] = {}
     while (turn := turns.head()) is not None:
-        more, pieces = _take_turn(placer, turn, tries, preemption)
+        more, pieces = _take_turn(placer, turn, tries, room)
         tried = tries.get(turn.job.uid)
         if reasons is not None and turn.quorum and not more and tried is not None and tried.shortage is not None:
             tried.told = reasons.rest_ms(tried, tried.shortage) == math.inf  # now the processor's cache has the job
         if turn.job.uid == until and not (further and more):
             break
         turns.taken(more=more, job=turn.job, pieces=pieces)
-    return [tried for tried in tries.values() if tried.job.uid == until or not preemption.is_victim(tried.job)]
+    return [tried for tried in tries.values() if tried.job.uid == until or not room.preemption.is_victim(tried.job)]
 
 
-def _take_turn(
-    placer: Placer, turn: Turn, tries: dict[str, PlacementTry], preemption: Preemption
-) -> tuple[bool, list[Piece]]:
+def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room: _Room) -> tuple[bool, list[Piece]]:
     """Give a job its turn; returns whether it may need another, and what it got."""
     uid = turn.job.uid
-    if preemption.is_victim(turn.job):
+    if room.preemption.is_victim(turn.job):
         return False, []
     if turn.quorum:
         tried = placer.quorum(turn.job)
-        if not tried.quorum_stands and (with_room := preemption.make_room(tried)) is not None:
-            tried = with_room
+        if not tried.quorum_stands:
+            tried = room.reservations.backfill(tried) or room.preemption.make_room(tried) or tried
+        if tried.quorum_stands:
+            room.reservations.served(turn.job)
+        else:
+            room.reservations.reserve(tried)
         tries[uid] = tried
         done, more = 0, tried.quorum_stands and tried.preempted is None
     else:
@@ -227,7 +244,7 @@ def _take_turn(
     pieces = tried.pieces[done:]
     if pieces:
         placer.shares.give(turn.job, pieces)
-        preemption.note(turn.job, pieces)
+        room.preemption.note(turn.job, pieces)
     return more, pieces
 
 

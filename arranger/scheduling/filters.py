@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement
-from arranger.model.reasons import FITS, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
+from arranger.model.reasons import FITS, RESERVED, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
 from arranger.model.taints import given, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.view import ClusterView, Levels, Mask, integer
@@ -417,6 +417,8 @@ class Filters:
         for reason, refused in self._refusals(shape, pod):
             if refused[row]:
                 return reason
+        if view.held is not None and self._reserved(shape)[row]:
+            return RESERVED
         for resource, column, need in self._by_scarcity(shape):
             free = int(view.free[row, column])
             if free < need:
@@ -435,6 +437,9 @@ class Filters:
                 left &= ~hit
             if not left.any():
                 break
+        if view.held is not None and (reserved := left & self._reserved(shape)).any():
+            counts[RESERVED] = int(reserved.sum())
+            left &= ~reserved
         for resource, column, need in self._by_scarcity(shape):
             if not left.any():
                 break
@@ -450,6 +455,13 @@ class Filters:
         if left.any():
             counts[FITS] = int(left.sum())
         return most_frequent_first(counts)
+
+    def _reserved(self, shape: PodShape) -> Mask:
+        """The nodes that have room for a pod only in what is reserved for other jobs."""
+        view = self._view
+        assert view.held is not None
+        reserved: Mask = (fitting(view, shape) == 0) & (fitting(view, shape, -view.held) > 0)
+        return reserved
 
     def _inside(self, shape: PodShape) -> Mask | None:
         """The nodes in the part of the cluster that these filters are for; None if that is all of it."""

@@ -1,8 +1,7 @@
 """The search for the victims of one quorum: greedy, with reprieve.
 
-Candidates give room unit by unit, in their order, until the quorum fits. The number of units is found by doubling and
-halving, because each try costs as much as placing the quorum. Then every unit is tried to be spared, the last first. It
-is, if the quorum stays where it is, or fits elsewhere, with the unit's pods in their places.
+Candidates give room unit by unit, in their order, until the quorum fits. Then every unit is tried to be spared, the
+last first. It is, if the quorum stays where it is, or fits elsewhere, with the unit's pods in their places.
 """
 
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from arranger.events.facts import PreemptionKind
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.candidates import Candidate
+from arranger.scheduling.departures import Departures
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.vacating import Vacated, Vacating
@@ -50,8 +50,6 @@ class RoomSearch:
         self._vacating = vacating
         self._job = job
         self._units: list[Unit] = []
-        #: So many of the first units have given room.
-        self._released = 0
         self._retries = _RETRIES
         self._tried: PlacementTry
         self._mark = (0, 0)
@@ -59,12 +57,13 @@ class RoomSearch:
     def run(self, candidates: list[Candidate]) -> Outcome | None:
         """The quorum on the view with the room of its victims, and only that, released; None if it can't be placed."""
         self._units = self._units_of(candidates)
-        enough = self._enough()
-        self._go_to(enough or 0)
+        departures = Departures(self._placer, self._vacating, self._job, [unit.vacated for unit in self._units])
+        enough = departures.enough()
+        departures.go_to(enough or 0)
         if enough is None or not self._place():
-            self._go_to(0)
+            departures.go_to(0)
             return None
-        return self._reprieved()
+        return self._reprieved(enough)
 
     def _units_of(self, candidates: list[Candidate]) -> list[Unit]:
         before: dict[str, dict[SlotKey, None]] = {}
@@ -77,32 +76,6 @@ class RoomSearch:
                 given.update(dict.fromkeys(slots))
                 found.append(Unit(candidate, slots, self._vacating.of_job(candidate.job, slots, whole=whole)))
         return found
-
-    def _go_to(self, count: int) -> None:
-        """Let the first so many units give room, and no others."""
-        while self._released < count:
-            self._vacating.release(self._units[self._released].vacated)
-            self._released += 1
-        while self._released > count:
-            self._released -= 1
-            self._vacating.take_again(self._units[self._released].vacated)
-
-    def _enough(self) -> int | None:
-        """The smallest number of first units that are enough; None if all of them aren't."""
-        short, enough, last = 0, 1, len(self._units)
-        while not self._fits(min(enough, last)):
-            if enough >= last:
-                return None
-            short, enough = enough, enough * 2
-        enough = min(enough, last)
-        while enough - short > 1:
-            middle = (short + enough) // 2
-            short, enough = (short, middle) if self._fits(middle) else (middle, enough)
-        return enough
-
-    def _fits(self, count: int) -> bool:
-        self._go_to(count)
-        return self._placer.fits(self._job)
 
     def _place(self) -> bool:
         """Place the quorum on the view as it is now, and remember how to undo that."""
@@ -117,19 +90,19 @@ class RoomSearch:
         self._placing.undo(self._tried, self._mark)
         self._placing.view.touch()  # others have given or taken room since the mark
 
-    def _reprieved(self) -> Outcome | None:
-        """Spare every unit without which the quorum fits as well."""
+    def _reprieved(self, enough: int) -> Outcome:
+        """Spare each of the first so many units without which the quorum fits as well."""
         victims: list[Unit] = []
         spared: list[Unit] = []
         whole: dict[str, None] = {}
-        for unit in reversed(self._units[: self._released]):
+        for unit in reversed(self._units[:enough]):
             if unit.candidate.job.uid not in whole and self._may_spare(unit):
                 spared.append(unit)
                 continue
             victims.append(unit)
             if unit.candidate.kind != PreemptionKind.SURPLUS:
                 whole[unit.candidate.job.uid] = None  # its surplus goes with it
-        return Outcome(self._tried, victims[::-1], spared[::-1], self._units[self._released :])
+        return Outcome(self._tried, victims[::-1], spared[::-1], self._units[enough:])
 
     def _may_spare(self, unit: Unit) -> bool:
         """Whether the quorum fits with the unit in its places; then they are. If not, nothing has changed."""

@@ -154,6 +154,8 @@ class ClusterView:
         self.allocatable: Levels = self.derived(
             "allocatable", lambda: np.asfortranarray(nodes.allocatable[rows], dtype=np.float64)
         )
+        #: What of the free amounts was taken out for jobs that have a reservation; None for nothing.
+        self.held: Levels | None = None
         self.free: Levels = self.allocatable.copy(order="F")
         if not empty:
             self.free -= nodes.used[rows]
@@ -178,6 +180,7 @@ class ClusterView:
         if touched:
             self.free[touched] = self.allocatable[touched] - nodes.used[self._node_index.table_rows[touched]]
             self.journal += touched
+        self.held = None
         self._begun, self._changes = len(self.journal), nodes.changes
         self._contents += 1
         self.content = self._contents
@@ -232,6 +235,20 @@ class ClusterView:
         if self.neighbours is not None:
             for pod, row in pods:
                 self.neighbours.shift(pod, row, -sign)
+
+    def hold(self, rooms: Iterable[tuple[int, Levels]], content: int | None = None, *, sign: int = 1) -> None:
+        """Take room out for jobs that have a reservation, or with the sign -1 put it back. `content` is the number of
+        the new content, if the view had it before."""
+        if self.held is None:
+            self.held = np.zeros_like(self.free)
+        for row, amounts in rooms:
+            self.free[row] -= amounts * sign
+            self.held[row] += amounts * sign
+            self.journal.append(row)
+        if content is None:
+            self.touch()
+        else:
+            self.content = content
 
     def request(self, shape: PodShape) -> Amounts:
         """One pod's amounts by resource column, including 1 pod. A request for a resource that no node has counts as 1

@@ -5,6 +5,7 @@ from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.state import ASSUMED_MS
 from arranger.replay.what_if.hypothesis import say
 from arranger.scheduling.cycle import Cycles
 from tests.unit.replay_worlds import explained
@@ -24,7 +25,7 @@ def rescheduled() -> tuple[World, k.JobSeen]:
 def test_the_room_of_a_pod_that_may_come_is_given_to_nobody_for_a_while() -> None:
     world, _ = rescheduled()
     other = world.job("other", leader=shape(cpu=2), priority=9)
-    world.pass_time(k.ASSUMED_MS / 1000 - 0.001)
+    world.pass_time(ASSUMED_MS / 1000 - 0.001)
     world.cycle()
     assert not other.placements and other.waits is not None
     world.pass_time(0.001)
@@ -38,7 +39,7 @@ def test_who_looks_only_when_something_has_changed_looks_again_when_nobody_waits
     cycles = Cycles()
     world.say(*cycles.take(world.state, world.config, world.now_ms))  # that it waits
     assert cycles.take(world.state, world.config, world.now_ms) == ()
-    world.pass_time(k.ASSUMED_MS / 1000)
+    world.pass_time(ASSUMED_MS / 1000)
     assert [type(event) for event in cycles.take(world.state, world.config, world.now_ms)] == [k.CycleTaken, k.Placed]
 
 

@@ -8,7 +8,7 @@ from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
 from arranger.model.job import ScheduleState, Slot, Stage
 from arranger.projections import snapshot
-from arranger.projections.backoff import NO_BACK_OFF
+from arranger.projections.backoff import NO_BACK_OFF, QUIET_MS
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling import queue
@@ -268,7 +268,7 @@ def test_a_back_off_long_ago_begins_no_row() -> None:
     world.control()
     refused_again(world, job)
     world.wait_for_back_offs()
-    world.pass_time(k.QUIET_MS / 1000)
+    world.pass_time(QUIET_MS / 1000)
     world.wait_for_late_pods()
     world.cycle()
     world.control()

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from arranger.events import kinds as k
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.stages import StageReason
+from arranger.projections.state import ASSUMED_MS
 from arranger.scheduling.cycle import Cycles, take_cycle
 from tests.random_worlds import Step, live_through, steps
 from tests.world import World, shape, starting
@@ -59,7 +60,7 @@ def test_a_clock_that_was_set_back_asks_another_question() -> None:
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER))
     world.job("large", workers=1, min_workers=1)
     cycles = Cycles()
-    later_ms = world.now_ms + k.ASSUMED_MS
+    later_ms = world.now_ms + ASSUMED_MS
     world.say(*cycles.take(world.state, world.config, later_ms))
     assert cycles.take(world.state, world.config, later_ms) == ()
     assert cycles.take(world.state, world.config, world.now_ms) != ()

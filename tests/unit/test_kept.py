@@ -14,6 +14,7 @@ from arranger.events import kinds as k
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.stages import Stage, StageReason
 from arranger.projections import nodes
+from arranger.projections.state import ASSUMED_MS
 from arranger.scheduling import view as views
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.kept import Kept
@@ -178,7 +179,7 @@ def test_room_that_only_time_freed_is_taken_back() -> None:
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
     world.job("other", leader=shape(cpu=2), priority=9)
     cycles = Cycles()
-    for pause_ms in (k.ASSUMED_MS, 0, k.ASSUMED_MS, 0):
+    for pause_ms in (ASSUMED_MS, 0, ASSUMED_MS, 0):
         found: Any = cycles.take(world.state, world.config, world.now_ms + pause_ms)
         assert found == take_cycle(world.state, world.config, world.now_ms + pause_ms)
         assert any(isinstance(event, k.Placed) for event in found) == bool(pause_ms)

@@ -160,6 +160,7 @@ WORDS = [
     (Reason(K.NO_SPREAD_LABEL, ZONE), f"no label {ZONE} (topology spread)"),
     (Reason(K.TOPOLOGY_SPREAD, ZONE, needed=2), "topology spread: zone would exceed maxSkew 2"),
     (Reason(K.TOPOLOGY_SPREAD, HOST, needed=1), "topology spread: node would exceed maxSkew 1"),
+    (Reason(K.RESERVED), "reserved for a job ahead of it"),
     (Reason(K.OTHER_DOMAIN), "not in the domain where the quorum fits"),
     (Reason(K.REST_OF_QUORUM), "kept for the rest of the quorum"),
     (Reason(K.OTHER_TOPOLOGY, "x.io/rack"), "not in the rack of the pods that it belongs to"),

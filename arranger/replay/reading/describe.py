@@ -28,7 +28,7 @@ from arranger.replay.reading.queue_fields import other_fields
 SEEN_AGAIN = "seen again, with the same spec"
 
 #: Decisions and outcomes: the kinds that name a job by its UID.
-ABOUT_A_JOB = (k.Placed, k.Waits, k.StageDecided, k.LeaderAddressed, k.WorkersReplaced, k.EffectFailed)
+ABOUT_A_JOB = (k.Placed, k.Reserved, k.Waits, k.StageDecided, k.LeaderAddressed, k.WorkersReplaced, k.EffectFailed)
 
 
 def label(job: JobRecord) -> str:
@@ -204,11 +204,26 @@ def _preempted(event: k.Preempted, state: State) -> str:
     return f"{_placed(event.placed, state)}; room from {'; '.join(lost)}"
 
 
+def _reserved(event: k.Reserved, state: State) -> str:
+    if not event.pods:
+        return "its reservation ends"
+    job = state.jobs.get(event.job_uid)
+    at = f"at {rfc3339(event.start_ms)}" if event.start_ms else "at an unknown time"
+    outlived = ", ".join(_name(uid, state) for uid in event.outlived)
+    moved = f"; ran for longer than expected: {outlived}" if outlived else ""
+    awaits = ", ".join(_name(uid, state) for uid in event.awaits)
+    after = f", after the end of {awaits}" if awaits else ""
+    return f"{pods_text(event.pods, job.spec if job is not None else None)}, {at}{after}{moved}"
+
+
+def _name(uid: str, state: State) -> str:
+    job = state.jobs.get(uid)
+    return f"{job.seen.namespace}/{job.seen.name}" if job is not None else uid
+
+
 def _victim(victim: Victim, state: State) -> str:
-    job = state.jobs.get(victim.job_uid)
-    name = f"{job.seen.namespace}/{job.seen.name}" if job is not None else victim.job_uid
     pods = counted(len(expand(victim.pods)), "pod")
-    return f"{name} ({victim.kind}, {pods}, {victim.lost_ms / 1000:g} GPU seconds of work lost)"
+    return f"{_name(victim.job_uid, state)} ({victim.kind}, {pods}, {victim.lost_ms / 1000:g} GPU seconds of work lost)"
 
 
 def _of_cluster(uid: str) -> str:
@@ -251,6 +266,7 @@ _WORDS: dict[type, Any] = {
     k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",
     k.Placed: _placed,
     k.Preempted: _preempted,
+    k.Reserved: _reserved,
     k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",

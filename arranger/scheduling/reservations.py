@@ -1,0 +1,206 @@
+"""Room that is kept for the first jobs that only lack room: when and where their quorums fit as others end, and who may
+still go before them.
+
+A reservation is made as in EASY backfilling (Lifka, "The ANL/IBM SP scheduling system", 1995; Mu'alem and Feitelson,
+IEEE TPDS 12(6), 2001), for whole quorums and nodes instead of processors: jobs that run end one after the other, at the
+times at which they are expected to, until the quorum fits. Jobs of which nothing is expected end after all others, the
+one that began first before the next; then the time of the start is unknown, and the nodes are reserved all the same.
+
+A job behind takes from the reserved nodes only what is left once the quorum is there (`backfill`). If it is expected to
+end before the reservation begins, it may use all that is free now.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from arranger.events.kinds import Reserved
+from arranger.model.config import CycleConfig
+from arranger.model.job import PlacedPods
+from arranger.projections.expected_ends import expected_end, expected_runtime_ms
+from arranger.projections.jobs import JobRecord
+from arranger.projections.openness import closed_to_new
+from arranger.projections.state import Reservation, State
+from arranger.scheduling.departures import Departures
+from arranger.scheduling.placement_try import PlacementTry
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.vacating import Vacating, leaving
+from arranger.scheduling.view import Levels
+
+#: How long pods that leave may take, in milliseconds: the grace period that Kubernetes sets.
+GRACE_MS = 30_000
+
+
+class _Held(NamedTuple):
+    """What one reservation takes out of the view, and its start as in `Reserved`."""
+
+    rooms: list[tuple[int, Levels]]
+    start_ms: int
+
+
+class _Found(NamedTuple):
+    """When and where a quorum fits, and the jobs on these nodes that end before."""
+
+    start_ms: int
+    pods: tuple[PlacedPods, ...]
+    awaits: tuple[str, ...]
+
+
+class Reservations:
+    """The reservations of one cycle, in the order of the jobs' turns."""
+
+    def __init__(self, state: State, config: CycleConfig, placer: Placer, *, time_ms: int) -> None:
+        self._state = state
+        self._config = config
+        self._placer = placer
+        self._time_ms = time_ms
+        self._vacating = Vacating(state, placer.placing)
+        #: How many jobs may still get their first reservation.
+        self._left = max(config.reservations - len(state.reservations), 0)
+        self._held: list[_Held] = []
+        #: The content of the view, and how much of what is held is put back → the content without it.
+        self._lifted: dict[tuple[int, int], int] = {}
+        #: UID → jobs that have a reservation after this cycle.
+        self._kept: dict[str, None] = {}
+        self._events: list[Reserved] = []
+        #: When a reservation is to be revised although nothing changes, in milliseconds.
+        self.due_ms = math.inf
+
+    def events(self) -> list[Reserved]:
+        """The new and changed reservations, and the end of those whose jobs don't lack room alone any more."""
+        over = [uid for uid in sorted(self._state.reservations) if uid not in self._kept]
+        return [*self._events, *(Reserved(uid, self._state.jobs[uid].version, 0, ()) for uid in over)]
+
+    def served(self, job: JobRecord) -> None:
+        """A job got its nodes, which ends its reservation."""
+        self._kept[job.uid] = None
+
+    # --- jobs that get one ----------------------------------------------------------------------------------
+
+    def reserve(self, tried: PlacementTry) -> None:
+        """Reserve room for a quorum that lacks nothing else, if its job may have a reservation."""
+        job, shortage = tried.job, tried.shortage
+        known = self._state.reservations.get(job.uid)
+        if shortage is None or shortage.quota is not None or shortage.infeasible or job.placements:
+            return
+        if not self._config.reservations or (known is None and not self._left):
+            return
+        self._left -= known is None
+        decided = known.decided if known is not None else None
+        if known is None or decided is None or self._outdated(job, known):
+            found = self._search(job)
+            if found is None:
+                return
+            decided = Reserved(job.uid, job.version, *found, self._outlived(known))
+            self._events.append(decided)
+            self._note_due(decided, self._time_ms)
+        else:
+            self._note_due(decided, known.time_ms)
+        self._kept[job.uid] = None
+        self._hold(job, decided)
+
+    def _note_due(self, decided: Reserved, time_ms: int) -> None:
+        refresh_ms = time_ms + self._config.reservation_refresh_ms
+        if decided.start_ms:
+            self.due_ms = min(self.due_ms, max(decided.start_ms, refresh_ms))
+
+    def _outdated(self, job: JobRecord, known: Reservation) -> bool:
+        """Whether a reservation is to be revised: it is old enough, the job was edited, or its nodes closed."""
+        nodes, decided = self._state.nodes, known.decided
+        if decided.based_on != job.version or not all(nodes.has(of.node) for of in decided.pods):
+            return True
+        if closed_to_new(nodes, job.valid_spec, decided.pods):
+            return True
+        return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
+
+    def _outlived(self, known: Reservation | None) -> tuple[str, ...]:
+        """The jobs that a reservation waits for and that have run for longer than expected."""
+        found = []
+        for uid in known.decided.awaits if known is not None else ():
+            job = self._state.jobs.get(uid)
+            end = expected_end(self._state, job, self._config, self._time_ms) if job is not None else None
+            if end is not None and end.outlived:
+                found.append(uid)
+        return tuple(found)
+
+    def _search(self, job: JobRecord) -> _Found | None:
+        """When and where the quorum fits as others end; None if it doesn't fit even then."""
+        placing = self._placer.placing
+        observer, placing.observer = placing.observer, None
+        ends = self._ends()
+        first = self._vacating.of_pods(leaving(self._state))
+        rest = [self._vacating.of_job(of, tuple(of.placements), whole=True) for _, of in ends]
+        departures = Departures(self._placer, self._vacating, job, [first, *rest])
+        enough, found = departures.enough(), None
+        if enough is not None:
+            departures.go_to(enough)
+            mark = placing.mark()
+            tried = self._placer.without_memory(job)
+            assert tried is not None, "the quorum has just fitted"
+            found = self._as_found(tried, ends[: max(enough - 1, 0)])
+            placing.undo(tried, mark)
+        departures.go_to(0)
+        placing.observer = observer
+        return found
+
+    def _ends(self) -> list[tuple[float, JobRecord]]:
+        """The jobs with nodes, and when they are expected to end, in that order; the unknown ends are infinite."""
+        found = []
+        for job in self._state.jobs.values():
+            if job.placements:
+                end = expected_end(self._state, job, self._config, self._time_ms)
+                found.append((math.inf if end is None else end.end_ms, job))
+        return sorted(found, key=lambda of: (of[0], of[1].began_ms, of[1].uid))
+
+    def _as_found(self, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
+        pods = self._placer.placed_pods(tried)
+        nodes = {of.node for of in pods}
+        awaited = [(end_ms, job) for end_ms, job in before if not nodes.isdisjoint(job.placements.values())]
+        last_ms = before[-1][0] if before else self._time_ms + GRACE_MS
+        start_ms = int(last_ms) if last_ms < math.inf else 0
+        return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
+
+    def _hold(self, job: JobRecord, decided: Reserved) -> None:
+        """Take out of the view what the reservation needs of what is free now: all but what those leave who end
+        before."""
+        view = self._placer.view
+        rows, groups = view.node_index.rows(), job.valid_spec.groups
+        needed: dict[int, Levels] = {}
+        for of in decided.pods:
+            pods = sum(last - first + 1 for first, last in of.indices)
+            amounts = view.amounts(groups[of.group].shape.requests) * pods
+            row = rows[of.node]
+            needed[row] = needed[row] + amounts if row in needed else amounts.astype(np.float64)
+        leave = [self._vacating.of_pods(leaving(self._state))]
+        for uid in decided.awaits:
+            awaited = self._state.jobs.get(uid)
+            if awaited is not None and awaited.placements:
+                leave.append(self._vacating.of_job(awaited, tuple(awaited.placements), whole=True))
+        for vacated in leave:
+            for row, amounts in vacated.rooms:
+                if row in needed:
+                    needed[row] = needed[row] - amounts
+        rooms = [(row, np.maximum(amounts, 0)) for row, amounts in needed.items()]
+        view.hold(rooms)
+        self._held.append(_Held(rooms, decided.start_ms))
+
+    # --- jobs behind ----------------------------------------------------------------------------------------
+
+    def backfill(self, tried: PlacementTry) -> PlacementTry | None:
+        """The quorum of a failed try, placed in reserved room that it leaves in time; None if it has none."""
+        if not self._held or tried.job.placements or tried.shortage is None or tried.shortage.quota is not None:
+            return None
+        run_ms = expected_runtime_ms(self._state, tried.job, self._config, self._time_ms)
+        if run_ms is None:
+            return None
+        free = [of for of in self._held if of.start_ms and self._time_ms + run_ms <= of.start_ms]
+        if not free:
+            return None
+        view, rooms = self._placer.view, [room for of in free for room in of.rooms]
+        before, key = view.content, (view.content, len(free))
+        view.hold(rooms, self._lifted.get(key), sign=-1)
+        self._lifted[key] = view.content
+        again = self._placer.quorum(tried.job)
+        view.hold(rooms, None if again.quorum_stands else before)
+        return again if again.quorum_stands else None

@@ -1,0 +1,148 @@
+"""Reservations of the first waiting jobs, and who may go before them."""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.job import Stage
+from arranger.model.reasons import ReasonKind
+from arranger.model.stages import StageReason
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from arranger.scheduling.cycle import VERSIONS
+from tests.world import World, shape
+
+CONFIG = CycleConfig(
+    versions=VERSIONS,
+    refusal_avoid_ms=60_000,
+    verdicts=VERDICTS,
+    reservations=1,
+    reservation_refresh_ms=30_000,
+    search_steps=30_000,
+)
+GPU = shape(cpu=1, gpus=1)
+
+
+def world(nodes: int = 1, *, gpus: int = 4, **config: object) -> World:
+    of = World(config=msgspec.structs.replace(CONFIG, **config))
+    for number in range(nodes):
+        of.node(f"n{number}", cpu=64, gpus=gpus)
+    return of
+
+
+def submit(of: World, name: str, workers: int, **spec: object) -> JobRecord:
+    return of.job(name, workers=workers, worker=GPU, min_workers=workers, equals=True, **spec)  # type: ignore[arg-type]
+
+
+def running(of: World, name: str, workers: int, **spec: object) -> JobRecord:
+    job = submit(of, name, workers, **spec)
+    of.settle()
+    assert job.stage == Stage.RUNNING
+    return job
+
+
+def end(of: World, job: JobRecord) -> None:
+    of.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    of.settle()
+
+
+def started(of: World, *jobs: JobRecord) -> list[bool]:
+    of.settle()
+    of.state.validate()
+    return [job.stage == Stage.RUNNING for job in jobs]
+
+
+def test_the_first_job_that_lacks_room_gets_a_reservation_at_the_expected_ends() -> None:
+    of = world()
+    first = running(of, "first", 2, expected_s=100)
+    second = running(of, "second", 2, expected_s=200)
+    large = submit(of, "large", 4, priority=9)
+    of.settle()
+    reservation = of.state.reservations[large.uid]
+    assert reservation.decided.start_ms == second.began_ms + 200_000 == reservation.first_ms
+    assert sorted(reservation.decided.awaits) == [first.uid, second.uid]
+    assert [pods.node for pods in reservation.decided.pods] == ["n0"]
+    assert snapshot.restore(snapshot.encode(of.state)).reservations == of.state.reservations
+
+
+def test_a_job_behind_may_not_delay_the_start() -> None:
+    of = world()
+    first = running(of, "first", 2, expected_s=100)
+    large = submit(of, "large", 4, priority=9)
+    small = submit(of, "small", 1, priority=1)
+    assert started(of, large, small) == [False, False]
+    assert small.waits is not None
+    assert [reason.kind for reason, _ in small.waits.shortage.reasons] == [ReasonKind.RESERVED]
+    end(of, first)
+    assert started(of, large, small) == [True, False]
+
+
+def test_a_job_that_ends_in_time_may_go_first() -> None:
+    of = world()
+    running(of, "first", 2, expected_s=100)
+    large = submit(of, "large", 4, priority=9)
+    short = submit(of, "short", 1, priority=1, expected_s=90)
+    long = submit(of, "long", 1, priority=1, expected_s=110)
+    assert started(of, large, short, long) == [False, True, False]
+
+
+def test_what_the_reservation_leaves_may_be_used_by_anybody() -> None:
+    of = world(nodes=2)
+    running(of, "first", 3, expected_s=100)
+    running(of, "other", 2)
+    large = submit(of, "large", 4, priority=9)
+    small = submit(of, "small", 2, priority=2)
+    more = submit(of, "more", 1, priority=1)
+    assert started(of, large, small, more) == [False, True, False]  # one of three free GPUs is reserved
+
+
+def test_small_jobs_that_never_stop_coming_do_not_keep_a_large_one_waiting() -> None:
+    of = world(nodes=2)
+    jobs = [submit(of, f"s{number}", 1, priority=3) for number in range(8)]
+    of.settle()
+    large = submit(of, "large", 8, priority=9)
+    for number in range(8, 40):
+        jobs.append(submit(of, f"s{number}", 1, priority=3))
+        oldest = next((job for job in jobs if job.stage == Stage.RUNNING), None)
+        if oldest is not None:
+            end(of, oldest)
+        of.pass_time(31)
+        of.settle()
+        if large.stage == Stage.RUNNING:
+            break
+    assert large.stage == Stage.RUNNING
+    assert sum(job.ended for job in jobs) == 8  # it waited for those that ran, and for no others
+
+
+def test_one_that_outlives_its_expectation_moves_the_reservation() -> None:
+    of = world()
+    first = running(of, "first", 2, expected_s=100)
+    large = submit(of, "large", 4, priority=9)
+    of.settle()
+    promised_ms = of.state.reservations[large.uid].decided.start_ms
+    of.pass_time(110)
+    of.settle()
+    moved = of.state.reservations[large.uid]
+    assert moved.decided.outlived == (first.uid,)
+    assert moved.decided.start_ms > promised_ms == moved.first_ms
+
+
+def test_a_reservation_ends_with_its_reason() -> None:
+    of = world()
+    running(of, "first", 2)
+    large = submit(of, "large", 4, priority=9)
+    of.settle()
+    assert of.state.reservations[large.uid].decided.start_ms == 0
+    of.job("large", workers=4, worker=GPU, min_workers=4, equals=True, priority=9, suspend=True, generation=2)
+    small = submit(of, "small", 1, priority=1)
+    assert started(of, small) == [True]
+    assert of.state.reservations == {}
+
+
+def test_without_reservations_nothing_is_kept() -> None:
+    of = world(reservations=0)
+    running(of, "first", 2, expected_s=100)
+    large = submit(of, "large", 4, priority=9)
+    small = submit(of, "small", 1, priority=1)
+    assert started(of, large, small) == [False, True]
+    assert of.state.reservations == {}
