@@ -7,9 +7,12 @@ is a candidate that isn't preemptible, that has run for less than the `minRuntim
 nodes in the same cycle.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from arranger.events.facts import PreemptionKind
 from arranger.model.config import CycleConfig
@@ -47,6 +50,14 @@ class Candidate:
     reclaimed: bool
 
 
+class _Begun(NamedTuple):
+    """A job that has nodes, with its queue and the priority that counts there."""
+
+    priority: int
+    queue: str
+    job: JobRecord
+
+
 class Candidates:
     """The candidates of one cycle. `waiting` are its waiting jobs."""
 
@@ -60,13 +71,13 @@ class Candidates:
         self._time_ms = time_ms
 
     @cached_property
-    def _begun(self) -> list[tuple[int, str, JobRecord]]:
-        """Priority, queue and job of each job that may give room at all."""
+    def _begun(self) -> list[_Begun]:
+        """The jobs that may give room at all."""
         found = []
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.placements and self._may_give(job):
-                found.append((counted_priority(self._state, job), queue_of(self._state, job), job))
-        return sorted(found, key=lambda of: (of[0], -of[2].times.stage_ms, of[2].uid))
+                found.append(_Begun(counted_priority(self._state, job), queue_of(self._state, job), job))
+        return sorted(found, key=lambda of: (of.priority, -of.job.times.stage_ms, of.job.uid))
 
     def _may_give(self, job: JobRecord) -> bool:
         """Whether a job is preemptible, and has run for as long as its queue says."""
@@ -79,8 +90,8 @@ class Candidates:
     def _lowest(self) -> dict[str, int]:
         """Queue → the lowest priority of its jobs that may give room."""
         found: dict[str, int] = {}
-        for priority, queue, _ in reversed(self._begun):
-            found[queue] = priority
+        for of in reversed(self._begun):
+            found[of.queue] = of.priority
         return found
 
     @cached_property
@@ -110,9 +121,9 @@ class Candidates:
         queue = queue_of(self._state, job)
         if self._lowest.get(queue, 1 << 62) < counted_priority(self._state, job):
             return _ALLOWED in (rules.surplus, rules.priority)
-        return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)
+        return self._reclaims(rules, queue)
 
-    def of(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[Candidate]:
+    def of(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> Iterator[Candidate]:
         """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
 
         `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
@@ -120,30 +131,33 @@ class Candidates:
         """
         rules = self.rules(job)
         if rules is None:
-            return []
+            return
         queue, own = queue_of(self._state, job), counted_priority(self._state, job)
-        line = _Line(self._state, queue, asked, placed, self._standing) if rules.reclaim == _ALLOWED else None
-        surplus: list[Candidate] = []
-        reclaimed: list[Candidate] = []
-        preempted: list[Candidate] = []
-        for priority, of_queue, of in self._begun:
-            reclaim = of_queue != queue
-            if of.uid in taken or (reclaim and (line is None or not line.may_reclaim(of_queue))):
-                continue
-            if not reclaim and priority >= own:
-                continue
-            if rules.surplus == _ALLOWED:
-                units = self._surplus(of)
-                if units:
-                    surplus.append(self._candidate(of, PreemptionKind.SURPLUS, units, of_queue, reclaimed=reclaim))
-            if (rules.reclaim if reclaim else rules.priority) == _ALLOWED:
-                (reclaimed if reclaim else preempted).append(self._whole(of, of_queue, reclaimed=reclaim))
-        by_harm = [*_by_harm(self._state, reclaimed), *_by_harm(self._state, preempted)]
-        return line.within([*surplus, *by_harm]) if line is not None else [*surplus, *by_harm]
+        line = _Line(self._state, queue, asked, placed, self._standing) if self._reclaims(rules, queue) else None
+        may = [of for of in self._begun if of.job.uid not in taken and self._may(of, queue, own, line)]
+        if rules.surplus == _ALLOWED:
+            for of in may:
+                if units := self._surplus(of.job):
+                    yield from _within(line, self._candidate(of, PreemptionKind.SURPLUS, units, queue))
+        if line is not None:
+            yield from self._whole([of for of in may if of.queue != queue], PreemptionKind.RECLAIM, queue, line)
+        if rules.priority == _ALLOWED:
+            yield from self._whole([of for of in may if of.queue == queue], PreemptionKind.PRIORITY, queue, line)
 
-    def _whole(self, job: JobRecord, queue: str, *, reclaimed: bool) -> Candidate:
-        kind = PreemptionKind.RECLAIM if reclaimed else PreemptionKind.PRIORITY
-        return self._candidate(job, kind, (tuple(sorted(job.placements)),), queue, reclaimed=reclaimed)
+    def _reclaims(self, rules: Preemption, queue: str) -> bool:
+        return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)
+
+    def _may(self, of: _Begun, queue: str, priority: int, line: "_Line | None") -> bool:
+        if of.queue == queue:
+            return of.priority < priority
+        return line is not None and line.may_reclaim(of.queue)
+
+    def _whole(self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "_Line | None") -> Iterator[Candidate]:
+        """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
+        for _, of_priority in groupby(jobs, key=attrgetter("priority")):
+            found = [self._candidate(of, kind, (tuple(sorted(of.job.placements)),), queue) for of in of_priority]
+            for candidate in sorted(found, key=attrgetter("lost_ms")):
+                yield from _within(line, candidate)
 
     def _surplus(self, job: JobRecord) -> tuple[tuple[SlotKey, ...], ...]:
         """The workers above the quorum, one by one or in their worker groups, the highest index first."""
@@ -171,26 +185,21 @@ class Candidates:
         return self._policies.pod_policy(job, self._config)
 
     def _candidate(
-        self,
-        job: JobRecord,
-        kind: PreemptionKind,
-        units: tuple[tuple[SlotKey, ...], ...],
-        queue: str,
-        *,
-        reclaimed: bool,
+        self, of: _Begun, kind: PreemptionKind, units: tuple[tuple[SlotKey, ...], ...], queue: str
     ) -> Candidate:
         slots = [slot for unit in units for slot in unit]
-        lost = self.lost_ms(job, slots)
-        return Candidate(job, kind, units, lost, queue, sum_of(job, slots), reclaimed)
+        lost = self.lost_ms(of.job, slots)
+        return Candidate(of.job, kind, units, lost, of.queue, sum_of(of.job, slots), of.queue != queue)
 
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
         return lost_ms(self._state, job, slots, self._time_ms)
 
 
-def _by_harm(state: State, candidates: list[Candidate]) -> list[Candidate]:
-    """Whole jobs, the lowest priority first, then the least work lost; the sort keeps the order of equals."""
-    return sorted(candidates, key=lambda of: (counted_priority(state, of.job), of.lost_ms))
+def _within(line: "_Line | None", candidate: Candidate) -> Iterator[Candidate]:
+    """The candidate, unless its queue isn't above its share any more once those before it have given room."""
+    if line is None or line.takes(candidate):
+        yield candidate
 
 
 class _Line:
@@ -224,14 +233,10 @@ class _Line:
             return False
         return any(all(self._over(name, one) for name in others) for one in self._asked)
 
-    def within(self, candidates: list[Candidate]) -> list[Candidate]:
-        """The candidates without those whose queue isn't above its share any more once those before them have given
-        room."""
-        found = []
-        for candidate in candidates:
-            if candidate.reclaimed:
-                if not self.may_reclaim(candidate.queue):
-                    continue
-                self._used = less(self._used, {candidate.queue: dict(candidate.amounts)}, self._paths)
-            found.append(candidate)
-        return found
+    def takes(self, candidate: Candidate) -> bool:
+        """Whether a candidate's queue may still give room; then it has given that of the candidate."""
+        if candidate.reclaimed:
+            if not self.may_reclaim(candidate.queue):
+                return False
+            self._used = less(self._used, {candidate.queue: dict(candidate.amounts)}, self._paths)
+        return True

@@ -24,13 +24,11 @@ from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import Policies
-from arranger.scheduling.room_search import Outcome, RoomSearch
+from arranger.scheduling.room_search import OTHERS, Outcome, RoomSearch
 from arranger.scheduling.vacating import Vacating, leaving
 
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
 _SEARCHES = 16
-#: How many of those who might have given room an event names.
-_NAMED = 8
 #: How long pods take to end, in milliseconds, if their template doesn't say it: what Kubernetes sets.
 _GRACE_MS = 30_000
 
@@ -110,8 +108,6 @@ class Preemption:
         job, found = tried.job, None
         asked = sum_of(job, [(group, index) for group, of in quorum_needs(job, tried.policy).items() for index in of])
         candidates = self._candidates.of(job, asked, self._use, {**self._placed, **self._victims})
-        if not candidates:
-            return None
         pods = leaving(self._state)
         vacated = self._vacating.of_pods(pods)
         self._vacating.release(vacated)
@@ -160,4 +156,4 @@ class Preemption:
                 of = unit.candidate
                 if of.job.uid not in victims and of.job.uid not in found:
                     found[of.job.uid] = Spared(of.job.uid, of.kind, of.lost_ms, needless)
-        return tuple(islice(found.values(), _NAMED))
+        return tuple(islice(found.values(), OTHERS))

@@ -11,6 +11,7 @@ end before the reservation begins, it may use all that is free now.
 """
 
 import math
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -130,8 +131,8 @@ class Reservations:
         observer, placing.observer = placing.observer, None
         ends = self._ends()
         first = self._vacating.of_pods(leaving(self._state))
-        rest = [self._vacating.of_job(of, tuple(of.placements), whole=True) for _, of in ends]
-        departures = Departures(self._placer, self._vacating, job, [first, *rest])
+        rest = (self._vacating.of_job(of, tuple(of.placements), whole=True) for _, of in ends)
+        departures = Departures(self._placer, self._vacating, job, chain([first], rest))
         enough, found = departures.enough(), None
         if enough is not None:
             departures.go_to(enough)

@@ -4,7 +4,9 @@ Candidates give room unit by unit, in their order, until the quorum fits. Then e
 last first. It is, if the quorum stays where it is, or fits elsewhere, with the unit's pods in their places.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.vacating import Vacated, Vacating
 
+#: How many units are named that come after those that are enough.
+OTHERS = 8
 #: How many units of one search may cost placing the quorum again. Others that are in its way are victims.
 _RETRIES = 64
 
@@ -54,28 +58,31 @@ class RoomSearch:
         self._tried: PlacementTry
         self._mark = (0, 0)
 
-    def run(self, candidates: list[Candidate]) -> Outcome | None:
+    def run(self, candidates: Iterable[Candidate]) -> Outcome | None:
         """The quorum on the view with the room of its victims, and only that, released; None if it can't be placed."""
-        self._units = self._units_of(candidates)
-        departures = Departures(self._placer, self._vacating, self._job, [unit.vacated for unit in self._units])
+        more = self._units_of(candidates)
+        departures = Departures(self._placer, self._vacating, self._job, (unit.vacated for unit in more))
         enough = departures.enough()
         departures.go_to(enough or 0)
         if enough is None or not self._place():
             departures.go_to(0)
             return None
+        for _ in islice(more, OTHERS):
+            pass  # it is named as one of those that give no room
         return self._reprieved(enough)
 
-    def _units_of(self, candidates: list[Candidate]) -> list[Unit]:
+    def _units_of(self, candidates: Iterable[Candidate]) -> Iterator[Unit]:
+        """The units in order; those that were read are kept."""
         before: dict[str, dict[SlotKey, None]] = {}
-        found = []
         for candidate in candidates:
             given = before.setdefault(candidate.job.uid, {})
             whole = candidate.kind != PreemptionKind.SURPLUS
             for unit in candidate.units:
                 slots = tuple([slot for slot in unit if slot not in given])
                 given.update(dict.fromkeys(slots))
-                found.append(Unit(candidate, slots, self._vacating.of_job(candidate.job, slots, whole=whole)))
-        return found
+                found = Unit(candidate, slots, self._vacating.of_job(candidate.job, slots, whole=whole))
+                self._units.append(found)
+                yield found
 
     def _place(self) -> bool:
         """Place the quorum on the view as it is now, and remember how to undo that."""
