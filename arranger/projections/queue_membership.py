@@ -46,9 +46,15 @@ def submitter_of(job: JobRecord) -> str:
 
 def counted_priority(state: State, job: JobRecord) -> int:
     """The job's priority as it counts in its queue: at most that which each queue on the way to the root allows."""
-    tree, priority = state.queue_tree, job.valid_spec.priority
-    limits = [tree.specs[name].max_priority for name in tree.paths.get(queue_of(state, job), ())]
-    return min([priority, *(limit for limit in limits if limit is not None)])
+    priority, most = job.valid_spec.priority, most_priority(state, queue_of(state, job))
+    return priority if most is None else min(priority, most)
+
+
+def most_priority(state: State, queue: str) -> int | None:
+    """The highest priority that counts in a queue; None for any."""
+    tree = state.queue_tree
+    limits = [tree.specs[name].max_priority for name in tree.paths.get(queue, ())]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def denied(state: State, job: JobRecord, known: Known | None = None) -> Denial | None:

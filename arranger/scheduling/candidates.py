@@ -20,7 +20,7 @@ from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, by_group
-from arranger.projections.queue_membership import counted_priority
+from arranger.projections.queue_membership import most_priority
 from arranger.projections.queue_use import Use, less, queue_of, sum_of
 from arranger.projections.state import State
 from arranger.projections.work_at_risk import lost_ms
@@ -69,6 +69,10 @@ class Candidates:
         self._policies = policies
         self._waiting = waiting
         self._time_ms = time_ms
+        #: Queue → the highest priority that counts there, None for any.
+        self._most: dict[str, int | None] = {}
+        #: A priority and a queue → whether its jobs may take room from anybody.
+        self._some: dict[tuple[int, str], bool] = {}
 
     @cached_property
     def _begun(self) -> list[_Begun]:
@@ -76,7 +80,7 @@ class Candidates:
         found = []
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.placements and self._may_give(job):
-                found.append(_Begun(counted_priority(self._state, job), queue_of(self._state, job), job))
+                found.append(_Begun(*self._standing_of(job), job))
         return sorted(found, key=lambda of: (of.priority, -of.job.times.stage_ms, of.job.uid))
 
     def _may_give(self, job: JobRecord) -> bool:
@@ -85,6 +89,14 @@ class Candidates:
             return False
         spec = self._state.queue_tree.specs.get(queue_of(self._state, job), DEFAULT_SPEC)
         return self._time_ms - job.times.stage_ms >= spec.min_runtime_s * 1000
+
+    def _standing_of(self, job: JobRecord) -> tuple[int, str]:
+        """The priority of a job that counts in its queue, and the queue."""
+        queue, priority = queue_of(self._state, job), job.valid_spec.priority
+        if queue not in self._most:
+            self._most[queue] = most_priority(self._state, queue)
+        most = self._most[queue]
+        return (priority if most is None or priority < most else most), queue
 
     @cached_property
     def _lowest(self) -> dict[str, int]:
@@ -95,13 +107,12 @@ class Candidates:
         return found
 
     @cached_property
-    def _standing(self) -> QueueStanding:
+    def _shares(self) -> QueueStanding:
         return QueueStanding(self._state, self._waiting, self._time_ms)
 
-    def rules(self, job: JobRecord) -> Preemption | None:
-        """How room may be taken for a job: as its queue and the configuration both allow; None for not at all."""
-        of_all = self._config.preemption
-        spec = self._state.queue_tree.specs.get(queue_of(self._state, job))
+    def _rules(self, queue: str) -> Preemption | None:
+        """How room may be taken for jobs of a queue: as it and the configuration both allow; None for not at all."""
+        of_all, spec = self._config.preemption, self._state.queue_tree.specs.get(queue)
         if of_all is None or spec is None:
             return None
         of_queue, modes = spec.preemption, []
@@ -115,12 +126,20 @@ class Candidates:
 
     def may_be_some(self, job: JobRecord) -> bool:
         """Whether a job may take room from anybody. It is found quickly, and most jobs may not."""
-        rules = self.rules(job)
+        if self._config.preemption is None:
+            return False
+        priority, queue = self._standing_of(job)
+        found = self._some.get((priority, queue))
+        if found is None:
+            found = self._some[priority, queue] = self._may_take(priority, queue)
+        return found
+
+    def _may_take(self, priority: int, queue: str) -> bool:
+        rules = self._rules(queue)
         if rules is None or not self._begun:
             return False
-        queue = queue_of(self._state, job)
-        if self._lowest.get(queue, 1 << 62) < counted_priority(self._state, job):
-            return _ALLOWED in (rules.surplus, rules.priority)
+        if self._lowest.get(queue, priority) < priority and _ALLOWED in (rules.surplus, rules.priority):
+            return True
         return self._reclaims(rules, queue)
 
     def of(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> Iterator[Candidate]:
@@ -129,11 +148,11 @@ class Candidates:
         `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
         because they got nodes or gave room in it.
         """
-        rules = self.rules(job)
+        own, queue = self._standing_of(job)
+        rules = self._rules(queue)
         if rules is None:
             return
-        queue, own = queue_of(self._state, job), counted_priority(self._state, job)
-        line = _Line(self._state, queue, asked, placed, self._standing) if self._reclaims(rules, queue) else None
+        line = _Line(self._state, queue, asked, placed, self._shares) if self._reclaims(rules, queue) else None
         may = [of for of in self._begun if of.job.uid not in taken and self._may(of, queue, own, line)]
         if rules.surplus == _ALLOWED:
             for of in may:

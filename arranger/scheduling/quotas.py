@@ -136,6 +136,11 @@ class Quotas:
             for name, value in account.uses(job.valid_spec.groups[group]).items():
                 account.take(name, value)
 
+    @property
+    def of_queues(self) -> bool:
+        """Whether some queue limits its jobs."""
+        return self._room is not None
+
     def limits(self, job: JobRecord) -> bool:
         """Whether the job's namespace has a quota, or its queue a limit."""
         return bool(self._of(job)) if self._accounts or self._room is not None else False

@@ -4,7 +4,7 @@ A pod that leaves uses no node, no capability of its queue, and is in no other p
 it is gone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -34,38 +34,55 @@ class Vacating:
     def __init__(self, state: State, placing: Placing) -> None:
         self._state = state
         self._placing = placing
+        #: Requests → the room that one pod with them uses.
+        self._each: dict[Requests, Amounts] = {}
 
     def of_job(self, job: JobRecord, slots: tuple[SlotKey, ...], *, whole: bool) -> Vacated:
         """What these slots of a job leave; with `whole` the job has no nodes any more."""
-        pods = []
+        counts: dict[tuple[str, Requests], int] = {}
+        seen: list[tuple[Neighbour, str]] = []
+        bound, pods, others = job.bound, self._state.pods, self._placing.view.neighbours is not None
         for slot in slots:
-            uid = job.bound.get(slot)
-            pod = self._state.pods[uid] if uid is not None else None
-            if pod is None:
-                pods.append((job.placements[slot], requests_of(job, slot), neighbour_of(job, slot[0])))
-            elif holds(pod):
-                pods.append((pod.node, pod.requests, of_pod(pod)))
-        use = [*sum_of(job, slots).items(), *([(JOBS, 1)] if whole else [])]
-        return self._vacated(pods, queue_of(self._state, job), tuple(use))
+            uid = bound.get(slot)
+            pod = pods[uid] if uid is not None else None
+            if pod is not None and not holds(pod):
+                continue
+            key = (pod.node, pod.requests) if pod is not None else (job.placements[slot], requests_of(job, slot))
+            counts[key] = counts.get(key, 0) + 1
+            if others:
+                seen.append((of_pod(pod) if pod is not None else neighbour_of(job, slot[0]), key[0]))
+        use = [*sum_of(job, slots).items(), *([(JOBS, 1)] if whole else [])] if self._placing.quotas.of_queues else []
+        return self._vacated(counts, seen, queue_of(self._state, job), tuple(use))
 
-    def of_pods(self, pods: Iterable[PodSeen]) -> Vacated:
+    def of_pods(self, pods: Sequence[PodSeen]) -> Vacated:
         """What pods leave that count in no queue any more."""
-        return self._vacated([(pod.node, pod.requests, of_pod(pod)) for pod in pods], "", ())
+        counts: dict[tuple[str, Requests], int] = {}
+        for pod in pods:
+            counts[pod.node, pod.requests] = counts.get((pod.node, pod.requests), 0) + 1
+        return self._vacated(counts, [(of_pod(pod), pod.node) for pod in pods], "", ())
 
     def _vacated(
-        self, pods: Iterable[tuple[str, Requests, Neighbour]], queue: str, use: tuple[tuple[str, int], ...]
+        self,
+        counts: Mapping[tuple[str, Requests], int],
+        seen: Sequence[tuple[Neighbour, str]],
+        queue: str,
+        use: tuple[tuple[str, int], ...],
     ) -> Vacated:
         view = self._placing.view
-        rows, rooms, seen = view.node_index.rows(), dict[int, Amounts](), []
-        for node, requests, pod in pods:
+        rows, rooms = view.node_index.rows(), dict[int, Amounts]()
+        for (node, requests), count in counts.items():
             row = rows.get(node)
-            if row is None:
-                continue
-            amounts = view.amounts(requests)
-            rooms[row] = rooms[row] + amounts if row in rooms else amounts
-            if view.neighbours is not None and view.neighbours.knows(pod):
-                seen.append((pod, row))
-        return Vacated(tuple(rooms.items()), tuple(seen), queue, use)
+            if row is not None:
+                each = self._each.get(requests)
+                if each is None:
+                    each = self._each[requests] = view.amounts(requests)
+                amounts = each * count
+                rooms[row] = rooms[row] + amounts if row in rooms else amounts
+        known, others = [], view.neighbours
+        for pod, node in seen if others is not None else ():
+            if others is not None and others.knows(pod) and node in rows:
+                known.append((pod, rows[node]))
+        return Vacated(tuple(rooms.items()), tuple(known), queue, use)
 
     def release(self, vacated: Vacated) -> None:
         """Let the pods leave."""
