@@ -4,6 +4,8 @@
 a quorum, and `quorum_memory` reuses the results for identical jobs.
 """
 
+from collections.abc import Hashable
+
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, PlacedPods
 from arranger.model.quota import LimitKind, QuotaLack
