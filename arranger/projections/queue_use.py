@@ -113,11 +113,12 @@ def less(
     totals: Mapping[str, Mapping[str, int]], freed: Use, paths: Mapping[str, tuple[str, ...]]
 ) -> Mapping[str, Mapping[str, int]]:
     """What queues and those below them use without what is freed of their own jobs' use."""
-    left: Use = {name: dict(totals[name]) for queue in freed for name in paths.get(queue, ()) if name in totals}
+    touched = dict.fromkeys(name for queue in freed for name in paths.get(queue, ()))
+    left: Use = {name: dict(totals[name]) for name in touched if name in totals}
     for queue, amounts in freed.items():
         for name in paths.get(queue, ()):
             _add(left, name, amounts.items(), -1)
-    return {**totals, **{name: {} for name in left}, **left}
+    return {**totals, **{name: left.get(name, {}) for name in touched}}
 
 
 def _add(use: Use, queue: str, requests: Iterable[tuple[str, int]], pods: int) -> None:

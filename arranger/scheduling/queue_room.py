@@ -186,11 +186,11 @@ class QueueRoom:
         if of is not None:
             of.use(self._limits.at.get(name, _ROOT), amount)
 
-    def begin(self, name: str) -> None:
-        """A job of a queue has got its first nodes."""
+    def begin(self, name: str, jobs: int = 1) -> None:
+        """Jobs of a queue have got their first nodes, or lost their last ones (negative)."""
         at = self._limits.at.get(name, _ROOT)
         while at != _ROOT:
-            self._running[at] += 1
+            self._running[at] += jobs
             at = self._limits.parents[at]
 
     def left(self, name: str, resource: str) -> int:

@@ -14,7 +14,7 @@ from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
 from arranger.model.quota import QuotaLack, covers, usage, used_by
 from arranger.projections.jobs import JobRecord
-from arranger.projections.queue_use import queue_of
+from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
 from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.policies.base import PodPolicy
@@ -210,9 +210,13 @@ class Quotas:
 
     def release(self, queue: str, use: Iterable[tuple[str, int]], sign: int) -> None:
         """A queue's own jobs use so much less, or with the sign -1 so much more again. `mark` doesn't know of it."""
+        self._roomy = None
         if self._room is not None:
             for resource, amount in use:
-                self._room.use(queue, resource, -amount * sign)
+                if resource != JOBS:
+                    self._room.use(queue, resource, -amount * sign)
+                elif self._room.counts_jobs:
+                    self._room.begin(queue, -amount * sign)
 
     def exceeded(self, job: JobRecord) -> bool:
         """Whether what the cycle placed exceeds a limit of the job's queue."""

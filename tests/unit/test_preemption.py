@@ -180,6 +180,21 @@ def test_a_queue_below_its_share_reclaims_from_one_above() -> None:
     assert preempted(of) is None
 
 
+@pytest.mark.parametrize("limit", [{"max_running": 1}, {"capability": (("nvidia.com/gpu", 4),)}])
+def test_a_limit_of_its_own_queue_is_met_by_jobs_of_lower_priority(limit: dict[str, object]) -> None:
+    of = world(nodes=3)
+    of.watch_queues()
+    of.queue("a", **limit)
+    low = running(of, "low", 4, priority=1, of_queue="a")
+    other = running(of, "other", 4, priority=1)
+    high = waiting(of, "high", 3, priority=9, of_queue="a")
+    decision = preempted(of)
+    assert decision is not None
+    assert [victim.job_uid for victim in decision.victims] == [low.uid]
+    of.settle()
+    assert (high.stage, low.stage, other.stage) == (Stage.RUNNING, Stage.RESCHEDULING, Stage.RUNNING)
+
+
 def test_a_superseded_victim_voids_the_decision() -> None:
     of = world()
     low = running(of, "low", 4, priority=1)
