@@ -24,6 +24,7 @@ from arranger.sandbox.pod_run import requests_of
 from tests.simulation import worker_groups
 from tests.simulation.denials import TEAM
 from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
+from tests.simulation.invariants import Violation
 from tests.simulation.loop import Owner
 from tests.simulation.rogue import GROUPS
 from tests.simulation.specs import large, wild
@@ -192,6 +193,7 @@ class User:
             del spec["priority"]
             spec["priorityClassName"] = of_class
         spec |= self._world.queues.draw()
+        spec |= self._world.room.draw()
         spec |= self._world.dependencies.draw([of for of in _NAMES if of != name and home_of(of) == home_of(name)])
         if sets and chance.random() < 0.2:
             spec["scaledSet"] = chance.choice(sets)["name"]
@@ -420,7 +422,14 @@ class FaultyKubelets(SimulatedKubelets):
         lacking = super()._lacking(run)
         if lacking is not None:
             faults.hit("kubelet refuses: no room")
+            there = [uid for uid, of in self._runs.items() if of.node == run.node and of.requests and of is not run]
+            if problem := self._world.room_record.refused(run.pod, there):
+                self._world.fail(Violation(problem), None)
         return lacking
+
+    async def _end(self, run: Any, grace_s: int) -> None:
+        await self._world.room.hang(run.uid)
+        await super()._end(run, grace_s)
 
     def _backing_off(self, run: Any, code: int) -> Object:
         self._world.faults.hit("a container fails and restarts in place")
@@ -572,6 +581,10 @@ class Machines:
     def cordon(self, name: str) -> None:
         """Cordon one node; open it again after a while."""
         self._begin(self._cordon, name)
+
+    def remove(self, name: str) -> None:
+        """Delete one node; add it again after a while."""
+        self._begin(self._remove, name)
 
     def _begin(self, act: Callable[[NodeTemplate], Awaitable[None]], name: str) -> None:
         template = next(each for each in self.templates if each.name == name)

@@ -1,36 +1,73 @@
 """No job waits without need: after a cycle, one without an order, of each waiting job alone, finds no nodes for it.
 
-A cycle only ever takes room. So a job that fits after it fitted at its own turn, whatever the order was.
+A cycle only ever takes room. So a job that fits after it fitted at its own turn, whatever the order was. Only jobs that
+give room to another one may free some at once, for pods that don't exist yet, or as the use of their queue. So after a
+cycle with preemptions, a job waits without need only if it also fits in the state that the cycle's other decisions lead
+to. The next cycle has no such excuse.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from arranger.events.kinds import CycleTaken
+from arranger.events.facts import PreemptionKind
+from arranger.events.kinds import CycleTaken, Event, Placed, Preempted, Waits
 from arranger.model.job import Stage
-from arranger.projections.jobs import JobRecord
+from arranger.model.stages import StageReason
+from arranger.projections.jobs import JobRecord, expand, requests_of
 from arranger.projections.queue_membership import denied
-from arranger.projections.state import State
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import Changes, State
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN
 from tests.simulation.queue_rules import crowded, unusable
+from tests.simulation.room_rules import folded
 
 
-def needless(state: State, cycle: CycleTaken, begun: Collection[str]) -> Iterator[tuple[str, str]]:
-    """(UID, the problem) of each job that waits without need, in the state after a cycle. `begun` are the jobs that got
-    their first nodes in it, or that it found infeasible: they counted as waiting jobs of their queues."""
+def needless(
+    state: State, cycle: CycleTaken, begun: Collection[str], *, before: State | None, events: Sequence[Event]
+) -> Iterator[tuple[str, str]]:
+    """(UID, the problem) of each job that waits without need, in the state after a cycle with these events. `begun` are
+    the jobs that got their first nodes in it, or that it found infeasible: they counted as waiting jobs of their
+    queues. `before` is the state on which it was taken, if it has preemptions."""
     for job in state.jobs.values():
         if job.active and not job.stands_still and job.stage in (Stage.PENDING, Stage.RESCHEDULING):
             why, denial = unusable(state, job), denied(state, job)
             if bool(why) != (denial is not None):
                 yield job.uid, f"is it kept out of its queue? {why or 'no'}; but the projection: {denial}"
     waiting = waiting_jobs(state, cycle.time_ms)
+    preempted = [event for event in events if isinstance(event, Preempted)]
+    losers = {of.job_uid: of.kind for event in preempted for of in event.victims}
+    without = _without_victims(before, events) if before is not None else state
     counted = {*begun, *(job.uid for job in waiting if not job.placements)}
     for job in waiting:
-        if not job.placements and job.waits is None:
+        if job.uid in losers:  # it has no turn in this cycle, and its reason is that it gave room
+            told = job.decided.reason if job.decided is not None else ""
+            if losers[job.uid] != PreemptionKind.SURPLUS and told != StageReason.PREEMPTED:
+                yield job.uid, f"a job gave room to another one, and its reason is {told}"
+        elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
-        elif _fits(state, cycle, job) and (job.placements or not crowded(state, job, counted)):
+        elif (
+            _fits(state, cycle, job)
+            and (job.placements or not crowded(state, job, counted))
+            and (without is state or (without is not None and _fits(without, cycle, without.jobs[job.uid])))
+        ):
             yield job.uid, f"a job waits, though a cycle of this job alone places it: {job.waits}"
+
+
+def _without_victims(before: State, events: Sequence[Event]) -> State | None:
+    """The state after a cycle if its victims kept their room and its beneficiaries had theirs as well; None if others
+    got what the use of queues lost with the victims."""
+    changes = Changes()
+    state = folded(before, [event for event in events if isinstance(event, CycleTaken | Placed | Waits)], changes)
+    if not all(verdict.accepted for verdict in changes.verdicts):
+        return None
+    for event in events:
+        placed = event.placed if isinstance(event, Preempted) else None
+        for slot, node in expand(placed.pods).items() if placed is not None else ():
+            requests = requests_of(state.jobs[placed.job_uid], slot)
+            state.nodes.hold(node, requests)
+            state.queue_use.add(queue_of(state, state.jobs[placed.job_uid]), requests, 1)
+    return state
 
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:

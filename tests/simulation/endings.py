@@ -72,8 +72,8 @@ class Endings:
         """Why a pod shouldn't have been created; empty if it may."""
         owner = pod_seen(pod, 0).owner
         job = self._world.oracle.state.jobs.get(owner.job_uid) if owner is not None else None
-        if owner is None or job is None or job.spec is None or job.attempt != owner.attempt:
-            return ""
+        if owner is None or job is None or job.spec is None or job.attempt != owner.attempt or job.ended:
+            return ""  # an applier that is late doesn't know of the end yet; what it creates is deleted again
         if (slot := job.slot_of(owner)) in job.slots.finished:
             return f"its worker {slot} has finished"
         return self._too_early(owner, job, job.spec)

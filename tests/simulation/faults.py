@@ -117,6 +117,14 @@ RACES = ("a node closes while a cycle is on its way", "a node closes while a rep
 
 #: The second one is a race too, with a rate of its own.
 TOPOLOGIES = ("a node is moved to another rack", "a node is moved while a cycle is on its way")
+ROOM = (
+    "preempted: surplus", "preempted: priority", "preempted: reclaim", "room is awaited, then free",
+    "room isn't free in time", "a job that awaits room is deleted", "a job that awaits room is suspended",
+    "a job that awaits room is edited", "a job that gave room is deleted while its pods leave",
+    "a node closes while its room is awaited", "a node is deleted while its room is awaited",
+    "a pod that gives room hangs", "the log is lost while room is awaited",
+    "the log loses its tail while room is awaited",
+)  # fmt: skip
 USERS = (
     "a TYJob that its schema refuses got in", "a TYJob of 1.4 MB", "user edits a template",
     "edit of a template refused", "a forbidden edit got in",
@@ -144,7 +152,7 @@ UPGRADE = (
 #: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
-         *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *USERS, *UPGRADE, *CLUSTERS,
+         *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *USERS, *UPGRADE, *CLUSTERS,
          *STALLS, *SWALLOWED, *IN_FLIGHT)  # fmt: skip
 
 _FAMILIES = {

@@ -15,7 +15,7 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
 from arranger.errors import ArrangerError, LogUnavailable, WritesRefused
 from arranger.events.codec import decode_batch
 from arranger.events.fence import CLAIM, Fence
-from arranger.events.kinds import Batch, EpochBegun, Placed, WorkersReplaced, kind_of
+from arranger.events.kinds import Batch, EpochBegun, Placed, Preempted, WorkersReplaced, kind_of
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
 from arranger.events.redis_connection import ANSWER_TIMEOUT_S
 from arranger.kube.cluster import PODS, ApiError, Change, ClusterUnavailable, Expired, Object, Page, Resource, always
@@ -125,7 +125,8 @@ class Gateway:
 
 def placed_on(batch: Batch) -> list[str]:
     """The nodes that a cycle gives pods to."""
-    return [pods.node for event in batch.events if isinstance(event, Placed) for pods in event.pods]
+    placed = [event.placed if isinstance(event, Preempted) else event for event in batch.events]
+    return [pods.node for event in placed if isinstance(event, Placed) for pods in event.pods]
 
 
 def staying_on(batch: Batch, state: State) -> list[str]:
@@ -401,10 +402,12 @@ class FaultyCluster(DirectCluster):
         resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        parent = super().delete
+        parent, process = super().delete, self._gateway.process
 
         async def effect() -> None:
             self._world.checks.worker_deletes(resource, namespace or "", name, uid)
+            if resource == PODS and grace_s != 0 and (problem := self._world.room_record.deleted(process, uid or "")):
+                raise Violation(problem)
             if grace_s == 0 and uid is not None:
                 self._world.clocks.check_force(self._gateway.process, uid)
             await parent(resource, namespace, name, uid=uid, resource_version=resource_version, grace_s=grace_s)

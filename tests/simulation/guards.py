@@ -16,14 +16,18 @@ from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import stages
 from arranger.model.job import JobSpec
+from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
-from arranger.projections import fold, judging, queue_membership
+from arranger.projections import fold, judging, placements, preemption, queue_membership
+from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling import refusals
+from arranger.scheduling import candidates, refusals
+from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_room import QueueRoom
+from arranger.scheduling.room_search import RoomSearch
 from arranger.workers import deletions, members_writer, service_writer, watcher
 from arranger.workers.cancelling import _ask
 from arranger.workers.creation import Creation
@@ -39,6 +43,7 @@ from tests.simulation.elsewhere import BREAKS
 from tests.simulation.faults import KINDS
 from tests.simulation.invariants import Violation
 from tests.simulation.rogue import GROUPS
+from tests.simulation.room import CROWD
 from tests.simulation.run import in_order, pool
 from tests.simulation.topologies import RACE
 from tests.simulation.world import World
@@ -46,6 +51,21 @@ from tests.simulation.world import World
 #: Each broken rule is found within these seeds.
 SEEDS = range(40)
 STEPS = 800
+#: The guards of room that is taken back.
+OF_ROOM = (
+    "that no job starts before its room is free",
+    "how long a job waits for room",
+    "who may give room",
+    "that no job gives room to one of equal priority",
+    "how room may be taken in a queue",
+    "that only queues above their share give room",
+    "that whoever isn't needed is spared",
+    "that surplus goes before whole jobs",
+    "that no restart of a preempted job counts",
+    "that room is kept for whom others gave it",
+    "that only victims' pods leave",
+    "that pods which a job keeps don't leave",
+)
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
     "the limits of a queue": 3,
@@ -101,6 +121,7 @@ _OFTEN = {
     "the term of who declares the log lost": {"pause with news in hand": 0.2},
     "the comparison of a watch": {f"watch {kind}: dropped": 0.3 for kind in KINDS},
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
+    **{key: {CROWD: 1.0} for key in OF_ROOM},
     "that a members file is read again": {"user edits a members file": 1.0},
     "that a Service is looked for again": {"user deletes a Service": 1.0},
 }
@@ -247,6 +268,65 @@ def _one_holds_up_all() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _any_may_give_room() -> Iterator[None]:
+    """Jobs give room whether they are preemptible or not, and as soon as they have nodes."""
+    with mock.patch.object(Candidates, "_may_give", lambda _, job: job.active and not job.stands_still):
+        yield
+
+
+@contextmanager
+def _equals_give_room() -> Iterator[None]:
+    """Jobs give room to those of equal priority."""
+
+    def lower_with_nodes(state: State, job: JobRecord) -> int:
+        return queue_membership.counted_priority(state, job) - bool(job.placements)
+
+    with mock.patch.object(candidates, "counted_priority", lower_with_nodes):
+        yield
+
+
+@contextmanager
+def _restarts_of_victims_count() -> Iterator[None]:
+    give_way = JobLife._give_way
+
+    def counted(self: JobLife, job: JobRecord, *args: Any) -> None:
+        job.leader.restarts += 1
+        give_way(self, job, *args)
+
+    with mock.patch.object(JobLife, "_give_way", counted):
+        yield
+
+
+@contextmanager
+def _room_is_anyones() -> Iterator[None]:
+    """Victims leave, and whoever comes first gets the room."""
+    preempted = fold._Fold.preempted
+
+    def unkept(self: fold._Fold, offset: int, event: k.Preempted) -> None:
+        preempted(self, offset, event)
+        job = self.state.jobs.get(event.placed.job_uid)
+        if job is not None and job.slots.room == event:
+            self._unschedule(job, job.stage)
+
+    with mock.patch.dict(fold._APPLY, {k.Preempted: unkept}):
+        yield
+
+
+@contextmanager
+def _another_pod_goes_too() -> Iterator[None]:
+    """A job that gives up surplus loses one more pod, whose slot it keeps."""
+    give_way = JobLife._give_way
+
+    def greedy(self: JobLife, job: JobRecord, *args: Any) -> None:
+        give_way(self, job, *args)
+        if job.bound:
+            job.retired[next(iter(job.bound.values()))] = None
+
+    with mock.patch.object(JobLife, "_give_way", greedy):
+        yield
+
+
 def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: mock.patch.object(owner, name, lambda *_, **__: answer)
 
@@ -254,13 +334,13 @@ def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContext
 GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "an observation's term": _without(fold._Fold, "_current", True),
     "a decision's version and attempt": _without(fold, "outdated", ""),
-    "the whole quorum": _without(fold, "misplaced", ""),
+    "the whole quorum": _without(placements, "misplaced", ""),
     "whole worker groups": _without(judging, "placed_in_part", ""),
     "a worker group that is replaced as a whole": _without(judging, "replaced_in_part", ""),
-    "room on the nodes, decided and unconfirmed included": _without(fold, "lacking", ""),
-    "a node that closed since the cycle began": _without(fold, "closed_to_new", ""),
+    "room on the nodes, decided and unconfirmed included": _without(placements, "lacking", ""),
+    "a node that closed since the cycle began": _without(placements, "closed_to_new", ""),
     "a node that closed since a worker was to stay there": _without(judging, "closed_to_next", ""),
-    "the jobs that a job waits for": _without(fold, "too_early", ""),
+    "the jobs that a job waits for": _without(placements, "too_early", ""),
     "the queue that a job may use": _without(queue_membership, "outside_its_queue", ""),
     "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
     "that no cycle exceeds the limits of a queue": _no_limits_in_cycles,
@@ -270,7 +350,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         JobSpec, "unmet", property(lambda _: [])
     ),
     "that no cycle places a worker where its set failed repeatedly": _without(refusals, "_now", ()),
-    "the domain of pods that belong together": _without(fold, "sharing_no_domain", ""),
+    "the domain of pods that belong together": _without(placements, "sharing_no_domain", ""),
     "a superseded cycle": lambda: mock.patch.object(
         fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
     ),
@@ -295,6 +375,18 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that all have finished whose end is the job's": lambda: mock.patch.object(
         JobRecord, "succeeded", property(lambda job: bool(job.slots.finished))
     ),
+    "that no job starts before its room is free": _without(stages, "room_is_free", True),
+    "how long a job waits for room": _without(stages, "room_lost", True),
+    "who may give room": _any_may_give_room,
+    "that no job gives room to one of equal priority": _equals_give_room,
+    "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
+    "that only queues above their share give room": _without(candidates._Line, "may_reclaim", True),
+    "that whoever isn't needed is spared": _without(RoomSearch, "_may_spare", False),
+    "that surplus goes before whole jobs": _without(Candidates, "_surplus", ()),
+    "that no restart of a preempted job counts": _restarts_of_victims_count,
+    "that room is kept for whom others gave it": _room_is_anyones,
+    "that only victims' pods leave": _another_pod_goes_too,
+    "that pods which a job keeps don't leave": _without(preemption, "_stays", False),
     "that no cycle places a job that backs off": lambda: mock.patch.object(
         JobRecord, "not_before_ms", property(lambda _: 0)
     ),

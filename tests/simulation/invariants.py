@@ -33,6 +33,7 @@ from arranger.model.quantity import amount
 from arranger.model.taints import untolerated
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import attributed
 from arranger.projections.state import Changes, State, Verdict
@@ -40,7 +41,7 @@ from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
-from tests.simulation import worker_groups
+from tests.simulation import room_rules, worker_groups
 from tests.simulation.belongings import of_its_job
 from tests.simulation.bounds import overgrown
 from tests.simulation.conservation import needless
@@ -110,6 +111,7 @@ class Oracle:
         self.verify_snapshots()
         self._world.bad_nodes.forget()
         self._world.windows.forget()
+        self._world.room_record.forget()
         self.epochs.append(epoch)
         self.state, self.entries, self.chain, self.snapshots = State(epoch=epoch), [], "", []
         self._identities = set()
@@ -132,20 +134,25 @@ class Oracle:
         jobs = {uid: job for uid, job in self.state.jobs.items()}
         replaced = [event.job_uid for event in entry.batch.events if isinstance(event, k.WorkersReplaced)]
         nodes = {uid: dict(jobs[uid].placements) for uid in replaced if uid in jobs}
-        placed = [event.job_uid for event in entry.batch.events if isinstance(event, k.Placed)]
+        decided = [_placed(event) for event in entry.batch.events]
+        placed = [event.job_uid for event in decided if event is not None]
         kept_off_ms = {uid: _kept_off_ms(jobs[uid]) for uid in placed if uid in jobs}
         failed = [
             event.job_uid
             for event in entry.batch.events
             if isinstance(event, k.Waits) and event.schedule_state == ScheduleState.FAILED
         ]
-        begun = [uid for uid in placed + failed if uid in jobs and not jobs[uid].placements]
-        apply_entry(self.state, entry, changes)
-        verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         cycle = next((event for event in entry.batch.events if isinstance(event, k.CycleTaken)), None)
         time_ms = cycle.time_ms if cycle is not None else 0
         self._beyond_telling += self._of_lost_tail(cycle)
-        self._check_decisions(entry, cycle, changes.verdicts, begun)
+        begun = [uid for uid in placed + failed if uid in jobs and not jobs[uid].placements]
+        before, record = self._before(entry, cycle), self._world.room_record
+        of_room = record.before(self.state, entry)
+        apply_entry(self.state, entry, changes)
+        verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
+        if problem := record.after(self.state, entry, verdicts, of_room):
+            raise Violation(problem)
+        self._check_decisions(entry, cycle, changes.verdicts, begun, before=before)
         if entry.batch.writer not in (ROGUE, "elsewhere"):  # they bypass every fence
             self._check_terms(entry)
         for number, event in enumerate(entry.batch.events):
@@ -154,29 +161,50 @@ class Oracle:
             self._tell(offset, event, verdict.reason if verdict is not None else "", jobs)
             if verdict is not None and not verdict.accepted:
                 self.rejected[verdict.kind] += 1
-            elif isinstance(event, k.Placed):
-                self._accept(event, time_ms, kept_off_ms[event.job_uid])
+            elif (placing := _placed(event)) is not None:
+                self._accept(placing, time_ms, kept_off_ms[placing.job_uid])
             elif verdict is not None:
-                if isinstance(event, k.StageDecided) and self._world.windows.too_many(
-                    event, jobs[event.job_uid], self.state.time_ms
-                ):
-                    raise Violation("a leader is restarted beyond its limit", job=event.job_uid)
-                if isinstance(event, k.StageDecided) and event.stage in ENDED:
-                    seen = jobs[event.job_uid].seen
-                    self._ended.add((seen.namespace, seen.name, event.stage))
-                if isinstance(event, k.WorkersReplaced):
-                    self._stay(event)
-                    job = self.state.jobs[event.job_uid]
-                    self._world.bad_nodes.left(event, job, nodes[event.job_uid], self.state.time_ms)
-                elif isinstance(event, k.StageDecided) and (problem := self._world.endings.problem_of_end(event)):
-                    raise Violation(f"a job has succeeded, though {problem}", job=event.job_uid)
-                self._world.clocks.check_decision(event, self.state.jobs.get(getattr(event, "job_uid", "")))
+                self._accepted(event, jobs, nodes)
+
+    def _accepted(self, event: k.Event, jobs: Mapping[str, JobRecord], nodes: Mapping[str, dict[SlotKey, str]]) -> None:
+        """Check an accepted decision that places nothing. `nodes` are those that jobs with replaced workers had."""
+        if isinstance(event, k.StageDecided):
+            if self._world.windows.too_many(event, jobs[event.job_uid], self.state.time_ms):
+                raise Violation("a leader is restarted beyond its limit", job=event.job_uid)
+            if event.stage in ENDED:
+                seen = jobs[event.job_uid].seen
+                self._ended.add((seen.namespace, seen.name, event.stage))
+            if problem := self._world.endings.problem_of_end(event):
+                raise Violation(f"a job has succeeded, though {problem}", job=event.job_uid)
+        if isinstance(event, k.WorkersReplaced):
+            self._stay(event)
+            job = self.state.jobs[event.job_uid]
+            self._world.bad_nodes.left(event, job, nodes[event.job_uid], self.state.time_ms)
+        self._world.clocks.check_decision(event, self.state.jobs.get(getattr(event, "job_uid", "")))
+
+    def _before(self, entry: Entry, cycle: k.CycleTaken | None) -> State | None:
+        """The state on which a cycle with preemptions was taken, if its entry follows that: with the rules of these
+        checked. None for other entries."""
+        if not any(isinstance(event, k.Preempted) for event in entry.batch.events):
+            return None
+        if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
+            return None
+        for uid, problem in room_rules.broken(self.state, cycle, entry.batch.events):
+            raise Violation(problem, job=uid)
+        return snapshot.restore(snapshot.encode(self.state))
 
     def _check_decisions(
-        self, entry: Entry, cycle: k.CycleTaken | None, verdicts: Sequence[Verdict], begun: Sequence[str]
+        self,
+        entry: Entry,
+        cycle: k.CycleTaken | None,
+        verdicts: Sequence[Verdict],
+        begun: Sequence[str],
+        *,
+        before: State | None,
     ) -> None:
         """Check that decisions keep the limits of queues, that those of a cycle take effect if its entry follows the
-        state on which it was taken, and that no job waits without need after it. `begun` got their first nodes."""
+        state on which it was taken, and that no job waits without need after it. `begun` got their first nodes, and
+        `before` is that state, if the cycle has preemptions."""
         if lifted := self._limits.lifted(self.state, entry):
             raise Violation(f"a decision lifts what queues use above a limit: {lifted}")
         if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
@@ -184,7 +212,7 @@ class Oracle:
         void = [verdict.reason for verdict in verdicts if not verdict.accepted]
         if void:
             raise Violation(f"a cycle decided what is void on its own state: {', '.join(void)}")
-        for uid, problem in needless(self.state, cycle, begun):
+        for uid, problem in needless(self.state, cycle, begun, before=before, events=entry.batch.events):
             raise Violation(problem, job=uid)
 
     def _of_lost_tail(self, cycle: k.CycleTaken | None) -> bool:
@@ -256,7 +284,10 @@ class Oracle:
             uid = event.uid
         elif isinstance(event, k.PodSeen) and event.owner is not None:
             uid = event.owner.job_uid
-        if uid:
+        uids = [uid] if uid else []
+        if isinstance(event, k.Preempted):
+            uids = [event.placed.job_uid, *(victim.job_uid for victim in event.victims)]
+        for uid in uids:
             text = repr(event)
             self.story.append(
                 (uid, f"    log {self.state.epoch}:{offset} {text[:260]}{' REJECTED: ' + refused if refused else ''}")
@@ -270,6 +301,7 @@ class Oracle:
         kept = [entry for entry in self.entries if entry.last <= offset]
         self.state = _folded(State(epoch=self.state.epoch), kept)
         self.entries = kept
+        self._world.room_record.lose_after(self.state)
         self._identities = {(entry.batch.writer, entry.batch.seq) for entry in kept}
         self._limits.begin(self.state)
         self.chain = kept[-1].chain if kept else ""
@@ -307,6 +339,12 @@ class Oracle:
             tail = [entry for entry in self.entries if entry.first > stored.position.offset]
             if snapshot.encode(_folded(snapshot.restore(stored.content), tail)) != grown:
                 raise Violation(f"the snapshot at {stored.position.offset} and its tail fold to another state")
+
+
+def _placed(event: k.Event) -> k.Placed | None:
+    """The placement that a decision is or has."""
+    found = event.placed if isinstance(event, k.Preempted) else event
+    return found if isinstance(found, k.Placed) else None
 
 
 def _kept_off_ms(job: JobRecord) -> int:
@@ -690,11 +728,14 @@ class Checks:
         state, world = self._world.oracle.state, self._world
         events = take_cycle(state, world.cycle_config, state.time_ms)
         found = [
-            ("", f"a cycle would still say {type(event).__name__}") for event in events if isinstance(event, k.Placed)
+            ("", f"a cycle would still say {type(event).__name__}")
+            for event in events
+            if isinstance(event, k.Placed | k.Preempted)
         ]
         for job in state.jobs.values():
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state == ScheduleState.SUCCEED:
                 found.append((job.uid, f"{job.seen.name} is placed and doesn't start"))
+        found += room_rules.could_take(state, world.cycle_config, state.time_ms)
         return [*found, *(("", text) for text in overgrown(world))]
 
 

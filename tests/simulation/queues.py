@@ -37,6 +37,9 @@ _ODDS = {
     "maxPriority": 0.2,
     "jobQueuePolicy": 0.2,
     "userFairness": 0.2,
+    "reclaimable": 0.15,
+    "minRuntimeSeconds": 0.2,
+    "preemption": 0.2,
 }
 _VALUES: dict[str, tuple[Any, ...]] = {
     "state": ("Closed",),
@@ -52,6 +55,9 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "maxPriority": (0, 3),
     "jobQueuePolicy": ("Priority", "DRF"),
     "userFairness": (True,),
+    "reclaimable": (False,),
+    "minRuntimeSeconds": (5, 60),
+    "preemption": ({"surplus": "Never"}, {"priority": "Never"}, {"reclaim": "Never"}),
 }
 _PACE_S = 5.0
 _HISTORY = 100

@@ -112,7 +112,8 @@ _Pods = list[tuple[PodGroup, int]]
 def beyond(state: State, events: Sequence[k.Event]) -> str:
     """The quota, as observed at a cycle's base, that the cycle's placements exceed; empty if none."""
     placed: dict[str, _Pods] = {}
-    for event in events:
+    for decision in events:
+        event = decision.placed if isinstance(decision, k.Preempted) else decision
         if isinstance(event, k.Placed):
             job = state.jobs[event.job_uid]
             assert job.spec is not None

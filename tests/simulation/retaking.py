@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from arranger.events.file_log import FileLog
+from arranger.events.kinds import CycleTaken
 from arranger.events.log import Entry, Position
 from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
@@ -16,6 +17,7 @@ from arranger.replay.reading.history import Span, advance
 from arranger.replay.reading.verify import Survey, Verification
 from arranger.scheduling.registry import Policies
 from tests.simulation.quotas import beyond
+from tests.simulation.room_rules import broken
 from tests.simulation.upgrades import EVERY
 
 #: Writers of forged cycles (`rogue.Rogue`), which are folded but not repeated.
@@ -35,9 +37,14 @@ class _Verification(Verification):
     def _retake(self) -> None:
         super()._retake()
         for inputs in self._survey.by_base.get(self.state.offset, ()):
-            over = beyond(self.state, self._retaken.get(inputs.offset, ()))
+            events = self._retaken.get(inputs.offset, ())
+            over = beyond(self.state, events)
             if over:
                 raise AssertionError(f"the cycle at {inputs.offset} places pods beyond a quota: {over}")
+            if inputs.offset != self.state.offset + 1:  # the others are checked as they are recorded
+                cycle = CycleTaken(self.state.offset, inputs.time_ms, inputs.config)
+                for uid, problem in broken(self.state, cycle, events):
+                    raise AssertionError(f"the cycle at {inputs.offset}, for {uid}: {problem}")
 
 
 def retaken(epoch: int, entries: Sequence[Entry], *, policies: Policies = EVERY) -> Verification:

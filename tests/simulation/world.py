@@ -63,6 +63,8 @@ from tests.simulation.queues import Queues
 from tests.simulation.quotas import Quotas
 from tests.simulation.refusals import Refusals
 from tests.simulation.rogue import Rogue
+from tests.simulation.room import Room
+from tests.simulation.room_record import RoomRecord
 from tests.simulation.stalls import Stalls
 from tests.simulation.topologies import Topologies
 from tests.simulation.trials import Trials
@@ -393,6 +395,8 @@ class World:
         self.topologies = Topologies(self)
         self.belongings = Belongings(self)
         self.refusals = Refusals(self)
+        self.room_record = RoomRecord(self)
+        self.room = Room(self)
         self.trials = Trials(self)
         self.upgrade = Upgrade(self)
         self.checks = Checks(self)
@@ -567,6 +571,8 @@ class World:
         self.spawn(self.dependencies.run(), "dependencies")
         self.spawn(self.topologies.run(), "topologies")
         self.spawn(self.belongings.run(), "belongings")
+        self.spawn(self.room.run(), "room")
+        self.spawn(self.room.crowd(), "crowd")
 
     async def _end_faults(self) -> None:
         self.faults.on = False

@@ -1,0 +1,310 @@
+"""What becomes of room that jobs give to others: no preemption is in vain, none answers another, and no other pods
+leave.
+
+The record follows the log entry by entry. Each preemption that it accepts ends with the start of the beneficiary, or
+with an excuse that the log shows.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind
+from arranger.events.log import Entry
+from arranger.model.job import ENDED, Stage
+from arranger.model.node import NodeFacts
+from arranger.model.stages import StageReason
+from arranger.projections.jobs import JobRecord, holds, requests_of
+from arranger.projections.ownership import attributed
+from arranger.projections.state import State, Verdict
+from tests.simulation.gateways import CLOCK_BOUND_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import SimulatedProcess, World
+
+#: In this time, no two jobs give room to each other.
+_HOUR_MS = 3_600_000
+#: So often may one job lose all its pods to others in that time. Each time serves another beneficiary of a higher
+#: priority, or one of a queue below its share, and a run creates a few dozen jobs of priorities from 1 to 10.
+TIMES = 12
+_DEMAND = (k.JobGone, k.NodeSeen, k.NodeGone)
+_RULES = (
+    k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
+    k.WatchRefused,
+)  # fmt: skip
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+#: Site of each way in which room is taken.
+SITES_OF_KINDS = {kind: f"preempted: {kind.lower()}" for kind in PreemptionKind}
+FREED, NOT_FREED = "room is awaited, then free", "room isn't free in time"
+EPOCH = "the log is lost while room is awaited"
+TAIL = "the log loses its tail while room is awaited"
+
+
+@dataclass
+class Awaited:
+    """A job that has nodes which others are still to leave. `pods` are the UIDs of those that leave, and `excuses` why
+    it may not start there."""
+
+    event: k.Preempted
+    offset: int
+    pods: dict[str, None]
+    #: Whether it was decided when nothing delays the deletion of pods any more.
+    quiet: bool = False
+    excuses: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> dict[str, None]:
+        """The nodes that it got."""
+        return {pods.node: None for pods in self.event.placed.pods}
+
+    @property
+    def attempts(self) -> list[tuple[str, int]]:
+        """UID and attempt of each job that gives room."""
+        return [(victim.job_uid, victim.attempt) for victim in self.event.victims]
+
+
+@dataclass
+class Before:
+    """What the record needs to know of the state before an entry."""
+
+    bound: dict[str, dict[str, None]]
+    restarts: dict[str, int]
+    seen: dict[str, k.JobSeen]
+    facts: dict[str, NodeFacts]
+    pods: dict[str, None]
+
+
+class RoomRecord:
+    """Follows the preemptions of a run."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        #: UID of the beneficiary → what it waits for.
+        self.awaited: dict[str, Awaited] = {}
+        #: (UID, attempt) of jobs that began on nodes which others had to leave → the pods that left.
+        self._began: dict[tuple[str, int], Awaited] = {}
+        #: Time, beneficiary, and victims with the kind, of every accepted preemption in any epoch.
+        self._accepted: list[tuple[int, k.Preempted]] = []
+        #: UID → when the job was last edited, according to the log.
+        self._edited_ms: dict[str, int] = {}
+        self._generations: dict[str, int] = {}
+        #: When queues, namespaces or priority classes last changed; and nodes, or which jobs there are.
+        self._rules_ms = self._demand_ms = 0
+
+    # --- entry by entry ------------------------------------------------------------------------------------
+
+    def before(self, state: State, entry: Entry) -> Before | None:
+        """Called before an entry is folded."""
+        news = any(isinstance(event, k.Preempted) for event in entry.batch.events)
+        if not news and not self.awaited:
+            return None
+        nodes = {node: None for of in self.awaited.values() for node in of.nodes}
+        facts = {node: found for node in nodes if (found := state.nodes.facts_of(node)) is not None}
+        jobs = state.jobs.items() if news else ()
+        bound = {uid: dict.fromkeys(job.bound.values()) for uid, job in jobs}
+        restarts = {uid: _restarts(state, job) for uid, job in jobs}
+        seen = {uid: state.jobs[uid].seen for uid in self.awaited if uid in state.jobs}
+        return Before(bound, restarts, seen, facts, dict.fromkeys(state.pods) if nodes else {})
+
+    def after(self, state: State, entry: Entry, verdicts: Mapping[int, Verdict], before: Before | None) -> str:
+        """Called after an entry is folded; returns the first problem, empty if there is none."""
+        self._note_edits(state, entry)
+        problem = ""
+        if before is not None:
+            for of in self.awaited.values():
+                self._excuse(state, entry, of, before)
+            problem = self._resolve(state)
+        for number, event in enumerate(entry.batch.events):
+            verdict = verdicts.get(entry.first + number)
+            if isinstance(event, k.Preempted) and verdict is not None and verdict.accepted and before is not None:
+                problem = problem or self._accept(state, entry.first + number, event, before)
+        if before is not None and before.bound:
+            problem = problem or self._others_lost_nothing(state, entry, before)
+        return problem
+
+    def _note_edits(self, state: State, entry: Entry) -> None:
+        for event in entry.batch.events:
+            if isinstance(event, k.JobSeen) and self._generations.get(event.uid) != event.generation:
+                self._generations[event.uid] = event.generation
+                self._edited_ms[event.uid] = self._demand_ms = state.time_ms
+            elif isinstance(event, _DEMAND) or (isinstance(event, k.StageDecided) and event.stage in ENDED):
+                self._demand_ms = state.time_ms
+            elif isinstance(event, _RULES):
+                self._rules_ms = state.time_ms
+
+    def _excuse(self, state: State, entry: Entry, of: Awaited, before: Before) -> None:
+        """Note what an entry shows that may keep a job from starting on the nodes it got."""
+        uid = of.event.placed.job_uid
+        for event in entry.batch.events:
+            if isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
+                if _less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
+                    of.excuses["a node is gone, has closed, or is smaller"] = None
+            elif isinstance(event, k.JobSeen) and event.uid == uid and _edited(before.seen[uid], event):
+                of.excuses["the job was edited or deleted"] = None
+            elif isinstance(event, k.PodSeen) and event.node in of.nodes and event.uid not in before.pods:
+                owner = attributed(state, event).owner
+                if owner is None or (owner.job_uid, owner.attempt) in of.attempts:
+                    of.excuses["a pod came that nobody expected"] = None
+                    of.pods |= {event.uid: None} if owner is not None else {}
+
+    def _resolve(self, state: State) -> str:
+        """Let go of those that wait no more; returns what is wrong with how one of them ended."""
+        for uid, of in [*self.awaited.items()]:
+            job = state.jobs.get(uid)
+            if job is not None and job.slots.room == of.event:
+                continue
+            del self.awaited[uid]
+            if job is not None and job.stage == Stage.STARTING and job.attempt == of.event.placed.attempt:
+                self._world.faults.hit(FREED)
+                self._began[uid, job.attempt] = of
+                problem = _too_early(state, of, job)
+                if problem and not of.excuses:
+                    return problem
+            elif problem := self._in_vain(state, of, job):
+                return problem
+        return ""
+
+    def _in_vain(self, state: State, of: Awaited, job: JobRecord | None) -> str:
+        """Why a preemption shouldn't have ended without the start of the job that got the room."""
+        reason = job.decided.reason if job is not None and job.decided is not None else None
+        if job is None or of.excuses or reason == StageReason.DEADLINE_EXCEEDED:
+            if reason == StageReason.ROOM_NOT_FREED:
+                self._world.faults.hit(NOT_FREED)
+            return ""
+        if reason != StageReason.ROOM_NOT_FREED:
+            return f"a job lost the room that others gave it: {job.stage}, {reason}"
+        self._world.faults.hit(NOT_FREED)
+        if state.time_ms < of.event.until_ms - 2 * CLOCK_BOUND_MS:  # either clock may be that far off
+            return f"a job gives up waiting for room {of.event.until_ms - state.time_ms} ms too early"
+        there = [state.pods[pod].name for pod in of.pods if pod in state.pods and holds(state.pods[pod])]
+        if of.quiet or not there:
+            return f"a job gives up waiting for room: {there or 'no pods'} haven't left it"
+        return ""
+
+    def _accept(self, state: State, offset: int, event: k.Preempted, before: Before) -> str:
+        """Record an accepted preemption; returns what is wrong with it."""
+        job = state.jobs[event.placed.job_uid]
+        pods = dict.fromkeys(event.leaving)
+        for victim in event.victims:
+            self._world.faults.hit(SITES_OF_KINDS[victim.kind])
+            of = state.jobs[victim.job_uid]
+            pods |= {uid: None for uid in before.bound[of.uid] if uid not in of.bound.values()}
+            if _restarts(state, of) != before.restarts[of.uid]:
+                return f"{of.seen.name} gave room, and {_restarts(state, of) - before.restarts[of.uid]} restarts count"
+            if of.stage in _WAITING and of.back_offs.attempt.until_ms > state.time_ms:
+                return f"{of.seen.name} gave room, and backs off"
+        self.awaited[job.uid] = Awaited(event, offset, pods, quiet=not self._world.faults.on)
+        problem = self._again(state.time_ms, event)
+        self._accepted.append((state.time_ms, event))
+        return problem
+
+    def _others_lost_nothing(self, state: State, entry: Entry, before: Before) -> str:
+        """Only the victims' slots lose their pods by the entry of a cycle."""
+        if any(isinstance(event, k.Observation) for event in entry.batch.events):
+            return ""
+        leave = {uid: None for of in self.awaited.values() for uid in of.pods}
+        for uid, pods in before.bound.items():
+            job = state.jobs.get(uid)
+            kept = [pod for pod in pods if job is not None and pod not in job.retired and pod in job.bound.values()]
+            if lost := [pod for pod in pods if pod not in kept and pod not in leave]:
+                return f"a cycle takes the pods {lost} of {uid}, which is no victim"
+        return ""
+
+    # --- over time -----------------------------------------------------------------------------------------
+
+    def _again(self, time_ms: int, event: k.Preempted) -> str:
+        """Whether a preemption answers another one, or is one too many; empty if not."""
+        uid, taken = event.placed.job_uid, Counter[str]()
+        recent = [(since_ms, of) for since_ms, of in self._accepted if time_ms - since_ms < _HOUR_MS]
+        for since_ms, of in recent:
+            taken.update(victim.job_uid for victim in of.victims if victim.kind != PreemptionKind.SURPLUS)
+            answered = next((victim for victim in of.victims if victim.job_uid == uid), None)
+            back = next((victim for victim in event.victims if victim.job_uid == of.placed.job_uid), None)
+            if answered is None or back is None:
+                continue
+            changed_ms = max(self._rules_ms, *(self._edited_ms.get(each, 0) for each in (uid, back.job_uid)))
+            if PreemptionKind.RECLAIM in (answered.kind, back.kind):  # shares follow what all jobs ask for
+                changed_ms = max(changed_ms, self._demand_ms)
+            if changed_ms <= since_ms:
+                return f"{uid} takes room from {back.job_uid}, which took room from it {time_ms - since_ms} ms before"
+        for victim in event.victims:
+            if victim.kind != PreemptionKind.SURPLUS and taken[victim.job_uid] >= TIMES:
+                return f"{victim.job_uid} loses its pods to others for the {taken[victim.job_uid] + 1}th time"
+        return ""
+
+    # --- effects -------------------------------------------------------------------------------------------
+
+    def refused(self, pod: Mapping[str, Any], there: Sequence[str]) -> str:
+        """Why a kubelet shouldn't have refused a pod for lack of room, while pods of these UIDs use its node; empty if
+        that may be."""
+        uid, metadata = _job_of(pod), pod["metadata"]
+        attempt = int((metadata.get("labels") or {}).get("arranger.dev/attempt", -1))
+        of = self._began.get((uid, attempt))
+        left = [one for one in there if of is not None and one in of.pods]
+        return f"{metadata['name']} was refused, because {left} haven't left the room that they gave" if left else ""
+
+    def deleted(self, process: "SimulatedProcess", uid: str) -> str:
+        """Why a process shouldn't delete a pod; empty if it may. It may delete none that fills a slot, according to the
+        log that it knows to the end."""
+        state, theirs = self._world.oracle.state, process.follower.state
+        at = (theirs.epoch, theirs.offset, process.follower.position.chain)
+        pod = state.pods.get(uid)
+        job = state.jobs.get(pod.owner.job_uid) if pod is not None and pod.owner is not None else None
+        if job is None or pod is None or at != (state.epoch, state.offset, self._world.oracle.chain):
+            return ""
+        fills = uid in job.bound.values() and uid not in job.retired and job.active
+        return f"{process.name} deletes {pod.name}, which fills a slot" if fills else ""
+
+    # --- lost logs -----------------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Another epoch begins."""
+        if self.awaited:
+            self._world.faults.hit(EPOCH)
+        self.awaited.clear()
+
+    def lose_after(self, state: State) -> None:
+        """The log has lost its tail, and this is the state at its end."""
+        if any(of.offset > state.offset for of in self.awaited.values()):
+            self._world.faults.hit(TAIL)
+        for uid, job in state.jobs.items():
+            if (room := job.slots.room) is not None:
+                known = self.awaited.get(uid)
+                pods = known.pods if known is not None and known.event == room else {}
+                self.awaited[uid] = Awaited(room, state.offset, pods, excuses={"the log lost its tail": None})
+        self.awaited = {uid: of for uid, of in self.awaited.items() if uid in state.awaiting}
+
+
+def _too_early(state: State, of: Awaited, job: JobRecord) -> str:
+    """Why a job shouldn't have begun on its nodes: on one of them are pods that leave, and more than it holds."""
+    for slot, node in job.placements.items():
+        there = [uid for uid in of.pods if uid in state.pods and state.pods[uid].node == node]
+        there = [state.pods[uid].name for uid in there if holds(state.pods[uid])]
+        if there and state.nodes.overbooked(node, requests_of(job, slot)):
+            return f"{job.seen.name} begins before {there} have left {node}"
+    return ""
+
+
+def _restarts(state: State, job: JobRecord) -> int:
+    """All restarts that count for a job: those of earlier pods, and those of the pods in its slots."""
+    of_pods = sum(state.pods[uid].restarts for uid in job.bound.values() if uid in state.pods)
+    return job.leader.restarts + sum(job.spent.values()) + of_pods
+
+
+def _job_of(pod: Mapping[str, Any]) -> str:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((str(of["uid"]) for of in owners if of.get("controller")), "")
+
+
+def _edited(before: k.JobSeen, now: k.JobSeen) -> bool:
+    return before.generation != now.generation or before.deleting != now.deleting or before.spec != now.spec
+
+
+def _less(before: NodeFacts | None, now: NodeFacts | None) -> bool:
+    """Whether a node is worse than before for a job that is to start there."""
+    if before is None or now is None:
+        return True
+    smaller = [name for name, amount in before.allocatable if dict(now.allocatable).get(name, 0) < amount]
+    return bool(smaller) or not now.ready or now.cordoned or before.taints != now.taints

@@ -1,0 +1,273 @@
+"""The rules of who gives room to whom, beside the product's own, on the state on which a cycle was taken."""
+
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind, Victim
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.model.job import LEADER_GROUP, Stage
+from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord, expand, is_quorum
+from arranger.projections.state import Changes, State
+from arranger.projections.worker_groups import parted
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.queue import considered, waiting_jobs
+from arranger.scheduling.queue_standing import QueueStanding
+from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.vacating import Vacating, leaving
+from tests.simulation.queue_rules import name_of, way_of
+
+#: All parts of so few units are tried: there are 31 of five.
+_UNITS = 5
+_WHO = "rules of room"
+Decision = k.Placed | k.Preempted
+#: A job, slots of it, and whether these are all that it has.
+Unit = tuple[JobRecord, tuple[SlotKey, ...], bool]
+
+
+def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iterator[tuple[str, str]]:
+    """(UID of the beneficiary, the problem) of each preemption of a cycle that breaks a rule. `state` is that on which
+    the cycle was taken, `events` are those of the cycle."""
+    before: list[Decision] = []
+    for event in events:
+        if isinstance(event, k.Preempted):
+            job = state.jobs[event.placed.job_uid]
+            yield from ((job.uid, problem) for problem in _forbidden(state, cycle, job, event, before))
+            if not any(isinstance(of, k.Preempted) for of in before):
+                after = folded(state, (cycle, *[of for of in before if isinstance(of, k.Placed)]))
+                yield from ((job.uid, problem) for problem in _too_much(after, cycle, event))
+        if isinstance(event, Decision):
+            before.append(event)
+
+
+def folded(state: State, events: Sequence[k.Event], changes: Changes | None = None) -> State:
+    """Another state, with these events after it."""
+    other = snapshot.restore(snapshot.encode(state))
+    batch = k.Batch(_WHO, 1, state.time_ms, tuple(events))
+    apply_entry(other, Entry(state.offset + 1, state.offset + len(events), "", batch), changes or Changes())
+    return other
+
+
+def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tuple[str, str]]:
+    """(UID, the problem) of each waiting job that would fit if all that it may take room from in its queue gave it."""
+    cycle = k.CycleTaken(state.offset, time_ms, config)
+    jobs, _ = considered(state, waiting_jobs(state, time_ms))
+    for job in jobs:
+        allowed = _modes(state, cycle, job)
+        if job.placements or job.suspended or PreemptionKind.PRIORITY not in allowed:
+            continue
+        lower = [of for of in _lower(state, cycle, job) if of.placements]
+        if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
+            yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it room"
+
+
+# --- who may give room -------------------------------------------------------------------------------------
+
+
+def spec_of(state: State, name: str) -> QueueSpec:
+    """The spec of a queue with a way to the root."""
+    seen = state.queues.get(name)
+    return seen.spec if seen is not None and seen.spec is not None else DEFAULT_SPEC
+
+
+def priority_of(state: State, job: JobRecord) -> int:
+    """The priority that counts in the job's queue."""
+    limits = [spec_of(state, name).max_priority for name in way_of(state, name_of(state, job))]
+    return min([job.valid_spec.priority, *(limit for limit in limits if limit is not None)])
+
+
+def _forbidden(
+    state: State, cycle: k.CycleTaken, job: JobRecord, event: k.Preempted, before: Sequence[Decision]
+) -> Iterator[str]:
+    """Why a job may not take room as an event says."""
+    queue = name_of(state, job)
+    allowed = _allowed(cycle.config, spec_of(state, queue))
+    reclaimed = [of for of in event.victims if name_of(state, state.jobs[of.job_uid]) != queue]
+    if reclaimed and (above := _above_its_share(state, cycle, job, event, before)):
+        yield f"a job reclaims room for queue {above}, which is above its share with it"
+    for victim in event.victims:
+        of = state.jobs[victim.job_uid]
+        why = _protected(state, cycle.time_ms, of) or (f"{victim.kind} is Never" if victim.kind not in allowed else "")
+        if victim in reclaimed:
+            why = why or _not_reclaimable(state, cycle, job, victim, before)
+            if victim.kind == PreemptionKind.PRIORITY or PreemptionKind.RECLAIM not in allowed:
+                why = why or "it is of another queue"
+        elif victim.kind == PreemptionKind.RECLAIM or priority_of(state, of) >= priority_of(state, job):
+            why = why or f"its priority is {priority_of(state, of)}, that of the other {priority_of(state, job)}"
+        if why:
+            yield f"{of.seen.name} ({of.uid}) gives room to {job.seen.name}, though {why}"
+
+
+def _allowed(config: CycleConfig, spec: QueueSpec) -> list[PreemptionKind]:
+    """The ways in which jobs of a queue may take room."""
+    both = [config.preemption or Preemption(*[PreemptionMode.NEVER] * 3), spec.preemption]
+    return [kind for kind in PreemptionKind if all(getattr(of, kind.lower()) == PreemptionMode.ALLOWED for of in both)]
+
+
+def _protected(state: State, time_ms: int, of: JobRecord) -> str:
+    """Why a job gives no room to any other; empty if it may."""
+    runs_s = (time_ms - of.times.stage_ms) / 1000
+    least_s = spec_of(state, name_of(state, of)).min_runtime_s
+    if not of.active or of.stage not in (Stage.STARTING, Stage.RUNNING):
+        return f"it is {of.stage}, or is being deleted"
+    if not of.valid_spec.preemptible:
+        return "it isn't preemptible"
+    return f"it has run for {runs_s} s of {least_s}" if runs_s < least_s else ""
+
+
+# --- shares ------------------------------------------------------------------------------------------------
+
+
+def _shares(state: State, cycle: k.CycleTaken) -> QueueStanding:
+    jobs, _ = considered(state, waiting_jobs(state, cycle.time_ms))
+    return QueueStanding(state, jobs, cycle.time_ms)
+
+
+def _use(state: State, decisions: Sequence[Decision], *, all_pods: bool) -> dict[str, Counter[str]]:
+    """Queue → what it and those below it use after the first decisions of a cycle: with `all_pods` with all of them,
+    else without those of jobs that took no room. Their further pods may have got nodes only later in the cycle."""
+    used = {name: Counter(amounts) for name, amounts in state.queue_totals.items()}
+    for of in decisions:
+        placed = of.placed if isinstance(of, k.Preempted) else of
+        given = [(placed.job_uid, expand(placed.pods), 1)] if all_pods or of is not placed else []
+        taken = [(victim.job_uid, expand(victim.pods), -1) for victim in getattr(of, "victims", ())]
+        for uid, slots, sign in [*given, *taken]:
+            for name in way_of(state, name_of(state, state.jobs[uid])):
+                for group, _ in slots:
+                    for resource, amount in state.jobs[uid].valid_spec.groups[group].shape.requests:
+                        used.setdefault(name, Counter())[resource] += sign * amount
+    return used
+
+
+def _above_its_share(
+    state: State, cycle: k.CycleTaken, job: JobRecord, event: k.Preempted, before: Sequence[Decision]
+) -> str:
+    """The first queue on a job's way that its quorum lifts above its share, below all that it shares with a queue that
+    it reclaims from; empty if none."""
+    standing = _shares(state, cycle)
+    used, asked = _use(state, before, all_pods=False), Counter[str]()
+    for group, _ in expand(event.placed.pods):
+        asked.update(dict(job.valid_spec.groups[group].shape.requests))
+    queues = {name_of(state, state.jobs[of.job_uid]): None for of in event.victims}
+    ways = [way_of(state, queue) for queue in queues if queue != name_of(state, job)]
+    for name in way_of(state, name_of(state, job)):
+        if any(name not in way for way in ways):
+            share = standing.shares.get(name, {})
+            over = [of for of in asked if of in standing.total and asked[of] + _in(used, name, of) > share.get(of, 0)]
+            if over:
+                return f"{name} ({over})"
+    return ""
+
+
+def _in(used: dict[str, Counter[str]], name: str, resource: str) -> int:
+    return used.get(name, Counter[str]())[resource]
+
+
+def _not_reclaimable(
+    state: State, cycle: k.CycleTaken, job: JobRecord, victim: Victim, before: Sequence[Decision]
+) -> str:
+    """Why nothing may be reclaimed from a victim's queue; empty if something may."""
+    own, way = way_of(state, name_of(state, job)), way_of(state, name_of(state, state.jobs[victim.job_uid]))
+    others, standing = [name for name in way if name not in own], _shares(state, cycle)
+    if not others or not [name for name in own if name not in way]:
+        return "one queue is below the other"
+    if kept := [name for name in others if not spec_of(state, name).reclaimable]:
+        return f"queue {kept[0]} isn't reclaimable"
+    used = _use(state, before, all_pods=True)
+    resources = [name for group in job.valid_spec.groups for name, amount in group.shape.requests if amount]
+    for of in resources:
+        if all(_in(used, name, of) > standing.shares.get(name, {}).get(of, 0) for name in others):
+            return ""
+    return f"no queue of {others} is above its share"
+
+
+# --- how much room -----------------------------------------------------------------------------------------
+
+
+def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted) -> Iterator[str]:
+    """Why a smaller part of the victims would do, in the state before the decision."""
+    job = state.jobs[event.placed.job_uid]
+    units = [unit for victim in event.victims for unit in _units(state, victim)]
+    surplus = [unit for unit in _surplus(state, cycle, job) if PreemptionKind.SURPLUS in _modes(state, cycle, job)]
+    whole = [victim for victim in event.victims if victim.kind != PreemptionKind.SURPLUS]
+    if whole and surplus and _fits(state, cycle, job, surplus):
+        yield f"{job.seen.name} takes room from whole jobs, though the surplus of {len(surplus)} would do"
+    if len(units) > _UNITS:
+        return
+    for count in range(len(units)):
+        for part in itertools.combinations(units, count):
+            if _fits(state, cycle, job, part):
+                names = [(of.seen.name, slots) for of, slots, _ in part]
+                yield f"{job.seen.name} takes room from {len(units)}, though {names or 'nobody'} would do"
+                return
+
+
+def _modes(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[PreemptionKind]:
+    return _allowed(cycle.config, spec_of(state, name_of(state, job)))
+
+
+def _units(state: State, victim: Victim) -> list[Unit]:
+    """What a victim loses, in the smallest parts that can be spared alone."""
+    of, slots = state.jobs[victim.job_uid], tuple(expand(victim.pods))
+    if victim.kind != PreemptionKind.SURPLUS:
+        return [(of, slots, True)]
+    return [(of, unit, False) for unit in _groups(of, slots)]
+
+
+def _groups(of: JobRecord, slots: Collection[SlotKey]) -> list[tuple[SlotKey, ...]]:
+    """Slots by worker group, the highest index first."""
+    found: dict[tuple[int, int], list[SlotKey]] = {}
+    for group, index in sorted(slots, key=lambda slot: (-slot[1], -slot[0])):
+        found.setdefault((group, of.valid_spec.groups[group].worker_group(index)[0]), []).append((group, index))
+    return [tuple(unit) for unit in found.values()]
+
+
+def _surplus(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[Unit]:
+    """All workers above their quorums, of jobs in the same queue whose priority is lower."""
+    found: list[Unit] = []
+    for of in _lower(state, cycle, job):
+        if BUILT_IN.pod_policy(of, cycle.config).whole:
+            continue
+        left = set(of.provided)
+        for unit in _groups(of, [slot for slot in of.placements if slot[0] != LEADER_GROUP]):
+            rest = left - {*unit}
+            if is_quorum(of.valid_spec, rest) and not parted(of.valid_spec, rest):
+                left = rest
+                found.append((of, unit, False))
+    return found
+
+
+def _lower(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[JobRecord]:
+    """The jobs in a job's queue that may give it room, because their priority is lower."""
+    return [
+        of
+        for of in state.jobs.values()
+        if not (of.spec is None or _protected(state, cycle.time_ms, of) or name_of(state, of) != name_of(state, job))
+        and priority_of(state, of) < priority_of(state, job)
+    ]
+
+
+def _fits(state: State, cycle: k.CycleTaken, job: JobRecord, units: Sequence[Unit], *, leave: bool = True) -> bool:
+    """Whether a quorum fits once these units have left, and with `leave` all pods that leave anyway."""
+    placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
+    vacating = Vacating(state, placer.placing)
+    if leave:
+        vacating.release(vacating.of_pods(leaving(state)))
+    for of, slots, whole in units:
+        vacating.release(vacating.of_job(of, slots, whole=whole))
+    return placer.fits(as_counted(state, job))
+
+
+def as_counted(state: State, job: JobRecord) -> JobRecord:
+    """A job with the priority that counts in its queue."""
+    copied = job.copy()
+    copied.spec = msgspec.structs.replace(job.valid_spec, priority=priority_of(state, job))
+    return copied
