@@ -3,6 +3,7 @@ how long the job waits for it."""
 
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord, requests_of
+from arranger.projections.nodes import Amounts
 from arranger.projections.openness import closed_to_next
 from arranger.projections.state import State
 
@@ -18,10 +19,17 @@ def awaited_until_ms(job: JobRecord) -> int | None:
     return job.slots.room.until_ms if job.slots.room is not None else job.times.scheduled_ms + _ADOPTED_MS
 
 
-def room_is_free(state: State, job: JobRecord) -> bool:
-    """Whether no node of the job has more in use than it can give, the job's pods included."""
+def room_is_free(state: State, job: JobRecord, time_ms: int) -> bool:
+    """Whether no node of the job has more in use than it can give, the job's pods included. Pods that may have come
+    until then and were never seen don't count any more; in a quiet log, no entry drops them."""
+    freed: dict[str, Amounts] = {}
+    for pod in state.assumed_until(time_ms):
+        amounts = state.nodes.vector(pod.requests)
+        freed[pod.node] = freed[pod.node] + amounts if pod.node in freed else amounts
     groups = {(node, slot[0]): slot for slot, node in job.placements.items()}
-    return not any(state.nodes.overbooked(node, requests_of(job, slot)) for (node, _), slot in groups.items())
+    return not any(
+        state.nodes.overbooked(node, requests_of(job, slot), freed.get(node, 0)) for (node, _), slot in groups.items()
+    )
 
 
 def room_lost(state: State, job: JobRecord, time_ms: int) -> bool:

@@ -111,7 +111,7 @@ def _pending(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
     if job.schedule_state == ScheduleState.FAILED:
         return _decide(job, R.UNSCHEDULABLE, StageFacts(shortage=_shortage(job)))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
-        if not room_is_free(state, job):
+        if not room_is_free(state, job, time_ms):
             return _decide(job, R.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
         return start(job.uid, job.version, job.attempt, leaderless=not job.valid_spec.has_leader)
     return None

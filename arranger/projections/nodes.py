@@ -268,12 +268,13 @@ class NodeTable:
         """The usage on a row of resources without a column."""
         return self._elsewhere.get(row, _NOTHING)
 
-    def overbooked(self, name: str, requests: Requests) -> bool:
-        """Whether the usage of a resource in these requests, which are already counted, exceeds the node's amount."""
+    def overbooked(self, name: str, requests: Requests, freed: Amounts | int = 0) -> bool:
+        """Whether the usage of a resource in these requests, which are already counted, exceeds the node's amount.
+        `freed` is usage that doesn't count any more."""
         row = self.rows[name]
         if not self.elsewhere(row).keys().isdisjoint(resource for resource, _ in requests):
             return True
-        return bool(((self.used[row] > self.allocatable[row]) & (self.vector(requests) > 0)).any())
+        return bool(((self.used[row] - freed > self.allocatable[row]) & (self.vector(requests) > 0)).any())
 
     # --- rows and columns -----------------------------------------------------------------------------------
 

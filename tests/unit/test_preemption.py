@@ -246,3 +246,17 @@ def test_a_job_that_is_about_to_be_resumed_takes_no_room_yet() -> None:
     assert preempted(of) is not None
     of.settle()
     assert high.stage == Stage.RUNNING
+
+
+def test_room_of_pods_that_never_came_is_free_once_they_cannot_come_any_more() -> None:
+    of = world()
+    low = of.job("low", workers=4, worker=GPU, min_workers=4, equals=True, priority=1)
+    of.cycle()
+    assert (low.stage, low.bound) == (Stage.STARTING, {})  # the applier may be creating its pods
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    of.control()
+    assert high.stage == Stage.PENDING
+    of.pass_time(11)
+    of.control()
+    assert high.stage == Stage.STARTING, "nobody else writes anything into a quiet log"
