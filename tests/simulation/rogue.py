@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import PreemptionKind, ShortageFacts
 from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage, TopologyMode, TopologyScope
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.judging import lacking
 from arranger.projections.queue_membership import beyond_its_queue, kept_out
 from arranger.projections.queue_use import queue_of
@@ -223,6 +223,21 @@ class Rogue:
             if nodes.has(node) and nodes.facts[nodes.rows[node]].cordoned:
                 return not self._world.log_away and self._world.home.index is not None
         return False
+
+    async def too_little_room(self) -> None:
+        """Let too few give room to a job: one victim less than a cycle names, or one that keeps a pod."""
+        state = self._world.oracle.state
+        events = take_cycle(state, self._world.cycle_config, state.time_ms)
+        found = next((event for event in events if isinstance(event, k.Preempted)), None)
+        if found is None or any(isinstance(event, k.Placed) for event in events):
+            return
+        *others, last = found.victims
+        slots = expand(last.pods)
+        if len(slots) > 1 and last.kind != PreemptionKind.SURPLUS and self._chance.random() < 0.5:
+            slots.popitem()
+            others.append(msgspec.structs.replace(last, pods=compact(slots)))
+        less = msgspec.structs.replace(found, victims=tuple(others))
+        await self._say("two writers: too little room", self._cycle(), less)
 
     async def _old_term(self) -> None:
         state = self._world.oracle.state

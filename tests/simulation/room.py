@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from arranger.kube.cluster import TYJOBS, ApiError, Object
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.status import Refusal
+from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -20,6 +21,8 @@ _NAMES = tuple(f"crowd{number}" for number in range(5))
 CROWD = "preempted: priority"
 #: How often what a job awaits is disturbed: once in so many seconds on average.
 _DISTURBED_S = 12.0
+#: How often a second writer looks whether a cycle would take room now.
+_FORGED_S = 1.0
 #: Pods that hang do so for this long, in seconds: some beyond the bound, which ends 90 s after the cycle.
 _HANGS_S = (5.0, 40.0, 160.0)
 DELETED = "a job that awaits room is deleted"
@@ -41,6 +44,7 @@ class Room:
         self._hangs = self._chance.choice((0.0, 0.1, 0.4))
         self._pace_s = 0.5 if world.faults.often(CROWD) else 2.5
         self._disturbs = self._chance.random() < 0.8
+        self._forges = self._chance.random() < 0.5
 
     def draw(self) -> dict[str, Any]:
         """A part of a new job's spec."""
@@ -59,6 +63,14 @@ class Room:
 
     def _of_victim(self, pod: str) -> bool:
         return any(pod in of.pods for of in self._world.room_record.awaited.values())
+
+    async def forge(self) -> None:
+        """Let a second writer decide on too little room now and then, until the faults stop."""
+        rogue = Rogue(self._world, self._chance)
+        while self._forges and self._world.faults.on:
+            await asyncio.sleep(self._chance.expovariate(1 / _FORGED_S))
+            if self._world.faults.on and not self._world.log_away and self._world.home.index is not None:
+                await rogue.too_little_room()
 
     # --- a crowd -------------------------------------------------------------------------------------------
 

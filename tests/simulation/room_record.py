@@ -179,6 +179,9 @@ class RoomRecord:
         if state.time_ms < of.event.until_ms - 2 * CLOCK_BOUND_MS:  # either clock may be that far off
             return f"a job gives up waiting for room {of.event.until_ms - state.time_ms} ms too early"
         there = [state.pods[pod].name for pod in of.pods if pod in state.pods and holds(state.pods[pod])]
+        foreign = [*self._world.checks.strangers.values(), *self._world.checks.forged]
+        if any(pod in foreign for pod in of.pods):  # a forged observation showed another owner's pod as one that leaves
+            return ""
         if of.quiet or not there:
             return f"a job gives up waiting for room: {there or 'no pods'} haven't left it"
         return ""

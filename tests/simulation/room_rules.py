@@ -49,9 +49,10 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
 
 
 def folded(state: State, events: Sequence[k.Event], changes: Changes | None = None) -> State:
-    """Another state, with these events after it."""
+    """Another state, with these events of a cycle after it."""
     other = snapshot.restore(snapshot.encode(state))
-    batch = k.Batch(_WHO, 1, state.time_ms, tuple(events))
+    taken_ms = max(event.time_ms for event in events if isinstance(event, k.CycleTaken))
+    batch = k.Batch(_WHO, 1, max(state.time_ms, taken_ms), tuple(events))
     apply_entry(other, Entry(state.offset + 1, state.offset + len(events), "", batch), changes or Changes())
     return other
 

@@ -573,6 +573,7 @@ class World:
         self.spawn(self.belongings.run(), "belongings")
         self.spawn(self.room.run(), "room")
         self.spawn(self.room.crowd(), "crowd")
+        self.spawn(self.room.forge(), "forged room")
 
     async def _end_faults(self) -> None:
         self.faults.on = False

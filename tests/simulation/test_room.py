@@ -1,0 +1,59 @@
+"""The record of preemptions, alone: one that answers another, and one too many, are problems."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind, Victim
+from arranger.model.job import ScheduleState
+from tests.simulation.room_record import TIMES, RoomRecord
+
+SURPLUS, PRIORITY, RECLAIM = PreemptionKind
+
+
+def preempted(uid: str, *victims: str, kind: PreemptionKind = PRIORITY) -> k.Preempted:
+    """A preemption of whole jobs or their surplus for the job of this UID."""
+    of = tuple(Victim(victim, 1, 0, kind, (), 0) for victim in victims)
+    return k.Preempted(k.Placed(uid, 1, 0, ScheduleState.SUCCEED, ()), of, (), (), 0)
+
+
+def problems(*events: tuple[int, k.Preempted], **fields: Any) -> list[str]:
+    """The problem of each preemption at its time, in milliseconds; `fields` of the record are set before the last."""
+    record, found = RoomRecord(SimpleNamespace()), []  # type: ignore[arg-type]
+    for number, (time_ms, event) in enumerate(events, start=1):
+        if number == len(events):
+            vars(record).update({f"_{name}": value for name, value in fields.items()})
+        found.append(record._again(time_ms, event))
+        record._accepted.append((time_ms, event))
+    return found
+
+
+@pytest.mark.parametrize("kind", [SURPLUS, PRIORITY])
+def test_two_jobs_that_take_room_from_each_other_are_a_problem(kind: PreemptionKind) -> None:
+    first, answer = preempted("a", "x", "b"), preempted("b", "a", kind=kind)
+    assert problems((1_000, first), (2_000, answer))[1]
+    assert problems((1_000, first), (3_700_000, answer)) == ["", ""]  # an hour later
+    assert problems((1_000, first), (2_000, preempted("c", "a"))) == ["", ""]
+
+
+def test_an_edit_between_two_preemptions_excuses_the_second_one() -> None:
+    both = (1_000, preempted("a", "b")), (3_000, preempted("b", "a"))
+    assert problems(*both, edited_ms={"a": 2_000}) == ["", ""]
+    assert problems(*both, rules_ms=2_000) == ["", ""]
+    assert problems(*both, edited_ms={"a": 500, "c": 2_000})[1]
+    assert problems(*both, demand_ms=2_000)[1], "demand decides on shares alone"
+
+
+def test_shares_follow_demand_so_queues_may_take_turns_after_it_changed() -> None:
+    both = (1_000, preempted("a", "b", kind=RECLAIM)), (3_000, preempted("b", "a", kind=RECLAIM))
+    assert problems(*both)[1]
+    assert problems(*both, demand_ms=2_000) == ["", ""]
+
+
+def test_no_job_loses_its_pods_too_often() -> None:
+    often = [(number, preempted(f"job{number}", "poor")) for number in range(TIMES + 1)]
+    assert [bool(problem) for problem in problems(*often)] == [False] * TIMES + [True]
+    surplus = [(time_ms, preempted(event.placed.job_uid, "poor", kind=SURPLUS)) for time_ms, event in often]
+    assert not any(problems(*surplus))
