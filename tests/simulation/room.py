@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _NAMES = tuple(f"crowd{number}" for number in range(5))
 #: In a run that is about this, jobs come and compete in any case, and often.
 CROWD = "preempted: priority"
-#: How often what a job awaits is disturbed: once in so many seconds on average.
-_DISTURBED_S = 12.0
+#: How often it is looked whether a job awaits room, in seconds, and how probably one is disturbed then.
+_LOOKS_S, _DISTURBED = 0.2, 0.05
 #: How often a second writer looks whether a cycle would take room now.
 _FORGED_S = 1.0
 #: Pods that hang do so for this long, in seconds: some beyond the bound, which ends 90 s after the cycle.
@@ -42,7 +42,7 @@ class Room:
         self._chance = random.Random(f"{world.seed} room")
         self._crowded = self._chance.random() < 0.6 or world.faults.often(CROWD)
         self._hangs = self._chance.choice((0.0, 0.1, 0.4))
-        self._pace_s = 0.5 if world.faults.often(CROWD) else 2.5
+        self._pace_s = 0.5 if world.faults.often(CROWD) else 1.2
         self._disturbs = self._chance.random() < 0.8
         self._forges = self._chance.random() < 0.5
 
@@ -124,9 +124,9 @@ class Room:
         """Disturb one job that waits for room after the other, until the faults stop."""
         acts = (self._delete, self._suspend, self._edit, self._delete_victim, self._close, self._remove, self._lose)
         while self._disturbs and self._world.faults.on:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(_LOOKS_S)
             awaited = self._world.room_record.awaited
-            if awaited and self._world.faults.on and self._chance.random() < 0.2 / _DISTURBED_S * 6:
+            if awaited and self._world.faults.on and self._chance.random() < _DISTURBED:
                 with suppress(ApiError, Refusal):
                     self._chance.choice(acts)(self._chance.choice([*awaited]))
 

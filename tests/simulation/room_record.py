@@ -69,7 +69,8 @@ class Awaited:
 class Before:
     """What the record needs to know of the state before an entry."""
 
-    bound: dict[str, dict[str, None]]
+    #: Job → pod in one of its slots → whether it is to be deleted already.
+    bound: dict[str, dict[str, bool]]
     restarts: dict[str, int]
     seen: dict[str, k.JobSeen]
     facts: dict[str, NodeFacts]
@@ -103,7 +104,7 @@ class RoomRecord:
         nodes = {node: None for of in self.awaited.values() for node in of.nodes}
         facts = {node: found for node in nodes if (found := state.nodes.facts_of(node)) is not None}
         jobs = state.jobs.items() if news else ()
-        bound = {uid: dict.fromkeys(job.bound.values()) for uid, job in jobs}
+        bound = {uid: {pod: pod in job.retired for pod in job.bound.values()} for uid, job in jobs}
         restarts = {uid: _restarts(state, job) for uid, job in jobs}
         seen = {uid: state.jobs[uid].seen for uid in self.awaited if uid in state.jobs}
         return Before(bound, restarts, seen, facts, dict.fromkeys(state.pods) if nodes else {})
@@ -211,7 +212,7 @@ class RoomRecord:
         for uid, pods in before.bound.items():
             job = state.jobs.get(uid)
             kept = [pod for pod in pods if job is not None and pod not in job.retired and pod in job.bound.values()]
-            if lost := [pod for pod in pods if pod not in kept and pod not in leave]:
+            if lost := [pod for pod, goes in pods.items() if not goes and pod not in kept and pod not in leave]:
                 return f"a cycle takes the pods {lost} of {uid}, which is no victim"
         return ""
 
