@@ -18,6 +18,7 @@ from arranger.model.job import Replacement, RestartScope, Slot
 from arranger.model.node import Taint
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, untolerated
+from arranger.projections.awaited_room import overbooked
 from arranger.projections.job_parts import LEADER, STREAK_MS, SetRecord, SlotKey
 from arranger.projections.jobs import JobRecord, blameless
 from arranger.projections.judging import lacking
@@ -55,7 +56,7 @@ def closed(state: State, job: JobRecord, slot: SlotKey) -> bool:
 def room_taken(state: State, job: JobRecord, slot: SlotKey) -> bool:
     """Whether a slot without a pod has lost its room: to a foreign pod, by a smaller node, or because two jobs were
     adopted whose statuses of different times both claim it. The kubelet would refuse the slot's pod."""
-    return state.nodes.overbooked(job.placements[slot], job.valid_spec.groups[slot[0]].shape.requests)
+    return overbooked(state, job.placements[slot], job.valid_spec.groups[slot[0]].shape.requests)
 
 
 class Closed(msgspec.Struct, frozen=True):

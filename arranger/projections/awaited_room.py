@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from arranger.events.kinds import Preempted
 from arranger.projections.jobs import JobRecord, requests_of
-from arranger.projections.nodes import Amounts
+from arranger.projections.nodes import Amounts, Requests
 from arranger.projections.state import State
 
 
@@ -28,3 +28,9 @@ def awaited_on(state: State, node: str) -> Mapping[str, Amounts]:
                 amounts = state.nodes.vector(requests_of(job, slot))
                 found[node] = found[node] + amounts if node in found else amounts
     return found
+
+
+def overbooked(state: State, node: str, requests: Requests) -> bool:
+    """Whether a node has more in use than it can give of what these requests name, which are counted already. Room that
+    jobs still wait for there is not in use: it is for pods that come only once others have left."""
+    return state.nodes.overbooked(node, requests, awaited_on(state, node).get(node, 0) if state.awaiting else 0)

@@ -11,7 +11,7 @@ from operator import itemgetter
 from arranger.events import kinds as k
 from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, Phase
-from arranger.projections.awaited_room import await_room, awaited_on
+from arranger.projections.awaited_room import await_room, awaited_on, overbooked
 from arranger.projections.dependencies import follow, with_ends
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
@@ -146,7 +146,7 @@ class Slots:
             self._count_restarts(job, slot, self.state.pods[uid])
             return
         requests = requests_of(job, slot)
-        if _may_come(job, slot, stage) and not self.state.nodes.overbooked(node, requests):
+        if _may_come(job, slot, stage) and not overbooked(self.state, node, requests):
             self._assume(job, slot, node)
         else:  # the pod can't have been created, or its kubelet would refuse it
             self.state.nodes.release(node, requests)

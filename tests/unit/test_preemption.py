@@ -5,6 +5,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind
+from arranger.lifecycle.desired import desired_pods
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.queue import Preemption, PreemptionMode
@@ -260,3 +261,19 @@ def test_room_of_pods_that_never_came_is_free_once_they_cannot_come_any_more() -
     of.pass_time(11)
     of.control()
     assert high.stage == Stage.STARTING, "nobody else writes anything into a quiet log"
+
+
+def test_a_third_job_keeps_room_on_a_node_that_another_job_waits_for() -> None:
+    """The node counts as overbooked until the victims have left, but what the third job has there is its own."""
+    of = world()
+    running(of, "low", 3, priority=1)
+    third = of.job("third", leader=GPU, priority=5)
+    of.cycle()
+    assert (third.stage, third.bound) == (Stage.STARTING, {})
+    high = waiting(of, "high", 3, priority=9)
+    assert preempted(of) is not None
+    of.control()
+    assert third.stage == Stage.STARTING
+    assert [slot for slot, _ in desired_pods(of.state, third).create] == [(0, 0)]
+    of.settle()
+    assert (third.stage, third.attempt, high.stage) == (Stage.RUNNING, 0, Stage.RUNNING)
