@@ -183,6 +183,8 @@ class RoomRecord:
         foreign = [*self._world.checks.strangers.values(), *self._world.checks.forged]
         if any(pod in foreign for pod in of.pods):  # a forged observation showed another owner's pod as one that leaves
             return ""
+        if any(of.nodes.keys() & other.nodes.keys() for other in self.awaited.values()):
+            return ""  # another job waits for pods on the same node, and room there is counted for all
         if of.quiet or not there:
             return f"a job gives up waiting for room: {there or 'no pods'} haven't left it"
         return ""
