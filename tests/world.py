@@ -273,6 +273,7 @@ class World:
         of_queue: str = "",
         user: str = "",
         checkpoint_ms: int = 0,
+        grace_s: int = 30,
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart`, `rendezvous`, `group_sizes` and `topologies` are what a worker
@@ -288,7 +289,8 @@ class World:
             *(
                 PodGroup(n, count, of, traits, (minimums or {}).get(n, 0),
                          (restart or {}).get(n, RestartPolicy(limit=restart_limit)), (rendezvous or {}).get(n),
-                         (start_after or {}).get(n), (group_sizes or {}).get(n, group_size), (topologies or {}).get(n))
+                         (start_after or {}).get(n), (group_sizes or {}).get(n, group_size), (topologies or {}).get(n),
+                         grace_s)
                 for n, count, of in sets if count or not isinstance(workers, int)
             ),
         )  # fmt: skip

@@ -14,6 +14,10 @@ from arranger.model.pod import Failure, PodShape
 #: Group number of the leader; worker set `i` of the spec is group `i + 1`.
 LEADER_GROUP = 0
 
+#: The grace period that Kubernetes sets, in seconds, and the longest that counts: what is longer means "never".
+DEFAULT_GRACE_S = 30
+MAX_GRACE_S = 365 * 86_400
+
 #: The pod policy under which a job's quorum is all of its pods.
 GANG = "Gang"
 
@@ -209,6 +213,9 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group_size: int = 1
     #: The worker set's own.
     topology: Topology | None = None
+    #: How long its pods may take to end once they are deleted, in seconds; in logs of versions that didn't record it,
+    #: what Kubernetes sets.
+    grace_s: int = DEFAULT_GRACE_S
 
     def worker_group(self, index: int) -> range:
         """The indices of the worker group of a pod: the pod's alone in a set without worker groups."""

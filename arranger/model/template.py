@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.model.job import NO_QUOTA_TRAITS, QuotaTraits
+from arranger.model.job import DEFAULT_GRACE_S, MAX_GRACE_S, NO_QUOTA_TRAITS, QuotaTraits
 from arranger.model.pod import (
     OWN_NAMESPACE,
     HostPort,
@@ -179,6 +179,12 @@ def effective_limits(spec: Mapping[str, Any]) -> Requests:
 
 def _limits(container: Mapping[str, Any]) -> dict[str, int]:
     return _amounts((container.get("resources") or {}).get("limits"))
+
+
+def grace_of(spec: Mapping[str, Any]) -> int:
+    """The grace period of pods with this PodSpec, in seconds."""
+    grace_s = spec.get("terminationGracePeriodSeconds")
+    return DEFAULT_GRACE_S if grace_s is None else min(max(int(grace_s), 0), MAX_GRACE_S)
 
 
 def quota_traits(spec: Mapping[str, Any]) -> QuotaTraits:

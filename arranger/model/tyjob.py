@@ -26,7 +26,7 @@ from arranger.model.job import (
 )
 from arranger.model.names import known_labels
 from arranger.model.pod import PodShape
-from arranger.model.template import pod_shape, present, quota_traits
+from arranger.model.template import grace_of, pod_shape, present, quota_traits
 from arranger.model.validation import (
     DEFAULT_KEEP_FAILED,
     DEFAULT_PRIORITY,
@@ -132,7 +132,10 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
     if (of_class := spec.get("priorityClassName")) and not traits.priority_class:
         traits = msgspec.structs.replace(traits, priority_class=of_class)
     after, topology = _start_after(spec, group), _topology(group, TopologyScope.SET)
-    return PodGroup(group["name"], count, shape, traits, least, policy, rendezvous_of(group), after, size, topology)
+    return PodGroup(
+        group["name"], count, shape, traits, least, policy, rendezvous_of(group), after, size, topology,
+        grace_of(template["spec"]),
+    )  # fmt: skip
 
 
 def _topology(of: Mapping[str, Any], within: TopologyScope) -> Topology | None:

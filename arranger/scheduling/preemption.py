@@ -25,12 +25,10 @@ from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.room_search import OTHERS, Outcome, RoomSearch
-from arranger.scheduling.vacating import Vacating, leaving
+from arranger.scheduling.vacating import Vacating, grace_ms, leaving
 
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
 _SEARCHES = 16
-#: How long pods take to end, in milliseconds, if their template doesn't say it: what Kubernetes sets.
-_GRACE_MS = 30_000
 
 
 class Preemption:
@@ -49,7 +47,8 @@ class Preemption:
         self._state = state
         self._placer = placer
         self._candidates = Candidates(state, config, policies, waiting, time_ms)
-        self._until_ms = time_ms + _GRACE_MS + config.room_bound_ms
+        self._time_ms = time_ms
+        self._bound_ms = config.room_bound_ms
         self._vacating = Vacating(state, placer.placing)
         self._searches = 0
         #: What determines whether a quorum gets room → the content of the view when it got none.
@@ -129,8 +128,11 @@ class Preemption:
         whole = tried.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
         placed = Placed(job.uid, job.version, job.attempt, state, self._placer.placed_pods(tried))
-        needed = tuple(pod.uid for pod in pods if pod.node in nodes)
-        return Preempted(placed, self._victims_of(outcome), self._spared(outcome), needed, self._until_ms)
+        needed = [pod for pod in pods if pod.node in nodes]
+        slots = [(unit.candidate.job, slot) for unit in outcome.victims for slot in unit.slots]
+        until_ms = self._time_ms + grace_ms(self._state, slots, needed) + self._bound_ms
+        uids = tuple(pod.uid for pod in needed)
+        return Preempted(placed, self._victims_of(outcome), self._spared(outcome), uids, until_ms)
 
     def _victims_of(self, outcome: Outcome) -> tuple[Victim, ...]:
         """The victims, each once, in the order in which they give room."""

@@ -26,11 +26,8 @@ from arranger.projections.state import Reservation, State
 from arranger.scheduling.departures import Departures
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.vacating import Vacating, leaving
+from arranger.scheduling.vacating import Vacating, grace_ms, leaving
 from arranger.scheduling.view import Levels
-
-#: How long pods that leave may take, in milliseconds: the grace period that Kubernetes sets.
-GRACE_MS = 30_000
 
 
 class _Held(NamedTuple):
@@ -158,7 +155,7 @@ class Reservations:
         pods = self._placer.placed_pods(tried)
         nodes = {of.node for of in pods}
         awaited = [(end_ms, job) for end_ms, job in before if not nodes.isdisjoint(job.placements.values())]
-        last_ms = before[-1][0] if before else self._time_ms + GRACE_MS
+        last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, (), leaving(self._state))
         start_ms = int(last_ms) if last_ms < math.inf else 0
         return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
 

@@ -4,11 +4,12 @@ A pod that leaves uses no node, no capability of its queue, and is in no other p
 it is gone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 from arranger.events.kinds import PodSeen
+from arranger.model.job import DEFAULT_GRACE_S
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.nodes import Amounts, Requests
@@ -94,6 +95,22 @@ class Vacating:
         self._placing.view.shift(vacated.rooms, vacated.pods, -1)
         if use:
             self._placing.quotas.release(vacated.queue, vacated.use, -1)
+
+
+def grace_ms(state: State, slots: Iterable[tuple[JobRecord, SlotKey]], pods: Iterable[PodSeen]) -> int:
+    """The longest grace period, in milliseconds, of pods in these slots and of pods that leave anyway."""
+    seconds = [job.valid_spec.groups[slot[0]].grace_s for job, slot in slots]
+    seconds += [_grace_of(state, pod) for pod in pods]
+    return max(seconds, default=DEFAULT_GRACE_S) * 1000
+
+
+def _grace_of(state: State, pod: PodSeen) -> int:
+    """The grace period of a pod that leaves, in seconds. One that is being deleted has begun its own, which isn't
+    longer."""
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    groups = job.spec.groups if job is not None and job.spec is not None else ()
+    of_group = (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name)
+    return next(of_group, DEFAULT_GRACE_S)
 
 
 def leaving(state: State) -> list[PodSeen]:

@@ -13,6 +13,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.scheduling.vacating import grace_ms
 from tests.world import World, shape
 
 CONFIG = CycleConfig(
@@ -277,3 +278,26 @@ def test_a_third_job_keeps_room_on_a_node_that_another_job_waits_for() -> None:
     assert [slot for slot, _ in desired_pods(of.state, third).create] == [(0, 0)]
     of.settle()
     assert (third.stage, third.attempt, high.stage) == (Stage.RUNNING, 0, Stage.RUNNING)
+
+
+@pytest.mark.parametrize("grace_s", [5, 30, 600])
+def test_the_room_is_kept_for_the_longest_grace_period_of_the_pods_that_leave(grace_s: int) -> None:
+    of = world()
+    running(of, "low", 4, priority=1, grace_s=grace_s)
+    waiting(of, "high", 4, priority=9, grace_s=1000)
+    decision = preempted(of)
+    assert decision is not None
+    assert decision.until_ms - of.state.time_ms == grace_s * 1000 + CONFIG.room_bound_ms
+
+
+def test_pods_that_leave_anyway_have_their_grace_period_too() -> None:
+    of = world()
+    slow = running(of, "slow", 2, priority=1, grace_s=200)
+    running(of, "low", 2, priority=1, grace_s=10)
+    of.say(k.StageDecided(slow.uid, slow.version, slow.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    waiting(of, "high", 4, priority=9)
+    decision = preempted(of)
+    assert decision is not None and len(decision.leaving) == 2
+    assert decision.until_ms - of.state.time_ms == 200_000 + CONFIG.room_bound_ms
+    of.job_gone(slow)
+    assert grace_ms(of.state, (), [of.state.pods[uid] for uid in decision.leaving]) == 30_000

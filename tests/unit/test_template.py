@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from arranger.model.job import MAX_GRACE_S
 from arranger.model.pod import (
     HostPort,
     PodRules,
@@ -15,7 +16,7 @@ from arranger.model.pod import (
     Toleration,
 )
 from arranger.model.quantity import MAX_AMOUNT
-from arranger.model.template import effective_requests, pod_shape
+from arranger.model.template import effective_requests, grace_of, pod_shape
 
 
 def asks(*, limits: dict[str, Any] | None = None, sidecar: bool = False, **requests: Any) -> dict[str, Any]:
@@ -239,3 +240,9 @@ def test_preferred_node_affinity_keeps_its_weights() -> None:
     shape = pod_shape({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}})
     assert shape.preferred == (Preference(7, (Requirement("a", "Exists", ()),)),)
     assert shape.rules is None and shape.required_terms is None
+
+
+@pytest.mark.parametrize(("declared", "seconds"), [(None, 30), (0, 0), (600, 600), (1 << 62, MAX_GRACE_S)])
+def test_the_grace_period_of_a_template(declared: int | None, seconds: int) -> None:
+    assert grace_of({"containers": [], "terminationGracePeriodSeconds": declared}) == seconds
+    assert grace_of({"containers": []}) == 30

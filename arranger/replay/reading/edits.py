@@ -151,6 +151,8 @@ def _of_group(before: JobSpec, after: JobSpec, number: int) -> Iterator[tuple[st
     if group.min_count != now.min_count:
         least, now_least = group.min_count // group.group_size, now.min_count // now.group_size
         yield f"{group.name} minCount", str(least), str(now_least)
+    if group.grace_s != now.grace_s:
+        yield f"{group.name} terminationGracePeriodSeconds", str(group.grace_s), str(now.grace_s)
     if group.group_size != now.group_size:
         yield f"{group.name} groupSize", str(group.group_size), str(now.group_size)
     policy, now_policy = _policy(before.restart_of(number)), _policy(after.restart_of(number))
