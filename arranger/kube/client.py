@@ -20,6 +20,7 @@ from yarl import URL
 from arranger import __version__
 from arranger.clock import Clock, SystemClock
 from arranger.kube.cluster import (
+    PODS,
     ApiError,
     Change,
     ClusterUnavailable,
@@ -76,7 +77,13 @@ class _Listing(msgspec.Struct):
     items: list[Object] | None = None
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
 class _Details(msgspec.Struct):
+    causes: list[_Cause] | None = None
     retry_after_s: float = msgspec.field(name="retryAfterSeconds", default=0.0)
 
 
@@ -202,6 +209,15 @@ class HttpCluster:
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         await self._call("delete", resource, resource.path(namespace, name), body=body)
+
+    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._call("create", PODS, PODS.path(namespace, name, "eviction"), body=body)
 
     async def close(self) -> None:
         session, self._lazy_session = self._lazy_session, None
@@ -359,8 +375,15 @@ def _refusal(status: _Status, *, code: int, retry_after: str = "") -> ApiError:
     if retry_after.isdecimal():
         retry_after_s = max(retry_after_s, float(retry_after))
     code = status.code or code
+    message = " ".join([status.message or "", *_budgets(status.details)]).strip()
     kind = Expired if code == 410 else ApiError
-    return kind(code, status.reason or _REASONS.get(code, "Unknown"), status.message or "", retry_after_s=retry_after_s)
+    return kind(code, status.reason or _REASONS.get(code, "Unknown"), message, retry_after_s=retry_after_s)
+
+
+def _budgets(details: _Details | None) -> list[str]:
+    """Which PodDisruptionBudgets refuse an eviction: its message doesn't name them."""
+    causes = details.causes if details is not None and details.causes is not None else []
+    return [cause.message for cause in causes if cause.reason == "DisruptionBudget"]
 
 
 def _unavailable(what: str, error: BaseException) -> ClusterUnavailable:

@@ -155,5 +155,11 @@ class Cluster(Watchable, Protocol):
         Raises `ApiError` 404 if it doesn't exist.
         """
 
+    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+        """Delete the pod of this UID with its own grace period, unless a PodDisruptionBudget refuses it.
+
+        Raises `ApiError`: 429 with the budget in its message, 404 if the pod doesn't exist, 409 if it is another one.
+        """
+
     async def close(self) -> None:
         """Close all connections."""

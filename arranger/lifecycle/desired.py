@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from arranger.events.kinds import PodSeen, Preempted
+from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.giving_way import expected_start_ms, preempted_text, unevicted_text, vacated_text
 from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import quorum_text, replaced_text, stage_text
@@ -20,12 +21,12 @@ from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.readiness import below_quorum_text, finished_text, finished_workers, held_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
-from arranger.model.job import BELOW_QUORUM, READY, CleanPodPolicy, JobSpec, ScheduleState, Stage
+from arranger.model.job import BELOW_QUORUM, PREEMPTED, READY, CleanPodPolicy, JobSpec, ScheduleState, Stage
 from arranger.model.names import WORKER_GROUP_LABEL, group_labels, known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
-from arranger.model.text import counted, one_line
+from arranger.model.text import one_line
 from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, compact, expand, runs
+from arranger.projections.jobs import JobRecord, compact, runs
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted, with_whole
@@ -196,10 +197,7 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         status["leaderFinished"] = True
     if failures := job.last_failures():
         status["lastFailures"] = [_failure(job, failure) for failure in failures]
-    if job.times.start_ms:
-        status["startTime"] = rfc3339(job.times.start_ms)
-    if job.times.completion_ms:
-        status["completionTime"] = rfc3339(job.times.completion_ms)
+    status |= _times(state, job)
     if job.spec is not None:
         replacing = _replacing(state, job)
         status["workers"] = [
@@ -208,6 +206,16 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
         status["allocations"] = encode_allocations(compact(job.placements), [group.name for group in job.spec.groups])
         status |= _scale(state, job) | _resolved(job.spec) | _in_window(job)
     return status
+
+
+def _times(state: State, job: JobRecord) -> dict[str, Any]:
+    """When the job started, ended, or is expected to start, as far as that is known."""
+    times = {
+        "startTime": job.times.start_ms,
+        "completionTime": job.times.completion_ms,
+        "expectedStartTime": expected_start_ms(state, job),
+    }
+    return {name: rfc3339(time_ms) for name, time_ms in times.items() if time_ms}
 
 
 def _in_window(job: JobRecord) -> dict[str, Any]:
@@ -258,7 +266,8 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
     why = state.pods[job.bound[stuck]].waiting if stuck is not None else ""
     known = (job.version, job.seen.generation, job.schedule_state, address, job.leader.restarts, tuple(job.failing))
     ends = tuple(of.ended for of in job.spec.after) if job.spec is not None else ()
-    return (*known, job.waits, job.not_before_ms, refused, stuck, why, ends)
+    kept, start_ms = unevicted_text(state, job), expected_start_ms(state, job)
+    return (*known, job.waits, job.not_before_ms, refused, stuck, why, ends, kept, start_ms)
 
 
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
@@ -328,22 +337,17 @@ def _message(state: State, job: JobRecord) -> str:
         return f"{refusal.effect} refused: {refusal.message}"
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if has_earlier_pods(state, job):
-            return f"{decided}; the pods of the earlier attempt have to go first"
+            kept = unevicted_text(state, job)
+            return f"{decided}; the pods of the earlier attempt have to go first{f'; {kept}' if kept else ''}"
         if job.slots.room is not None:
-            return f"has nodes, and waits for {_vacated(job.slots.room)} to leave them"
+            return vacated_text(state, job)
         return prerequisites_text(state, job) or _waits(job) or back_off_text(job) or decided
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
-    parts = (below, _stuck(state, job), waits, back_off_text(job), _to_be_replaced(state, job))
+    kept = unevicted_text(state, job)
+    parts = (below, _stuck(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job))
     said = "; ".join(part for part in parts if part) or _awaited(state, job)
     return "; ".join(part for part in (said, held_text(job)) if part) or decided
-
-
-def _vacated(room: Preempted) -> str:
-    """The pods that leave a job's nodes."""
-    pods = len(room.leaving) + sum(len(expand(victim.pods)) for victim in room.victims)
-    of = f" of {counted(len(room.victims), 'preempted job')}" if room.victims else ""
-    return f"{counted(pods, 'pod')}{of}"
 
 
 def _waits(job: JobRecord) -> str:
@@ -417,6 +421,9 @@ def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
         told |= {"Running": (decided[0], below), READY: (BELOW_QUORUM, below)}
     elif job.quorum_ready:
         told[READY] = (QUORUM_READY, "")
+    if job.preempted:
+        start_ms = expected_start_ms(state, job)
+        told[PREEMPTED] = (decided[0], preempted_text(decided[1], rfc3339(start_ms) if start_ms else ""))
     turned = {name: since_ms for name, (_, since_ms) in job.times.turned.items()}
     turned[FINISHED] = job.times.completion_ms or job.seen.created_ms
     shown = []

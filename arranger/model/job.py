@@ -38,6 +38,8 @@ ENDED = frozenset({Stage.SUCCEEDED, Stage.FAILED})
 #: The condition of a running job with as many ready pods as its quorum needs, and its reason while there are fewer.
 READY = "Ready"
 BELOW_QUORUM = "BelowQuorum"
+#: The condition of a job that waits again because another one got its room.
+PREEMPTED = "Preempted"
 
 
 class ScheduleState(StrEnum):

@@ -18,7 +18,7 @@ from arranger.projections import dependencies, placements
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
 from arranger.projections.job_life import JobLife
-from arranger.projections.job_parts import LEADER, STREAK_MS, Replaced
+from arranger.projections.job_parts import EVICT, LEADER, STREAK_MS, Replaced
 from arranger.projections.jobs import expand, holds
 from arranger.projections.judging import irreplaceable, out_of_turn, outdated
 from arranger.projections.namespace_terms import pod_with_selected, select_again
@@ -380,6 +380,10 @@ class _Fold(JobLife):
     def effect_failed(self, _offset: int, event: k.EffectFailed) -> None:
         job = self.state.jobs.get(event.job_uid)
         if job is None or job.ended or event.attempt != job.attempt:
+            return
+        if event.effect == EVICT:
+            job.slots.unevicted = event
+            self.changes.jobs.update({job.uid: None, **self.state.awaiting})
             return
         if event.slot is not None and (event.slot.group, event.slot.index) in job.bound:
             return  # another applier created the pod

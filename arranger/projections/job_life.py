@@ -8,6 +8,7 @@ from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
 from arranger.events.facts import EndCause, EndKind, PreemptionKind, StageFacts, TakenBy, Victim
 from arranger.model.job import (
+    PREEMPTED,
     READY,
     JobSpec,
     JobStatusSeen,
@@ -90,7 +91,7 @@ class JobLife(Slots):
         reason = reason_of(status.reason or StageReason.ADOPTED)
         job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(reason, status.message))
         ours = dict(job.conditions())
-        job.times.turned = {name: (is_so, since_ms) for name, is_so, since_ms in status.turned if name in ours}
+        job.times.turned = {of[0]: of[1:] for of in status.turned if of[0] in ours or of[0] == PREEMPTED}
         for name, is_so in ours.items():
             if name != READY:  # its pods aren't known yet
                 self._note_turn(job, name, is_so)
@@ -383,6 +384,8 @@ class JobLife(Slots):
             del self.state.pods_of[uid]
         job = self.state.jobs.get(uid)
         slot = job.slot_of(pod.owner) if job is not None else None
+        if job is not None:
+            job.slots.unevicted = None
         if job is None or slot is None or job.bound.get(slot) != pod.uid:
             return
         job.slots.vacate(slot)

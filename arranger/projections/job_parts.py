@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from arranger.events.facts import EndCause
-from arranger.events.kinds import PodSeen, Preempted
+from arranger.events.kinds import EffectFailed, PodSeen, Preempted
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, Failure
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
@@ -30,6 +30,10 @@ STREAK_MS = 600_000
 
 #: How many of a job's last decisions on its stage are kept, and of its last changes of counts.
 STEPS_KEPT = 4
+
+
+#: The effect of an `EffectFailed` about a pod that gives room.
+EVICT = "evict"
 
 
 @dataclass(slots=True)
@@ -59,6 +63,8 @@ class SlotTable:
     finished: dict[SlotKey, None] = field(default_factory=dict)
     #: The decision by which other jobs gave room for these nodes, until the job starts or loses them.
     room: Preempted | None = None
+    #: Why the API server last refused to evict a pod that gives room, until a pod of the job is gone.
+    unevicted: EffectFailed | None = None
     #: The slots whose pods are ready, and their number by group: it is needed at each change of one of thousands of
     #: pods. Both follow from the pods, so a snapshot doesn't have them.
     ready: dict[SlotKey, None] = field(default_factory=dict)

@@ -13,7 +13,17 @@ from typing import Any
 
 from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
 from arranger.model.faults import Fault
-from arranger.model.job import ENDED, LEADER_GROUP, READY, JobSpec, PlacedPods, PodGroup, ScheduleState, Stage
+from arranger.model.job import (
+    ENDED,
+    LEADER_GROUP,
+    PREEMPTED,
+    READY,
+    JobSpec,
+    PlacedPods,
+    PodGroup,
+    ScheduleState,
+    Stage,
+)
 from arranger.model.names import name_in_slot
 from arranger.model.pod import FAILURES_KEPT, TERMINAL, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
@@ -172,9 +182,18 @@ class JobRecord:
         """Whether the last decision suspended the job."""
         return self.decided is not None and self.decided.reason == StageReason.SUSPENDED
 
+    @property
+    def preempted(self) -> bool:
+        """Whether the job waits again because another one got its room."""
+        waits = self.stage == Stage.RESCHEDULING and self.decided is not None
+        return waits and self.decided is not None and self.decided.reason == StageReason.PREEMPTED
+
     def conditions(self) -> tuple[tuple[str, bool], ...]:
-        """The conditions of the status, in display order, and whether each is true."""
-        return _conditions(self.stage, self.schedule_state, self.suspended, self.quorum_ready)
+        """The conditions of the status, in display order, and whether each is true. A job that was never preempted has
+        none about it."""
+        found = _conditions(self.stage, self.schedule_state, self.suspended, self.quorum_ready)
+        preempted = self.preempted
+        return (*found, (PREEMPTED, preempted)) if preempted or PREEMPTED in self.times.turned else found
 
     @property
     def ready(self) -> list[int]:

@@ -12,7 +12,15 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from arranger.events.kinds import NamespaceSeen, PodSeen, Preempted, PriorityClassSeen, QueueSeen, QuotaSeen
+from arranger.events.kinds import (
+    EffectFailed,
+    NamespaceSeen,
+    PodSeen,
+    Preempted,
+    PriorityClassSeen,
+    QueueSeen,
+    QuotaSeen,
+)
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.projections import dependencies
@@ -53,6 +61,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     failures: tuple[tuple[SlotKey, int], ...] = ()
     finished: tuple[SlotKey, ...] = ()
     room: Preempted | None = None
+    unevicted: EffectFailed | None = None
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -259,6 +268,7 @@ def _job_image(job: JobRecord) -> JobImage:
         tuple(sorted(slots.failures.items())),
         tuple(sorted(slots.finished)),
         slots.room,
+        slots.unevicted,
     )
 
 
@@ -275,6 +285,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         dict(image.failures),
         dict.fromkeys(image.finished),
         image.room,
+        image.unevicted,
     )
     state.jobs[job.uid] = job
     if image.room is not None:

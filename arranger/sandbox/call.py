@@ -37,6 +37,21 @@ class _DeleteBody(msgspec.Struct, frozen=True, rename="camel"):
     dry_run: list[str] | None = None
 
 
+def delete_options_of(body: Any) -> DeleteOptions:
+    """The options of an eviction's deletion."""
+    try:
+        asked = msgspec.convert(body, _DeleteBody)
+    except msgspec.ValidationError as error:
+        raise bad_request(f"DeleteOptions: {error}") from error
+    conditions = asked.preconditions or _Conditions()
+    return DeleteOptions(
+        uid=conditions.uid,
+        resource_version=conditions.resource_version,
+        grace_s=asked.grace_period_seconds,
+        dry_run="All" in (asked.dry_run or []),
+    )
+
+
 async def decoded(request: web.Request) -> Any:
     """The body of a request, None for an empty one; raises `Refusal` 415 for an unknown format."""
     raw = await request.read()

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from arranger.clock import Clock, SystemClock
-from arranger.kube.cluster import Change, Object, Page, Resource, Withdrawn, always
+from arranger.kube.cluster import ApiError, Change, Object, Page, Resource, Withdrawn, always
+from arranger.sandbox.eviction import evict
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Event, Stored
 from arranger.sandbox.listing import Selection
+from arranger.sandbox.status import Refusal
 from arranger.sandbox.store import Store
 
 #: A silent watch sends a bookmark this often.
@@ -111,6 +113,14 @@ class DirectCluster:
         grace_s: int | None = None,
     ) -> None:
         self._store.delete(resource, namespace or "", name, DeleteOptions(uid, resource_version, grace_s))
+
+    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+        try:
+            evict(self._store, namespace, name, {}, DeleteOptions(uid))
+        except Refusal as refused:  # as the HTTP client does
+            causes = (refused.details or {}).get("causes") or ()
+            told = [of["message"] for of in causes if of["reason"] == "DisruptionBudget"]
+            raise ApiError(refused.code, refused.reason or "Unknown", " ".join([refused.detail, *told])) from refused
 
     async def close(self) -> None:
         """Nothing to close."""

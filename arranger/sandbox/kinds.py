@@ -80,6 +80,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 BUILT_IN = (
@@ -93,6 +94,7 @@ BUILT_IN = (
     Kind(SERVICES, "service", ("svc",), ("all",), has_status=True),
     Kind(QUOTAS, "resourcequota", ("quota",), has_status=True),
     Kind(LEASES, "lease"),
+    Kind(POD_DISRUPTION_BUDGETS, "poddisruptionbudget", ("pdb",), has_status=True, counts_generations=True),
     Kind(PRIORITY_CLASSES, "priorityclass", ("pc",), counts_generations=True),
     Kind(CRDS, "customresourcedefinition", ("crd", "crds"), ("api-extensions",), True, counts_generations=True),
 )

@@ -6,8 +6,8 @@ from typing import Any
 from aiohttp import web
 
 from arranger.kube.cluster import Object
-from arranger.sandbox.call import Call, decoded
-from arranger.sandbox.garbage import DeleteOptions
+from arranger.sandbox.call import Call, decoded, delete_options_of
+from arranger.sandbox.eviction import evict
 from arranger.sandbox.history import Stored
 from arranger.sandbox.listing import Listing
 from arranger.sandbox.scaling import SCALE, scale_of
@@ -139,6 +139,6 @@ class Serving:
 
     async def evict(self, call: Call) -> web.StreamResponse:
         body = await call.object()
-        grace_s = (body.get("deleteOptions") or {}).get("gracePeriodSeconds")
-        self._store.delete(call.resource, call.namespace, call.name, DeleteOptions(grace_s=grace_s))
+        options = delete_options_of(body.get("deleteOptions") or {})
+        evict(self._store, call.namespace, call.name, body, options)
         return json_response(_success(code=201), 201)

@@ -17,6 +17,7 @@ from arranger.projections.state import Changes
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_expired
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
+from arranger.workers.evictions import Evictions
 from arranger.workers.parts import Parts
 from arranger.workers.pod_reconciler import PodReconciler
 from arranger.workers.progress import Look, Progress
@@ -49,8 +50,10 @@ class Applier:
         self._effects = Effects(parts)
         self._reports = Reports(self._effects, lambda: len(parts.membership.seen(ROLE)))
         self._statuses = StatusWriter(self._effects, self._queue, self._reports)
-        self._creation = Creation(self._effects, self._queue, parts.writer(ROLE))
-        self._pods = PodReconciler(self._effects, self._queue, self._creation)
+        writer = parts.writer(ROLE)
+        self._creation = Creation(self._effects, self._queue, writer)
+        evictions = Evictions(self._effects, self._queue, writer)
+        self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 
     def changed(self, changes: Changes) -> None:

@@ -29,7 +29,7 @@ _LATER_S = 0.01
 #: The remains of an earlier job of the same name are reported after this time.
 _LEFTOVER_S = 10.0
 #: Limits of a refusal's texts in the log, in characters: webhooks return arbitrary text.
-_LONGEST_REASON, _LONGEST_DETAIL = 100, 500
+LONGEST_REASON, LONGEST_DETAIL = 100, 500
 #: Phrases in the API server's message when admission refuses or can't be reached.
 _ADMISSION = ("admission webhook ", "failed calling webhook ", "ValidatingAdmissionPolicy ")
 
@@ -125,7 +125,7 @@ class Creation:
         if identity is not None:  # a refusal by another cluster at this address doesn't concern the job
             await identity.confirm(self._effects.parts.follower.cluster)
         permanent = refused.code in (400, 422) and not _by_admission(refused)
-        reason, detail = one_line(refused.reason)[:_LONGEST_REASON], one_line(refused.detail)[:_LONGEST_DETAIL]
+        reason, detail = one_line(refused.reason)[:LONGEST_REASON], one_line(refused.detail)[:LONGEST_DETAIL]
         refusals, key = _refusals(look, slot), (job.attempt, slot)
         unknown = slot in job.placements and slot not in job.slots.refused_ms
         refusals.tries += 1

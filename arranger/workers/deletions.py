@@ -31,14 +31,35 @@ async def delete_pod(
     """
 
     def belongs(live: Object) -> bool:
-        owned = owned_by(live, job_uid)
-        if not owned:
-            told = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "job": job_uid}
-            log_event(_log, "a pod that isn't the job's is not deleted", level=logging.WARNING, **told)
-        return owned and still()
+        return _belongs(live, pod, job_uid) and still()
 
     key = (pod.namespace, pod.name, pod.uid)
     return await _delete_if(cluster, PODS, key, belongs, grace_s=0 if force else None)
+
+
+def _belongs(live: Object, pod: PodSeen, job_uid: str) -> bool:
+    """Whether the live pod belongs to this TYJob; a warning tells that it doesn't."""
+    owned = owned_by(live, job_uid)
+    if not owned:
+        told = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "job": job_uid}
+        log_event(_log, "a pod that isn't the job's is not deleted", level=logging.WARNING, **told)
+    return owned
+
+
+async def evict_pod(cluster: Cluster, pod: PodSeen, job_uid: str) -> bool:
+    """Evict a pod that belongs to this TYJob by its live owner reference, with its own grace period.
+
+    Returns whether the pod is deleted, as `delete_pod`. Raises `ClusterError`, 429 if a PodDisruptionBudget refuses it.
+    """
+    for _ in range(_TRIES):
+        live = await _read(cluster, PODS, pod.namespace, pod.name)
+        if live is None or live["metadata"]["uid"] != pod.uid or live["metadata"].get("deletionTimestamp"):
+            return True
+        if not _belongs(live, pod, job_uid):
+            return False
+        if await _taken(cluster.evict(pod.namespace, pod.name, uid=pod.uid)):
+            return True
+    return False
 
 
 async def delete_expired(cluster: Cluster, namespace: str, name: str, uid: str, *, ttl_s: int, now_ms: int) -> bool:

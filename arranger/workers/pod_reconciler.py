@@ -10,6 +10,7 @@ from arranger.events.kinds import PodSeen
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
 from arranger.kube.manifests import pod_manifest
 from arranger.lifecycle.desired import desired_pods, orphans
+from arranger.lifecycle.giving_way import gives_way
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.model.names import job_name
@@ -17,6 +18,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_pod, is_there
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
+from arranger.workers.evictions import Evictions
 from arranger.workers.members_writer import MembersWriter
 from arranger.workers.progress import Look, Progress
 from arranger.workers.service_writer import ServiceWriter
@@ -31,10 +33,12 @@ _COLLECTED_S = 10.0
 class PodReconciler:
     """Makes the pods of a job match its accepted decisions."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation) -> None:
+    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation, evictions: Evictions) -> None:
         self._effects = effects
         self._queue = queue
         self._creation = creation
+        self._evictions = evictions
+        self._evicts = effects.parts.settings.evict
         self._services = ServiceWriter(effects, creation)
         self._members = MembersWriter(effects, queue, creation)
         self._follower = effects.parts.follower
@@ -62,7 +66,7 @@ class PodReconciler:
             if prepared:
                 effects += [self._create(look, slot, node, template) for slot, node in create]
         effects += [
-            self._delete(job.uid, progress, pod, force=pods is desired.force)
+            self._leave(look, pod, force=pods is desired.force)
             for pods in (desired.delete, desired.force)
             for pod in pods
             if pod.uid not in progress.settling
@@ -108,6 +112,12 @@ class PodReconciler:
         if done:
             look.progress.settling[(attempt, slot)] = self._clock.monotonic_s() + SETTLE_S
         return done
+
+    async def _leave(self, look: Look, pod: PodSeen, *, force: bool) -> bool:
+        """Delete a pod of the job, or evict one that gives room, where that is set."""
+        if self._evicts and not force and gives_way(look.job, pod):
+            return await self._evictions.evict(look, pod)
+        return await self._delete(look.job.uid, look.progress, pod, force=force)
 
     async def _delete(
         self, job_uid: str, progress: Progress, pod: PodSeen, *, force: bool, still: Callable[[], bool] = lambda: True

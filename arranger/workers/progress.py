@@ -61,6 +61,8 @@ class Progress(msgspec.Struct):
     invalid_s: float = 0.0
     #: (attempt, slot) or UID → until when an effect on it is not repeated.
     settling: dict[Any, float] = msgspec.field(default_factory=dict)
+    #: UID of a pod → how often its eviction was refused.
+    evictions: dict[str, int] = msgspec.field(default_factory=dict)
     #: (attempt, slot) → how its pod was refused.
     refusals: dict[Any, Refusals] = msgspec.field(default_factory=dict)
     #: The TYJob with its pod templates, as last read or stored; None once every pod is there.

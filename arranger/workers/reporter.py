@@ -2,7 +2,7 @@
 
 Each decision on the stage has one Event, and so has each change of the counts of worker sets. Within a stage, one Event
 each shows for which jobs and which PriorityClass the job waits, why it waits for nodes, the end of that wait, replaced
-workers, and pods that the API server refuses. It is
+workers, pods that the API server refuses, and from whom the job takes room. It is
 updated when something other than numbers changes (the status has the numbers). A name depends only on the Event's
 subject, so two appliers, or one after a restart, update the same Event. Names begin with the time of the decision,
 because Events are listed by name and their times have seconds only: so a listing is in order. Events are for people: a
@@ -43,11 +43,12 @@ _WHOLE = "whole"
 _WORKERS = "workers"
 _REFUSED = "refused"
 _BEFORE = "before"
+_TAKING = "taking"
 
 #: The order of Events with the same time in their names; those about a stage come after its own.
 _ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 3, Stage.RUNNING: 6}
 _LAST = 9
-_WITHIN = {"": 0, _BEFORE: 1, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _WHOLE: 2}
+_WITHIN = {"": 0, _BEFORE: 1, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _TAKING: 1, _WHOLE: 2}
 
 
 class Told(msgspec.Struct):
@@ -61,6 +62,9 @@ class Told(msgspec.Struct):
     queue: str = ""
     #: The jobs that have to end first, a PriorityClass that isn't known, and that queue.
     before: tuple[str, ...] = ()
+    #: From whom the job takes room, "" for nobody, and what was reported of that.
+    taking: str = ""
+    taken: str = ""
     replacements: int = 0
     #: The generation of the TYJob in which its worker sets were last scaled.
     scaled: int = 0
@@ -102,6 +106,10 @@ class Reporter:
             told.refused = refused
             if refused:
                 await self._update(job, told, _REFUSED, reason="FailedCreate", message=refused)
+        if told.taking != told.taken:
+            told.taken = told.taking
+            if told.taking:
+                await self._update(job, told, _TAKING, reason="Preempting", message=told.taking, kind=_NORMAL)
         await self._tell_before(job, told)
         await self._tell_waiting(job, told)
 

@@ -14,6 +14,7 @@ from functools import partial
 from arranger.kube.cluster import TYJOB_STATUSES, TYJOBS, ApiError, Object
 from arranger.kube.translate import QUEUE_POSITION, status_digest
 from arranger.lifecycle.desired import desired_status, news_of
+from arranger.lifecycle.giving_way import taking_text
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
@@ -52,7 +53,7 @@ _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "leaderFinished",
     "totalWorkers", "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration",
     "startTime", "completionTime", "lastFailures", "gpus", "replicas", "selector", "priority", "after",
-    "restartsInWindow", QUEUE_POSITION,
+    "restartsInWindow", "expectedStartTime", QUEUE_POSITION,
 )  # fmt: skip
 
 
@@ -100,7 +101,7 @@ class StatusWriter:
             return False
         state = self._follower.state
         status = desired_status(state, job)
-        progress.told.queue = queue_out_of_reach(state, job)
+        progress.told.queue, progress.told.taking = queue_out_of_reach(state, job), taking_text(state, job)
         digest = status_digest(status)
         unseen = digest == progress.digest and not self._settled(look, now_s)
         status[QUEUE_POSITION] = position = self._positions.of(state, job, now_s)

@@ -1,0 +1,74 @@
+"""Jobs that gave room to others, and jobs that got it: which pods leave for that, and what is told about it."""
+
+from arranger.events.facts import EndKind
+from arranger.events.kinds import PodSeen
+from arranger.model.text import counted
+from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.state import State
+
+#: How many victims an Event names.
+_NAMED = 3
+
+
+def gives_way(job: JobRecord, pod: PodSeen) -> bool:
+    """Whether a pod of the job is to be deleted because the job was preempted: as a whole, or this worker."""
+    if pod.owner is None or pod.uid in job.bound.values():
+        return False
+    if job.preempted:
+        return pod.owner.attempt == job.attempt - 1
+    causes = job.replaced.causes
+    return pod.uid in job.retired and bool(causes) and causes[0].kind == EndKind.PREEMPTED
+
+
+def unevicted_text(state: State, job: JobRecord) -> str:
+    """Why pods that should leave the job, or its nodes, can't be evicted; empty if they can."""
+    room, found = job.slots.room, []
+    for uid in (job.uid, *(victim.job_uid for victim in (room.victims if room is not None else ()))):
+        of = state.jobs.get(uid)
+        failed = of.slots.unevicted if of is not None else None
+        if of is not None and failed is not None and _some_stay(state, of):
+            found.append(f"eviction refused: {failed.message}")
+    return found[0] if found else ""
+
+
+def _some_stay(state: State, job: JobRecord) -> bool:
+    """Whether a pod that is to be evicted isn't being deleted yet."""
+    return any(gives_way(job, pod) and not pod.deleting for pod in state.pods_of.get(job.uid, {}).values())
+
+
+def vacated_text(state: State, job: JobRecord) -> str:
+    """The pods that have to leave a job's nodes before it starts; empty for a job that waits for none."""
+    room = job.slots.room
+    if room is None:
+        return ""
+    pods = len(room.leaving) + sum(len(expand(victim.pods)) for victim in room.victims)
+    of = f" of {counted(len(room.victims), 'preempted job')}" if room.victims else ""
+    said = f"has nodes, and waits for {counted(pods, 'pod')}{of} to leave them"
+    return "; ".join(part for part in (said, unevicted_text(state, job)) if part)
+
+
+def taking_text(state: State, job: JobRecord) -> str:
+    """From whom a job takes room; empty if it takes none."""
+    room = job.slots.room
+    if room is None or not room.victims:
+        return ""
+    named = [(state.jobs.get(victim.job_uid), victim) for victim in room.victims[:_NAMED]]
+    told = [
+        f"{counted(len(expand(victim.pods)), 'pod')} of job {of.seen.name} of namespace {of.seen.namespace}"
+        for of, victim in named
+        if of is not None
+    ]
+    more = len(room.victims) - len(told)
+    others = [f"{more} more jobs" if more > 1 else "another job"] if more else []
+    return f"has nodes, once these have left them: {', '.join([*told, *others])}"
+
+
+def expected_start_ms(state: State, job: JobRecord) -> int:
+    """When a waiting job is expected to start, as its reservation says; 0 if that is unknown."""
+    reservation = state.reservations.get(job.uid)
+    return reservation.decided.start_ms if reservation is not None and reservation.decided is not None else 0
+
+
+def preempted_text(decided: str, expected: str) -> str:
+    """By whom a job was preempted, and from when on it may expect room; `expected` is empty if that is unknown."""
+    return f"{decided}; expected to start at {expected}" if expected else decided
