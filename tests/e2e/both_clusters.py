@@ -38,8 +38,11 @@ class Cluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def cluster_of(request: pytest.FixtureRequest, folder: Path, *nodes: NodeTemplate) -> Iterator[Cluster]:
-    """The cluster that the fixture's parameter asks for; all of it ends with the tests."""
+def cluster_of(
+    request: pytest.FixtureRequest, folder: Path, *nodes: NodeTemplate, stop_s: float = 0.2, **settings: object
+) -> Iterator[Cluster]:
+    """The cluster that the fixture's parameter asks for; all of it ends with the tests. Its pods take `stop_s` to stop,
+    and its process has these settings."""
     with contextlib.ExitStack() as stack:
         server: KubeServer
         if request.param == "real":
@@ -51,7 +54,7 @@ def cluster_of(request: pytest.FixtureRequest, folder: Path, *nodes: NodeTemplat
             server = EmbeddedKube(folder)
             stack.callback(server.close)
         redis = stack.enter_context(real_redis())
-        running = stack.enter_context(kubelets(server, *nodes))
-        workers = stack.enter_context(fleet(redis_url=redis.url, kube=server, folder=folder))
+        running = stack.enter_context(kubelets(server, *nodes, stop_s=stop_s))
+        workers = stack.enter_context(fleet(redis_url=redis.url, kube=server, folder=folder, **settings))
         workers.start()
         yield Cluster(server, running, redis, workers)

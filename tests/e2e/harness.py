@@ -306,10 +306,10 @@ class LoopThread:
 class Kubelets:
     """Simulated nodes on an API server."""
 
-    def __init__(self, kubeconfig: Path, nodes: Sequence[NodeTemplate]) -> None:
+    def __init__(self, kubeconfig: Path, nodes: Sequence[NodeTemplate], *, stop_s: float = 0.2) -> None:
         self._thread = LoopThread()
         self._cluster = HttpCluster(find_access(kubeconfig))
-        self._kubelets = SimulatedKubelets(self._cluster, nodes=nodes)
+        self._kubelets = SimulatedKubelets(self._cluster, nodes=nodes, stop_s=stop_s)
         self._thread.call(self._kubelets.start())
 
     def add(self, node: NodeTemplate) -> None:
@@ -327,9 +327,9 @@ class Kubelets:
 
 
 @contextlib.contextmanager
-def kubelets(kube: KubeServer, *nodes: NodeTemplate) -> Iterator[Kubelets]:
-    """Simulated nodes for the duration of a test."""
-    running = Kubelets(kube.kubeconfig, nodes)
+def kubelets(kube: KubeServer, *nodes: NodeTemplate, stop_s: float = 0.2) -> Iterator[Kubelets]:
+    """Simulated nodes for the duration of a test. Their pods take `stop_s` to stop."""
+    running = Kubelets(kube.kubeconfig, nodes, stop_s=stop_s)
     try:
         yield running
     finally:

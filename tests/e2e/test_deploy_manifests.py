@@ -1,5 +1,6 @@
 """deploy/ on a real API server: it is accepted, and each process works with exactly the rights given there."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.kube.client import HttpCluster
+from arranger.kube.cluster import ApiError
+from arranger.kube.config import find_access
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
@@ -186,6 +190,27 @@ def test_no_account_may_read_secrets_or_raise_its_own_rights(kube: RealKube, ins
     assert [(account, *right) for account in ACCOUNTS for right in never if may(kube, account, *right)] == []
     deleting = [account for account in ACCOUNTS if may(kube, account, "delete", "arranger.dev", "tyjobs")]
     assert deleting == ["arranger-applier"]
+
+
+def test_the_applier_and_nobody_else_may_evict_pods(kube: RealKube, installed: Objects, tmp_path: Path) -> None:
+    """Only the setting `evict` needs that right."""
+
+    async def evicted(account: str, uid: str) -> int:
+        cluster = HttpCluster(find_access(account_kubeconfig(kube, account, tmp_path)))
+        try:
+            await cluster.evict("default", "victim", uid=uid)
+        except ApiError as refused:
+            return refused.code
+        finally:
+            await cluster.close()
+        return 0
+
+    spec = {"containers": [{"name": "main", "image": "victim:1"}], "nodeName": "n1"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "victim"}, "spec": spec}
+    uid = kube.request("POST", "/api/v1/namespaces/default/pods", pod)[1]["metadata"]["uid"]
+    codes = {account: asyncio.run(evicted(account, uid)) for account in ACCOUNTS}
+    assert codes == {"arranger-watcher": 403, "arranger-decider": 403, "arranger-applier": 0}
+    kube.request("DELETE", "/api/v1/namespaces/default/pods/victim?gracePeriodSeconds=0", check=False)
 
 
 def test_the_overlay_with_redis_is_accepted_as_well(kube: RealKube, installed: Objects) -> None:
