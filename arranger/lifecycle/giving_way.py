@@ -12,12 +12,12 @@ _NAMED = 3
 
 def gives_way(job: JobRecord, pod: PodSeen) -> bool:
     """Whether a pod of the job is to be deleted because the job was preempted: as a whole, or this worker."""
-    if pod.owner is None or pod.uid in job.bound.values():
-        return False
     if job.preempted:
-        return pod.owner.attempt == job.attempt - 1
+        return pod.owner is not None and pod.owner.attempt == job.attempt - 1
     causes = job.replaced.causes
-    return pod.uid in job.retired and bool(causes) and causes[0].kind == EndKind.PREEMPTED
+    if pod.uid not in job.retired or not causes or causes[0].kind != EndKind.PREEMPTED:
+        return False
+    return pod.uid not in job.bound.values()
 
 
 def unevicted_text(state: State, job: JobRecord) -> str:

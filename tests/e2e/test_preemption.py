@@ -211,6 +211,25 @@ def test_a_budget_holds_its_pods_until_it_allows_their_eviction(kube: KubeServer
     assert "eviction refused" not in status_of(kube, "low")["message"]
 
 
+def test_a_log_lost_during_a_preemption_changes_nothing_of_it(cluster: Cluster, kube: KubeServer) -> None:
+    apply(kube, patient(job("low", workers=7, priority=1), 20))
+    await_stage(kube, "Running", "low")
+    apply(kube, job("high", workers=3, priority=9))
+    kube.kubectl("wait", "tyj/low", "--for=condition=Preempted", "--timeout=60s")
+    since = condition(kube, "low", "Preempted")["lastTransitionTime"]
+    cluster.restart_without_log()
+    await_stage(kube, "Running", "high")
+    told = condition(kube, "low", "Preempted")
+    assert (told["status"], told["lastTransitionTime"]) == ("True", since)
+    assert told["message"].startswith("preempted for job high of namespace default, which has priority 9")
+    kube.kubectl("delete", "tyj", "high")
+    await_stage(kube, "Running", "low")
+    cluster.restart_without_log()
+    status = status_of(kube, "low")
+    assert (status["stage"], status["attempt"], status["restarts"]) == ("Running", 1, 0)
+    assert condition(kube, "low", "Preempted")["status"] == "False"
+
+
 def test_processes_killed_during_a_preemption_disturb_nobody_else(
     cluster: Cluster, kube: KubeServer, history: History
 ) -> None:
