@@ -301,3 +301,15 @@ def test_pods_that_leave_anyway_have_their_grace_period_too() -> None:
     assert decision.until_ms - of.state.time_ms == 200_000 + CONFIG.room_bound_ms
     of.job_gone(slow)
     assert grace_ms(of.state, (), [of.state.pods[uid] for uid in decision.leaving]) == 30_000
+
+
+def test_a_victim_that_is_all_that_its_queue_uses_frees_it_all() -> None:
+    of = world(nodes=2)
+    of.watch_queues()
+    of.queue("default", capability=(("nvidia.com/gpu", 4),))
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    decision = preempted(of)
+    assert decision is not None
+    of.settle()
+    assert high.stage == Stage.RUNNING
