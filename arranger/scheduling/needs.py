@@ -135,7 +135,7 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
     # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient, and faster than `//`.
     if int(np.floor((there[:, asked] / least[asked]).min(axis=1)).sum()) < leaders + workers:
         return True
-    return bool((requests[LEADER_GROUP] + smallest.sum(axis=0) > there.sum(axis=0)).any())
+    return bool((requests[LEADER_GROUP] * leaders + smallest.sum(axis=0) > there.sum(axis=0)).any())
 
 
 def whole_groups(group: PodGroup, pods: int) -> int:

@@ -391,3 +391,13 @@ def test_equals_that_cannot_get_what_all_of_them_need_give_their_nodes_up() -> N
     world.pass_time(world.lifecycle.refused_ms / 1000)
     world.control()
     assert (job.stage, reason(job), job.placements) == (Stage.RESCHEDULING, "QuorumRefused", {})
+
+
+def test_a_quorum_without_a_leader_may_need_the_last_pod_of_a_node() -> None:
+    """No leader takes part in the sum that says whether a quorum ever fits."""
+    world = World()
+    world.node("n1", cpu=8, pods=2)
+    world.pod("other", "n1", cpu=1)
+    job = world.job("j", equals=True, workers=2, min_workers=2, worker=shape(cpu=1))
+    world.cycle()
+    assert job.waits is not None and not job.waits.shortage.infeasible
