@@ -29,6 +29,8 @@ from arranger.scheduling.vacating import Vacating, grace_ms, leaving
 
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
 _SEARCHES = 16
+#: Limits that leave more once jobs of the queue, or of other queues, give room.
+_OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 
 
 class Preemption:
@@ -100,7 +102,7 @@ class Preemption:
         shortage, job = tried.shortage, tried.job
         if shortage is None or shortage.infeasible or self._searches >= _SEARCHES or job.placements or job.suspended:
             return False
-        return shortage.quota is None or shortage.quota.limit in (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING)
+        return shortage.quota is None or shortage.quota.limit in _OF_QUEUES
 
     def _search(self, tried: PlacementTry) -> PlacementTry | None:
         """`make_room`, without the checks."""

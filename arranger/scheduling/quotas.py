@@ -218,6 +218,11 @@ class Quotas:
                 elif self._room.counts_jobs:
                     self._room.begin(queue, -amount * sign)
 
+    @property
+    def guarantees(self) -> bool:
+        """Whether some queue has a guarantee. They never leave less than 0, so `exceeded` knows nothing of them."""
+        return self._room is not None and bool(self._room.guaranteed)
+
     def exceeded(self, job: JobRecord) -> bool:
         """Whether what the cycle placed exceeds a limit of the job's queue."""
         if self.full(job) is not None:

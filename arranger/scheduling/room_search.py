@@ -130,8 +130,8 @@ class RoomSearch:
 
     def _stands(self, unit: Unit) -> bool:
         """Whether the quorum surely fits where it is placed, with the unit in its places."""
-        view = self._placing.view
-        if view.neighbours is not None or self._placing.quotas.exceeded(self._job):
+        view, quotas = self._placing.view, self._placing.quotas
+        if view.neighbours is not None or quotas.guarantees or quotas.exceeded(self._job):
             return False
         rows = {piece.row for piece in self._tried.pieces}
         asked = np.logical_or.reduce([view.request(group.shape) > 0 for group in self._tried.groups])

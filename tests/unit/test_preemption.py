@@ -313,3 +313,16 @@ def test_a_victim_that_is_all_that_its_queue_uses_frees_it_all() -> None:
     assert decision is not None
     of.settle()
     assert high.stage == Stage.RUNNING
+
+
+def test_a_job_that_the_guarantees_of_others_keep_out_takes_from_its_own_queue() -> None:
+    of = world(nodes=2)
+    of.watch_queues()
+    of.queue("default")
+    of.queue("kept", guarantee=(("nvidia.com/gpu", 4),))
+    low = running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    decision = preempted(of)
+    assert decision is not None and [victim.job_uid for victim in decision.victims] == [low.uid]
+    of.settle()
+    assert (high.stage, low.stage) == (Stage.RUNNING, Stage.RESCHEDULING)
