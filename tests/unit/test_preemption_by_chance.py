@@ -1,0 +1,184 @@
+"""Who gives room in small random clusters: nobody in vain, nobody who may not, and it comes to an end.
+
+Pods differ only in their GPUs, and all pods of a job are equal, so whether a quorum fits is a sum over the nodes.
+"""
+
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind, Victim
+from arranger.model.queue import Preemption, PreemptionMode
+from arranger.projections.jobs import JobRecord, expand
+from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.settings import Settings
+from tests.world import World, shape
+
+SHIPPED = Settings().cycle_config(VERSIONS)
+WITHOUT = msgspec.structs.replace(SHIPPED, preemption=None, reservations=0)
+GPU = "nvidia.com/gpu"
+
+BY_CHANCE = settings(max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+
+Job = tuple[int, int, int, int, str, bool]  # GPUs of a pod, pods, quorum, priority, queue, whether it is preemptible
+
+modes = st.sampled_from(PreemptionMode)
+preemptions = st.one_of(st.just(Preemption()), st.builds(Preemption, modes, modes, modes))
+queues = st.tuples(st.integers(1, 3), st.integers(0, 4), st.booleans(), st.sampled_from([0, 0, 25, 3600]), preemptions)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    pods = draw(st.integers(1, 4))
+    return (draw(st.integers(1, 3)), pods, draw(st.integers(1, pods)), draw(st.integers(1, 4)),
+            draw(st.sampled_from("ab")), draw(st.integers(0, 4)) > 0)  # fmt: skip
+
+
+def submit(of: World, name: str, job: Job, created: int) -> None:
+    gpus, pods, least, priority, queue, preemptible = job
+    of.job(name, equals=True, workers=pods, worker=shape(cpu=1, gpus=gpus), min_workers=least, priority=priority,
+           of_queue=queue, preemptible=preemptible, created=created)  # fmt: skip
+
+
+def indices(victim: Victim) -> list[int]:
+    return [index for _, index in expand(victim.pods)]
+
+
+class Watch:
+    """One random cluster, with what its decisions must be."""
+
+    def __init__(self, nodes: list[int], of_queues: list[tuple[int, int, bool, int, Preemption]]) -> None:
+        self.of = World(config=WITHOUT)
+        for number, gpus in enumerate(nodes):
+            self.of.node(f"n{number}", cpu=64, gpus=gpus)
+        for name, (weight, deserved, reclaimable, runtime_s, preemption) in zip("ab", of_queues, strict=True):
+            self.of.queue(name, weight=weight, deserved=((GPU, deserved),), reclaimable=reclaimable,
+                          min_runtime_s=runtime_s, preemption=preemption)  # fmt: skip
+        #: Who took from whom.
+        self.pairs: Counter[tuple[str, str]] = Counter()
+
+    def settle(self, *, exact: bool) -> None:
+        """Repeat cycles; with `exact` each decision must take the least."""
+        for _ in range(60):
+            events = take_cycle(self.of.state, self.of.config, self.of.now_ms)
+            free = self.free()
+            for event in events:
+                if isinstance(event, k.Preempted):
+                    self.check(event, free if exact else None)
+                if isinstance(event, k.Placed):
+                    self.take(free, event)
+            if events:
+                self.of.say(*events)
+                if any(isinstance(event, k.Preempted) for event in events):
+                    assert self.of.verdict("Preempted").accepted, self.of.verdict("Preempted").reason
+                continue
+            if not (self.of.control() or self.of.apply()):
+                return
+        raise AssertionError("it doesn't come to an end")
+
+    def job(self, uid: str) -> JobRecord:
+        return self.of.state.jobs[uid]
+
+    def free(self) -> Counter[str]:
+        nodes = self.of.state.nodes
+        found: Counter[str] = Counter()
+        for node, row in nodes.rows.items():
+            used, allocatable = nodes.amounts(row).get(GPU, (0, 0))
+            found[node] = allocatable - used
+        return found
+
+    def take(self, free: Counter[str], event: k.Placed) -> None:
+        group = self.job(event.job_uid).valid_spec.groups[1]
+        for node in expand(event.pods).values():
+            free[node] -= dict(group.shape.requests)[GPU]
+
+    def check(self, event: k.Preempted, free: Counter[str] | None) -> None:
+        by = self.job(event.placed.job_uid)
+        assert event.victims
+        for victim in event.victims:
+            self.may_give(by, victim)
+            self.pairs[by.uid, victim.job_uid] += 1
+        if free is not None and not event.leaving:
+            assert self.fits(by, free, event.victims)
+            for number, victim in enumerate(event.victims):
+                others = [*event.victims[:number], *event.victims[number + 1 :]]
+                assert not self.fits(by, free, others), "a victim isn't needed"
+                if victim.kind == PreemptionKind.SURPLUS:
+                    fewer = sorted(expand(victim.pods).items(), reverse=True)[:-1]
+                    assert not self.fits(by, free, others, [node for _, node in fewer], victim), "a worker isn't needed"
+        if free is not None:
+            self.take(free, event.placed)
+
+    def fits(
+        self,
+        by: JobRecord,
+        free: Counter[str],
+        victims: tuple[Victim, ...] | list[Victim],
+        more: list[str] | None = None,
+        of_more: Victim | None = None,
+    ) -> bool:
+        """Whether the quorum fits what is free with these victims, and without pods of another one on some nodes."""
+        there = Counter(free)
+        for victim in victims:
+            for node in expand(victim.pods).values():
+                there[node] += dict(self.job(victim.job_uid).valid_spec.groups[1].shape.requests)[GPU]
+        for node in more or ():
+            assert of_more is not None
+            there[node] += dict(self.job(of_more.job_uid).valid_spec.groups[1].shape.requests)[GPU]
+        asked = dict(by.valid_spec.groups[1].shape.requests)[GPU]
+        return sum(max(amount, 0) // asked for amount in there.values()) >= by.valid_spec.min_workers
+
+    def may_give(self, by: JobRecord, victim: Victim) -> None:
+        of, specs = self.job(victim.job_uid), self.of.state.queue_tree.specs
+        mine, its = specs[by.valid_spec.queue], specs[of.valid_spec.queue]
+        same = by.valid_spec.queue == of.valid_spec.queue
+        assert of.valid_spec.preemptible and of.placements
+        assert self.of.now_ms - of.times.stage_ms >= its.min_runtime_s * 1000
+        if same:
+            assert of.valid_spec.priority < by.valid_spec.priority
+            assert victim.kind != PreemptionKind.RECLAIM
+        else:
+            assert its.reclaimable and mine.preemption.reclaim == PreemptionMode.ALLOWED
+            assert victim.kind != PreemptionKind.PRIORITY
+        if victim.kind == PreemptionKind.SURPLUS:
+            assert mine.preemption.surplus == PreemptionMode.ALLOWED
+            kept = sorted({index for _, index in of.placements} - set(indices(victim)))
+            assert len(kept) >= of.valid_spec.min_workers and all(index > kept[-1] for index in indices(victim))
+        elif same:
+            assert mine.preemption.priority == PreemptionMode.ALLOWED
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["without reservations", "as shipped"])
+@BY_CHANCE
+@given(nodes=st.lists(st.integers(1, 5), min_size=1, max_size=3), of_queues=st.lists(queues, min_size=2, max_size=2),
+       first=st.lists(jobs(), min_size=1, max_size=5), then=st.lists(jobs(), min_size=1, max_size=3))  # fmt: skip
+def test_nobody_gives_room_in_vain_and_it_comes_to_an_end(
+    exact: bool,
+    nodes: list[int],
+    of_queues: list[tuple[int, int, bool, int, Preemption]],
+    first: list[Job],
+    then: list[Job],
+) -> None:
+    watch = Watch(nodes, of_queues)
+    for number, job in enumerate(first):
+        submit(watch.of, f"run{number}", job, number + 1)
+        watch.settle(exact=False)
+        watch.of.pass_time(10)
+    watch.of.config = msgspec.structs.replace(SHIPPED, reservations=0) if exact else SHIPPED
+    for number, job in enumerate(then):
+        submit(watch.of, f"new{number}", job, 100 + number)
+        watch.settle(exact=exact)
+    for _ in range(3):
+        watch.of.pass_time(31)
+        watch.settle(exact=exact)
+    watch.of.state.validate()
+    assert not any((other, one) in watch.pairs for one, other in watch.pairs), "two took room from each other"
+    # Who lost its room to a newer job may take it again from the same one.
+    assert max(watch.pairs.values(), default=1) <= len(then), "one took room again and again from the same job"
+    before = sum(watch.pairs.values())
+    watch.settle(exact=exact)
+    assert sum(watch.pairs.values()) == before
