@@ -165,7 +165,7 @@ class QueueRoom:
 
     def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
         self._limits = limits = QueueLimits(state.queue_tree) if limits is None else limits
-        self.counts_jobs = limits.counts_jobs
+        self.counts_jobs, self.guaranteed = limits.counts_jobs, limits.guaranteed
         total = offered(state)
         self._resources = {name: _Resource(limits, name, state, total.get(name, 0)) for name in limits.most}
         totals = state.queue_totals
