@@ -3,18 +3,22 @@ to forge their logs."""
 
 from collections.abc import Callable
 
+import msgspec
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch, next_chain
 from arranger.events.log import Entry
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.node import Taint
+from arranger.model.queue import Preemption
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, pod_names
 from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verify import Report, Survey, Verification
-from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.cycle import VERSIONS, take_cycle
 from tests.world import GIB, World, shape
 
 GPU = "nvidia.com/gpu"
@@ -55,6 +59,50 @@ def contended() -> World:
     world.job("large", leader=shape(gpus=3), created=1)
     world.job("small", leader=shape(gpus=2), created=2)
     world.settle()
+    return world
+
+
+#: The configuration of worlds in which jobs take room and keep it.
+ROOM = CycleConfig(
+    versions=VERSIONS,
+    refusal_avoid_ms=60_000,
+    verdicts=VERDICTS,
+    search_steps=30_000,
+    preemption=Preemption(),
+    room_bound_ms=60_000,
+    reservations=1,
+    reservation_refresh_ms=30_000,
+)
+
+
+def with_room_rules(**config: object) -> World:
+    """A node of 4 GPUs, in a cluster where room is taken back and kept."""
+    world = World(config=msgspec.structs.replace(ROOM, **config))
+    world.node("n1", cpu=16, gpus=4)
+    return world
+
+
+def gpu_job(world: World, name: str, workers: int, *, least: int | None = None, **spec: object) -> JobRecord:
+    """A job of workers with a GPU each, and no leader, created now."""
+    least = workers if least is None else least
+    return world.job(
+        name, workers=workers, worker=shape(cpu=1, gpus=1), min_workers=least, equals=True, created=world.now_ms, **spec
+    )  # type: ignore[arg-type]
+
+
+def preempting() -> World:
+    """`low` and the surplus of `wide` gave their room to `high`, which runs; `low` waits again."""
+    world = with_room_rules()
+    gpu_job(world, "low", 2, priority=1)
+    gpu_job(world, "wide", 2, least=1, priority=2)
+    world.settle()
+    world.pass_time(100)
+    gpu_job(world, "high", 3, priority=9)
+    world.cycle()
+    world.pass_time(7)
+    world.settle()
+    world.pass_time(5)
+    world.cycle()
     return world
 
 

@@ -50,6 +50,8 @@ def _weights(plan: Plan) -> str:
 
 def _words(plan: JobPlan) -> str:
     parts = [f"{node}: {pods}" for node, pods in plan.nodes.items()]
+    if plan.room_from:
+        parts.append(f"room from {'; '.join(plan.room_from)}")
     if plan.waits:
         parts.append(f"waits: {plan.waits}")
     return "; ".join(parts) or "nothing"

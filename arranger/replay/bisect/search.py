@@ -19,7 +19,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.bisect.conditions import Condition, Facts
 from arranger.replay.bisect.job_conditions import facts_of_job
 from arranger.replay.bisect.node_conditions import facts_of_node
-from arranger.replay.reading.describe import job_uid_of, label_of, nodes_of
+from arranger.replay.reading.describe import decided_for, job_uid_of, label_of, nodes_of, placed_in, victims_of
 from arranger.replay.reading.history import Point, Span, advance
 from arranger.replay.reading.listing import Filter, Line, Listing
 from arranger.replay.reading.verify import Difference, Survey, cycle_in, difference, plan_digest
@@ -269,8 +269,10 @@ def _disagreement(entry: Entry, offset: int, base: int, other: tuple[k.Event, ..
 def _by_job(events: Iterable[k.Event]) -> dict[str, tuple[k.Event, ...]]:
     found: dict[str, tuple[k.Event, ...]] = {}
     for event in events:
-        if isinstance(event, k.Placed) or (isinstance(event, k.Waits) and event.schedule_state == ScheduleState.FAILED):
-            found[event.job_uid] = (*found.get(event.job_uid, ()), event)
+        given_up = isinstance(event, k.Waits) and event.schedule_state == ScheduleState.FAILED
+        if given_up or placed_in(event) is not None:
+            for uid in (decided_for(event), *victims_of(event)):
+                found[uid] = (*found.get(uid, ()), event)
     return found
 
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import ShortageFacts
+from arranger.events.facts import EndCause, EndKind, ShortageFacts, StageFacts
 from arranger.messages.decisions import replaced_text, stage_text
-from arranger.model.job import LEADER_GROUP, PodGroup
+from arranger.model.job import LEADER_GROUP, PodGroup, Slot, Stage
 from arranger.model.pod import REFUSALS, Phase
 from arranger.model.stages import StageReason
 from arranger.model.text import counted
@@ -19,6 +19,7 @@ from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import ClusterContext
+from arranger.replay.explain.taken_room import Giving
 from arranger.replay.reading.edits import changed
 
 #: Stage decisions in a job's normal course, which need no cause.
@@ -249,6 +250,19 @@ class PodHistories:
             budget_text(job, state),
             shortage_in(event),
         )
+
+    @staticmethod
+    def gave_room(offset: int, time_ms: int, gave: Giving, job: JobRecord | None, state: State) -> Consequence:
+        """The consequence of a decision that took pods of the job for another one."""
+        facts = StageFacts(taken_by=gave.taken_by)
+        if gave.whole:
+            decided = k.StageDecided("", 0, 0, Stage.RESCHEDULING, StageReason.PREEMPTED, facts)
+            what, message = str(Stage.RESCHEDULING), stage_text(decided)
+        else:
+            cause = EndCause(EndKind.PREEMPTED, Slot(0, 0), gave.pods, taken_by=gave.taken_by)
+            what, message = "Replaced", replaced_text((cause,), None)
+        message += f", with {gave.lost_ms / 1000:g} GPU seconds of its work; no restart counted"
+        return Consequence(offset, time_ms, what, StageReason.PREEMPTED, message, (), budget_text(job, state))
 
     def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:
         match event.reason:

@@ -19,7 +19,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of
 from arranger.replay.explain.story import Story
-from arranger.replay.reading.describe import label
+from arranger.replay.reading.describe import label, placed_in, victims_of
 from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
 from arranger.scheduling import BUILT_IN, Policies
@@ -118,9 +118,9 @@ class JobHistories:
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if isinstance(event, k.CycleTaken):
                 cycle = offset, event
-            elif isinstance(event, k.Placed):
-                if cycle is not None and event.job_uid in self.stories:
-                    expected = (offset, event, cycle, entry.batch.time_ms)
+            elif (placed := placed_in(event)) is not None:
+                if cycle is not None and placed.job_uid in self.stories:
+                    expected = (offset, placed, cycle, entry.batch.time_ms)
                     self._expected.setdefault(cycle[1].base, []).append(expected)
             elif isinstance(event, k.JobSeen):
                 if self._named(event.namespace, event.name) and event.uid not in self.stories:
@@ -190,7 +190,7 @@ class JobHistories:
         if isinstance(event, k.JobSeen):
             self.around.job(offset, time_ms, self.state, event)
             return event.uid in self.stories
-        if isinstance(event, (k.CycleTaken, k.Placed, k.JobGone)):
+        if isinstance(event, (k.CycleTaken, k.Placed, k.Preempted, k.JobGone)):
             return True
         return getattr(event, "job_uid", "") in self.stories
 
@@ -203,13 +203,14 @@ class JobHistories:
                 cycle = judged.offset, event
                 self.around.cycle(judged.offset, time_ms, event.config)
                 continue
-            if isinstance(event, k.Placed) and cycle is not None:
-                self._note_placed(judged, event, cycle, time_ms)
+            if (placed := placed_in(event)) is not None and cycle is not None:
+                self._note_placed(judged, placed, cycle, time_ms)
             elif isinstance(event, k.JobGone) and judged.verdict != VOID:
                 self._note_gone(judged.offset, event)
-            story = self.stories.get(judged.job_uid)
-            if story is not None:
-                story.note(judged, time_ms)
+            for uid in (judged.job_uid, *victims_of(event)):
+                story = self.stories.get(uid)
+                if story is not None:
+                    story.note(judged, time_ms)
 
     def _note_gone(self, offset: int, event: k.JobGone) -> None:
         self.around.gone[event.uid] = offset

@@ -7,11 +7,13 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
+from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.awaited import Awaited, awaited, awaited_text
 from arranger.replay.explain.causes import RESTARTED, Consequence, PodHistories, shortage_in
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
+from arranger.replay.explain.taken_room import Giving, Promise, Taking, giving, promise, taking
 from arranger.replay.reading.describe import SEEN_AGAIN, describe
 from arranger.replay.reading.edits import changed
 from arranger.replay.reading.verdicts import ACCEPTED, Judged
@@ -70,6 +72,10 @@ class Story:
         self.waits_at = 0
         self.decided_at = 0
         self.created_at = 0
+        #: Room that others gave to the job, that it gave to others, and that was kept for it, in log order.
+        self.takings: list[Taking] = []
+        self.givings: list[Giving] = []
+        self.promises: list[Promise] = []
 
     def note(self, judged: Judged, time_ms: int) -> None:
         """Record an event about the job, after it was folded."""
@@ -89,8 +95,12 @@ class Story:
         self._keep_moment(judged, time_ms)
 
     def _note_decision(self, offset: int, time_ms: int, event: k.Event, job: JobRecord | None) -> None:
-        if isinstance(event, k.Placed):
-            self.pod_histories.placed(event)
+        if isinstance(event, k.Preempted):
+            self._note_preempted(offset, time_ms, event, job)
+        elif isinstance(event, k.Reserved):
+            self.promises.append(promise(offset, time_ms, event, self.state))
+        elif isinstance(event, k.Placed):
+            self._placed(time_ms, event)
             if job is not None and job.decided == k.start(self.uid, event.based_on, event.attempt):
                 self.decided_at = offset
                 self.pod_histories.started(offset, time_ms)
@@ -100,10 +110,39 @@ class Story:
         elif isinstance(event, (k.StageDecided, k.WorkersReplaced)):
             if isinstance(event, k.StageDecided):
                 self.decided_at = offset
+                self._note_room(time_ms, event)
             consequence = self.pod_histories.decided(offset, time_ms, event, job, self.state)
             if consequence is not None:
                 self._answered(consequence)
                 self.consequences.append(consequence)
+
+    def _placed(self, time_ms: int, event: k.Placed) -> None:
+        """Record nodes that the job got; a victim with a quorum of them doesn't wait any more."""
+        self.pod_histories.placed(event)
+        if self.givings and self.givings[-1].whole and not self.givings[-1].again_ms:
+            self.givings[-1].again_ms = time_ms
+
+    def _note_preempted(self, offset: int, time_ms: int, event: k.Preempted, job: JobRecord | None) -> None:
+        """Record that the job got room of others, or gave room."""
+        taken = taking(offset, time_ms, event, self.state)
+        if taken.uid == self.uid:
+            self.takings.append(taken)
+            self._placed(time_ms, event.placed)
+            return
+        self.givings.append(giving(taken, self.uid))
+        if self.givings[-1].whole:
+            self.decided_at = offset
+        self.consequences.append(self.pod_histories.gave_room(offset, time_ms, self.givings[-1], job, self.state))
+
+    def _note_room(self, time_ms: int, event: k.StageDecided) -> None:
+        """Record that the job began on nodes that others left, or gave them back."""
+        taken = self.takings[-1] if self.takings else None
+        if taken is None or taken.begun_ms or taken.lost_ms:
+            return
+        if event.stage == Stage.STARTING:
+            taken.begun_ms = time_ms
+        else:
+            taken.lost_ms = time_ms
 
     def _answered(self, decided: Consequence) -> None:
         """Drop restarts that caused this decision, because it lists them as causes."""

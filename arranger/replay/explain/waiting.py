@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.shortages import fits_text, nodes_text, quota_text, unit_text
@@ -22,6 +21,7 @@ from arranger.replay.explain.in_queue import InQueue, Passed, in_queue, passed_b
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Shortfall, ShortfallObserver
 from arranger.replay.explain.story import Story
+from arranger.replay.reading.describe import placed_in
 from arranger.scheduling import BUILT_IN, Policies, in_order, take_cycle
 
 
@@ -113,7 +113,7 @@ def _overtaken(passed: Sequence[Passed], since: Sequence[Blocker]) -> bool:
 def _given(state: State, config: CycleConfig, policies: Policies, observer: ShortfallObserver) -> dict[str, int]:
     """Job UID → how many of its pods a cycle would place now."""
     events = take_cycle(state, config, state.time_ms, observer, policies=policies)
-    return {event.job_uid: len(expand(event.pods)) for event in events if isinstance(event, k.Placed)}
+    return {placed.job_uid: len(expand(placed.pods)) for placed in map(placed_in, events) if placed is not None}
 
 
 def _lack(shortfall: Shortfall | None) -> Lack | None:

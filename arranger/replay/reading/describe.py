@@ -60,12 +60,29 @@ def label_of(state: State, uid: str) -> str:
     return label(job) if job is not None else uid
 
 
-def job_uid_of(event: k.Event, state: State) -> str:
-    """The UID of the job that an event is about, empty if there is none. `state` is as before the event."""
+def placed_in(event: k.Event | None) -> k.Placed | None:
+    """The placement that a decision consists of or contains; None for other events."""
+    if isinstance(event, k.Preempted):
+        return event.placed
+    return event if isinstance(event, k.Placed) else None
+
+
+def decided_for(event: k.Event | None) -> str:
+    """The UID of the job for which a decision was made, or that an outcome is about; empty for other events."""
     if isinstance(event, k.Preempted):
         return event.placed.job_uid
-    if isinstance(event, ABOUT_A_JOB):
-        return event.job_uid
+    return event.job_uid if isinstance(event, ABOUT_A_JOB) else ""
+
+
+def victims_of(event: k.Event) -> tuple[str, ...]:
+    """The UIDs of the jobs that a decision takes nodes from."""
+    return tuple(victim.job_uid for victim in event.victims) if isinstance(event, k.Preempted) else ()
+
+
+def job_uid_of(event: k.Event, state: State) -> str:
+    """The UID of the job that an event is about, empty if there is none. `state` is as before the event."""
+    if uid := decided_for(event):
+        return uid
     if isinstance(event, (k.JobSeen, k.JobGone)):
         return event.uid
     if isinstance(event, (k.PodSeen, k.PodGone)):
@@ -200,8 +217,12 @@ def _placed(event: k.Placed, state: State) -> str:
 
 
 def _preempted(event: k.Preempted, state: State) -> str:
-    lost = [_victim(victim, state) for victim in event.victims]
-    return f"{_placed(event.placed, state)}; room from {'; '.join(lost)}"
+    return f"{_placed(event.placed, state)}; room from {'; '.join(room_from(event, state))}"
+
+
+def room_from(event: k.Preempted, state: State) -> tuple[str, ...]:
+    """The jobs that give room, in words."""
+    return tuple(_victim(victim, state) for victim in event.victims)
 
 
 def _reserved(event: k.Reserved, state: State) -> str:

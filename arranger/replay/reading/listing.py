@@ -8,10 +8,20 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
-from arranger.replay.reading.describe import SEEN_AGAIN, describe, job_uid_of, label, nodes_of
+from arranger.replay.reading.describe import (
+    SEEN_AGAIN,
+    decided_for,
+    describe,
+    job_uid_of,
+    label,
+    nodes_of,
+    placed_in,
+    victims_of,
+)
 from arranger.replay.reading.history import Span, advance
 from arranger.replay.reading.verdicts import Judged, fold_noting
 
@@ -83,7 +93,7 @@ class Listing:
         asked = self._filter
         if asked.kinds and k.kind_of(event) not in asked.kinds:
             return False
-        if asked.job and not _named(asked.job, self._labels.get(job_uid_of(event, self.state), "")):
+        if asked.job and not any(_named(asked.job, self._labels.get(uid, "")) for uid in self._jobs(event)):
             return False
         if asked.node and asked.node not in nodes_of(event, self.state):
             return False
@@ -91,12 +101,16 @@ class Listing:
             return False
         return not asked.pod or asked.pod in self._pods(event)
 
+    def _jobs(self, event: k.Event) -> tuple[str, ...]:
+        """The UIDs of the jobs that an event is about: also of those that it takes nodes from."""
+        return job_uid_of(event, self.state), *victims_of(event)
+
     def _queues(self, event: k.Event) -> list[str]:
         """The queue that an event is about, or to which its job belongs; two of a job that goes to another queue."""
         if isinstance(event, (k.QueueSeen, k.QueueGone)):
             return [event.name]
-        job = self.state.jobs.get(job_uid_of(event, self.state))
-        found = [queue_of(self.state, job)] if job is not None else []
+        jobs = [self.state.jobs.get(uid) for uid in self._jobs(event)]
+        found = [queue_of(self.state, job) for job in jobs if job is not None]
         if isinstance(event, k.JobSeen):
             found.append(queue_of(self.state, JobRecord(event, event.spec, 0)))
         return found
@@ -105,23 +119,28 @@ class Listing:
         """The names of the pods that an event is about or places."""
         if isinstance(event, (k.PodSeen, k.PodGone)):
             return (event.name, f"{event.namespace}/{event.name}")
-        job = self.state.jobs.get(getattr(event, "job_uid", ""))
-        if job is None or job.spec is None:
-            return ()
-        slots: list[tuple[int, int]] = []
-        if isinstance(event, k.Placed):
-            slots = list(expand(event.pods))
+        placed = placed_in(event)
+        slots: list[SlotKey] = []
+        if placed is not None:
+            slots = list(expand(placed.pods))
         elif isinstance(event, k.EffectFailed) and event.slot is not None:
             slots = [(event.slot.group, event.slot.index)]
-        groups = job.spec.groups
-        attempt: int = getattr(event, "attempt", 0)
-        return tuple(
-            pod_name(
-                *(job.seen.name, groups[group].name, index, attempt), job.slots.failed_before.get((group, index), 0)
-            )
+        names = self._pod_names(decided_for(event), slots, getattr(placed or event, "attempt", 0))
+        for victim in event.victims if isinstance(event, k.Preempted) else ():
+            names += self._pod_names(victim.job_uid, [*expand(victim.pods)], victim.attempt)
+        return tuple(names)
+
+    def _pod_names(self, uid: str, slots: list[SlotKey], attempt: int) -> list[str]:
+        """The names of the pods of a job's slots in an attempt."""
+        job = self.state.jobs.get(uid)
+        if job is None or job.spec is None:
+            return []
+        groups, before = job.spec.groups, job.slots.failed_before
+        return [
+            pod_name(job.seen.name, groups[group].name, index, attempt, before.get((group, index), 0))
             for group, index in slots
             if group < len(groups)
-        )
+        ]
 
     def _line(self, judged: Judged, entry: Entry) -> Line:
         event = judged.event

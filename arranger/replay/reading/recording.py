@@ -8,6 +8,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import advance
@@ -32,6 +33,8 @@ class AttemptInterval(msgspec.Struct):
     going: bool = False
     #: The back-off after its end, before the next attempt.
     back_off_ms: int = 0
+    #: It ended because the job gave its room to another one.
+    preempted: bool = False
 
 
 class Recording:
@@ -105,7 +108,9 @@ class Recording:
                 self._over(uid, attempt, stage="", again=False)
             return
         for attempt in [a for a in self._open(uid) if a != job.attempt]:
-            self.intervals[uid, attempt].back_off_ms = max(job.not_before_ms - now_ms, 0)
+            interval = self.intervals[uid, attempt]
+            interval.back_off_ms = max(job.not_before_ms - now_ms, 0)
+            interval.preempted = job.decided is not None and job.decided.reason == StageReason.PREEMPTED
             self._over(uid, attempt, stage="", again=True)
         self._look_at_present(job, now_ms)
 

@@ -19,9 +19,12 @@ from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.projections.state import Changes, State
-from arranger.replay.reading.describe import as_object, describe, label_of
+from arranger.replay.reading.describe import as_object, decided_for, describe, label_of
 from arranger.replay.reading.history import Span, advance
 from arranger.scheduling import BUILT_IN, Policies, take_cycle
+
+#: The decisions that only a cycle makes.
+_OF_CYCLES = (k.Placed, k.Preempted, k.Reserved, k.Waits)
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -171,14 +174,14 @@ class Verification:
                 report.first_difference = _cycle_difference(entry, offset, taken.base, retaken, self.state)
 
     def _look_for_strays(self, entry: Entry) -> None:
-        """Count placements and reasons outside of a cycle. No scheduler writes them, and the fold rejects them."""
+        """Count decisions of cycles outside of a cycle. No scheduler writes them, and the fold rejects them."""
         for number, event in enumerate(entry.batch.events):
             offset = entry.first + number
-            if not isinstance(event, (k.Placed, k.Waits)) or not self._survey.span.holds(entry, offset):
+            if not isinstance(event, _OF_CYCLES) or not self._survey.span.holds(entry, offset):
                 continue
             self.report.stray_decisions += 1
             if self.report.first_difference is None:
-                job = label_of(self.state, event.job_uid)
+                job = label_of(self.state, decided_for(event))
                 what = "the decision is outside of any cycle"
                 self.report.first_difference = Difference(
                     0, 0, offset, job, k.kind_of(event), what, describe(event, self.state), None, {}
@@ -211,7 +214,7 @@ def difference(first: int, recorded: tuple[k.Event, ...], retaken: tuple[k.Event
         cycle=0,
         base=0,
         offset=first + number,
-        job=label_of(state, getattr(shown, "job_uid", "")),
+        job=label_of(state, decided_for(shown)),
         kind=k.kind_of(shown),
         what=_what(one, again),
         recorded=_words(one, state),
@@ -246,7 +249,7 @@ def _what(recorded: k.Event | None, retaken: k.Event | None) -> str:
         return "the record lacks a decision that the cycle makes"
     if retaken is None:
         return "the record has a decision that the cycle doesn't make"
-    if type(recorded) is not type(retaken) or getattr(recorded, "job_uid", "") != getattr(retaken, "job_uid", ""):
+    if type(recorded) is not type(retaken) or decided_for(recorded) != decided_for(retaken):
         return "the cycle makes another decision instead"
     return "the decision has other contents"
 

@@ -9,6 +9,8 @@ a node any more. It then ends as in the log, or is scheduled again as in the log
 - Cycles run at once. In the log, they run some milliseconds later, and their number at a time is limited.
 - An attempt that ended because of its node runs as long on another node. Single workers are not replaced.
 - More or fewer workers make a job neither faster nor slower.
+- Pods that give room to another job leave at once. An attempt that was preempted in the log, and isn't here, runs as
+  long as the first later attempt that wasn't; one that is preempted here begins again, and runs as long as it would.
 
 The code of production folds all events and makes all decisions, so everything else is exact.
 """
@@ -88,6 +90,13 @@ class Continuation:
         self._numbers = 0
         self._ran = dict.fromkeys(uid for uid, _ in future.intervals)
         self._begun: dict[AttemptKey, None] = {}
+        #: Job UID → its attempts in the log that weren't preempted, in their order.
+        self._whole: dict[str, list[int]] = {}
+        for (uid, attempt), interval in sorted(future.intervals.items(), key=lambda of: of[0]):
+            if not interval.preempted:
+                self._whole.setdefault(uid, []).append(attempt)
+        #: Jobs that gave room to others in this variant.
+        self._preempted: dict[str, None] = {}
         #: Jobs that were deleted in this variant: later observations of them are ignored.
         self._gone: dict[str, None] = {}
 
@@ -190,7 +199,7 @@ class Continuation:
         job = self.state.jobs.get(uid)
         if job is None or attempt < 0 or job.ended or job.attempt != attempt or not job.placements:
             return Changes()
-        interval = self._future.intervals.get((uid, attempt))
+        interval = self._length_of(uid, attempt)
         pods = pods_gone(self.state, self.state.pods_of.get(uid, {}).values())
         stage = interval.stage if interval is not None else str(Stage.SUCCEEDED)
         if interval is not None and interval.again:
@@ -214,8 +223,10 @@ class Continuation:
         job = self.state.jobs.get(uid)
         if job is None or job.ended or not job.quorum_placed() or (uid, job.attempt) in self._begun:
             return
+        if job.slots.room is not None:
+            return  # others are still to leave its nodes
         self._begun[uid, job.attempt] = None
-        interval = self._future.intervals.get((uid, job.attempt))
+        interval = self._length_of(uid, job.attempt)
         lasting_ms = self._future.lasting_ms
         if interval is not None and interval.released_ms:
             lasting_ms = interval.released_ms - interval.placed_ms
@@ -224,6 +235,30 @@ class Continuation:
             self._meter.endless_jobs[label(job)] = None
         else:
             self._at(self._now_ms + lasting_ms, uid, job.attempt)
+
+    def _length_of(self, uid: str, attempt: int) -> AttemptInterval | None:
+        """The attempt in the log from which the length and the end of this one follow: itself, unless it was preempted
+        there or didn't exist there; then the next later one that ran to its end, else the last earlier one."""
+        intervals, whole = self._future.intervals, self._whole.get(uid, [])
+        if (uid, attempt) in intervals:
+            later = next((number for number in whole if number >= attempt), None)
+            return intervals[uid, later] if later is not None else None
+        return intervals[uid, whole[-1]] if uid in self._preempted and whole else None
+
+    def _leave(self, events: Sequence[k.Event]) -> None:
+        """Delete the pods that give room, and note from when the decisions of cycles may change by themselves."""
+        for event in events:
+            if isinstance(event, k.Preempted):
+                gone = [self.state.pods[uid] for uid in event.leaving if uid in self.state.pods]
+                for victim in event.victims:
+                    job = self.state.jobs[victim.job_uid]
+                    pods = self.state.pods_of.get(job.uid, {})
+                    bound = dict.fromkeys(job.bound.values())
+                    gone += [pod for pod_uid, pod in sorted(pods.items()) if pod_uid not in bound]
+                    self._preempted[job.uid] = None
+                say(self.state, self._now_ms, pods_gone(self.state, gone))
+            elif isinstance(event, k.Reserved) and event.start_ms > self._now_ms:
+                self._at(event.start_ms, "", -1)
 
     def _at(self, moment_ms: int, uid: str, attempt: int) -> None:
         self._numbers += 1
@@ -243,6 +278,7 @@ class Continuation:
             events = take_cycle(self.state, self._config, self._now_ms, policies=self._policies)
             changes = say(self.state, self._now_ms, events)
             touched, schedulable = changes.jobs, False
+            self._leave(events)
             self._note_infeasible(events)
             if not events:
                 break

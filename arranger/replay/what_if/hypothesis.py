@@ -161,5 +161,8 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         unwatched=dict(state.unwatched),
         named=dict(state.named),
         dependents=dict(state.dependents),
+        awaiting=dict(state.awaiting),
+        reservations=dict(state.reservations),
         queue_use=state.queue_use.copy(),
+        run_times=dict(state.run_times),
     )

@@ -25,7 +25,7 @@ from arranger.projections.jobs import JobRecord, expand, is_quorum
 from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
-from arranger.replay.reading.describe import amounts_text, label, pods_text
+from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from
 from arranger.replay.reading.edits import namespace_changed, queue_changed
 from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, queue_gone, retold, say
 from arranger.replay.what_if.overrides import Overrides
@@ -70,6 +70,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     placed: int
     nodes: dict[str, str]
     waits: str
+    #: The jobs that give it room, in words, in the order in which they do.
+    room_from: tuple[str, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -100,7 +102,7 @@ class JobDifference(msgspec.Struct, frozen=True):
 
 
 #: The fields of a `JobPlan` that are compared.
-COMPARED = ("queue", "held", "nodes", "waits")
+COMPARED = ("queue", "held", "nodes", "waits", "room_from")
 
 
 def differences(one: Plan, other: Plan) -> tuple[JobDifference, ...]:
@@ -122,7 +124,8 @@ def take_plan(
     before = {job.uid: len(job.placements) for job in waiting_jobs(state, time_ms)} if state.synced else {}
     turns = _Turns()
     events = take_cycle(state, config, time_ms, turns, policies=policies)
-    placed = {event.job_uid: event for event in events if isinstance(event, k.Placed)}
+    placed = {found.job_uid: found for found in map(placed_in, events) if found is not None}
+    preempted = {event.placed.job_uid: event for event in events if isinstance(event, k.Preempted)}
     ordered = [job.uid for job in in_order(state, config, policies, time_ms=time_ms)] if before else []
     uids = dict.fromkeys((*turns.tries, *ordered))
     jobs = [
@@ -132,6 +135,7 @@ def take_plan(
             placed.get(uid),
             position=position,
             queue_policy=policies.queue_policy_name(state.jobs[uid], config),
+            room_from=room_from(preempted[uid], state) if uid in preempted else (),
         )
         for position, uid in enumerate(uids, start=1)
     ]
@@ -160,7 +164,13 @@ def _in_words(amounts: Mapping[str, int]) -> str:
 
 
 def _job_plan(
-    job: JobRecord, tried: PlacementTry | None, placed: k.Placed | None, *, position: int, queue_policy: str
+    job: JobRecord,
+    tried: PlacementTry | None,
+    placed: k.Placed | None,
+    *,
+    position: int,
+    queue_policy: str,
+    room_from: tuple[str, ...],
 ) -> JobPlan:
     pods = placed.pods if placed is not None else ()
     nodes = dict.fromkeys(one.node for one in pods)
@@ -169,7 +179,7 @@ def _job_plan(
         for node in nodes
     }
     waits = ""
-    if tried is not None and tried.shortage is not None:
+    if tried is not None and tried.shortage is not None and not room_from:
         waits = shortage_text(facts_of(tried, tried.shortage))
     return JobPlan(
         job=label(job),
@@ -181,6 +191,7 @@ def _job_plan(
         placed=len(expand(pods)),
         nodes=by_node,
         waits=waits,
+        room_from=room_from,
     )
 
 

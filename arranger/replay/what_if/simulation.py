@@ -22,7 +22,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.reading.describe import as_object, message_of
+from arranger.replay.reading.describe import as_object, decided_for, message_of
 from arranger.replay.reading.queues import QueueLine, queue_list
 from arranger.scheduling import (
     BUILT_IN,
@@ -141,8 +141,8 @@ class Simulation:
         """Take one cycle and fold its decisions. Returns its events, none if it decided nothing."""
         events = take_cycle(self.state, self._config, self.time_ms, self._observer, policies=self._policies)
         for event in events:
-            if isinstance(event, (k.Placed, k.Waits)):
-                self._turns.setdefault(event.job_uid)
+            if isinstance(event, (k.Placed, k.Preempted, k.Waits)):
+                self._turns.setdefault(decided_for(event))
         if events:
             self._say(events)
         return events

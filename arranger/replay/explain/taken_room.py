@@ -1,0 +1,133 @@
+"""Room that others gave to a job, room that it gave to others, and room that was kept for it: the decisions on it that
+the log has, and what became of each.
+"""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind, TakenBy
+from arranger.projections.jobs import expand
+from arranger.projections.queue_membership import counted_priority
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import State
+from arranger.replay.reading.describe import label_of
+
+
+class Gave(msgspec.Struct, frozen=True):
+    """A job that lost so many `pods` to another one, and the GPU-milliseconds of work that it lost with them."""
+
+    job: str
+    uid: str
+    kind: PreemptionKind
+    pods: int
+    lost_ms: int
+
+
+class SparedJob(msgspec.Struct, frozen=True):
+    """A job that might have given room as well. `needless`: it was chosen first, and then wasn't needed; if not, those
+    before it in the order were enough."""
+
+    job: str
+    kind: PreemptionKind
+    lost_ms: int
+    needless: bool
+
+
+class Taking(msgspec.Struct):
+    """A decision that gave a job the room of others. `leaving` counts pods that left anyway. `begun_ms` is when the job
+    began on these nodes, `lost_ms` when it gave them back without having begun; 0 if it hasn't."""
+
+    offset: int
+    time_ms: int
+    job: str
+    uid: str
+    queue: str
+    priority: int
+    victims: tuple[Gave, ...]
+    spared: tuple[SparedJob, ...]
+    leaving: int
+    until_ms: int
+    begun_ms: int = 0
+    lost_ms: int = 0
+
+    @property
+    def harm_ms(self) -> int:
+        """GPU-milliseconds of work that its victims lost."""
+        return sum(victim.lost_ms for victim in self.victims)
+
+
+class Giving(msgspec.Struct):
+    """A decision that took pods of this job for another one. `whole`: it lost all of them, and waits again until
+    `again_ms`, when its quorum had nodes again; 0 if it hasn't yet."""
+
+    offset: int
+    time_ms: int
+    to: str
+    to_queue: str
+    to_priority: int
+    kind: PreemptionKind
+    pods: int
+    lost_ms: int
+    whole: bool
+    again_ms: int = 0
+
+    @property
+    def taken_by(self) -> TakenBy:
+        """The facts about the job that got the room."""
+        namespace, _, name = self.to.rpartition("/")
+        return TakenBy(self.kind, namespace, name, self.to_queue, self.to_priority)
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """A reservation as it was decided at `offset`: the nodes, the expected start (0 for an unknown one), the jobs that
+    have to end first, and those that ran for longer than expected. Without nodes, the reservation was over."""
+
+    offset: int
+    time_ms: int
+    start_ms: int
+    nodes: tuple[str, ...]
+    awaits: tuple[str, ...]
+    outlived: tuple[str, ...]
+
+
+def taking(offset: int, time_ms: int, event: k.Preempted, state: State) -> Taking:
+    """A decision that gave a job room; `state` is as after it."""
+    job = state.jobs.get(event.placed.job_uid)
+    return Taking(
+        offset=offset,
+        time_ms=time_ms,
+        job=label_of(state, event.placed.job_uid),
+        uid=event.placed.job_uid,
+        queue=queue_of(state, job) if job is not None else "",
+        priority=counted_priority(state, job) if job is not None and job.spec is not None else 0,
+        victims=tuple(
+            Gave(label_of(state, of.job_uid), of.job_uid, of.kind, len(expand(of.pods)), of.lost_ms)
+            for of in event.victims
+        ),
+        spared=tuple(
+            SparedJob(label_of(state, of.job_uid), of.kind, of.lost_ms, of.needless) for of in event.spared
+        ),
+        leaving=len(event.leaving),
+        until_ms=event.until_ms,
+    )  # fmt: skip
+
+
+def giving(of: Taking, uid: str) -> Giving:
+    """The same decision, for one of its victims."""
+    gave = next(victim for victim in of.victims if victim.uid == uid)
+    whole = gave.kind != PreemptionKind.SURPLUS
+    return Giving(
+        of.offset, of.time_ms, of.job, of.queue, of.priority, gave.kind, gave.pods, gave.lost_ms, whole
+    )  # fmt: skip
+
+
+def promise(offset: int, time_ms: int, event: k.Reserved, state: State) -> Promise:
+    """A decision on a reservation."""
+    return Promise(
+        offset,
+        time_ms,
+        event.start_ms,
+        tuple(dict.fromkeys(pods.node for pods in event.pods)),
+        tuple(label_of(state, uid) for uid in event.awaits),
+        tuple(label_of(state, uid) for uid in event.outlived),
+    )
