@@ -7,6 +7,7 @@ from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of
 from arranger.scheduling.filters import Filter, Filters
 from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
+from arranger.scheduling.no_room import NoRoom, NoRoomKind, why_no_room
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
@@ -45,6 +46,8 @@ __all__ = [
     "HolderView",
     "Mix",
     "Neighbour",
+    "NoRoom",
+    "NoRoomKind",
     "NodeStates",
     "PlacementRequest",
     "PlacementTry",
@@ -80,4 +83,5 @@ __all__ = [
     "take_cycle",
     "turn_of",
     "waiting_jobs",
+    "why_no_room",
 ]

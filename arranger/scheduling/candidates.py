@@ -110,7 +110,7 @@ class Candidates:
     def _shares(self) -> QueueStanding:
         return QueueStanding(self._state, self._waiting, self._time_ms)
 
-    def _rules(self, queue: str) -> Preemption | None:
+    def rules(self, queue: str) -> Preemption | None:
         """How room may be taken for jobs of a queue: as it and the configuration both allow; None for not at all."""
         of_all, spec = self._config.preemption, self._state.queue_tree.specs.get(queue)
         if of_all is None or spec is None:
@@ -135,7 +135,7 @@ class Candidates:
         return found
 
     def _may_take(self, priority: int, queue: str) -> bool:
-        rules = self._rules(queue)
+        rules = self.rules(queue)
         if rules is None or not self._begun:
             return False
         if self._lowest.get(queue, priority) < priority and _ALLOWED in (rules.surplus, rules.priority):
@@ -149,10 +149,10 @@ class Candidates:
         because they got nodes or gave room in it.
         """
         own, queue = self._standing_of(job)
-        rules = self._rules(queue)
+        rules = self.rules(queue)
         if rules is None:
             return
-        line = _Line(self._state, queue, asked, placed, self._shares) if self._reclaims(rules, queue) else None
+        line = self.line(job, asked, placed) if self._reclaims(rules, queue) else None
         may = [of for of in self._begun if of.job.uid not in taken and self._may(of, queue, own, line)]
         if rules.surplus == _ALLOWED:
             for of in may:
@@ -163,15 +163,19 @@ class Candidates:
         if rules.priority == _ALLOWED:
             yield from self._whole([of for of in may if of.queue == queue], PreemptionKind.PRIORITY, queue, line)
 
+    def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "Line":
+        """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
+        return Line(self._state, queue_of(self._state, job), asked, placed, self._shares)
+
     def _reclaims(self, rules: Preemption, queue: str) -> bool:
         return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)
 
-    def _may(self, of: _Begun, queue: str, priority: int, line: "_Line | None") -> bool:
+    def _may(self, of: _Begun, queue: str, priority: int, line: "Line | None") -> bool:
         if of.queue == queue:
             return of.priority < priority
         return line is not None and line.may_reclaim(of.queue)
 
-    def _whole(self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "_Line | None") -> Iterator[Candidate]:
+    def _whole(self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "Line | None") -> Iterator[Candidate]:
         """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
         for _, of_priority in groupby(jobs, key=attrgetter("priority")):
             found = [self._candidate(of, kind, (tuple(sorted(of.job.placements)),), queue) for of in of_priority]
@@ -215,13 +219,13 @@ class Candidates:
         return lost_ms(self._state, job, slots, self._time_ms)
 
 
-def _within(line: "_Line | None", candidate: Candidate) -> Iterator[Candidate]:
+def _within(line: "Line | None", candidate: Candidate) -> Iterator[Candidate]:
     """The candidate, unless its queue isn't above its share any more once those before it have given room."""
     if line is None or line.takes(candidate):
         yield candidate
 
 
-class _Line:
+class Line:
     """The shares of queues, as the line beyond which a queue gives room to one below its own."""
 
     def __init__(self, state: State, queue: str, asked: Amounts, placed: Use, standing: QueueStanding) -> None:
@@ -239,6 +243,11 @@ class _Line:
 
     def _over(self, name: str, resource: str, more: int = 0) -> bool:
         return self._used.get(name, {}).get(resource, 0) + more > self._shares.get(name, {}).get(resource, 0)
+
+    def own_above(self, queue: str) -> bool:
+        """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
+        way = self._paths.get(queue, ())
+        return any(name in self._above for name in self._way if name not in way)
 
     def may_reclaim(self, queue: str) -> bool:
         """Whether jobs of a queue may give room: below the first queue that both ways share, every queue on its way is

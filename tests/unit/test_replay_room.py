@@ -1,12 +1,16 @@
 """The replay tools on logs in which jobs gave room to others, and room was kept."""
 
 import msgspec
+import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind
+from arranger.model.job import Stage
+from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.state import State
+from arranger.replay.explain.in_queue import KeptBy
 from arranger.replay.reading.history import Journey, Point
 from arranger.replay.reading.listing import Filter, Listing
 from arranger.replay.reading.recording import Recording
@@ -16,6 +20,8 @@ from arranger.replay.what_if.one_cycle import take_plan
 from arranger.replay.what_if.utilisation import Meter, Utilisation
 from tests.unit.replay_worlds import entry_with, explained, forged, gpu_job, preempting, verified, with_room_rules
 from tests.world import World
+
+NEVER = Preemption(*[PreemptionMode.NEVER] * 3)
 
 
 def test_a_log_with_preemptions_verifies_and_one_without_its_cycle_has_strays() -> None:
@@ -64,7 +70,9 @@ def test_a_supposed_change_leaves_reservations_and_awaited_room_of_the_state_alo
 def test_a_victim_is_told_by_whom_and_what_it_lost() -> None:
     world = preempting()
     [one] = [one for one in explained(world.entries, "low").consequences if one.reason == StageReason.PREEMPTED]
-    assert one.what == "Rescheduling" and one.message.endswith("200 GPU seconds of its work; no restart counted")
+    assert one.what == "Rescheduling" and one.message.endswith(
+        "200 GPU seconds of its work are lost; no restart counted"
+    )
     [surplus] = [one for one in explained(world.entries, "wide").consequences if one.reason == StageReason.PREEMPTED]
     assert surplus.what == "Replaced" and surplus.message.startswith("1 worker above the quorum was preempted")
 
@@ -105,3 +113,143 @@ def test_the_kind_of_a_victim_is_in_the_event() -> None:
     world = preempting()
     [event] = [e for entry in world.entries for e in entry.batch.events if isinstance(e, k.Preempted)]
     assert {victim.kind for victim in event.victims} == {PreemptionKind.SURPLUS, PreemptionKind.PRIORITY}
+
+
+# --- explain ----------------------------------------------------------------------------------------------------
+
+
+def test_a_beneficiary_is_told_who_gave_it_room_and_how_long_it_waited_for_it() -> None:
+    [taken] = explained(preempting().entries, "high").takings
+    assert [(of.job, of.kind, of.pods, of.lost_ms) for of in taken.victims] == [
+        ("default/wide", PreemptionKind.SURPLUS, 1, 100_000),
+        ("default/low", PreemptionKind.PRIORITY, 2, 200_000),
+    ]
+    assert (taken.begun_ms - taken.time_ms, taken.lost_ms, taken.harm_ms) == (7_000, 0, 300_000)
+
+
+def test_a_victim_is_told_that_it_waits_again_and_when_it_had_nodes_again() -> None:
+    world = preempting()
+    [given] = explained(world.entries, "low").givings
+    assert (given.to, given.to_priority, given.whole, given.again_ms) == ("default/high", 9, True, 0)
+    high = world.state.jobs["uid-high"]
+    world.say(k.StageDecided(high.uid, high.version, high.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    world.settle()
+    [given] = explained(world.entries, "low").givings
+    assert given.again_ms == world.now_ms
+    [surplus] = explained(world.entries, "wide").givings
+    assert not surplus.whole
+
+
+def reserving(**of_first: object) -> World:
+    """`large` waits for `first`, and `small` may not delay it."""
+    world = with_room_rules(preemption=None)
+    gpu_job(world, "first", 2, **of_first)
+    world.settle()
+    gpu_job(world, "large", 4, priority=9)
+    gpu_job(world, "small", 1, priority=1)
+    world.settle()
+    return world
+
+
+def test_a_reservation_is_told_with_what_it_waits_for_and_how_it_moved() -> None:
+    world = reserving(expected_s=100)
+    promised_ms = world.now_ms + 100_000
+    kept = explained(world.entries, "large").kept
+    assert kept is not None and (kept.start_ms, kept.awaits, kept.moved) == (promised_ms, ("default/first",), 0)
+    world.pass_time(110)
+    world.settle()
+    kept = explained(world.entries, "large").kept
+    assert kept is not None and (kept.first_ms, kept.start_ms) == (promised_ms, promised_ms + 100_000)
+    assert (kept.moved, kept.outlived) == (1, ("default/first",))
+
+
+def test_a_job_kept_from_reserved_room_is_told_whose_it_is_and_what_would_let_it_go_first() -> None:
+    waiting = explained(reserving(expected_s=100).entries, "small").waiting
+    assert waiting is not None and waiting.in_queue is not None
+    assert [of.job for of in waiting.reserved] == ["default/large"]
+    assert waiting.in_queue.kept_by == KeptBy.RESERVED
+    assert "expectedRuntimeSeconds 100 (or less), if it ends in that time" in [of.text for of in waiting.remedies]
+
+
+def test_without_a_known_start_no_declared_run_time_helps() -> None:
+    waiting = explained(reserving().entries, "small").waiting
+    assert waiting is not None and waiting.reserved[0].start_ms == 0
+    assert not any("expectedRuntimeSeconds" in of.text for of in waiting.remedies)
+
+
+def reasons(world: World, name: str) -> dict[str, tuple[str, ...]]:
+    waiting = explained(world.entries, name).waiting
+    assert waiting is not None
+    return {str(of.kind): of.jobs for of in waiting.takes_none}
+
+
+@pytest.mark.parametrize(
+    ("low", "queue", "high", "kind"),
+    [
+        ({"priority": 5}, {}, {"priority": 5}, "NotLower"),
+        ({"preemptible": False}, {}, {}, "NotPreemptible"),
+        ({}, {"preemption": NEVER}, {}, "QueueNever"),
+        ({}, {"min_runtime_s": 60}, {}, "TooYoung"),
+        ({}, {}, {"workers": 5}, "Infeasible"),
+    ],
+)
+def test_a_job_that_takes_no_room_is_told_why(
+    low: dict[str, object], queue: dict[str, object], high: dict[str, object], kind: str
+) -> None:
+    world = with_room_rules()
+    world.watch_queues()
+    world.queue("default", **queue)
+    gpu_job(world, "low", 4, **{"priority": 1, **low})
+    world.settle()
+    gpu_job(world, "high", **{"workers": 4, "priority": 9, **high})
+    world.cycle()
+    found = reasons(world, "high")
+    assert list(found) == [kind]
+    assert found[kind] == (() if kind in ("Infeasible", "QueueNever") else ("default/low",))
+
+
+def test_room_that_is_off_and_room_that_is_too_little_are_told_apart() -> None:
+    world = with_room_rules(preemption=NEVER)
+    gpu_job(world, "low", 4, priority=1)
+    world.settle()
+    gpu_job(world, "high", 4, priority=9)
+    world.cycle()
+    assert reasons(world, "high") == {"Off": ()}
+    other = with_room_rules()
+    gpu_job(other, "low", 1, priority=1)
+    gpu_job(other, "top", 3, priority=10)
+    other.settle()
+    gpu_job(other, "high", 3, priority=9)
+    other.cycle()
+    assert reasons(other, "high") == {"TooLittle": ("default/low",), "NotLower": ("default/top",)}
+
+
+def test_a_queue_above_its_share_reclaims_nothing() -> None:
+    world = with_room_rules()
+    world.watch_queues()
+    world.queue("a")
+    world.queue("b")
+    gpu_job(world, "of-a", 4, of_queue="a")
+    world.settle()
+    gpu_job(world, "of-b", 3, of_queue="b")
+    world.cycle()
+    assert reasons(world, "of-b") == {"AboveShare": ("default/of-a",)}
+
+
+def test_before_the_cycle_runs_the_explanation_says_from_whom_it_takes_room() -> None:
+    world = with_room_rules()
+    gpu_job(world, "low", 4, priority=1)
+    world.settle()
+    gpu_job(world, "high", 4, priority=9)
+    waiting = explained(world.entries, "high").waiting
+    assert waiting is not None and waiting.gets == 4 and not waiting.takes_none
+    assert waiting.why.startswith("the next scheduling cycle takes room for it (4 pods) from default/low")
+
+
+def test_while_others_leave_the_job_waits_for_room() -> None:
+    world = with_room_rules()
+    gpu_job(world, "low", 4, priority=1)
+    world.settle()
+    gpu_job(world, "high", 4, priority=9)
+    world.cycle()
+    assert explained(world.entries, "high").intervals[-1].waiting_for == "others to leave its nodes"

@@ -3,7 +3,7 @@
 Events that changed nothing are only counted, and long lists are cut in the middle. `--all` shows everything.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from arranger.cli.rendering.output import (
@@ -17,6 +17,7 @@ from arranger.cli.rendering.output import (
     print_text,
     say,
 )
+from arranger.cli.rendering.room_page import room_moments, room_rows, waiting_rows
 from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
@@ -48,6 +49,7 @@ _EXPLANATIONS = 3
 #: What keeps a job waiting, in words; `{queue}` is the queue that has the limit or the problem.
 _KEPT_BY = {
     KeptBy.ROOM: "room: no nodes have enough for it",
+    KeptBy.RESERVED: "room that is reserved for a job before it",
     KeptBy.OVERTAKEN: "room: a later job got what it needs",
     KeptBy.ORDER: "the order: it would fit, but jobs before it get the room",
     KeptBy.USAGE: "the order: its queue used more before, so jobs of others get the room",
@@ -91,10 +93,10 @@ class Page:
             ("message", self._message()),
             ("nodes", job.allocation or "-"),
         ]
-        for name, text in rows:
-            print_text(f"  {name:<9} {text}", indent=12)
+        self._rows(rows, 9)
         for one in answer.waited:
             self._waited(one)
+        self._rows(room_rows(answer, self._time), 9)
         if answer.waiting is not None:
             self._waiting(answer.waiting)
         self._explanations()
@@ -102,6 +104,12 @@ class Page:
         self._rejected()
         self._intervals()
         self._life()
+
+    @staticmethod
+    def _rows(rows: Iterable[tuple[str, str]], width: int) -> None:
+        """Print a name and a text on each line."""
+        for name, text in rows:
+            print_text(f"  {name:<{width}} {text}", indent=width + 3)
 
     def _message(self) -> str:
         """The job's last message, without reasons that the page shows below."""
@@ -176,6 +184,7 @@ class Page:
             self._in_queue(waiting.in_queue)
         if short is not None and short.node is not None:
             print_text(f"  {'node':<13} {short.node.node}: {short.node.refused}", indent=16)
+        self._rows(waiting_rows(waiting, self._time), 13)
         self._blockers(waiting)
         self._remedies(waiting)
         if waiting.ahead:
@@ -429,6 +438,7 @@ def _counts(short: ShortageFacts | Shortfall) -> str:
 def _moments(answer: Explanation) -> Iterator[int]:
     """All times on a page, in milliseconds since 1970."""
     yield answer.time_ms
+    yield from room_moments(answer)
     yield from (interval.since_ms for interval in answer.intervals)
     yield from (moment.time_ms for moment in answer.timeline)
     yield from (placed.time_ms for placed in answer.placement_explanations)

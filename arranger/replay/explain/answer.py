@@ -19,6 +19,7 @@ from arranger.replay.explain.causes import Consequence, budget_text, restarts_us
 from arranger.replay.explain.job_history import Retaken
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
+from arranger.replay.explain.taken_room import Giving, Kept, Taking, kept
 from arranger.replay.explain.waiting import Waiting, explain_waiting
 from arranger.replay.reading.describe import label, message_of, pods_text, why_it_waits
 from arranger.replay.reading.verdicts import REJECTED
@@ -101,6 +102,10 @@ class Explanation(msgspec.Struct, frozen=True):
     waited: tuple[Waited, ...] = ()
     consequences: tuple[Consequence, ...] = ()
     spent: tuple[Spent, ...] = ()
+    #: Room that others gave to it, that it gave to others, and that is kept for it.
+    takings: tuple[Taking, ...] = ()
+    givings: tuple[Giving, ...] = ()
+    kept: Kept | None = None
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
@@ -173,6 +178,9 @@ def explanation(
         waited=tuple(waited(story.intervals)),
         consequences=tuple(story.consequences),
         spent=spent(story.intervals),
+        takings=tuple(story.takings),
+        givings=tuple(story.givings),
+        kept=kept(state, job.uid, story.promises),
     )
 
 

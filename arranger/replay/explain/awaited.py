@@ -28,6 +28,7 @@ class What(StrEnum):
     QUEUE = "Queue"
     EARLIER_PODS = "EarlierPods"
     CONTROLLER = "Controller"
+    ROOM = "Room"
     FIRST_CYCLE = "FirstCycle"
     WORKERS = "Workers"
     LEADER_ADDRESS = "LeaderAddress"
@@ -70,7 +71,7 @@ def _before_start(state: State, job: JobRecord) -> Awaited:
     if job.not_before_ms > state.time_ms:
         return Awaited(What.BACK_OFF)
     if job.schedule_state != ScheduleState.UNSCHEDULED:
-        return Awaited(What.CONTROLLER)
+        return Awaited(What.CONTROLLER if job.slots.room is None else What.ROOM)
     return _nodes(What.QUORUM_NODES, job) if job.waits is not None else Awaited(What.FIRST_CYCLE)
 
 
@@ -103,6 +104,7 @@ _WORDS = {
     What.QUEUE: "a queue that it can use",
     What.EARLIER_PODS: "the pods of its earlier attempt to be gone",
     What.CONTROLLER: "its controller",
+    What.ROOM: "others to leave its nodes",
     What.FIRST_CYCLE: "a first scheduling cycle",
     What.WORKERS: "enough ready workers",
     What.LEADER_ADDRESS: "its leader's address",

@@ -261,7 +261,7 @@ class PodHistories:
         else:
             cause = EndCause(EndKind.PREEMPTED, Slot(0, 0), gave.pods, taken_by=gave.taken_by)
             what, message = "Replaced", replaced_text((cause,), None)
-        message += f", with {gave.lost_ms / 1000:g} GPU seconds of its work; no restart counted"
+        message += f"; {gave.lost_ms / 1000:g} GPU seconds of its work are lost; no restart counted"
         return Consequence(offset, time_ms, what, StageReason.PREEMPTED, message, (), budget_text(job, state))
 
     def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:

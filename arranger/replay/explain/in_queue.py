@@ -6,6 +6,7 @@ import msgspec
 
 from arranger.messages.queues import passed_text
 from arranger.model.quota import LimitKind
+from arranger.model.reasons import ReasonKind
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.queue_membership import counted_priority, kept_out
@@ -22,12 +23,14 @@ from arranger.scheduling import QueueStanding, place_alone
 class KeptBy(StrEnum):
     """What keeps a job waiting.
 
-    ROOM: no node has room for it; OVERTAKEN: the same, because of a later job that got nodes since the job waits.
+    ROOM: no node has room for it; RESERVED: only room that is kept for a job before it; OVERTAKEN: no node has room,
+    because of a later job that got nodes since the job waits.
     ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
     others are limits, and why it can't use its queue at all.
     """
 
     ROOM = "Room"
+    RESERVED = "Reserved"
     OVERTAKEN = "Overtaken"
     ORDER = "Order"
     USAGE = "Usage"
@@ -124,6 +127,8 @@ def _kept_by(case: Case, shortfall: Shortfall | None, *, overtaken: bool) -> tup
         first_in_order = shortfall.quota.limit in (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
         if not (first_in_order and shortfall.others and _fits_alone(case)):
             return KeptBy(shortfall.quota.limit.value), shortfall.quota.queue
+    elif any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons) and _fits_alone(case):
+        return KeptBy.RESERVED, ""
     elif not (shortfall.others and (shortfall.further or _fits_alone(case))):
         return KeptBy.OVERTAKEN if overtaken else KeptBy.ROOM, ""
     return KeptBy.USAGE if kept_by_usage(case) else KeptBy.ORDER, ""

@@ -68,7 +68,7 @@ class ShortfallObserver(CycleObserver):
     """Records where a cycle stops placing one job."""
 
     def __init__(self, uid: str, node: str = "") -> None:
-        self._uid = uid
+        self.uid = uid
         self._node = node
         self._try: PlacementTry | None = None
         self._found: list[tuple[Shortage, Shortfall]] = []
@@ -90,7 +90,7 @@ class ShortfallObserver(CycleObserver):
 
     def fell_short(self, tried: PlacementTry, shortage: Shortage, *, view: ClusterView, filters: Filters) -> None:
         """Record the shortfall while the view still holds the job's pods."""
-        if tried.job.uid != self._uid:
+        if tried.job.uid != self.uid:
             return
         self._try = tried
         shortfall = Shortfall(

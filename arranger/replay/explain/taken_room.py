@@ -2,15 +2,20 @@
 the log has, and what became of each.
 """
 
+import itertools
+
 import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, TakenBy
-from arranger.projections.jobs import expand
+from arranger.model.config import CycleConfig
+from arranger.model.quota import QuotaLack
+from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.reading.describe import label_of
+from arranger.scheduling import NoRoomKind, Policies, why_no_room
 
 
 class Gave(msgspec.Struct, frozen=True):
@@ -131,3 +136,76 @@ def promise(offset: int, time_ms: int, event: k.Reserved, state: State) -> Promi
         tuple(label_of(state, uid) for uid in event.awaits),
         tuple(label_of(state, uid) for uid in event.outlived),
     )
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The job's present reservation: the nodes, when it is expected to start (0 for an unknown time), what was expected
+    first, and who has to end before. Since it was made at `since_ms`, the expected start changed `moved` times, because
+    the jobs of `outlived` ran for longer than expected, or for other reasons."""
+
+    offset: int
+    since_ms: int
+    start_ms: int
+    first_ms: int
+    nodes: tuple[str, ...]
+    awaits: tuple[str, ...]
+    outlived: tuple[str, ...]
+    moved: int
+
+
+def kept(state: State, uid: str, promises: list[Promise]) -> Kept | None:
+    """The present reservation of a job; None if it has none. `promises` are the decisions on its reservations."""
+    found = state.reservations.get(uid)
+    if found is None:
+        return None
+    over = max((number for number, one in enumerate(promises) if not one.nodes), default=-1)
+    series = promises[over + 1 :]
+    starts = [one.start_ms for one in series]
+    decided = found.decided
+    return Kept(
+        offset=series[-1].offset if series else 0,
+        since_ms=series[0].time_ms if series else found.time_ms,
+        start_ms=decided.start_ms,
+        first_ms=found.first_ms,
+        nodes=tuple(dict.fromkeys(pods.node for pods in decided.pods)),
+        awaits=tuple(label_of(state, of) for of in decided.awaits),
+        outlived=tuple(dict.fromkeys(of for one in series for of in one.outlived)),
+        moved=sum(one != other for one, other in itertools.pairwise(starts)),
+    )
+
+
+class KeptFor(msgspec.Struct, frozen=True):
+    """Another job's reservation on nodes that this job would use: it begins at `start_ms`, 0 for an unknown time."""
+
+    job: str
+    start_ms: int
+    nodes: tuple[str, ...]
+
+
+def kept_for_others(state: State, uid: str) -> tuple[KeptFor, ...]:
+    """The reservations of other jobs, those that begin first first; unknown times last."""
+    found = [
+        KeptFor(label_of(state, of), one.decided.start_ms, tuple(dict.fromkeys(pods.node for pods in one.decided.pods)))
+        for of, one in state.reservations.items()
+        if of != uid
+    ]
+    return tuple(sorted(found, key=lambda one: (not one.start_ms, one.start_ms, one.job)))
+
+
+class TakesNone(msgspec.Struct, frozen=True):
+    """Why the job takes no room from jobs that run: a reason and the jobs that it is about, as in `NoRoom`."""
+
+    kind: NoRoomKind
+    jobs: tuple[str, ...]
+    until_ms: int
+
+
+def takes_none(
+    state: State, job: JobRecord, config: CycleConfig, policies: Policies, shortage: tuple[QuotaLack | None, bool]
+) -> tuple[TakesNone, ...]:
+    """Why a cycle takes no room for the job's quorum. `shortage`: the limit that it lacks, and whether it would fit no
+    empty cluster."""
+    lack, infeasible = shortage
+    limit = lack.limit if lack is not None else None
+    found = why_no_room(state, job, config, state.time_ms, lacks=limit, infeasible=infeasible, policies=policies)
+    return tuple(TakesNone(of.kind, tuple(label_of(state, uid) for uid in of.jobs), of.until_ms) for of in found)

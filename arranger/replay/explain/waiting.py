@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.shortages import fits_text, nodes_text, quota_text, unit_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
+from arranger.model.reasons import ReasonKind
 from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import has_earlier_pods
@@ -21,7 +23,8 @@ from arranger.replay.explain.in_queue import InQueue, Passed, in_queue, passed_b
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Shortfall, ShortfallObserver
 from arranger.replay.explain.story import Story
-from arranger.replay.reading.describe import placed_in
+from arranger.replay.explain.taken_room import KeptFor, TakesNone, kept_for_others, takes_none
+from arranger.replay.reading.describe import placed_in, room_from
 from arranger.scheduling import BUILT_IN, Policies, in_order, take_cycle
 
 
@@ -54,6 +57,12 @@ class Waiting(msgspec.Struct, frozen=True):
     untried: int = 0
     in_queue: InQueue | None = None
     passed_by: tuple[Passed, ...] = ()
+    #: The jobs that would give it room in a cycle now, in words.
+    room_from: tuple[str, ...] = ()
+    #: Reservations of other jobs, if room that is kept is in its way.
+    reserved: tuple[KeptFor, ...] = ()
+    #: Why a cycle takes no room from others for it.
+    takes_none: tuple[TakesNone, ...] = ()
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
@@ -64,9 +73,9 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         return None
     config, policies = _inputs(story, policies)
     waiting = in_order(state, config, policies)
-    position = next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
+    position = _position(waiting, job)
     observer = ShortfallObserver(job.uid, node)
-    given = _given(state, config, policies, observer) if position else {}
+    given, givers = _given(state, config, policies, observer) if position else ({}, ())
     shortfall, gets = observer.shortfall, given.get(job.uid, 0)
     before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
     case = Case(story, job, config, policies, _lack(shortfall), before)
@@ -74,8 +83,8 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
     passed = passed_by(story, job)
-    return Waiting(
-        why=_why(state, job, position, shortfall, gets),
+    found = Waiting(
+        why=_taken_text(gets, givers) if givers else _why(state, job, position, shortfall, gets),
         position=position,
         queue_length=len(waiting),
         queue_policy=policies.queue_policy_name(job, config),
@@ -96,6 +105,23 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         in_queue=in_queue(case, waiting, shortfall, overtaken=_overtaken(passed, since)),
         passed_by=passed,
     )
+    return _with_room(found, case, givers)
+
+
+def _position(waiting: Sequence[JobRecord], job: JobRecord) -> int:
+    """The job's position in the order, from 1; 0 if it isn't in it."""
+    return next((number for number, other in enumerate(waiting, start=1) if other.uid == job.uid), 0)
+
+
+def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
+    """With those who would give room to the job, the room that is kept from it, and why it takes none."""
+    short, uid = found.shortfall, case.job.uid
+    return msgspec.structs.replace(
+        found,
+        room_from=givers,
+        reserved=kept_for_others(case.state, uid) if _meets_reserved(short) else (),
+        takes_none=_takes_none(case, short) if found.position and not found.gets else (),
+    )
 
 
 def _inputs(story: Story, policies: Policies) -> tuple[CycleConfig, Policies]:
@@ -110,10 +136,27 @@ def _overtaken(passed: Sequence[Passed], since: Sequence[Blocker]) -> bool:
     return not {one.offset for one in passed}.isdisjoint(one.offset for one in since)
 
 
-def _given(state: State, config: CycleConfig, policies: Policies, observer: ShortfallObserver) -> dict[str, int]:
-    """Job UID → how many of its pods a cycle would place now."""
+def _meets_reserved(shortfall: Shortfall | None) -> bool:
+    """Whether room that is kept for another job is in the way."""
+    return shortfall is not None and any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons)
+
+
+def _takes_none(case: Case, shortfall: Shortfall | None) -> tuple[TakesNone, ...]:
+    """Why a cycle takes no room for the job; empty if it lacks nothing, or room wasn't taken back in older logs."""
+    if shortfall is None or case.config.preemption is None or case.job.placements:
+        return ()
+    lacks = (shortfall.quota, bool(case.job.times.infeasible_ms))
+    return takes_none(case.state, case.job, case.config, case.policies, lacks)
+
+
+def _given(
+    state: State, config: CycleConfig, policies: Policies, observer: ShortfallObserver
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Job UID → how many of its pods a cycle would place now; and the jobs that would give room to the observed one."""
     events = take_cycle(state, config, state.time_ms, observer, policies=policies)
-    return {placed.job_uid: len(expand(placed.pods)) for placed in map(placed_in, events) if placed is not None}
+    given = {placed.job_uid: len(expand(placed.pods)) for placed in map(placed_in, events) if placed is not None}
+    taken = (of for of in events if isinstance(of, k.Preempted) and of.placed.job_uid == observer.uid)
+    return given, next((room_from(of, state) for of in taken), ())
 
 
 def _lack(shortfall: Shortfall | None) -> Lack | None:
@@ -129,6 +172,11 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
         shortfall.quota,
         shortfall.topology,
     )
+
+
+def _taken_text(gets: int, givers: tuple[str, ...]) -> str:
+    """In words, that a cycle would take room for the job."""
+    return f"the next scheduling cycle takes room for it ({counted(gets, 'pod')}) from {'; '.join(givers)}"
 
 
 def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | None, gets: int) -> str:

@@ -90,11 +90,7 @@ class Continuation:
         self._numbers = 0
         self._ran = dict.fromkeys(uid for uid, _ in future.intervals)
         self._begun: dict[AttemptKey, None] = {}
-        #: Job UID → its attempts in the log that weren't preempted, in their order.
-        self._whole: dict[str, list[int]] = {}
-        for (uid, attempt), interval in sorted(future.intervals.items(), key=lambda of: of[0]):
-            if not interval.preempted:
-                self._whole.setdefault(uid, []).append(attempt)
+        self._whole = _not_preempted(future.intervals)
         #: Jobs that gave room to others in this variant.
         self._preempted: dict[str, None] = {}
         #: Jobs that were deleted in this variant: later observations of them are ignored.
@@ -322,6 +318,15 @@ class Continuation:
                 and event.schedule_state != ScheduleState.FAILED
             ):
                 self._at(self._now_ms + self._config.infeasible_grace_ms, event.job_uid, -1)
+
+
+def _not_preempted(intervals: Mapping[AttemptKey, AttemptInterval]) -> dict[str, list[int]]:
+    """Job UID → its attempts in the log that weren't preempted, in their order."""
+    found: dict[str, list[int]] = {}
+    for uid, attempt in sorted(intervals):
+        if not intervals[uid, attempt].preempted:
+            found.setdefault(uid, []).append(attempt)
+    return found
 
 
 def _controlled(job: JobRecord) -> bool:

@@ -9,6 +9,7 @@ from arranger.replay.explain.candidate_changes.job import (
     looser_topologies,
     own_edits,
     raised_quotas,
+    shorter_runs,
     smaller_requests,
 )
 from arranger.replay.explain.candidate_changes.nodes import more_nodes, node_families, refusals
@@ -35,6 +36,7 @@ def families(case: Case) -> Iterator[Family]:
         yield from _beyond_quota(case)
         return
     yield Family(list(refusals(case)), least=True)
+    yield Family(list(shorter_runs(case)), least=True)
     yield Family(list(leaving(case)))
     yield from node_families(case)
     yield Family(list(own_edits(case)))

@@ -25,6 +25,17 @@ def own_edits(case: Case) -> Iterator[Change]:
             yield Change("spec", f"{what}, as before its edit", (seen,), edit.offset, f"its spec was edited: {what}")
 
 
+def shorter_runs(case: Case) -> Iterator[Change]:
+    """Declare that the job ends before room is reserved that it could use until then, the longest such time first."""
+    now_ms, spec, known = case.state.time_ms, case.spec, case.state.reservations
+    ends = [of.decided.start_ms for uid, of in known.items() if uid != case.job.uid and of.decided.start_ms > now_ms]
+    for seconds in sorted({(end_ms - now_ms) // 1000 for end_ms in ends}, reverse=True):
+        if seconds and (spec.expected_s is None or spec.expected_s > seconds):
+            told = "" if spec.expected_s is None else f" instead of {spec.expected_s}"
+            seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, expected_s=seconds))
+            yield Change("spec", f"expectedRuntimeSeconds {seconds} (or less){told}, if it ends in that time", (seen,))
+
+
 def fewer_workers(case: Case) -> Sequence[Change]:
     """Make the quorum smaller: another policy than Gang, or a lower minWorkersNum, or no minimum of any set."""
     spec, state, job = case.spec, case.state, case.job

@@ -1,0 +1,150 @@
+"""The part of `arranger explain` for people that is about room: taken from others, given to others, and kept."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from arranger.cli.rendering.output import duration
+from arranger.events.facts import PreemptionKind
+from arranger.model.text import counted, few
+from arranger.replay.explain.answer import Explanation
+from arranger.replay.explain.taken_room import Gave, Giving, Kept, KeptFor, SparedJob, TakesNone, Taking
+from arranger.replay.explain.waiting import Waiting
+from arranger.scheduling import NoRoomKind
+
+#: A time within a line.
+_Time = Callable[[int], str]
+
+#: How many jobs a line names.
+_NAMED = 3
+
+_KINDS = {
+    PreemptionKind.SURPLUS: "surplus",
+    PreemptionKind.PRIORITY: "lower priority",
+    PreemptionKind.RECLAIM: "queue above its share",
+}
+
+
+def room_rows(answer: Explanation, time: _Time) -> Iterator[tuple[str, str]]:
+    """The room that others gave to the job, that it gave to others, and that is kept for it: a name and a text each."""
+    for taken in answer.takings:
+        yield "took room", _taken(taken, answer.time_ms, time)
+    for given in answer.givings:
+        yield "gave room", _given(given, answer.time_ms, time)
+    if answer.kept is not None:
+        yield "reserved", _kept(answer.kept, time)
+
+
+def waiting_rows(waiting: Waiting, time: _Time) -> Iterator[tuple[str, str]]:
+    """The room that is kept from a waiting job, and why it takes none: a name and a text each."""
+    for one in waiting.reserved[:_NAMED]:
+        yield "reserved for", _kept_for(one, time)
+    if waiting.takes_none:
+        told = [takes_none_text(one, time) for one in waiting.takes_none]
+        yield "takes no room", "; ".join(told)
+
+
+def room_moments(answer: Explanation) -> Iterator[int]:
+    """The times in these texts, in milliseconds since 1970."""
+    for taken in answer.takings:
+        yield from (taken.time_ms, taken.until_ms)
+    yield from (given.time_ms for given in answer.givings)
+    if answer.kept is not None:
+        yield answer.kept.start_ms
+    if answer.waiting is not None:
+        yield from (one.start_ms for one in answer.waiting.reserved)
+        yield from (one.until_ms for one in answer.waiting.takes_none)
+
+
+def gpu_time(span_ms: int) -> str:
+    """GPU-milliseconds in words: "200 GPU seconds", "1.5 GPU hours"."""
+    if span_ms < 3_600_000:
+        return f"{span_ms / 1000:g} GPU seconds"
+    return f"{span_ms / 3_600_000:.4g} GPU hours"
+
+
+def gave_text(gave: Gave) -> str:
+    """A victim in words."""
+    return f"{gave.job} ({counted(gave.pods, 'pod')}, {_KINDS[gave.kind]}, {gpu_time(gave.lost_ms)} of work lost)"
+
+
+def _taken(taken: Taking, now_ms: int, time: _Time) -> str:
+    parts = [f"at {time(taken.time_ms)} (offset {taken.offset}) from {', '.join(map(gave_text, taken.victims))}"]
+    if taken.leaving:
+        parts.append(f"and from {counted(taken.leaving, 'pod')} that left anyway")
+    for needless, words in ((True, "not needed after all"), (False, "not reached")):
+        spared = [_spared(of) for of in taken.spared if of.needless == needless]
+        if spared:
+            parts.append(f"spared, {words}: {few(spared, _NAMED)}")
+    if taken.begun_ms:
+        parts.append(f"it began {duration(taken.begun_ms - taken.time_ms)} later")
+    elif taken.lost_ms:
+        parts.append(f"it gave the nodes back after {duration(taken.lost_ms - taken.time_ms)}, without having begun")
+    else:
+        waits = duration(max(now_ms - taken.time_ms, 0))
+        parts.append(f"it waits for them to leave since {waits}, at most until {time(taken.until_ms)}")
+    return "; ".join(parts)
+
+
+def _spared(of: SparedJob) -> str:
+    return f"{of.job} ({gpu_time(of.lost_ms)})"
+
+
+def _given(given: Giving, now_ms: int, time: _Time) -> str:
+    what = f"{counted(given.pods, 'pod')} at {time(given.time_ms)} (offset {given.offset})"
+    why = f"whose queue {given.to_queue} is below its share"
+    if given.kind != PreemptionKind.RECLAIM:
+        why = f"which has priority {given.to_priority}"
+    parts = [f"{what} to {given.to}, {why}", f"{gpu_time(given.lost_ms)} of work lost", "no restart counts"]
+    if given.whole and given.again_ms:
+        parts.append(f"it had nodes again {duration(given.again_ms - given.time_ms)} later")
+    elif given.whole:
+        parts.append(f"it waits again since {duration(max(now_ms - given.time_ms, 0))}")
+    else:
+        parts.append("it runs on with the rest")
+    return "; ".join(parts)
+
+
+def _kept(kept: Kept, time: _Time) -> str:
+    start = f"expected to start at {time(kept.start_ms)}" if kept.start_ms else "at an unknown time"
+    parts = [f"{few(kept.nodes, _NAMED)}, {start} (offset {kept.offset})"]
+    if kept.awaits:
+        parts.append(f"after the end of {few(kept.awaits, _NAMED)}")
+    if kept.moved:
+        later = kept.start_ms - kept.first_ms if kept.start_ms and kept.first_ms else 0
+        by = f", by {duration(abs(later))} to {'a later' if later > 0 else 'an earlier'} time" if later else ""
+        parts.append(f"the expected start moved {counted(kept.moved, 'time')}{by}")
+    if kept.outlived:
+        parts.append(f"ran for longer than expected: {few(kept.outlived, _NAMED)}")
+    return "; ".join(parts)
+
+
+def _kept_for(one: KeptFor, time: _Time) -> str:
+    start = f"which is expected to start there at {time(one.start_ms)}" if one.start_ms else "at an unknown time"
+    return f"{one.job}, {start}: {few(one.nodes, _NAMED)}"
+
+
+def takes_none_text(one: TakesNone, time: _Time) -> str:
+    """Why a job takes no room, in words."""
+    who = _who(one.jobs)
+    if one.kind == NoRoomKind.TOO_YOUNG:
+        return f"{who} ran for less than minRuntimeSeconds of the queue, until {time(one.until_ms)} at the earliest"
+    return _TAKES_NONE[one.kind].format(who=who)
+
+
+def _who(jobs: Iterable[str]) -> str:
+    return few(list(jobs), _NAMED)
+
+
+_TAKES_NONE = {
+    NoRoomKind.OFF: "the setting preemption is Never",
+    NoRoomKind.QUEUE_NEVER: "the setting or spec.preemption of its queue is Never",
+    NoRoomKind.QUOTA: "others can't give what it lacks",
+    NoRoomKind.INFEASIBLE: "not even an empty cluster would have room",
+    NoRoomKind.HAS_NODES: "it has nodes for its quorum",
+    NoRoomKind.NOT_LOWER: "not of lower priority in its queue: {who}",
+    NoRoomKind.NOT_PREEMPTIBLE: "not preemptible: {who}",
+    NoRoomKind.ABOVE_SHARE: "its own queue would be above its share, so nothing is reclaimed from {who}",
+    NoRoomKind.WITHIN_SHARE: "in queues that aren't above their share: {who}",
+    NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
+    NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",
+    NoRoomKind.NOBODY: "no other job runs",
+}

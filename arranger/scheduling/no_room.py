@@ -1,0 +1,142 @@
+"""Why a quorum that fits nowhere takes no room from jobs that run: for each of them the first thing that forbids it."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from arranger.model.config import CycleConfig
+from arranger.model.job import Stage
+from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
+from arranger.model.quota import LimitKind
+from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_membership import counted_priority
+from arranger.projections.queue_use import queue_of, sum_of
+from arranger.projections.state import State
+from arranger.scheduling.candidates import Candidates, Line
+from arranger.scheduling.needs import quorum_needs
+from arranger.scheduling.queue import waiting_jobs
+from arranger.scheduling.registry import BUILT_IN, Policies
+
+_BEGUN = (Stage.STARTING, Stage.RUNNING)
+_ALLOWED = PreemptionMode.ALLOWED
+
+
+class NoRoomKind(StrEnum):
+    """What forbids it. About the quorum: room is taken back nowhere (OFF) or not for its queue (QUEUE_NEVER), it lacks
+    a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), or its job has nodes already (HAS_NODES).
+
+    About jobs that run: they don't have a lower priority in its queue, they aren't preemptible, they haven't run for as
+    long as their queue says; and of other queues: with the quorum, its own queue would be above its share, those aren't
+    above theirs, or they aren't reclaimable. TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs.
+    """
+
+    OFF = "Off"
+    QUEUE_NEVER = "QueueNever"
+    QUOTA = "Quota"
+    INFEASIBLE = "Infeasible"
+    HAS_NODES = "HasNodes"
+    NOT_LOWER = "NotLower"
+    NOT_PREEMPTIBLE = "NotPreemptible"
+    TOO_YOUNG = "TooYoung"
+    ABOVE_SHARE = "AboveShare"
+    WITHIN_SHARE = "WithinShare"
+    NOT_RECLAIMABLE = "NotReclaimable"
+    TOO_LITTLE = "TooLittle"
+    NOBODY = "Nobody"
+
+
+class NoRoom(msgspec.Struct, frozen=True):
+    """One reason, with the UIDs of the jobs that it is about. `until_ms` is when the first of them has run for long
+    enough, in milliseconds since 1970; 0 for other kinds."""
+
+    kind: NoRoomKind
+    jobs: tuple[str, ...] = ()
+    until_ms: int = 0
+
+
+def why_no_room(
+    state: State,
+    job: JobRecord,
+    config: CycleConfig,
+    time_ms: int,
+    *,
+    lacks: LimitKind | None,
+    infeasible: bool,
+    policies: Policies = BUILT_IN,
+) -> tuple[NoRoom, ...]:
+    """Why others give no room to a quorum that a cycle doesn't place. `lacks` is the limit that it lacks something of,
+    None for nodes."""
+    candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms), time_ms)
+    rules = candidates.rules(queue_of(state, job))
+    if job.placements:
+        return (NoRoom(NoRoomKind.HAS_NODES),)
+    if infeasible:
+        return (NoRoom(NoRoomKind.INFEASIBLE),)
+    if lacks not in (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES):
+        return (NoRoom(NoRoomKind.QUOTA),)
+    if _none_of(config.preemption):
+        return (NoRoom(NoRoomKind.OFF),)
+    if rules is None or _none_of(rules):
+        return (NoRoom(NoRoomKind.QUEUE_NEVER),)
+    needs = quorum_needs(job, policies.pod_policy(job, config))
+    asked = sum_of(job, [(group, index) for group, of in needs.items() for index in of])
+    found: dict[NoRoomKind, dict[str, int]] = {}
+    for uid, kind, until_ms in _kinds(state, job, rules, candidates.line(job, asked, {}), time_ms):
+        found.setdefault(kind, {})[uid] = until_ms
+    if not found:
+        return (NoRoom(NoRoomKind.NOBODY),)
+    return tuple(
+        NoRoom(kind, tuple(jobs), min(jobs.values()))
+        for kind, jobs in sorted(found.items(), key=lambda of: _rank(of[0]))
+    )
+
+
+def _none_of(rules: Preemption | None) -> bool:
+    return rules is None or _ALLOWED not in (rules.surplus, rules.priority, rules.reclaim)
+
+
+def _rank(kind: NoRoomKind) -> int:
+    return list(NoRoomKind).index(kind) if kind != NoRoomKind.TOO_LITTLE else -1
+
+
+def _kinds(
+    state: State, job: JobRecord, rules: Preemption, line: Line, time_ms: int
+) -> Iterator[tuple[str, NoRoomKind, int]]:
+    """Each job that runs with what forbids to take its room, and from when that is over."""
+    queue, own = queue_of(state, job), counted_priority(state, job)
+    for of in state.jobs.values():
+        if of.stage not in _BEGUN or not of.placements or of.uid == job.uid:
+            continue
+        of_queue = queue_of(state, of)
+        if of_queue == queue:
+            kind = _in_queue(rules, lower=counted_priority(state, of) < own)
+        else:
+            kind = _of_other(state, rules, line, of_queue)
+        spec = state.queue_tree.specs.get(of_queue, DEFAULT_SPEC)
+        until_ms = of.times.stage_ms + spec.min_runtime_s * 1000
+        if kind == NoRoomKind.TOO_LITTLE and not of.valid_spec.preemptible:
+            kind = NoRoomKind.NOT_PREEMPTIBLE
+        elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:
+            kind = NoRoomKind.TOO_YOUNG
+        yield of.uid, kind, until_ms if kind == NoRoomKind.TOO_YOUNG else 0
+
+
+def _in_queue(rules: Preemption, *, lower: bool) -> NoRoomKind:
+    """For a job of the same queue; TOO_LITTLE if nothing forbids it."""
+    if not lower:
+        return NoRoomKind.NOT_LOWER
+    return NoRoomKind.TOO_LITTLE if _ALLOWED in (rules.surplus, rules.priority) else NoRoomKind.QUEUE_NEVER
+
+
+def _of_other(state: State, rules: Preemption, line: Line, queue: str) -> NoRoomKind:
+    """For a job of another queue; TOO_LITTLE if nothing forbids it."""
+    if rules.reclaim != _ALLOWED:
+        return NoRoomKind.QUEUE_NEVER
+    if line.may_reclaim(queue):
+        return NoRoomKind.TOO_LITTLE
+    if line.own_above(queue):
+        return NoRoomKind.ABOVE_SHARE
+    specs = state.queue_tree.specs
+    closed = any(name in specs and not specs[name].reclaimable for name in state.queue_tree.paths.get(queue, ()))
+    return NoRoomKind.NOT_RECLAIMABLE if closed else NoRoomKind.WITHIN_SHARE
