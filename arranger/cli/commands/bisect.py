@@ -46,7 +46,18 @@ from arranger.replay.what_if.overrides import OtherQueues, Overrides
 from arranger.settings import Settings
 
 #: Parameters that test a job or a node.
-_JOB_TESTS = ("stage", "schedule", "waits", "reason", "placed", "fits", "would_place", "blocked")
+_JOB_TESTS = (
+    "stage",
+    "schedule",
+    "waits",
+    "reason",
+    "placed",
+    "fits",
+    "would_place",
+    "blocked",
+    "preempted",
+    "reserved",
+)
 _NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
 _GPU = "*/gpu"
@@ -59,6 +70,8 @@ _JOB_CONDITIONS: dict[str, Callable[[k.JobSeen, Any], Condition]] = {
     "placed": lambda job, _: job_conditions.placed(job),
     "fits": lambda job, _: QuorumFits(job, installed()),
     "would_place": lambda job, _: WouldBePlaced(QuorumFits(job, installed())),
+    "preempted": lambda job, _: job_conditions.preempted(job),
+    "reserved": lambda job, _: job_conditions.Reserved(job),
     "gone": lambda job, _: Negated(job_conditions.there(job)),
 }
 #: The same for conditions on a node, made from its name.
@@ -92,6 +105,8 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
     help="… the job waits for a reason of this kind (such as Insufficient) or about this (such as gpu).",
 )
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
+@click.option("--preempted", is_flag=True, help="… it gave all its room to another job, and has no nodes again yet.")
+@click.option("--reserved", is_flag=True, help="… room is reserved for it.")
 @click.option("--fits", is_flag=True, help="… its quorum fits if no job goes before it. The check runs cycles.")
 @click.option(
     "--would-place", is_flag=True, help="… a cycle would place its quorum in the job's turn. The check runs cycles."
@@ -134,7 +149,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     would get before every kind of object was listed, or after the job ended. If several jobs had the same name, bisect
     takes the newest of them up to --to.
 
-    With another configuration (--queue-policy, --policy, --weights, --config) or other queues (--with,
+    With another configuration (--queue-policy, --preemption, --config and others) or other queues (--with,
     --without-queue), bisect re-runs every recorded cycle that took effect. It reports the first one that gives a job
     other nodes. It compares neither the reasons of waiting jobs nor the order of the queue: what-if shows both.
 
@@ -144,6 +159,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
       arranger bisect --job train --blocked                the event that keeps train from its nodes now
       arranger bisect --job train --blocked --to "1h ago"  the same, as of an hour ago
       arranger bisect --job train --stage Rescheduling --log run.log
+      arranger bisect --job train --preempted --last       when it last lost its room to another job
       arranger bisect --node n7 --free-gpu '<2' --from "1h ago"
       arranger bisect --queue-policy DRF -o json           the first cycle that DRF decides differently
       arranger bisect --without-queue vision               the first cycle that differs without that queue

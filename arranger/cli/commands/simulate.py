@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from arranger.cli.inputs.alternative import with_switch
 from arranger.cli.inputs.flags import setting_flags
 from arranger.cli.rendering.output import output_option
 from arranger.errors import UsageError
@@ -17,7 +18,15 @@ from arranger.settings import load_settings
 _CSV = click.Path(path_type=Path)
 
 #: Parameter → flag, for flags that only one of the two uses of the command has.
-_OF_FILES = {"cycles": "--cycles", "queue_policy": "--queue-policy", "weights": "--weights", "config": "--config"}
+_OF_FILES = {
+    "cycles": "--cycles",
+    "queue_policy": "--queue-policy",
+    "weights": "--weights",
+    "preemption": "--preemption",
+    "backfill": "--backfill",
+    "reservations": "--reservations",
+    "config": "--config",
+}
 _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
 
 
@@ -38,7 +47,7 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
     help="Pod policy of jobs that name none. [default: the setting pod_policy] For traces: how nodes are chosen; "
     "repeat --policy to compare. [default: FragmentGradient]",
 )
-@setting_flags("queue_policy", "weights")
+@setting_flags("queue_policy", "weights", "preemption", "backfill", "reservations")
 @click.option("--trace-nodes", type=_CSV, metavar="CSV", help="Nodes: sn,cpu_milli,memory_mib,gpu,model.")
 @click.option(
     "--trace-pods", type=_CSV, metavar="CSV", help="Pods: name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]."
@@ -69,12 +78,14 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
 def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **options: Any) -> int:
     r"""Show what the scheduler would do with the cluster and the jobs in FILEs, or with a trace.
 
-    FILEs hold Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, Namespaces and TYJobs as kubectl prints them: YAML
-    or JSON, with Lists and any number of documents. A FILE can be a folder of such files, or - for standard input. The
-    command needs no cluster and changes none. It lists jobs in the order in which the cycle took them, with the node of
-    every placed pod. For every other pod, it shows how many nodes refuse the pod for each reason. Then it shows the use
-    of every node. In the JSON output, each reason has a text, the number of nodes, and the facts as in an event: kind,
-    name (of a resource, for instance), needed, free. The exit status is 1 if a TYJob is invalid.
+    FILEs hold Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, Namespaces and TYJobs as kubectl prints them:
+    YAML or JSON, with Lists and any number of documents. A FILE can be a folder of such files, or - for standard
+    input. The command needs no cluster and changes none. It lists jobs in the order in which the cycle took them,
+    with the node of every placed pod. For every other pod, it shows how many nodes refuse the pod for each reason.
+    Then it shows the use of every node. Pods never end here: a job that takes room from others (--preemption) has
+    its nodes at once, and the expected end of a job counts from the time of the command. In the JSON output, each
+    reason has a text, the number of nodes, and the facts as in an event: kind, name (of a resource, for instance),
+    needed, free. The exit status is 1 if a TYJob is invalid.
 
     Traces are CSV files in the format of the openb cluster trace. The command repeats the published experiment on that
     trace: pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in
@@ -121,7 +132,7 @@ def _of_files(files: Sequence[str], cycles: int, policies: Sequence[str], flags:
         if policy not in installed.names.pod:
             names = ", ".join(installed.names.pod)
             raise UsageError(f"--policy: {policy!r} isn't installed", hint=f"allowed: one of {names}")
-    settings = load_settings({**flags, "pod_policy": policies[0] if policies else None}, os.environ)
+    settings = load_settings({**with_switch(flags), "pod_policy": policies[0] if policies else None}, os.environ)
     return simulate_files(files, settings, installed, cycles=cycles, output=output)
 
 

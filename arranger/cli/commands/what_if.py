@@ -118,6 +118,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF
       arranger what-if --at "10m ago" --without team-a/train --log run.log
       arranger what-if --with my-job.yaml -o json            one more job, now
+      arranger what-if --at "2h ago" --preemption Off --until 2h
       arranger what-if --with queue.yaml --until 2h          another weight or capability, for two hours
       arranger what-if --at 4711 --policy LeaderFirst --until drained --plot both.png
     """

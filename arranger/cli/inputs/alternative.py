@@ -1,4 +1,5 @@
-"""The options for another configuration: `--queue-policy`, `--policy`, `--weights` and `--config`."""
+"""The options for another configuration: `--queue-policy`, `--policy`, `--weights`, `--preemption`, `--backfill`,
+`--reservations` and `--config`."""
 
 import functools
 import os
@@ -33,13 +34,26 @@ _DECIDING = {
 }
 
 
+#: The settings that have their own options here.
+_FLAGS = ("queue_policy", "pod_policy", "weights", "preemption", "backfill", "reservations")
+
+#: What `--preemption` accepts beside the texts of the setting → such a text.
+_SWITCH = {"on": "Allowed", "off": "Never"}
+
+
+def with_switch(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags with `--preemption On` or `Off` as the setting has it."""
+    given = flags.get("preemption")
+    return {**flags, "preemption": _SWITCH.get(given.lower(), given)} if isinstance(given, str) else flags
+
+
 def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of `log_options` and those for another configuration. The command gets `target`,
     `settings` and `other`, the `Overrides` from the file and the flags. Environment variables override nothing."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, flags: dict[str, Any], every_job: bool, **kwargs: Any) -> Any:
-        flags |= {name: kwargs.pop(name) for name in ("queue_policy", "pod_policy", "weights")}
+        flags |= with_switch({name: kwargs.pop(name) for name in _FLAGS})
         loaded = load(flags, os.environ, called=_CALLED)
         other = _overrides(loaded, from_file=flags["config"] is not None)
         if every_job:
@@ -52,14 +66,26 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         "--every-job", is_flag=True, help="Apply --queue-policy and --policy also to jobs that name their own."
     )(wrapped)
     for flag, name, metavar, text in (
+        ("--reservations", "reservations", "N", "So many of the first jobs that lack room get a reservation."),
+        ("--backfill", "backfill", "On|Off", "Off: no reservations, so that any job may go first."),
+        (
+            "--preemption",
+            "preemption",
+            "On|Off|KIND=MODE,…",
+            "How room is taken back: surplus, priority, reclaim; Never or Allowed.",
+        ),
         ("--weights", "weights", "NAME=N,…", "Other weights of resources in node scores, such as cpu=1,*/gpu=5."),
         ("--policy", "pod_policy", "NAME", "Another pod policy, for jobs that name none."),
         ("--queue-policy", "queue_policy", "NAME", "Another queue policy, for jobs that name none."),
     ):
-        completed = completing(functools.partial(getattr, SETTINGS[name], "choices"))
+        completed = completing(functools.partial(_choices, name))
         decorated = click.option(flag, name, metavar=metavar, help=text, shell_complete=completed)(decorated)
     config = "TOML file; only its settings that decide a plan are used. All other settings stay as recorded."
     return target_options(setting_flags("cluster", "archive_url", config_help=config)(decorated))
+
+
+def _choices(name: str) -> tuple[str, ...]:
+    return ("On", "Off") if name == "preemption" else tuple(SETTINGS[name].choices)
 
 
 def _overrides(loaded: Loaded, *, from_file: bool) -> Overrides:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from arranger.events import kinds as k
 from arranger.messages.decisions import quorum_text
 from arranger.messages.shortages import shortage_text
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.bisect.conditions import Condition, Facts
-from arranger.replay.reading.describe import why_it_waits
+from arranger.replay.reading.describe import describe, why_it_waits
 
 
 class JobIs(Condition):
@@ -50,6 +51,25 @@ def placed(job: k.JobSeen) -> Condition:
     return JobIs(job, "has nodes for its quorum", JobRecord.quorum_placed)
 
 
+def preempted(job: k.JobSeen) -> Condition:
+    """Holds where the job gave all its room to another one and has no nodes again yet."""
+
+    def test(job: JobRecord) -> bool:
+        return not job.placements and job.decided is not None and job.decided.reason == StageReason.PREEMPTED
+
+    return JobIs(job, "is preempted", test)
+
+
+class Reserved(JobIs):
+    """Room is reserved for the job."""
+
+    def __init__(self, job: k.JobSeen) -> None:
+        super().__init__(job, "has a reservation", lambda job: True)
+
+    def holds(self, state: State) -> bool:
+        return self.job_uid in state.reservations
+
+
 class Infeasible(JobIs):
     """The last recorded reason of the job says that not even an empty cluster has room for its quorum."""
 
@@ -80,4 +100,6 @@ def facts_of_job(state: State, uid: str) -> Facts:
         facts["spec"] += ", suspended" if job.spec.suspend else ""
     if job.waits is not None and len(job.placements) < job.pods_desired():
         facts["waits"] = shortage_text(job.waits.shortage)
+    if uid in state.reservations:
+        facts["reservation"] = describe(state.reservations[uid].decided, state)
     return facts

@@ -66,8 +66,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
-    """Why this job waits at the end of the story; None if it has all desired pods placed or has ended. The cycle uses
-    the policy versions of the last recorded cycle, or all `policies` if one of those isn't installed."""
+    """Why this job waits at the end of the story, by a cycle as recorded last; None if it needs no more nodes."""
     state, spec = story.state, job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None

@@ -16,7 +16,7 @@ from arranger.model.taints import taint_text
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, compact
 from arranger.projections.state import State
-from arranger.replay.reading.describe import amounts_text, label, pods_text, why_it_waits
+from arranger.replay.reading.describe import amounts_text, describe, label, pods_text, why_it_waits
 from arranger.replay.reading.queues import QueueLine, queue_list
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
@@ -77,7 +77,7 @@ def picture(state: State, policies: Policies = BUILT_IN) -> Picture:
     return Picture(
         offset=state.offset,
         time_ms=state.time_ms,
-        jobs={uid: _job(job) for uid, job in state.jobs.items()},
+        jobs={uid: _job(state, job) for uid, job in state.jobs.items()},
         nodes={name: _node(state, row) for name, row in sorted(nodes.rows.items()) if nodes.present(row)},
         queue=tuple(label(job) for job in in_order(state, CycleConfig(), policies)),
         queues={of.name: _queue(of) for of in queue_list(state).queues} if state.queues else {},
@@ -102,7 +102,7 @@ def difference(one: Picture, other: Picture, events: Mapping[str, int]) -> Diffe
     )
 
 
-def _job(job: JobRecord) -> JobPicture:
+def _job(state: State, job: JobRecord) -> JobPicture:
     facts = {"stage": str(job.stage), "schedule": str(job.schedule_state)}
     facts["attempt"] = str(job.attempt or "")
     facts["pods with nodes"] = f"{len(job.placements)} of {job.pods_desired()}"
@@ -113,6 +113,9 @@ def _job(job: JobRecord) -> JobPicture:
         facts["suspended"] = "yes" if job.spec.suspend else ""
     waits = why_it_waits(job)
     facts["waits"] = shortage_text(waits.shortage) if waits is not None else ""
+    reserved = state.reservations.get(job.uid)
+    facts["reservation"] = describe(reserved.decided, state) if reserved is not None else ""
+    facts["room that others leave"] = "waits for it" if job.slots.room is not None else ""
     return JobPicture(label(job), facts, job.spec, dict(job.placements))
 
 

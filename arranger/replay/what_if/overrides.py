@@ -16,6 +16,10 @@ from arranger.scheduling import Policies
 _BESIDE = ("every_job", "queues")
 
 
+#: A field that does nothing sensible without another one, that one, and its value where there is none.
+_NEEDED_BY = (("preemption", "room_bound_ms", 60_000), ("reservations", "reservation_refresh_ms", 30_000))
+
+
 class OtherQueues(msgspec.Struct, frozen=True):
     """Queues that are created or get another spec, and the names of those that are removed."""
 
@@ -84,7 +88,11 @@ class Overrides(msgspec.Struct, frozen=True):
         """The recorded configuration with the overrides, and the policies for it: all installed queue and pod policies,
         but the recorded filters, so that nothing else differs."""
         by = Policies(policies.queue, policies.pod, policies.closest(config).filters)
-        return by.usable(msgspec.structs.replace(config, **self.given, versions=by.versions())), by
+        given = self.given
+        for name, without, value in _NEEDED_BY:  # an older log doesn't have the other one
+            if given.get(name) and getattr(config, without) == 0:
+                given.setdefault(without, value)
+        return by.usable(msgspec.structs.replace(config, **given, versions=by.versions())), by
 
     def spec(self, spec: JobSpec | None) -> JobSpec | None:
         """A job's spec without the policies that are replaced for every job."""

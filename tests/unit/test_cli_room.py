@@ -1,0 +1,109 @@
+"""The commands about room that jobs take, keep and wait for, run as a user runs them on a log file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from arranger.events import kinds as k
+from tests.commands import Run, to_file
+from tests.unit.replay_worlds import entry_with, gpu_job, preempting, with_room_rules
+from tests.unit.test_cli_simulate_files import node
+from tests.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return preempting()
+
+
+@pytest.fixture
+def log(world: World, tmp_path: Path) -> list[str]:
+    return to_file(world.entries, tmp_path / "run.log")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    done = Run(capsys, *arguments)
+    assert done.status == 0, done.err
+    return done.out
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return json.loads(run(capsys, *arguments, "-o", "json"))
+
+
+def offset(world: World, kind: type) -> str:
+    return str(world.entries[entry_with(world.entries, kind)].first)
+
+
+# --- explain, what-if, bisect, diff, simulate ---------------------------------------------------------------------
+
+
+def test_explain_tells_both_sides_of_a_preemption(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    high, low = run(capsys, "explain", "high", *log), run(capsys, "explain", "low", *log)
+    assert "  took room at " in high and "default/low (2 pods, lower priority, 200 GPU seconds of work lost)" in high
+    assert "it began 7.0s later" in high
+    assert "  gave room 2 pods at " in low and "no restart counts; it waits again since 7.0s" in low
+    assert answer(capsys, "explain", "high", *log)["takings"][0]["victims"][1]["job"] == "default/low"
+
+
+@pytest.mark.parametrize(("flag", "value", "gets"), [("--preemption", "Off", 0), ("--preemption", "surplus=Never", 3)])
+def test_what_if_with_other_rules_of_preemption(
+    flag: str, value: str, gets: int, world: World, log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answer(capsys, "what-if", *log, "--at", offset(world, k.Preempted), flag, value)
+    assert found["reproduced"] is True
+    plans = {side: {of["job"]: of for of in found[side]["jobs"]}["default/high"] for side in ("asItWas", "whatIf")}
+    assert (plans["asItWas"]["placed"], plans["whatIf"]["placed"]) == (3, gets)
+    assert len(plans["asItWas"]["room_from"]) == 2
+
+
+def test_what_if_goes_on_without_preemption(world: World, log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--at", offset(world, k.Preempted), "--until", "drained", "--lasting", "10m")
+    found = answer(capsys, "what-if", *log, *at, "--preemption", "Off")["until"]
+    assert (found["asItWas"]["started"], found["whatIf"]["started"]) == (2, 1)
+
+
+def test_preemption_can_be_switched_on_for_a_log_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of = with_room_rules(preemption=None, room_bound_ms=0, reservations=0, reservation_refresh_ms=0)
+    gpu_job(of, "low", 4, priority=1)
+    of.settle()
+    gpu_job(of, "high", 4, priority=9)
+    of.cycle()
+    log = to_file(of.entries, tmp_path / "run.log")
+    on = answer(capsys, "what-if", *log, "--preemption", "On")
+    assert [plan["placed"] for plan in on["whatIf"]["jobs"]] == [4] and on["asItWas"]["pods"] == 0
+    out = run(capsys, "what-if", *log, "--reservations", "2")
+    assert "changes: reservations 2" in out
+
+
+def test_backfill_off_lets_a_later_job_go_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of = with_room_rules(preemption=None)
+    gpu_job(of, "first", 2, expected_s=100)
+    of.settle()
+    gpu_job(of, "large", 4, priority=9)
+    of.settle()
+    gpu_job(of, "small", 1, priority=1)
+    of.cycle()
+    log = to_file(of.entries, tmp_path / "run.log")
+    last = str(of.entries[entry_with(of.entries, k.CycleTaken, last=True)].first)
+    found = answer(capsys, "what-if", *log, "--at", last, "--backfill", "Off")
+    assert (found["asItWas"]["pods"], found["whatIf"]["pods"]) == (0, 1)
+    at = answer(capsys, "bisect", *log, "--job", "large", "--reserved")["found"]["event"]
+    assert at["kind"] == "Reserved"
+    cycle = answer(capsys, "bisect", *log, "--backfill", "Off")["found"]
+    assert cycle is not None
+
+
+def test_bisect_finds_when_a_job_was_preempted(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "bisect", *log, "--job", "low", "--preempted")
+    assert (found["condition"], found["found"]["event"]["kind"]) == ("job default/low is preempted", "Preempted")
+
+
+def test_a_simulation_takes_room_unless_told_not_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([node("n1", gpus=1)]))
+    for flags in (["--preemption", "Off"], ["--preemption", "On", "--backfill", "Off"], ["--reservations", "3"]):
+        assert "n1" in run(capsys, "simulate", str(file), *flags)
