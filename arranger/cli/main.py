@@ -29,6 +29,8 @@ COMMANDS: dict[str, str] = {
     "replay": "Show the cluster as Arranger saw it at a point of the log.",
     "queue": "Show the tree of queues, or one queue; create, close and open queues.",
     "top": "Show who holds GPUs, by queue, namespace, user or job.",
+    "waits": "Say for what jobs waited: who held the room, limits, reservations, and other causes.",
+    "preemptions": "List who gave room to whom, what it cost, what it gained, and whether it was worth it.",
     "explain": "Say why a job waits, or why its pods are where they are.",
     "verify": "Re-run every recorded cycle and compare the results byte for byte.",
     "what-if": "Re-run a past cycle with changes, and show both plans side by side.",
@@ -47,7 +49,22 @@ COMMANDS: dict[str, str] = {
 _MODULES = {"import": "import_log"}
 
 #: Commands with long output: on a terminal, it goes through a pager, except with `--follow`.
-PAGED = frozenset({"events", "replay", "queue", "top", "explain", "verify", "what-if", "diff", "bisect", "simulate"})
+PAGED = frozenset(
+    {
+        "events",
+        "replay",
+        "queue",
+        "top",
+        "waits",
+        "preemptions",
+        "explain",
+        "verify",
+        "what-if",
+        "diff",
+        "bisect",
+        "simulate",
+    }
+)
 
 _FOLLOWS = re.compile(r"-f\w*|--foll?o?w?")
 

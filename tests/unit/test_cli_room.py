@@ -107,3 +107,36 @@ def test_a_simulation_takes_room_unless_told_not_to(tmp_path: Path, capsys: pyte
     file.write_text(yaml.safe_dump_all([node("n1", gpus=1)]))
     for flags in (["--preemption", "Off"], ["--preemption", "On", "--backfill", "Off"], ["--reservations", "3"]):
         assert "n1" in run(capsys, "simulate", str(file), *flags)
+
+
+# --- preemptions and waits ----------------------------------------------------------------------------------------
+
+
+def test_preemptions_are_listed_with_their_sums(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "preemptions", *log)
+    row = next(line for line in out.splitlines() if "default/high" in line)
+    assert "default/wide (Surplus)" in row and "default/low (Priority)" in row and "0.083" in row and "7.0s" in row
+    assert "1 preemption; of 0 the room became free by itself within 10m00s, by amounts alone" in out
+    found = answer(capsys, "preemptions", *log)
+    assert found["queues"] == [{"queue": "default", "taken": 1, "gave": 2, "lost_ms": 300_000, "again_ms": 0}]
+    assert (found["preemptions"][0]["gained_ms"], found["preemptions"][0]["needless"]) == (7_000, False)
+    rows = run(capsys, "preemptions", *log, "-o", "csv").splitlines()
+    assert rows[0].startswith("offset,time,beneficiary,") and len(rows) == 3
+
+
+def test_a_log_without_preemptions_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = to_file(with_room_rules().entries, tmp_path / "run.log")
+    assert run(capsys, "preemptions", *log) == "no job gave room to another one in this part of the log\n"
+    assert run(capsys, "waits", *log) == "no job waited in this part of the log\n"
+    assert answer(capsys, "waits", *log)["rows"] == []
+    assert run(capsys, "waits", *log, "-o", "csv") == "queue,cause,held_by_queue,wait_ms,gpu_ms\n"
+
+
+def test_waits_are_grouped_and_sum_to_the_whole(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for by in ("queue", "user", "namespace", "day", "job"):
+        found = answer(capsys, "waits", *log, "--by", by)
+        assert sum(row["wait_ms"] for row in found["rows"]) == found["wait_ms"] > 0
+        assert sum(row["gpu_ms"] for row in found["rows"]) == found["gpu_ms"] > 0
+    out = run(capsys, "waits", *log, "--by", "job", "--held-by", "job")
+    assert "others to leave its nodes" in out and "in all " in out
+    assert run(capsys, "waits", *log, "--by", "day", "-o", "csv").splitlines()[1].startswith("2023-11-14,")

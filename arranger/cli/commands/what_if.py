@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,8 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     prints it, replaces the existing node, and a Queue always replaces the existing queue. A new TYJob without
     creationTimestamp counts as created at that point. The output lists all edits.
 
+    --preemption Off takes no room back, and --backfill Off lets any job go before one with a reservation.
+
     With --until, both runs continue: the run as it was, and the run with changes. TYJobs, nodes and other owners' pods
     that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each attempt of
     a job holds its nodes for as long as it did in the log, from its placement to the end of its last pod. The output
@@ -122,11 +124,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
       arranger what-if --with queue.yaml --until 2h          another weight or capability, for two hours
       arranger what-if --at 4711 --policy LeaderFirst --until drained --plot both.png
     """
-    for name, flag in (("lasting", "--lasting"), ("picture", "--plot")):
-        if options[name] is not None and options["until"] is None:
-            raise click.UsageError(f"{flag} needs --until")
-    if options["picture"] is not None:
-        check_plot(options["picture"])
+    _check(options)
     otherwise = Otherwise(other, options["manifests"], options["jobs"], options["nodes"], options["queues"])
     asked = _Asked(options["at"], otherwise, options["until"], options["lasting"])
     answer = asyncio.run(_what_if(target, settings, asked))
@@ -136,6 +134,15 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
         print_json(answer.json())
     else:
         answer.print(everything=options["everything"])
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """Raise `click.UsageError` for options that need another one, and if a plot can't be made."""
+    for name, flag in (("lasting", "--lasting"), ("picture", "--plot")):
+        if options[name] is not None and options["until"] is None:
+            raise click.UsageError(f"{flag} needs --until")
+    if options["picture"] is not None:
+        check_plot(options["picture"])
 
 
 class _Asked(msgspec.Struct, frozen=True):

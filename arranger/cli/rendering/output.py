@@ -8,7 +8,9 @@ Commands print only through this module: the log contains untrusted text, and no
 terminals (`model.text`).
 """
 
+import csv
 import datetime
+import io
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -90,6 +92,18 @@ def output_option(command: _Command) -> _Command:
     )(command)
 
 
+def csv_output_option(command: _Command) -> _Command:
+    """The same with the choice `csv`, for spreadsheets."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json", "csv"]),
+        default="table",
+        show_default=True,
+        help="A table for people, JSON for programs, or CSV for spreadsheets.",
+    )(command)
+
+
 def say(text: str = "", *, err: bool = False) -> None:
     """Print one line to standard output, or with `err` to standard error."""
     click.echo(one_line(text), err=err)
@@ -113,6 +127,15 @@ def print_json_lines(values: Iterable[Any]) -> None:
     """Print each value as a line of JSON at once, so that a pipe can follow."""
     for value in values:
         click.echo(safe_json(msgspec.json.encode(value, enc_hook=str)))
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows as CSV (RFC 4180), the names of the columns first."""
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([one_line(str(cell)) for cell in row] for row in rows)
+    click.echo(content.getvalue(), nl=False)
 
 
 def resource_columns(resources: Iterable[str]) -> tuple[str, ...]:

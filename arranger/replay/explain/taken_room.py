@@ -7,7 +7,7 @@ import itertools
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind, TakenBy
+from arranger.events.facts import PreemptionKind, TakenBy, Victim
 from arranger.model.config import CycleConfig
 from arranger.model.quota import QuotaLack
 from arranger.projections.jobs import JobRecord, expand
@@ -23,6 +23,7 @@ class Gave(msgspec.Struct, frozen=True):
 
     job: str
     uid: str
+    queue: str
     kind: PreemptionKind
     pods: int
     lost_ms: int
@@ -103,10 +104,10 @@ def taking(offset: int, time_ms: int, event: k.Preempted, state: State) -> Takin
         time_ms=time_ms,
         job=label_of(state, event.placed.job_uid),
         uid=event.placed.job_uid,
-        queue=queue_of(state, job) if job is not None else "",
+        queue=_queue(state, event.placed.job_uid),
         priority=counted_priority(state, job) if job is not None and job.spec is not None else 0,
         victims=tuple(
-            Gave(label_of(state, of.job_uid), of.job_uid, of.kind, len(expand(of.pods)), of.lost_ms)
+            _gave(of, state)
             for of in event.victims
         ),
         spared=tuple(
@@ -115,6 +116,16 @@ def taking(offset: int, time_ms: int, event: k.Preempted, state: State) -> Takin
         leaving=len(event.leaving),
         until_ms=event.until_ms,
     )  # fmt: skip
+
+
+def _gave(of: Victim, state: State) -> Gave:
+    name, queue = label_of(state, of.job_uid), _queue(state, of.job_uid)
+    return Gave(name, of.job_uid, queue, of.kind, len(expand(of.pods)), of.lost_ms)
+
+
+def _queue(state: State, uid: str) -> str:
+    job = state.jobs.get(uid)
+    return queue_of(state, job) if job is not None else ""
 
 
 def giving(of: Taking, uid: str) -> Giving:

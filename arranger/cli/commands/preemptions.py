@@ -1,0 +1,59 @@
+"""`arranger preemptions`: list who gave room to whom, what it cost, what it gained, and what afterwards showed."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from arranger.cli.inputs.reading import DURATION_TYPE, begin_at_span, feed, log_options, opened, point_option
+from arranger.cli.rendering.ledger_page import Preemptions
+from arranger.cli.rendering.output import csv_output_option, print_json
+from arranger.replay.ledger.preemptions import PreemptionLedger
+from arranger.replay.reading.history import END, Point, Span
+from arranger.settings import Settings
+
+_WITHIN_MS = 600_000
+
+
+@click.command()
+@log_options
+@point_option("--from", "The first preemption to list. [default: the first in the log]")
+@point_option("--to", "The last preemption to list. [default: the last]")
+@click.option(
+    "--within",
+    type=DURATION_TYPE,
+    metavar="DURATION",
+    help="Call a preemption needless if its room became free by itself within this time. [default: 10m]",
+)
+@click.option("--all", "everything", is_flag=True, help="List all preemptions, and not only the last 30.")
+@csv_output_option
+def command(target: str | None, settings: Settings, output: str, **options: Any) -> None:
+    r"""List the preemptions: jobs that gave room to another one.
+
+    Each row names the job that got the room, the jobs that gave it and how (Surplus: workers above a quorum; Priority:
+    a whole job of lower priority; Reclaim: a job of a queue above its share), and the work that they lost, in GPU
+    hours. BEGAN AFTER is how long the job then waited until it began. AGAIN AFTER is how long each victim waited until
+    its quorum had nodes again. FREE BY ITSELF is after which time the room would have been free without the preemption.
+    It is an estimate from the amounts of the nodes, up to an hour later. The log is read to its end for all of that.
+
+    \b
+      arranger preemptions                                all of them
+      arranger preemptions --from "1d ago" --within 5m    today's, and which of them were needless
+      arranger preemptions --log run.log -o csv           one row for each victim, for a spreadsheet
+    """
+    span = Span(options["from"], options["to"] or END)
+    answer = Preemptions(asyncio.run(_read(target, settings, span)), options["within"] or _WITHIN_MS)
+    if output == "json":
+        print_json(answer.json())
+    elif output == "csv":
+        answer.csv()
+    else:
+        answer.print(everything=options["everything"])
+
+
+async def _read(target: str | None, settings: Settings, span: Span) -> Any:
+    async with opened(target, settings) as log:
+        state, position = await begin_at_span(log, span)
+        ledger = PreemptionLedger(state, span)
+        await feed(log, position, ledger.feed, until=Point(), doing="reading the log")
+        return ledger.found

@@ -1,0 +1,71 @@
+"""`arranger waits`: attribute the time that jobs waited to its causes."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from arranger.cli.inputs.reading import begin_at_span, feed, log_options, opened, point_option
+from arranger.cli.rendering.ledger_page import Waits
+from arranger.cli.rendering.output import csv_output_option, print_json
+from arranger.plugins import inventory
+from arranger.replay.ledger.waits import WaitLedger, rows_of
+from arranger.replay.reading.history import END, Span
+from arranger.settings import Settings
+
+
+@click.command()
+@log_options
+@point_option("--from", "Count from this point. [default: the first event in the log]")
+@point_option("--to", "Count up to this point. [default: the last event]")
+@click.option(
+    "--by",
+    type=click.Choice(["queue", "user", "namespace", "day", "job"]),
+    default="queue",
+    show_default=True,
+    help="Whose waiting is added up. Days are in UTC; the user is the one of a job's label, else its namespace.",
+)
+@click.option(
+    "--held-by",
+    type=click.Choice(["queue", "user", "job"]),
+    default="queue",
+    show_default=True,
+    help="By what those are named who held the room.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show all rows, and not only the first 30.")
+@csv_output_option
+def command(target: str | None, settings: Settings, output: str, **options: Any) -> None:
+    r"""Say for what jobs waited, and who held the room.
+
+    A job waits from its creation, or from when it is scheduled again, until it starts; time in which it is suspended
+    doesn't count. Every millisecond has a cause, as the log recorded it, and is counted times the GPUs of the job's
+    quorum: a job of 8 GPUs that waits for an hour waited 8 GPU hours. The parts sum exactly to the whole.
+
+    If nodes refuse the job for different reasons, each such node counts the same. Room is attributed to those who held
+    it meanwhile, in proportion to their GPUs (of a job without GPUs: their cpu), and apart from those who got it while
+    the job already waited.
+
+    \b
+      arranger waits                                   by queue, and by the queues that held the room
+      arranger waits --by user --from "1d ago"         whose jobs waited since yesterday, and for what
+      arranger waits --by job --held-by job --all      who waited for whom
+      arranger waits --by day --log run.log -o csv     day by day, for a spreadsheet
+    """
+    span = Span(options["from"], options["to"] or END)
+    answer = asyncio.run(_read(target, settings, span, options["by"], options["held_by"]))
+    if output == "json":
+        print_json(answer.json())
+    elif output == "csv":
+        answer.csv()
+    else:
+        answer.print(everything=options["everything"])
+
+
+async def _read(target: str | None, settings: Settings, span: Span, by: str, held_by: str) -> Waits:
+    async with opened(target, settings) as log:
+        state, position = await begin_at_span(log, span)
+        ledger = WaitLedger(state, span, inventory().policies)
+        await feed(log, position, ledger.feed, until=span.last, doing="reading the log")
+        ledger.finish()
+    rows = rows_of(ledger.lines, by, held_by)
+    return Waits(by, held_by, ledger.begin_ms, ledger.end_ms, ledger.wait_ms, ledger.gpu_ms, rows)

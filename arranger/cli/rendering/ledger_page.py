@@ -1,0 +1,200 @@
+"""The output of `arranger preemptions` and `arranger waits`, for people, programs and spreadsheets."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from arranger.cli.rendering.output import (
+    Told,
+    duration,
+    heading,
+    local_time,
+    print_csv,
+    print_table,
+    print_text,
+    say,
+)
+from arranger.model.text import counted, few
+from arranger.replay.ledger.causes import Cause
+from arranger.replay.ledger.preemptions import Aftermath, OfQueue, by_queue
+from arranger.replay.ledger.waits import Row
+from arranger.replay.reading.describe import as_object
+
+#: How many rows of a table are shown without `--all`.
+_SHOWN = 30
+#: How many names a cell has.
+_NAMED = 2
+
+_CAUSES = {
+    Cause.ROOM: "room that others held",
+    Cause.ORDER: "room that others got meanwhile",
+    Cause.RESERVATION: "room reserved for a job before it",
+    Cause.PREEMPTED_ROOM: "others to leave its nodes",
+    Cause.CLOSED: "cordoned or not ready nodes",
+    Cause.TAINT: "taints of nodes",
+    Cause.RULES: "other rules of nodes and pods",
+    Cause.QUOTA: "ResourceQuota",
+    Cause.CAPABILITY: "capability of a queue",
+    Cause.GUARANTEES: "guarantees of other queues",
+    Cause.MAX_RUNNING: "maxRunning of a queue",
+    Cause.MAX_WAITING: "maxWaiting of a queue",
+    Cause.QUEUE: "a queue that it can't use",
+    Cause.INFEASIBLE: "no cluster of these nodes has room",
+    Cause.DEPENDENCY: "jobs that it starts after",
+    Cause.PRIORITY_CLASS: "its PriorityClass",
+    Cause.BACK_OFF: "back-off",
+    Cause.EARLIER_PODS: "pods of its earlier attempt",
+    Cause.SCHEDULER: "a scheduling cycle or a controller",
+}
+
+
+def gpu_hours(gpu_ms: int) -> str:
+    """GPU-milliseconds as GPU hours."""
+    return f"{gpu_ms / 3_600_000:.3f}"
+
+
+# --- preemptions -------------------------------------------------------------------------------------------
+
+
+class Preemptions(msgspec.Struct):
+    """The answer of `arranger preemptions`. A preemption counts as needless if the room became free by itself within
+    `within_ms`."""
+
+    found: list[Aftermath]
+    within_ms: int
+
+    def needless(self, one: Aftermath) -> bool:
+        return one.free_ms is not None and one.free_ms <= self.within_ms
+
+    def json(self) -> dict[str, Any]:
+        rows = [
+            {
+                **as_object(one.taking),
+                "time": local_time(one.taking.time_ms),
+                "harm_gpu_ms": one.taking.harm_ms,
+                "gained_ms": one.gained_ms,
+                "again_ms": one.again_ms,
+                "free_ms": one.free_ms,
+                "needless": self.needless(one),
+            }
+            for one in self.found
+        ]
+        return {"preemptions": rows, "queues": by_queue(self.found), "within_ms": self.within_ms}
+
+    def csv(self) -> None:
+        columns = ("offset", "time", "beneficiary", "queue", "victim", "victim_queue", "kind", "pods", "lost_gpu_ms",
+                   "beneficiary_began_ms", "victim_again_ms", "free_by_itself_ms")  # fmt: skip
+        print_csv(columns, self._csv_rows())
+
+    def _csv_rows(self) -> Iterator[tuple[object, ...]]:
+        for one in self.found:
+            of = one.taking
+            for victim in of.victims:
+                again = one.again_ms.get(victim.uid)
+                yield (of.offset, local_time(of.time_ms), of.job, of.queue, victim.job, victim.queue, victim.kind,
+                       victim.pods, victim.lost_ms, _or_empty(one.gained_ms), _or_empty(again),
+                       _or_empty(one.free_ms))  # fmt: skip
+
+    def print(self, *, everything: bool) -> None:
+        if not self.found:
+            say("no job gave room to another one in this part of the log")
+            return
+        shown = self.found if everything else self.found[-_SHOWN:]
+        columns = ("offset", "time", "beneficiary", "from", "pods", "GPU hours lost", "began after", "again after",
+                   "free by itself")  # fmt: skip
+        rows = [self._cells(one) for one in shown]
+        print_table(columns, rows, right=("offset", "pods", "GPU hours lost"), optional=("again after",))
+        if len(shown) < len(self.found):
+            print_text(f"and {len(self.found) - len(shown)} earlier ones: --all shows all of them")
+        heading("By queue")
+        names = ("queue", "took room", "gave room", "GPU hours lost", "waited again")
+        print_table(names, map(_queue_cells, by_queue(self.found)), right=names[1:])
+        needless = sum(map(self.needless, self.found))
+        say()
+        print_text(
+            f"{counted(len(self.found), 'preemption')}; of {needless} the room became free by itself within "
+            f"{duration(self.within_ms)}, by amounts alone"
+        )
+
+    def _cells(self, one: Aftermath) -> tuple[object, ...]:
+        of = one.taking
+        again = [duration(span) for span in one.again_ms.values() if span is not None]
+        still = len(one.again_ms) - len(again)
+        waits = ", ".join([*again, *([f"{still} not yet"] if still else [])]) or "-"
+        free = "-" if one.free_ms is None else duration(one.free_ms) + (" (needless)" if self.needless(one) else "")
+        began = duration(one.gained_ms) if one.gained_ms is not None else ("gave it back" if of.lost_ms else "waits")
+        givers = few([f"{victim.job} ({victim.kind})" for victim in of.victims], _NAMED)
+        pods = sum(victim.pods for victim in of.victims)
+        return (of.offset, Told(of.time_ms), of.job, givers, pods, gpu_hours(of.harm_ms), began, waits, free)
+
+
+def _or_empty(value: int | None) -> object:
+    return "" if value is None else value
+
+
+def _queue_cells(of: OfQueue) -> tuple[object, ...]:
+    return (of.queue, of.taken, of.gave, gpu_hours(of.lost_ms), duration(of.again_ms) if of.again_ms else "-")
+
+
+# --- waits -------------------------------------------------------------------------------------------------
+
+
+class Waits(msgspec.Struct):
+    """The answer of `arranger waits`: the rows, and the whole that they sum to."""
+
+    by: str
+    held_by: str
+    begin_ms: int
+    end_ms: int
+    wait_ms: int
+    gpu_ms: int
+    rows: Sequence[Row]
+
+    def json(self) -> dict[str, Any]:
+        rows = [{**as_object(row), "group": self._group(row.group)} for row in self.rows]
+        return {**as_object(self), "rows": rows, "begin": local_time(self.begin_ms), "end": local_time(self.end_ms)}
+
+    def csv(self) -> None:
+        columns = (self.by, "cause", f"held_by_{self.held_by}", "wait_ms", "gpu_ms")
+        print_csv(
+            columns, [(self._group(row.group), row.cause, row.holder, row.wait_ms, row.gpu_ms) for row in self.rows]
+        )
+
+    def print(self, *, everything: bool) -> None:
+        if not self.rows:
+            say("no job waited in this part of the log")
+            return
+        shown = self.rows if everything else self.rows[:_SHOWN]
+        rows = [
+            (
+                self._group(row.group),
+                _CAUSES[row.cause],
+                row.holder or "-",
+                gpu_hours(row.gpu_ms),
+                f"{row.gpu_ms / self.gpu_ms:.1%}" if self.gpu_ms else "-",
+                duration(row.wait_ms),
+            )
+            for row in shown
+        ]
+        right = ("GPU hours", "of all", "waited")
+        print_table((self.by, "waited for", "held by", *right), rows, right=right, optional=("of all",))
+        if len(shown) < len(self.rows):
+            print_text(f"and {len(self.rows) - len(shown)} shorter ones: --all shows all of them")
+        say()
+        print_text(
+            f"in all {duration(self.wait_ms)} of waiting, {gpu_hours(self.gpu_ms)} GPU hours of quorums, from "
+            f"{local_time(self.begin_ms)} to {local_time(self.end_ms)}"
+        )
+
+    def _group(self, group: str) -> str:
+        if self.by != "day":
+            return group
+        return _day(int(group))
+
+
+def _day(number: int) -> str:
+    """A day since 1970 as a date, in UTC."""
+    import datetime
+
+    return (datetime.date(1970, 1, 1) + datetime.timedelta(days=number)).isoformat()

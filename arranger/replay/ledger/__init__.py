@@ -1,0 +1,1 @@
+"""Accounts of a whole log: for what its jobs waited, and what preemptions cost and gained."""

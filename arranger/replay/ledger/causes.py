@@ -1,0 +1,97 @@
+"""The causes of waiting, from what the log recorded."""
+
+from enum import StrEnum
+
+from arranger.events.facts import ShortageFacts
+from arranger.model.quota import LimitKind
+from arranger.model.reasons import ReasonKind
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+from arranger.replay.explain.awaited import What, awaited
+
+
+class Cause(StrEnum):
+    """What a job waits for. ROOM is held by others since before the job began to wait; ORDER: they got it while the job
+    waited. CLOSED and TAINT are nodes that take no pods, or not its pods; RULES is everything else that a node is
+    refused for. CAPABILITY, GUARANTEES, MAX_RUNNING and MAX_WAITING are limits of queues, QUOTA one of a namespace.
+    RESERVATION: room that is kept for a job before it. PREEMPTED_ROOM: it has nodes, which others are still to leave.
+    INFEASIBLE: no cluster of these nodes has room. QUEUE: it can't use its queue. SCHEDULER: a cycle, or a controller.
+    """
+
+    ROOM = "Room"
+    ORDER = "Order"
+    RESERVATION = "Reservation"
+    PREEMPTED_ROOM = "PreemptedRoom"
+    CLOSED = "ClosedNodes"
+    TAINT = "Taint"
+    RULES = "Rules"
+    QUOTA = "Quota"
+    CAPABILITY = "Capability"
+    GUARANTEES = "Guarantees"
+    MAX_RUNNING = "MaxRunning"
+    MAX_WAITING = "MaxWaiting"
+    QUEUE = "Queue"
+    INFEASIBLE = "Infeasible"
+    DEPENDENCY = "Dependency"
+    PRIORITY_CLASS = "PriorityClass"
+    BACK_OFF = "BackOff"
+    EARLIER_PODS = "EarlierPods"
+    SCHEDULER = "Scheduler"
+
+
+#: Causes with their weights: one cause, or those of the nodes that refuse a pod, by their number.
+Weights = tuple[tuple[Cause, int], ...]
+
+_OF_LIMIT = {
+    LimitKind.QUOTA: Cause.QUOTA,
+    LimitKind.CAPABILITY: Cause.CAPABILITY,
+    LimitKind.GUARANTEES: Cause.GUARANTEES,
+    LimitKind.MAX_RUNNING: Cause.MAX_RUNNING,
+    LimitKind.MAX_WAITING: Cause.MAX_WAITING,
+}
+_OF_WHAT = {
+    What.OTHER_JOBS: Cause.DEPENDENCY,
+    What.PRIORITY_CLASS: Cause.PRIORITY_CLASS,
+    What.QUEUE: Cause.QUEUE,
+    What.EARLIER_PODS: Cause.EARLIER_PODS,
+    What.BACK_OFF: Cause.BACK_OFF,
+    What.ROOM: Cause.PREEMPTED_ROOM,
+}
+_OF_REASON = {
+    ReasonKind.RESERVED: Cause.RESERVATION,
+    ReasonKind.CORDONED: Cause.CLOSED,
+    ReasonKind.NOT_READY: Cause.CLOSED,
+    ReasonKind.TAINT: Cause.TAINT,
+    **dict.fromkeys(
+        (ReasonKind.INSUFFICIENT, ReasonKind.FITS, ReasonKind.REST_OF_QUORUM, ReasonKind.OTHER_TOPOLOGY), Cause.ROOM
+    ),
+}
+#: Reasons that say nothing of what the job waits for, unless there are no others: its own selection of nodes.
+_OWN_CHOICE = (ReasonKind.NODE_SELECTOR, ReasonKind.NODE_AFFINITY)
+
+
+def causes_of(state: State, job: JobRecord) -> Weights:
+    """Why a job has no quorum that runs; empty if it doesn't wait, or only because its user wants that."""
+    if job.spec is None or job.ended or not job.active or job.spec.terminating:
+        return ()
+    what = awaited(state, job).what
+    if what in (What.QUORUM_NODES, What.CONTROLLER, What.FIRST_CYCLE):
+        recorded = job.waits if what == What.QUORUM_NODES else None
+        return of_shortage(recorded.shortage) if recorded is not None else ((Cause.SCHEDULER, 1),)
+    cause = _OF_WHAT.get(what)
+    begun = what == What.BACK_OFF and job.quorum_placed()
+    return ((cause, 1),) if cause is not None and not begun else ()
+
+
+def of_shortage(shortage: ShortageFacts) -> Weights:
+    """The causes that a recorded reason names. Each node that refuses the next pod counts the same."""
+    if shortage.quota is not None:
+        return ((_OF_LIMIT[shortage.quota.limit], 1),)
+    if shortage.infeasible:
+        return ((Cause.INFEASIBLE, 1),)
+    counted = [one for one in shortage.reasons if one[0].kind not in _OWN_CHOICE] or shortage.reasons
+    found: dict[Cause, int] = {}
+    for reason, nodes in counted:
+        cause = _OF_REASON.get(reason.kind, Cause.RULES)
+        found[cause] = found.get(cause, 0) + nodes
+    return tuple(sorted(found.items())) or ((Cause.ROOM, 1),)

@@ -1,0 +1,215 @@
+"""What the preemptions of a log cost, what they gained, and whether it turned out that waiting would have done as well.
+
+After each one, its victims' pods are supposed to be still on their nodes, and its beneficiary to have none. As soon as
+the free amounts would then be enough for the quorum, the room became free by itself. That is an estimate: it knows
+amounts, and no rules of pods, and it looks for at most `HORIZON_MS`.
+"""
+
+import msgspec
+import numpy as np
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.job import JobSpec, Stage
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord, expand, requests_of
+from arranger.projections.nodes import Amounts
+from arranger.projections.state import Changes, State
+from arranger.replay.explain.taken_room import Taking, taking
+from arranger.replay.reading.describe import victims_of
+from arranger.replay.reading.history import Span
+from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
+
+#: For how long after a preemption room is sought that became free by itself.
+HORIZON_MS = 3_600_000
+
+
+class Aftermath(msgspec.Struct):
+    """A preemption and what became of it. `again_ms` is by victim: how long it waited until it had nodes for its quorum
+    again, None if it still waits, has ended or was deleted; surplus is left out. `free_ms`: so long after it, the room
+    would have been free without it; None if that wasn't seen."""
+
+    taking: Taking
+    again_ms: dict[str, int | None]
+    free_ms: int | None = None
+
+    @property
+    def gained_ms(self) -> int | None:
+        """How long after it the beneficiary began; None if it hasn't."""
+        return self.taking.begun_ms - self.taking.time_ms if self.taking.begun_ms else None
+
+
+class _Watched(msgspec.Struct):
+    """A preemption whose room is sought. `lost` are the victims' pods: job, slots and nodes, and what each requests."""
+
+    found: Aftermath
+    spec: JobSpec
+    lost: list[tuple[str, int, str, Amounts]]
+    looking: bool = True
+
+
+class OfQueue(msgspec.Struct):
+    """The sums of one queue: preemptions for its jobs, victims among its jobs, the GPU-milliseconds of work that these
+    lost, and how long they waited again, as far as that is over."""
+
+    queue: str
+    taken: int = 0
+    gave: int = 0
+    lost_ms: int = 0
+    again_ms: int = 0
+
+
+class PreemptionLedger:
+    """Folds entries and follows each preemption within the span."""
+
+    def __init__(self, state: State, span: Span) -> None:
+        self.state = state
+        self._span = span
+        self._watched: list[_Watched] = []
+        #: UID of a beneficiary that has not begun yet → its preemption.
+        self._begins: dict[str, _Watched] = {}
+        #: UID of a victim without nodes → its preemption.
+        self._waits: dict[str, _Watched] = {}
+        self._changes = -1
+
+    @property
+    def found(self) -> list[Aftermath]:
+        return [one.found for one in self._watched]
+
+    def feed(self, entry: Entry) -> None:
+        """Fold one entry. Raises `DamagedEntry`."""
+        state, changes = self.state, Changes()
+        events = entry.batch.events
+        numbers = [n for n, event in enumerate(events) if isinstance(event, (k.Preempted, k.StageDecided))]
+        before = {uid: state.jobs[uid].placements.copy() for n in numbers for uid in victims_of(events[n])
+                  if uid in state.jobs}  # fmt: skip
+        for judged in fold_noting(state, entry, changes, numbers):
+            if judged.verdict == ACCEPTED:
+                self._note(judged, entry, before)
+        for uid in changes.jobs:
+            self._victim_again(uid)
+        if state.nodes.changes != self._changes:
+            self._changes = state.nodes.changes
+            self._look()
+
+    def _note(self, judged: Judged, entry: Entry, before: dict[str, dict[SlotKey, str]]) -> None:
+        event = judged.event
+        if isinstance(event, k.StageDecided):
+            self._begun(event)
+        elif isinstance(event, k.Preempted) and self._span.holds(entry, judged.offset):
+            found = taking(judged.offset, self.state.time_ms, event, self.state)
+            job = self.state.jobs[found.uid]
+            watched = _Watched(Aftermath(found, {}), job.valid_spec, self._lost(event, before))
+            self._watched.append(watched)
+            self._begins[found.uid] = watched
+            for victim in event.victims:
+                of = self.state.jobs[victim.job_uid]
+                if not of.placements:
+                    watched.found.again_ms[victim.job_uid] = None
+                    self._waits[victim.job_uid] = watched
+
+    def _lost(self, event: k.Preempted, before: dict[str, dict[SlotKey, str]]) -> list[tuple[str, int, str, Amounts]]:
+        """The pods that the victims lost, with their nodes and amounts, and the attempts that they were of."""
+        found = []
+        for victim in event.victims:
+            of, had = self.state.jobs[victim.job_uid], before.get(victim.job_uid, {})
+            for slot, node in expand(victim.pods).items():
+                if slot in had:
+                    amounts = self.state.nodes.vector(requests_of(of, slot))
+                    found.append((of.uid, victim.attempt, node, amounts))
+        return found
+
+    def _begun(self, event: k.StageDecided) -> None:
+        """A beneficiary began, or gave its nodes back."""
+        watched = self._begins.pop(event.job_uid, None)
+        if watched is None:
+            return
+        if event.stage == Stage.STARTING:
+            watched.found.taking.begun_ms = self.state.time_ms
+        else:
+            watched.found.taking.lost_ms = self.state.time_ms
+            watched.looking = False
+
+    def _victim_again(self, uid: str) -> None:
+        """A victim may have a quorum of nodes again, or be gone."""
+        watched, job = self._waits.get(uid), self.state.jobs.get(uid)
+        if watched is None:
+            return
+        if job is None or job.ended:
+            del self._waits[uid]
+        elif job.quorum_placed():
+            del self._waits[uid]
+            watched.found.again_ms[uid] = self.state.time_ms - watched.found.taking.time_ms
+
+    # --- what afterwards showed ----------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Whether the room of a preemption would be free now without it."""
+        now_ms = self.state.time_ms
+        for one in self._watched:
+            taken = one.found.taking
+            if not one.looking or now_ms <= taken.time_ms:
+                continue
+            if now_ms - taken.time_ms > HORIZON_MS:
+                one.looking = False
+            elif self._free_without(one):
+                one.looking, one.found.free_ms = False, now_ms - taken.time_ms
+
+    def _free_without(self, one: _Watched) -> bool:
+        """Whether the quorum fits by amounts, with the victims' pods in their places and without the beneficiary's."""
+        nodes = self.state.nodes
+        rows = nodes.by_name()
+        free = nodes.free()[rows].copy()
+        at = {nodes.names[row]: number for number, row in enumerate(rows.tolist())}
+        self._put(free, at, self.state.jobs.get(one.found.taking.uid), 1)
+        for uid in dict.fromkeys(uid for uid, *_ in one.lost):
+            job = self.state.jobs.get(uid)
+            if job is not None and uid in one.found.again_ms:
+                self._put(free, at, job, 1)  # where it went instead
+        for uid, _, node, amounts in one.lost:
+            job = self.state.jobs.get(uid)
+            if job is not None and not job.ended and node in at:
+                free[at[node]][: len(amounts)] -= amounts
+        return fits_amounts(one.spec, free, [nodes.vector(group.shape.requests) for group in one.spec.groups])
+
+    def _put(self, free: Amounts, at: dict[str, int], job: JobRecord | None, sign: int) -> None:
+        for slot, node in job.placements.items() if job is not None else ():
+            if node in at:
+                assert job is not None
+                amounts = self.state.nodes.vector(requests_of(job, slot))
+                free[at[node]][: len(amounts)] += sign * amounts
+
+
+def fits_amounts(spec: JobSpec, free: Amounts, vectors: list[Amounts]) -> bool:
+    """Whether a quorum fits these free amounts: the largest pods first, on the first nodes that take them."""
+    least = [group.count if number == 0 else group.min_count for number, group in enumerate(spec.groups)]
+    left = spec.min_workers - sum(least[1:])
+    for number, group in enumerate(spec.groups[1:], start=1):
+        more = max(min(group.count - least[number], left), 0)
+        least[number] += more
+        left -= more
+    for number in sorted(range(len(least)), key=lambda one: -int(vectors[one].sum())):
+        columns = np.flatnonzero(vectors[number])
+        pods = least[number]
+        for row in free if len(columns) else ():
+            count = min(int((np.maximum(row[columns], 0) // vectors[number][columns]).min()), pods)
+            row[columns] -= count * vectors[number][columns]
+            pods -= count
+            if not pods:
+                break
+        if pods and len(columns):
+            return False
+    return True
+
+
+def by_queue(found: list[Aftermath]) -> list[OfQueue]:
+    """The sums by queue, in the order of their names."""
+    sums: dict[str, OfQueue] = {}
+    for one in found:
+        sums.setdefault(one.taking.queue, OfQueue(one.taking.queue)).taken += 1
+        for victim in one.taking.victims:
+            of = sums.setdefault(victim.queue, OfQueue(victim.queue))
+            of.gave += 1
+            of.lost_ms += victim.lost_ms
+            of.again_ms += one.again_ms.get(victim.uid) or 0
+    return [sums[name] for name in sorted(sums)]

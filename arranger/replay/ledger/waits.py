@@ -1,0 +1,231 @@
+"""For what the jobs of a log waited: every millisecond of every job, alone and times the GPUs of its quorum.
+
+The parts sum exactly to the whole. A job waits from its creation, or from when it is scheduled again, until it starts;
+not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is held by others, the time
+is shared out among them by what they held meanwhile.
+"""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.model.job import JobSpec
+from arranger.model.pod import gpus_of
+from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_membership import submitter_of
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import Changes, State
+from arranger.replay.ledger.causes import Cause, Weights, causes_of
+from arranger.replay.ledger.holdings import OTHERS, Holder, Holdings, shared_out
+from arranger.replay.reading.describe import label
+from arranger.replay.reading.history import Span, advance
+from arranger.scheduling import BUILT_IN, Policies
+
+_DAY_MS = 86_400_000
+
+
+class Waiter(msgspec.Struct, frozen=True):
+    """Whose time it is: a job with its queue, user and namespace, and the day (days since 1970, UTC)."""
+
+    job: str
+    queue: str
+    user: str
+    namespace: str
+    day: int
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A part of the whole: the time of a waiter for a cause, and who held the room (empty for other causes)."""
+
+    waiter: Waiter
+    cause: Cause
+    holder: Holder | None
+    wait_ms: int
+    gpu_ms: int
+
+
+class _Open(msgspec.Struct):
+    """A job that waits since `since_ms` for these causes. `sums` are what others held up to then."""
+
+    waiter: Waiter
+    causes: Weights
+    since_ms: int
+    began_ms: int
+    gpus: int
+    not_before_ms: int
+    sums: dict[str, int]
+
+
+class WaitLedger:
+    """Folds entries and accounts for the time within the span. Call `finish` at the end."""
+
+    def __init__(self, state: State, span: Span, policies: Policies = BUILT_IN) -> None:
+        self.state = state
+        #: The whole, counted without causes.
+        self.wait_ms = self.gpu_ms = 0
+        self.begin_ms = self.end_ms = 0
+        self._span = span
+        self._policies = policies
+        self._config = CycleConfig()
+        self._holdings = Holdings()
+        self._open: dict[str, _Open] = {}
+        self._parts: dict[tuple[Waiter, Cause, str], list[int]] = {}
+        self._holdings.look(state, list(state.jobs))
+
+    def feed(self, entry: Entry) -> None:
+        """Fold one entry. Raises `DamagedEntry`."""
+        state, changes = self.state, Changes()
+        for event in entry.batch.events:
+            if type(event) is k.CycleTaken:
+                self._config = event.config
+        begins = not self.begin_ms and self._span.meets(entry)
+        self._to_midnight(max(state.time_ms, entry.batch.time_ms))
+        advance(state, entry, changes)
+        self._holdings.look(state, changes.jobs)
+        if begins:
+            self.begin_ms = state.time_ms
+        if self.begin_ms:
+            for uid in list(state.jobs) if begins else list(changes.jobs):
+                self._look(uid)
+
+    def _look(self, uid: str) -> None:
+        """Update a job that may have begun or stopped waiting, or waits for something else."""
+        job, known = self.state.jobs.get(uid), self._open.get(uid)
+        causes = causes_of(self.state, job) if job is not None else ()
+        waiter = self._waiter(job) if job is not None else None
+        gpus = self._gpus(job) if job is not None and causes else 0
+        if known is not None and (known.causes, known.waiter, known.gpus) == (causes, waiter, gpus):
+            return
+        if known is not None:
+            self._close(uid, self.state.time_ms)
+        if job is not None and causes and waiter is not None:
+            began_ms = known.began_ms if known is not None else self.state.time_ms
+            self._begin(uid, _Open(waiter, causes, self.state.time_ms, began_ms, gpus, job.not_before_ms, {}))
+
+    def _waiter(self, job: JobRecord) -> Waiter:
+        day = self.state.time_ms // _DAY_MS
+        return Waiter(label(job), queue_of(self.state, job), submitter_of(job), job.seen.namespace, day)
+
+    def _gpus(self, job: JobRecord) -> int:
+        whole = self._policies.closest(self._config).pod_policy(job, self._config).whole
+        return quorum_gpus(job.valid_spec, whole=whole)
+
+    def _begin(self, uid: str, waits: _Open) -> None:
+        waits.sums = self._holdings.sums(waits.since_ms, of_gpus=bool(waits.gpus))
+        self._open[uid] = waits
+
+    def _to_midnight(self, time_ms: int) -> None:
+        """Divide the time of all waiting jobs at each end of a day up to a time."""
+        while self.begin_ms and (self.state.time_ms // _DAY_MS) < time_ms // _DAY_MS:
+            days = {waits.waiter.day for waits in self._open.values()}
+            if not days or min(days) >= time_ms // _DAY_MS:
+                return
+            day = min(days) + 1
+            for uid, waits in list(self._open.items()):
+                if waits.waiter.day < day:
+                    self._close(uid, day * _DAY_MS)
+                    again = msgspec.structs.replace(waits, since_ms=day * _DAY_MS)
+                    again.waiter = msgspec.structs.replace(waits.waiter, day=day)
+                    self._begin(uid, again)
+
+    def finish(self) -> None:
+        """Account for the jobs that still wait."""
+        self.end_ms = self.state.time_ms
+        for uid in list(self._open):
+            self._close(uid, self.end_ms)
+
+    # --- accounts ------------------------------------------------------------------------------------------
+
+    def _close(self, uid: str, time_ms: int) -> None:
+        waits = self._open.pop(uid)
+        span_ms = time_ms - waits.since_ms
+        self.wait_ms += span_ms
+        self.gpu_ms += span_ms * waits.gpus
+        over_ms = min(max(time_ms - max(waits.not_before_ms, waits.since_ms), 0), span_ms)
+        if waits.causes == ((Cause.BACK_OFF, 1),) and over_ms:
+            self._add(waits, uid, ((Cause.SCHEDULER, 1),), time_ms, over_ms)
+            span_ms -= over_ms
+        self._add(waits, uid, waits.causes, time_ms, span_ms)
+
+    def _add(self, waits: _Open, uid: str, causes: Weights, time_ms: int, span_ms: int) -> None:
+        weights: dict[str, int] = dict(causes)
+        times, gpu_times = shared_out(span_ms, weights), shared_out(span_ms * waits.gpus, weights)
+        for cause, _ in causes:
+            amounts = times.get(cause, 0), gpu_times.get(cause, 0)
+            if cause == Cause.ROOM:
+                self._add_room(waits, uid, time_ms, amounts)
+            else:
+                self._put(waits.waiter, cause, "", amounts)
+
+    def _add_room(self, waits: _Open, uid: str, time_ms: int, amounts: tuple[int, int]) -> None:
+        """Share time out among those who held room meanwhile."""
+        sums = self._holdings.sums(time_ms, of_gpus=bool(waits.gpus))
+        held = {of: amount - waits.sums.get(of, 0) for of, amount in sums.items() if of != uid}
+        weights = {of: amount for of, amount in sorted(held.items()) if amount > 0}
+        if not weights:
+            self._put(waits.waiter, Cause.ROOM, OTHERS, amounts)
+        times, gpu_times = (shared_out(amount, weights) for amount in amounts)
+        for of in weights:
+            later = self._holdings.began_ms.get(of, 0) > waits.began_ms
+            cause = Cause.ORDER if later and of != OTHERS else Cause.ROOM
+            self._put(waits.waiter, cause, of, (times.get(of, 0), gpu_times.get(of, 0)))
+
+    def _put(self, waiter: Waiter, cause: Cause, holder: str, amounts: tuple[int, int]) -> None:
+        if any(amounts):
+            part = self._parts.setdefault((waiter, cause, holder), [0, 0])
+            part[0] += amounts[0]
+            part[1] += amounts[1]
+
+    @property
+    def lines(self) -> list[Line]:
+        """All parts, in the order in which they began."""
+        holders, found = self._holdings.holders, []
+        for (waiter, cause, uid), (wait_ms, gpu_ms) in self._parts.items():
+            holder = holders[uid] if cause in (Cause.ROOM, Cause.ORDER) else None
+            found.append(Line(waiter, cause, holder, wait_ms, gpu_ms))
+        return found
+
+
+def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:
+    """The GPUs that a job's quorum requests; with `whole`, all of its pods are its quorum. Where several sets may
+    provide a worker, the first ones do."""
+    leader, *sets = spec.groups
+    total, left = leader.count * gpus_of(leader.shape.requests), spec.min_workers
+    least = [group.count if whole else group.min_count for group in sets]
+    left -= sum(least)
+    for group, needed in zip(sets, least, strict=True):
+        more = max(min(group.count - needed, left), 0)
+        left -= more
+        total += (needed + more) * gpus_of(group.shape.requests)
+    return total
+
+
+# --- sums --------------------------------------------------------------------------------------------------
+
+
+class Row(msgspec.Struct):
+    """The time of a group of waiters for a cause, and who held the room. `group` and `holder` are names."""
+
+    group: str
+    cause: Cause
+    holder: str
+    wait_ms: int = 0
+    gpu_ms: int = 0
+
+
+def rows_of(lines: list[Line], by: str, held_by: str) -> list[Row]:
+    """The lines added up by a field of `Waiter` and a field of `Holder`, the longest first within each group; groups
+    with the most time first, days in order."""
+    found: dict[tuple[str, Cause, str], Row] = {}
+    totals: dict[str, tuple[int, int]] = {}
+    for line in lines:
+        group = str(getattr(line.waiter, by))
+        holder = (getattr(line.holder, held_by) or "(other pods)") if line.holder is not None else ""
+        row = found.setdefault((group, line.cause, holder), Row(group, line.cause, holder))
+        row.wait_ms += line.wait_ms
+        row.gpu_ms += line.gpu_ms
+        gpu_ms, wait_ms = totals.get(group, (0, 0))
+        totals[group] = (gpu_ms + line.gpu_ms, wait_ms + line.wait_ms)
+    of_group = {group: (group,) if by == "day" else (-gpu, -wait, group) for group, (gpu, wait) in totals.items()}
+    return sorted(found.values(), key=lambda row: (of_group[row.group], -row.gpu_ms, -row.wait_ms, row.holder))

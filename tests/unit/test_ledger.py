@@ -1,0 +1,181 @@
+"""The accounts of a whole log: for what its jobs waited, and what preemptions cost and gained."""
+
+import msgspec
+from hypothesis import given, settings
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
+from arranger.projections.state import Changes, State
+from arranger.replay.ledger.causes import causes_of
+from arranger.replay.ledger.holdings import shared_out
+from arranger.replay.ledger.preemptions import PreemptionLedger, by_queue
+from arranger.replay.ledger.waits import WaitLedger, quorum_gpus, rows_of
+from arranger.replay.reading.history import Point, Span, advance
+from tests.unit.replay_worlds import crowded, gpu_job, histories, preempting, with_room_rules
+from tests.world import World, shape
+
+
+def waits(entries: list[Entry], span: Span | None = None) -> WaitLedger:
+    ledger = WaitLedger(State(), span or Span())
+    for entry in entries:
+        if not ledger._span.last.before(entry):
+            ledger.feed(entry)
+    ledger.finish()
+    return ledger
+
+
+def causes(ledger: WaitLedger, job: str) -> dict[tuple[str, str], int]:
+    """(Cause, holder) → the milliseconds that a job waited."""
+    rows = rows_of([line for line in ledger.lines if line.waiter.job == f"default/{job}"], "job", "job")
+    return {(row.cause.value, row.holder): row.wait_ms for row in rows}
+
+
+def counted_apart(entries: list[Entry]) -> tuple[int, int]:
+    """What all jobs waited, in milliseconds alone and times GPUs, entry by entry."""
+    state, wait_ms, gpu_ms = State(), 0, 0
+    for entry in entries:
+        waiting = [job.valid_spec for job in state.jobs.values() if causes_of(state, job)]
+        before_ms = state.time_ms
+        gpus = sum(quorum_gpus(spec, whole=spec.pod_policy == "Gang") for spec in waiting)
+        advance(state, entry, Changes())
+        if before_ms:
+            wait_ms += (state.time_ms - before_ms) * len(waiting)
+            gpu_ms += (state.time_ms - before_ms) * gpus
+    return wait_ms, gpu_ms
+
+
+@given(histories())
+@settings(max_examples=40)
+def test_the_parts_sum_exactly_to_the_whole(entries: list[Entry]) -> None:
+    ledger = waits(entries)
+    for by in ("queue", "user", "namespace", "day", "job"):
+        rows = rows_of(ledger.lines, by, "job")
+        assert (sum(row.wait_ms for row in rows), sum(row.gpu_ms for row in rows)) == (ledger.wait_ms, ledger.gpu_ms)
+    assert (ledger.wait_ms, ledger.gpu_ms) == counted_apart(entries)
+
+
+def test_the_time_of_a_history_is_that_between_its_entries() -> None:
+    for world in (crowded(), preempting()):
+        ledger = waits(world.entries)
+        assert (ledger.wait_ms, ledger.gpu_ms) == counted_apart(world.entries) != (0, 0)
+
+
+def test_a_whole_number_is_shared_out_exactly_and_in_order() -> None:
+    assert shared_out(10, {"a": 1, "b": 1, "c": 1}) == {"a": 4, "b": 3, "c": 3}
+    assert shared_out(2, {"a": 1, "b": 9}) == {"b": 2}
+    assert shared_out(5, {}) == {}
+
+
+def test_room_is_attributed_to_those_who_held_it_by_their_gpus() -> None:
+    world = with_room_rules(preemption=None, reservations=0)
+    gpu_job(world, "one", 1)
+    gpu_job(world, "three", 3)
+    world.settle()
+    gpu_job(world, "late", 4)
+    world.cycle()
+    world.pass_time(100)
+    world.node("n9", cpu=1)  # an entry at the end
+    assert causes(waits(world.entries), "late") == {
+        ("Room", "default/one"): 25_000,
+        ("Room", "default/three"): 75_000,
+    }
+    [total] = {line.gpu_ms for line in waits(world.entries).lines if line.holder and line.holder.job == "default/three"}
+    assert total == 300_000
+
+
+def test_room_that_others_got_meanwhile_is_told_apart() -> None:
+    world = with_room_rules(preemption=None, reservations=0)
+    first = gpu_job(world, "first", 2)
+    world.settle()
+    world.pass_time(1)
+    gpu_job(world, "large", 4, priority=1)
+    world.cycle()
+    world.pass_time(10)
+    gpu_job(world, "second", 2)
+    world.settle()
+    world.say(k.StageDecided(first.uid, first.version, first.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    world.settle()
+    world.pass_time(10)
+    world.cycle()
+    world.node("n9", cpu=1)
+    found = causes(waits(world.entries), "large")
+    assert found["Room", "default/first"] == 10_000 and found["Order", "default/second"] == 10_000
+
+
+def test_reservations_cordons_and_preempted_room_are_causes_of_their_own() -> None:
+    world = with_room_rules(preemption=None)
+    gpu_job(world, "first", 2)
+    world.settle()
+    gpu_job(world, "large", 4, priority=9)
+    gpu_job(world, "small", 1, priority=1)
+    world.settle()
+    world.pass_time(20)
+    world.node("n2", cpu=16, gpus=4, cordoned=True)
+    assert causes(waits(world.entries), "small") == {("Reservation", ""): 20_000}
+    assert causes(waits(preempting().entries), "high") == {("PreemptedRoom", ""): 7_000}
+
+
+def test_what_keeps_a_job_out_of_the_order_is_a_cause() -> None:
+    world = with_room_rules()
+    world.watch_queues()
+    world.job("lost", leader=shape(cpu=1, gpus=1), of_queue="none")
+    world.cycle()
+    world.pass_time(30)
+    world.node("n9", cpu=1)
+    assert causes(waits(world.entries), "lost") == {("Queue", ""): 30_000}
+
+
+def test_a_span_counts_only_what_is_within_it_and_days_are_divided_at_midnight() -> None:
+    world = with_room_rules(preemption=None, reservations=0)
+    gpu_job(world, "holder", 4)
+    world.settle()
+    gpu_job(world, "late", 4)
+    world.cycle()
+    for _ in range(3):
+        world.pass_time(86_400)
+        world.node("n9", cpu=1)
+    whole = waits(world.entries)
+    assert whole.wait_ms == 3 * 86_400_000
+    days = {row.group: row.wait_ms for row in rows_of(whole.lines, "day", "queue")}
+    assert len(days) == 4 and list(days.values())[1:3] == [86_400_000] * 2
+    last = world.entries[-1].first
+    part = waits(world.entries, Span(Point(offset=world.entries[-2].first), Point(offset=last)))
+    assert part.wait_ms == 86_400_000
+
+
+def preemptions(world: World, span: Span | None = None) -> PreemptionLedger:
+    ledger = PreemptionLedger(State(), span or Span())
+    for entry in world.entries:
+        ledger.feed(entry)
+    return ledger
+
+
+def test_a_preemption_is_followed_to_the_start_of_its_beneficiary_and_the_return_of_its_victims() -> None:
+    world = preempting()
+    [one] = preemptions(world).found
+    assert (one.taking.job, one.taking.harm_ms, one.gained_ms) == ("default/high", 300_000, 7_000)
+    assert one.again_ms == {"uid-low": None} and one.free_ms is None
+    world.pass_time(50)
+    high = world.state.jobs["uid-high"]
+    world.say(k.StageDecided(high.uid, high.version, high.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    world.settle()
+    [one] = preemptions(world).found
+    assert one.again_ms == {"uid-low": 62_000}
+    [of_queue] = by_queue([one])
+    assert (of_queue.queue, of_queue.taken, of_queue.gave, of_queue.lost_ms) == ("default", 1, 2, 300_000)
+
+
+def test_room_that_becomes_free_by_itself_is_seen() -> None:
+    world = preempting()
+    world.pass_time(20)
+    world.node("n2", cpu=16, gpus=4)
+    [one] = preemptions(world).found
+    assert one.free_ms == world.now_ms - one.taking.time_ms
+
+
+def test_preemptions_outside_of_the_span_are_left_out() -> None:
+    world = preempting()
+    assert preemptions(world, Span(Point(offset=world.state.offset))).found == []
+    assert msgspec.to_builtins(preemptions(world).found) != []
