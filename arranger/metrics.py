@@ -38,6 +38,7 @@ class Metrics:
         )
         self._measure_log()
         self._measure_roles()
+        self._measure_room()
         self._measure_queues()
         self._measure_store()
 
@@ -84,6 +85,21 @@ class Metrics:
         self.effects_in_flight = self._gauge("effects_in_flight", "Effects that the applier is carrying out now.")
         self.reports_dropped = self._counter("reports_dropped", "Jobs whose Events were dropped: too many waited.")
         self.effects = self._counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
+
+    def _measure_room(self) -> None:
+        """Preemptions and reservations."""
+        self.preemptions = self._counter(
+            "preemptions", "Jobs that gave room to another one, by kind: Surplus, Priority or Reclaim.", ["kind"]
+        )
+        self.preempted_gpu_seconds = self._counter(
+            "preempted_gpu_seconds", "GPU seconds of work that was lost by giving room to other jobs."
+        )
+        self.reservations = self._counter(
+            "reservations", "Decisions on reservations, by result: made, moved (another start) or ended.", ["result"]
+        )
+        self.room_not_freed = self._counter(
+            "room_not_freed", "Jobs that gave back nodes because others didn't leave them in time."
+        )
 
     def _measure_queues(self) -> None:
         """Queues, each by the applier in whose share it is; `resource` is gpu (of all vendors) or cpu (in cores)."""

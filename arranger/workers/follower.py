@@ -25,6 +25,7 @@ from arranger.projections.state import Changes, State
 from arranger.workers.backoff import Backoff
 from arranger.workers.beginning import HistoryGone, LaterVersionAtWork, find_beginning
 from arranger.workers.own_batches import OwnBatches, not_folded
+from arranger.workers.room_counts import count_room
 from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
@@ -268,7 +269,7 @@ class Follower:
         self._fold([appended.entry])
 
     def _fold(self, entries: Sequence[Entry]) -> None:
-        changes = Changes()
+        changes, reserved = Changes(), dict(self.state.reservations)
         self._own.fold(entries)
         for entry in entries:
             apply_entry(self.state, entry, changes)
@@ -279,6 +280,7 @@ class Follower:
             self._metrics.decisions.labels(verdict.kind, "accepted" if verdict.accepted else "rejected").inc()
             if not verdict.accepted and (verdict.kind == "CycleTaken" or not verdict.superseded):
                 log_event(_log, "decision rejected", kind=verdict.kind, offset=verdict.offset, reason=verdict.reason)
+        count_room(self._metrics, entries, changes.verdicts, reserved)
         self._metrics.epoch.set(self.state.epoch)
         self._metrics.offset.labels(self._reader).set(self.state.offset)
         self._wake()
