@@ -205,7 +205,8 @@ def test_a_budget_holds_its_pods_until_it_allows_their_eviction(kube: KubeServer
     kube.request("DELETE", f"{BUDGETS}/team")
     await_stage(kube, "Running", "high")
     assert set(deleted(history)) == names
-    conditions = [one for event in history.events() for one in event.object["status"].get("conditions", ())]
+    pods = [event.object for event in history.events() if event.kind == "pod"]
+    conditions = [one for pod in pods for one in pod["status"].get("conditions", ())]
     targets = [one for one in conditions if one["type"] == "DisruptionTarget"]
     assert targets and {one["reason"] for one in targets} == {"EvictionByEvictionAPI"}
     assert "eviction refused" not in status_of(kube, "low")["message"]
