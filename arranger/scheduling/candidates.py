@@ -40,6 +40,8 @@ class Candidate:
 
     job: JobRecord
     kind: PreemptionKind
+    #: The one that counts in its queue.
+    priority: int
     units: tuple[tuple[SlotKey, ...], ...]
     #: GPU-milliseconds for all units, as in `Victim`.
     lost_ms: int
@@ -212,7 +214,7 @@ class Candidates:
     ) -> Candidate:
         slots = [slot for unit in units for slot in unit]
         lost = self.lost_ms(of.job, slots)
-        return Candidate(of.job, kind, units, lost, of.queue, sum_of(of.job, slots), of.queue != queue)
+        return Candidate(of.job, kind, of.priority, units, lost, of.queue, sum_of(of.job, slots), of.queue != queue)
 
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""

@@ -2,8 +2,9 @@
 
 The search is greedy, with reprieve, as kube-scheduler's: candidates give room in their order (`candidates`) until the
 quorum fits, and then whoever turns out not to be needed is spared, those first from whom it would have been taken last.
-So no smaller part of the victims would do. The quorum is placed on the nodes as the victims leave them, by the same
-policies and rules as any other. If it fits once pods have left that leave anyway, nobody gives room: it waits for them.
+So no smaller part of the victims would do. A few other sets are compared with it. The quorum is placed on the nodes as
+the victims leave them, by the same policies and rules as any other. If it fits once pods have left that leave anyway,
+nobody gives room: it waits for them.
 """
 
 from collections.abc import Hashable, Iterable
@@ -24,7 +25,7 @@ from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import Policies
-from arranger.scheduling.room_search import OTHERS, Outcome, RoomSearch
+from arranger.scheduling.room_search import OTHERS, Outcome, least_harm
 from arranger.scheduling.vacating import Vacating, grace_ms, leaving
 
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
@@ -113,7 +114,7 @@ class Preemption:
         vacated = self._vacating.of_pods(pods)
         self._vacating.release(vacated)
         if not self._placer.fits(job):  # else it waits for them
-            outcome = RoomSearch(self._placer, self._vacating, job).run(candidates)
+            outcome = least_harm(self._placer, self._vacating, job, candidates)
             if outcome is not None:
                 found = outcome.tried
                 found.preempted = self._event(outcome, pods)

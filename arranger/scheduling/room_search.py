@@ -2,6 +2,9 @@
 
 Candidates give room unit by unit, in their order, until the quorum fits. Then every unit is tried to be spared, the
 last first. It is, if the quorum stays where it is, or fits elsewhere, with the unit's pods in their places.
+
+If several whole jobs are needed, the search is repeated without the most harmful of them, as long as that is better:
+the victims of another node may be fewer, or of lower priority.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,6 +24,8 @@ from arranger.scheduling.vacating import Vacated, Vacating
 
 #: How many units are named that come after those that are enough.
 OTHERS = 8
+#: How many times a search is repeated without its most harmful victim.
+_REPEATS = 3
 #: How many units of one search may cost placing the quorum again. Others that are in its way are victims.
 _RETRIES = 64
 
@@ -45,6 +50,70 @@ class Outcome:
     others: list[Unit]
 
 
+class _Units:
+    """What candidates can give, in their order. They are read only as far as needed, and each once."""
+
+    def __init__(self, candidates: Iterable[Candidate], vacating: Vacating) -> None:
+        self._vacating = vacating
+        self._more = self._read(candidates)
+        self._known: list[Unit] = []
+
+    def _read(self, candidates: Iterable[Candidate]) -> Iterator[Unit]:
+        before: dict[str, dict[SlotKey, None]] = {}
+        for candidate in candidates:
+            given = before.setdefault(candidate.job.uid, {})
+            whole = candidate.kind != PreemptionKind.SURPLUS
+            for unit in candidate.units:
+                slots = tuple([slot for slot in unit if slot not in given])
+                given.update(dict.fromkeys(slots))
+                yield Unit(candidate, slots, self._vacating.of_job(candidate.job, slots, whole=whole))
+
+    def without(self, left_out: list[Unit]) -> Iterator[Unit]:
+        """All units but these."""
+        at = 0
+        while True:
+            if at == len(self._known):
+                unit = next(self._more, None)
+                if unit is None:
+                    return
+                self._known.append(unit)
+            if all(self._known[at] is not of for of in left_out):
+                yield self._known[at]
+            at += 1
+
+
+def least_harm(placer: Placer, vacating: Vacating, job: JobRecord, candidates: Iterable[Candidate]) -> Outcome | None:
+    """As `RoomSearch.run`, with the best of a few searches."""
+    units, left_out = _Units(candidates, vacating), list[Unit]()
+    search = RoomSearch(placer, vacating, job)
+    best = search.run(units.without([]))
+    while best is not None and len(left_out) < _REPEATS:
+        whole = [unit for unit in best.victims if unit.candidate.kind != PreemptionKind.SURPLUS]
+        if len(whole) < 2:
+            break
+        search.undo(best)
+        again = RoomSearch(placer, vacating, job)
+        found = again.run(units.without([*left_out, whole[-1]]))
+        if found is None or _harm(found) >= _harm(best):
+            if found is not None:
+                again.undo(found)
+            best = RoomSearch(placer, vacating, job).run(units.without(left_out))
+            break
+        left_out.append(whole[-1])
+        search, best = again, found
+    if best is not None:
+        best.others[:0] = left_out
+    return best
+
+
+def _harm(outcome: Outcome) -> tuple[list[tuple[bool, int]], int, int]:
+    """What comes first is worse: whole jobs of the own queue, those of others, each by priority; then the work that is
+    lost, and the surplus."""
+    whole = [unit.candidate for unit in outcome.victims if unit.candidate.kind != PreemptionKind.SURPLUS]
+    jobs = sorted(((of.kind == PreemptionKind.PRIORITY, of.priority) for of in whole), reverse=True)
+    return jobs, sum(of.lost_ms for of in whole), len(outcome.victims) - len(whole)
+
+
 class RoomSearch:
     """The search for one quorum on one cycle's view."""
 
@@ -58,9 +127,9 @@ class RoomSearch:
         self._tried: PlacementTry
         self._mark = (0, 0)
 
-    def run(self, candidates: Iterable[Candidate]) -> Outcome | None:
+    def run(self, units: Iterator[Unit]) -> Outcome | None:
         """The quorum on the view with the room of its victims, and only that, released; None if it can't be placed."""
-        more = self._units_of(candidates)
+        more = self._read(units)
         departures = Departures(self._placer, self._vacating, self._job, (unit.vacated for unit in more))
         enough = departures.enough()
         departures.go_to(enough or 0)
@@ -71,18 +140,17 @@ class RoomSearch:
             pass  # it is named as one of those that give no room
         return self._reprieved(enough)
 
-    def _units_of(self, candidates: Iterable[Candidate]) -> Iterator[Unit]:
+    def undo(self, outcome: Outcome) -> None:
+        """The view as it was before the run with this outcome."""
+        self._remove()
+        for unit in outcome.victims:
+            self._vacating.take_again(unit.vacated)
+
+    def _read(self, units: Iterator[Unit]) -> Iterator[Unit]:
         """The units in order; those that were read are kept."""
-        before: dict[str, dict[SlotKey, None]] = {}
-        for candidate in candidates:
-            given = before.setdefault(candidate.job.uid, {})
-            whole = candidate.kind != PreemptionKind.SURPLUS
-            for unit in candidate.units:
-                slots = tuple([slot for slot in unit if slot not in given])
-                given.update(dict.fromkeys(slots))
-                found = Unit(candidate, slots, self._vacating.of_job(candidate.job, slots, whole=whole))
-                self._units.append(found)
-                yield found
+        for unit in units:
+            self._units.append(unit)
+            yield unit
 
     def _place(self) -> bool:
         """Place the quorum on the view as it is now, and remember how to undo that."""
