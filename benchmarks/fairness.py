@@ -8,15 +8,18 @@
       with half-life      the same, and the order counts what each queue used before, with a half-life of a day
     userFairness          one Queue, whose submitters take turns
     DRF                   one Queue with the policy DRF among its jobs
+    a reservation         as without queues, but the first job that lacks room gets a reservation (EASY), with the ends
+                          of all jobs known exactly, with the estimates that the simulated EASY has, or unknown
 
 The real cycle is taken at each submission and each end, and its pods run at once: delays of the API server or of
-kubelets aren't part of this. No waiting job has an expected end, a reservation or a priority.
+kubelets aren't part of this. No job has a priority, and none takes room from another.
 
-Jobs of half a node and more (wide jobs) wait long while smaller jobs take each GPU that becomes free, whatever their
-queue is entitled to. So the variants are also shown on the same jobs without the wide ones.
+Without a reservation, jobs of half a node and more (wide jobs) wait long while smaller jobs take each GPU that becomes
+free, whatever their queue is entitled to. So the variants are also shown on the same jobs without the wide ones.
 """
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from random import Random
 
@@ -43,6 +46,14 @@ _MIB = 1 << 20
 _NO_RECORD_MS = 1 << 50
 
 
+class Ends(StrEnum):
+    """What jobs say of their run time: nothing, what it will be, or an estimate that is too high."""
+
+    UNKNOWN = "Unknown"
+    EXACT = "Exact"
+    DRAWN = "Drawn"
+
+
 class Variant(msgspec.Struct, frozen=True):
     """Settings and Queues under which the real cycle runs. `per_user`: a Queue for each user, beside `queues`."""
 
@@ -50,6 +61,8 @@ class Variant(msgspec.Struct, frozen=True):
     queues: tuple[tuple[str, QueueSpec], ...] = ()
     per_user: bool = False
     half_life_s: int = 0
+    reservations: int = 0
+    ends: Ends = Ends.UNKNOWN
 
 
 NO_QUEUES = Variant("no queues")
@@ -59,6 +72,9 @@ VARIANTS = (
     Variant("queue per user, half-life of a day", per_user=True, half_life_s=_HALF_LIFE_S),
     Variant("userFairness", ((DEFAULT_QUEUE, QueueSpec(user_fairness=True)),)),
     Variant("DRF", ((DEFAULT_QUEUE, QueueSpec(queue_policy="DRF")),)),
+    Variant("a reservation, exact ends", reservations=1, ends=Ends.EXACT),
+    Variant("a reservation, drawn ends", reservations=1, ends=Ends.DRAWN),
+    Variant("a reservation, unknown ends", reservations=1),
 )
 
 
@@ -111,15 +127,20 @@ class _Cluster:
     """A workload in the real cycle and the real fold."""
 
     def __init__(self, workload: Workload, variant: Variant) -> None:
-        config = Settings(fair_share_half_life_s=variant.half_life_s).cycle_config(VERSIONS)
+        settings = Settings(
+            fair_share_half_life_s=variant.half_life_s, reservations=variant.reservations, runtime_quantiles=False
+        )
         # Reasons of waiting jobs aren't looked at here, so unchanged ones aren't refreshed.
-        config = msgspec.structs.replace(config, reasons_refresh_ms=_NO_RECORD_MS)
+        config = msgspec.structs.replace(
+            settings.cycle_config(VERSIONS), reasons_refresh_ms=_NO_RECORD_MS, preemption=None
+        )
         self._over_time = JobsOverTime(config, ended=lambda job: None)
         self._world = self._over_time.world
         self._began_ms = self._world.now_ms
         self._per_user = variant.per_user
         self._jobs = workload.jobs
         self._lasts_ms = {job.name: 1000 * job.lasts_s for job in workload.jobs}
+        self._expected_s = _expected(workload, variant.ends)
         self.starts_s: Seconds = {}
         node = workload.node
         for number in range(workload.nodes):
@@ -153,10 +174,21 @@ class _Cluster:
     def _submit(self, job: TraceJob) -> None:
         pod = shape(cpu=job.cpu_milli / 1000, memory=job.memory_mib * _MIB, gpus=job.gpus)
         queue = job.user if self._per_user else ""
-        self._world.job(job.name, leader=pod, created=self._ms(job), user=job.user, of_queue=queue)
+        expected_s = self._expected_s.get(job.name)
+        self._world.job(
+            job.name, leader=pod, created=self._ms(job), user=job.user, of_queue=queue, expected_s=expected_s
+        )
 
     def _lasts(self, job: JobRecord) -> int:
         return self._lasts_ms[job.seen.name]
+
+
+def _expected(workload: Workload, ends: Ends) -> Mapping[str, int]:
+    """Job → what it says of its run time, in seconds, at least 1."""
+    if ends == Ends.UNKNOWN:
+        return {}
+    drawn_s = drawn_estimates(workload.jobs, factor=_FACTOR if ends == Ends.DRAWN else 0)
+    return {name: max(run_s, 1) for name, run_s in drawn_s.items()}
 
 
 def simulated(workload: Workload) -> Mapping[str, Seconds]:
