@@ -96,7 +96,7 @@ class Reservations:
         else:
             self._note_due(decided, known.time_ms)
         self._kept[job.uid] = None
-        self._hold(job, decided)
+        self.hold(job, decided)
 
     def _note_due(self, decided: Reserved, time_ms: int) -> None:
         refresh_ms = time_ms + self._config.reservation_refresh_ms
@@ -159,7 +159,7 @@ class Reservations:
         start_ms = int(last_ms) if last_ms < math.inf else 0
         return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
 
-    def _hold(self, job: JobRecord, decided: Reserved) -> None:
+    def hold(self, job: JobRecord, decided: Reserved) -> None:
         """Take out of the view what the reservation needs of what is free now: all but what those leave who end
         before."""
         view = self._placer.view
