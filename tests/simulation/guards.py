@@ -100,6 +100,16 @@ _BEFORE = {
     "that all have finished whose end is the job's": 6,
     "that a members file is read again": 0,
     "that a Service is looked for again": 0,
+    "that no job starts before its room is free": 0,
+    "how long a job waits for room": 0,
+    "who may give room": 2,
+    "that no job gives room to one of equal priority": 3,
+    "that whoever isn't needed is spared": 0,
+    "that surplus goes before whole jobs": 0,
+    "that no restart of a preempted job counts": 0,
+    "that room is kept for whom others gave it": 0,
+    "that only victims' pods leave": 0,
+    "that pods which a job keeps don't leave": 15,
 }
 #: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
 _STEPS = {
