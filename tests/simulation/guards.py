@@ -42,6 +42,7 @@ from tests.simulation.clocks import HOURS
 from tests.simulation.elsewhere import BREAKS
 from tests.simulation.faults import KINDS
 from tests.simulation.invariants import Violation
+from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
 from tests.simulation.room import CROWD
 from tests.simulation.run import in_order, pool
@@ -103,13 +104,14 @@ _BEFORE = {
     "that no job starts before its room is free": 0,
     "how long a job waits for room": 0,
     "who may give room": 2,
+    "how room may be taken in a queue": 13,
     "that no job gives room to one of equal priority": 3,
     "that whoever isn't needed is spared": 0,
     "that surplus goes before whole jobs": 0,
     "that no restart of a preempted job counts": 0,
     "that room is kept for whom others gave it": 0,
     "that only victims' pods leave": 0,
-    "that pods which a job keeps don't leave": 15,
+    "that pods which a job keeps don't leave": 5,
 }
 #: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
 _STEPS = {
@@ -132,6 +134,7 @@ _OFTEN = {
     "the comparison of a watch": {f"watch {kind}: dropped": 0.3 for kind in KINDS},
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
     **{key: {CROWD: 1.0} for key in OF_ROOM},
+    "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
     "that a members file is read again": {"user edits a members file": 1.0},
     "that a Service is looked for again": {"user deletes a Service": 1.0},
 }

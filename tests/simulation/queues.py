@@ -59,6 +59,8 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "minRuntimeSeconds": (5, 60),
     "preemption": ({"surplus": "Never"}, {"priority": "Never"}, {"reclaim": "Never"}),
 }
+#: In a run that is about this, there are queues in any case, and most forbid a way in which room may be taken.
+MODES = "preempted: reclaim"
 _PACE_S = 5.0
 _HISTORY = 100
 
@@ -75,7 +77,8 @@ class Queues:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} queues")
-        self.comes = chance.random() < 0.5
+        self._modes = world.faults.often(MODES)
+        self.comes = chance.random() < 0.5 or self._modes
         self._stays = chance.random() < 0.5
         self._open = False
         if self.comes:
@@ -146,7 +149,7 @@ class Queues:
         name = self._chance.choice(_NAMES)
         spec: dict[str, Any] = {"weight": self._chance.randrange(1, 4)}
         for field, odds in _ODDS.items():
-            if self._chance.random() < odds:
+            if self._chance.random() < odds or (self._modes and field == "preemption"):
                 spec[field] = self._value(field, name)
         old = self._world.store.collection(QUEUES).objects.get(("", name))
         if old is None:
