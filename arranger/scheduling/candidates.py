@@ -83,14 +83,14 @@ class Candidates:
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.placements and self._may_give(job):
                 found.append(_Begun(*self._standing_of(job), job))
-        return sorted(found, key=lambda of: (of.priority, -of.job.times.stage_ms, of.job.uid))
+        return sorted(found, key=lambda of: (of.priority, -of.job.began_ms, of.job.uid))
 
     def _may_give(self, job: JobRecord) -> bool:
         """Whether a job is preemptible, and has run for as long as its queue says."""
         if not job.active or job.stands_still or not job.valid_spec.preemptible:
             return False
         spec = self._state.queue_tree.specs.get(queue_of(self._state, job), DEFAULT_SPEC)
-        return self._time_ms - job.times.stage_ms >= spec.min_runtime_s * 1000
+        return self._time_ms - job.began_ms >= spec.min_runtime_s * 1000
 
     def _standing_of(self, job: JobRecord) -> tuple[int, str]:
         """The priority of a job that counts in its queue, and the queue."""

@@ -114,7 +114,7 @@ def _kinds(
         else:
             kind = _of_other(state, rules, line, of_queue)
         spec = state.queue_tree.specs.get(of_queue, DEFAULT_SPEC)
-        until_ms = of.times.stage_ms + spec.min_runtime_s * 1000
+        until_ms = of.began_ms + spec.min_runtime_s * 1000
         if kind == NoRoomKind.TOO_LITTLE and not of.valid_spec.preemptible:
             kind = NoRoomKind.NOT_PREEMPTIBLE
         elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:

@@ -115,7 +115,7 @@ def _allowed(config: CycleConfig, spec: QueueSpec) -> list[PreemptionKind]:
 
 def _protected(state: State, time_ms: int, of: JobRecord) -> str:
     """Why a job gives no room to any other; empty if it may."""
-    runs_s = (time_ms - of.times.stage_ms) / 1000
+    runs_s = (time_ms - of.began_ms) / 1000
     least_s = spec_of(state, name_of(state, of)).min_runtime_s
     if not of.active or of.stage not in (Stage.STARTING, Stage.RUNNING):
         return f"it is {of.stage}, or is being deleted"
