@@ -83,8 +83,8 @@ def test_get_shows_our_columns(scene: Scene) -> None:
     scene.kubectl("wait", "tyj/shown", "--for=condition=Running", *WAIT)
     eventually("both workers are ready", lambda: scene.columns("shown")["READY"] == "2/2")
     row = scene.printed("shown")
-    assert list(row) == ["NAME", "STAGE", "READY", "GPUS", "QUEUE", "STARTED", "AGE"]
-    assert (row["STAGE"], row["GPUS"], row["QUEUE"]) == ("Running", "0", "")
+    assert list(row) == ["NAME", "STAGE", "READY", "GPUS", "POSITION", "STARTED", "AGE"]
+    assert (row["STAGE"], row["GPUS"], row["POSITION"]) == ("Running", "0", "")
     assert re.fullmatch(r"\d+s", row["STARTED"])
     wide = scene.printed("shown", "-o", "wide")
     steady = {name: cell for name, cell in wide.items() if name not in ("STARTED", "AGE")}

@@ -110,7 +110,7 @@ async def test_a_tyjob_is_applied_changed_shown_and_deleted(kubectl: str, tmp_pa
         assert "unchanged" in await k("apply", "-f", "-", stdin=JOB)
         assert "configured" in await k("apply", "-f", "-", stdin=JOB.replace("priority: 5", "priority: 7"))
         head, row = (await k("get", "tyj")).splitlines()
-        assert head.split() == ["NAME", "STAGE", "READY", "GPUS", "QUEUE", "STARTED", "AGE"]
+        assert head.split() == ["NAME", "STAGE", "READY", "GPUS", "POSITION", "STARTED", "AGE"]
         assert row.split()[0] == "j1"
         await k("patch", "tyj", "j1", "--subresource=status", "--type=merge", "-p", '{"status":{"priority":7}}')
         head, row = (await k("get", "tyj", "-o", "wide")).splitlines()

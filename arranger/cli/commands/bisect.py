@@ -102,7 +102,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option(
     "--reason",
     metavar="TEXT",
-    help="… the job waits for a reason of this kind (such as Insufficient) or about this (such as gpu).",
+    help="… the job waits for a reason of this kind (such as Insufficient) or on this subject (such as gpu).",
 )
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
 @click.option("--preempted", is_flag=True, help="… it gave all its room to another job, and has no nodes again yet.")
@@ -144,10 +144,10 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     With --job or --node, bisect checks every state from --from to --to in one fold, so it also finds a condition that
     held only for a while. It reports the first event at which the condition starts to hold, and what that event
     changed. With --last or --blocked it reports the last such event, whether the condition still holds at the end, and
-    at what other times it held. It checks a condition at the end of each batch, and then names the event in it. For the
-    time before a job appeared, it uses the job's first spec to find what the job would get. It doesn't check what a job
-    would get before every kind of object was listed, or after the job ended. If several jobs had the same name, bisect
-    takes the newest of them up to --to.
+    at what other times it held. It checks a condition at the end of each batch, and then names the event in that batch.
+    For the time before a job appeared, it uses the job's first spec to find what the job would get. For the time before
+    every kind of object was listed, and after the job ended, it doesn't check what the job would get. If several jobs
+    had the same name, bisect takes the newest of them up to --to.
 
     With another configuration (--queue-policy, --preemption, --config and others) or other queues (--with,
     --without-queue), bisect re-runs every recorded cycle that took effect. It reports the first one that gives a job

@@ -88,9 +88,9 @@ def command() -> None:
 def show(target: str | None, settings: Settings, name: str | None, at: Point | None, **options: Any) -> None:
     r"""Show all queues as a tree, or NAME in detail: its fields, its largest holders, and its waiting jobs in order.
 
-    Used is what the pods with nodes of the queue's jobs request, share is what the queue is entitled to now, and demand
-    is what its jobs use and still request. All three include the queues below it. On a terminal, a bar shows them as
-    parts of the cluster.
+    Used is what the queue's jobs request for their pods that have nodes, share is what the queue is entitled to now,
+    and demand is what its jobs use and still request. All three include the queues below it. On a terminal, a bar shows
+    them as parts of the cluster.
 
     \b
       arranger queue                                      the end of the log in Redis
@@ -145,7 +145,7 @@ _NAMESPACE = "A namespace whose jobs may name it. Can be repeated. [default: all
 @click.option(
     "--weight", type=click.IntRange(1, 65535), help="Its weight in dividing what nobody is entitled to. [default: 1]"
 )
-@_amounts_option("guarantee", "An amount that is its alone, and never lent.")
+@_amounts_option("guarantee", "An amount that is for it alone, and never lent.")
 @_amounts_option("deserved", "An amount that it is entitled to, and that is lent while it doesn't use it.")
 @_amounts_option("capability", "An amount that it never exceeds.")
 @click.option("--namespace", "namespaces", multiple=True, metavar="NAME", help=_NAMESPACE)

@@ -89,8 +89,9 @@ def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **opt
 
     Traces are CSV files in the format of the openb cluster trace. The command repeats the published experiment on that
     trace: pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in
-    percent of all GPUs, how many the arrived pods request, how many are allocated, and how many are idle but too
-    fragmented for typical pods. As in the published experiment, every idle GPU is a fragment for a pod without GPUs.
+    percent of all GPUs, how many GPUs the arrived pods request, how many are allocated, and how many are idle but too
+    fragmented for typical pods. As in the published experiment, every idle GPU counts as a fragment for a typical pod
+    without GPUs.
 
     \b
       kubectl get nodes,pods,tyj -A -o yaml | arranger simulate - my-job.yaml

@@ -23,7 +23,8 @@ from arranger.settings import Settings
     type=click.Choice([str(kind) for kind in HolderKind]),
     default=str(HolderKind.QUEUE),
     show_default=True,
-    help="Whose jobs are added up. A job's user is in its label arranger.dev/user, or is its namespace if unset.",
+    help="Whose jobs are added up. A job's user is the value of its label arranger.dev/user, or its namespace if it "
+    "has no such label.",
 )
 @resource_option("to rank by")
 @click.option("--all", "everything", is_flag=True, help="Show all holders, and not only the largest 30.")

@@ -113,8 +113,8 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     With --until, both runs continue: the run as it was, and the run with changes. TYJobs, nodes and other owners' pods
     that appear later in the log appear in both runs at the same times. A cycle runs after each change. Each attempt of
     a job holds its nodes for as long as it did in the log, from its placement to the end of its last pod. The output
-    compares how long jobs wait, how many GPUs are in use or idle in fragments that typical pods with GPUs can't use,
-    and when the last job ends. It also shows how closely the run as it was matches the log.
+    compares how long jobs wait, how many GPUs are in use, how many are idle in fragments that typical pods with GPUs
+    can't use, and when the last job ends. It also shows how closely the run without changes matches the log.
 
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF

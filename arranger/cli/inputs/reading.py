@@ -143,7 +143,7 @@ def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
 
 def resource_option(use: str) -> Callable[[_Command], _Command]:
     """The option `--resource`, with what it is used for."""
-    text = f"The resource {use}, such as cpu. [default: the GPUs of all vendors, or cpu without any]"
+    text = f"The resource {use}, such as cpu. [default: the GPUs of all vendors, or cpu if there are none]"
     return click.option("--resource", default="", metavar="NAME", help=text)
 
 
