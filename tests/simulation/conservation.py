@@ -19,9 +19,8 @@ from arranger.projections.state import Changes, State
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN
-from arranger.scheduling.reservations import Reservations
 from tests.simulation.queue_rules import crowded, unusable
-from tests.simulation.room_rules import folded
+from tests.simulation.room_rules import folded, hold_for_others
 
 
 def needless(
@@ -74,12 +73,7 @@ def _without_victims(before: State, events: Sequence[Event]) -> State | None:
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:
     """Whether a cycle of this job alone gives it nodes, beside the reservations of others."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
-    reservations = Reservations(state, cycle.config, placer, time_ms=cycle.time_ms)
-    for uid, reservation in state.reservations.items():
-        decided, other = reservation.decided, state.jobs[uid]
-        present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
-        if uid != job.uid and present:
-            reservations.hold(other, decided)
+    hold_for_others(state, placer, cycle, job)
     tried = placer.quorum(job)
     if tried.quorum_stands:
         placer.further(tried, None)

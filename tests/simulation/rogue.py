@@ -229,8 +229,10 @@ class Rogue:
         state = self._world.oracle.state
         events = take_cycle(state, self._world.cycle_config, state.time_ms)
         found = next((event for event in events if isinstance(event, k.Preempted)), None)
-        if found is None or any(isinstance(event, k.Placed) for event in events):
-            return
+        others_too = any(isinstance(event, k.Placed | k.Reserved) for event in events) or state.reservations
+        guaranteed = any(spec.guarantee for spec in state.queue_tree.specs.values())
+        if found is None or others_too or guaranteed:
+            return  # a victim may be due to what others got, have reserved or are guaranteed, which the fold doesn't judge
         *others, last = found.victims
         slots = expand(last.pods)
         if len(slots) > 1 and last.kind != PreemptionKind.SURPLUS and self._chance.random() < 0.5:

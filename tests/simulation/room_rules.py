@@ -22,6 +22,7 @@ from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import considered, waiting_jobs
 from arranger.scheduling.queue_standing import QueueStanding
 from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.vacating import Vacating, leaving
 from tests.simulation.queue_rules import name_of, way_of
 
@@ -42,7 +43,8 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             job = state.jobs[event.placed.job_uid]
             yield from ((job.uid, problem) for problem in _forbidden(state, cycle, job, event, before))
             if not any(isinstance(of, k.Preempted) for of in before):
-                after = folded(state, (cycle, *[of for of in before if isinstance(of, k.Placed)]))
+                reserved = [of for of in events if isinstance(of, k.Reserved)]  # they hold room from their turns on
+                after = folded(state, (cycle, *[of for of in before if isinstance(of, k.Placed)], *reserved))
                 yield from ((job.uid, problem) for problem in _too_much(after, cycle, event))
         if isinstance(event, Decision):
             before.append(event)
@@ -257,14 +259,26 @@ def _lower(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[JobRecord]
 
 
 def _fits(state: State, cycle: k.CycleTaken, job: JobRecord, units: Sequence[Unit], *, leave: bool = True) -> bool:
-    """Whether a quorum fits once these units have left, and with `leave` all pods that leave anyway."""
+    """Whether a quorum fits once these units have left, and with `leave` all pods that leave anyway, beside what is
+    reserved for others."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
+    hold_for_others(state, placer, cycle, job)
     vacating = Vacating(state, placer.placing)
     if leave:
         vacating.release(vacating.of_pods(leaving(state)))
     for of, slots, whole in units:
         vacating.release(vacating.of_job(of, slots, whole=whole))
     return placer.fits(as_counted(state, job))
+
+
+def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord) -> None:
+    """Take the reservations of other jobs out of the placer's view."""
+    reservations = Reservations(state, cycle.config, placer, time_ms=cycle.time_ms)
+    for uid, reservation in state.reservations.items():
+        decided, other = reservation.decided, state.jobs[uid]
+        present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
+        if uid != job.uid and present:
+            reservations.hold(other, decided)
 
 
 def as_counted(state: State, job: JobRecord) -> JobRecord:
