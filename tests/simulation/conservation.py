@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from arranger.events.facts import PreemptionKind
 from arranger.events.kinds import CycleTaken, Event, Placed, Preempted, Waits
 from arranger.model.job import Stage
+from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, expand, requests_of
 from arranger.projections.queue_membership import denied
@@ -47,7 +48,8 @@ def needless(
         elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
         elif (
-            _fits(state, cycle, job)
+            not (preempted and _reserved(job))  # victims that leave now make what is reserved smaller
+            and _fits(state, cycle, job)
             and (job.placements or not crowded(state, job, counted))
             and (without is state or (without is not None and _fits(without, cycle, without.jobs[job.uid])))
         ):
@@ -68,6 +70,12 @@ def _without_victims(before: State, events: Sequence[Event]) -> State | None:
             state.nodes.hold(node, requests)
             state.queue_use.add(queue_of(state, state.jobs[placed.job_uid]), requests, 1)
     return state
+
+
+def _reserved(job: JobRecord) -> bool:
+    """Whether a job waits because room is reserved for others."""
+    reasons = job.waits.shortage.reasons if job.waits is not None else ()
+    return any(reason.kind == ReasonKind.RESERVED for reason, _ in reasons)
 
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:

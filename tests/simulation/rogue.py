@@ -232,7 +232,7 @@ class Rogue:
         others_too = any(isinstance(event, k.Placed | k.Reserved) for event in events) or state.reservations
         guaranteed = any(spec.guarantee for spec in state.queue_tree.specs.values())
         if found is None or others_too or guaranteed:
-            return  # a victim may be due to what others got, have reserved or are guaranteed, which the fold doesn't judge
+            return  # a victim may be due to what others got, reserved or are guaranteed: the fold doesn't judge that
         *others, last = found.victims
         slots = expand(last.pods)
         if len(slots) > 1 and last.kind != PreemptionKind.SURPLUS and self._chance.random() < 0.5:
