@@ -9,7 +9,7 @@ to. The next cycle has no such excuse.
 from collections.abc import Collection, Iterator, Sequence
 
 from arranger.events.facts import PreemptionKind
-from arranger.events.kinds import CycleTaken, Event, Placed, Preempted, Waits
+from arranger.events.kinds import CycleTaken, Event, Placed, Preempted, Reserved, Waits
 from arranger.model.job import Stage
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
@@ -37,6 +37,7 @@ def needless(
                 yield job.uid, f"is it kept out of its queue? {why or 'no'}; but the projection: {denial}"
     waiting = waiting_jobs(state, cycle.time_ms)
     preempted = [event for event in events if isinstance(event, Preempted)]
+    moved = any(isinstance(event, Placed | Preempted | Reserved) for event in events)
     losers = {of.job_uid: of.kind for event in preempted for of in event.victims}
     without = _without_victims(before, events) if before is not None else state
     counted = {*begun, *(job.uid for job in waiting if not job.placements)}
@@ -48,7 +49,7 @@ def needless(
         elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
         elif (
-            not (preempted and _reserved(job))  # victims that leave now make what is reserved smaller
+            not (moved and _reserved(job))  # what the cycle decided may make what is reserved smaller, for the next one
             and _fits(state, cycle, job)
             and (job.placements or not crowded(state, job, counted))
             and (without is state or (without is not None and _fits(without, cycle, without.jobs[job.uid])))
