@@ -11,6 +11,8 @@ import random
 import time
 from collections.abc import Collection, Mapping
 
+import msgspec
+
 from arranger.model.queue import QueueSpec
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS
@@ -42,8 +44,10 @@ class Cluster:
         half_life_h: float = 0,
     ) -> None:
         self._chance = random.Random(seed)
-        settings = Settings(fair_share_half_life_s=round(half_life_h * 3600))
-        self._over_time = JobsOverTime(settings.cycle_config(VERSIONS), ended=self._ended)
+        # Shares are what the order alone makes of them: nothing is taken back, and nobody has a reservation.
+        settings = Settings(fair_share_half_life_s=round(half_life_h * 3600), reservations=0)
+        config = msgspec.structs.replace(settings.cycle_config(VERSIONS), preemption=None)
+        self._over_time = JobsOverTime(config, ended=self._ended)
         self._world = self._over_time.world
         self._lasts_h, self._tick_ms = lasts_h, round(tick_h * _HOUR_MS)
         self._began_ms = self._world.now_ms

@@ -123,5 +123,6 @@ def test_kubectl_shows_a_job_in_the_columns_of_its_definition(kube_server: RealK
     assert narrow[0].split() == ["NAME", "STAGE", "READY", "GPUS", "POSITION", "STARTED", "AGE"]
     assert narrow[1].split()[:5] == ["job", "Running", "3/8", "16", "4"]
     wide = kube_server.kubectl("get", "tyj", "-n", namespace, "-o", "wide").stdout.splitlines()
-    assert wide[0].split()[7:] == ["SCHEDULE", "PRIORITY", "LEADER", "ADDRESS", "RESTARTS", "MESSAGE"]
+    columns = ["SCHEDULE", "PRIORITY", "LEADER", "ADDRESS", "RESTARTS", "EXPECTED", "START", "MESSAGE"]
+    assert wide[0].split()[7:] == columns
     assert wide[1].split()[-7:] == ["ScheduledPartly", "5", "10.0.0.7", "2", "5", "workers", "wait"]

@@ -393,7 +393,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "who may give room": _any_may_give_room,
     "that no job gives room to one of equal priority": _equals_give_room,
     "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
-    "that only queues above their share give room": _without(candidates._Line, "may_reclaim", True),
+    "that only queues above their share give room": _without(candidates.Line, "may_reclaim", True),
     "that whoever isn't needed is spared": _without(RoomSearch, "_may_spare", False),
     "that surplus goes before whole jobs": _without(Candidates, "_surplus", ()),
     "that no restart of a preempted job counts": _restarts_of_victims_count,

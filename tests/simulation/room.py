@@ -40,11 +40,11 @@ class Room:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(f"{world.seed} room")
-        self._crowded = self._chance.random() < 0.6 or world.faults.often(CROWD)
+        self.crowded = self._chance.random() < 0.6 or world.faults.often(CROWD)
         self._hangs = self._chance.choice((0.0, 0.1, 0.4))
         self._pace_s = 0.5 if world.faults.often(CROWD) else 1.2
         self._disturbs = self._chance.random() < 0.8
-        self._forges = self._chance.random() < 0.5
+        self.forges = self._chance.random() < 0.5
 
     def draw(self) -> dict[str, Any]:
         """A part of a new job's spec."""
@@ -67,7 +67,7 @@ class Room:
     async def forge(self) -> None:
         """Let a second writer decide on too little room now and then, until the faults stop."""
         rogue = Rogue(self._world, self._chance)
-        while self._forges and self._world.faults.on:
+        while self.forges and self._world.faults.on:
             await asyncio.sleep(self._chance.expovariate(1 / _FORGED_S))
             if self._world.faults.on and not self._world.log_away and self._world.home.index is not None:
                 await rogue.too_little_room()
@@ -77,7 +77,7 @@ class Room:
     async def crowd(self) -> None:
         """Create jobs that compete, change and delete them, until the faults stop."""
         chance = self._chance
-        while self._crowded and self._world.faults.on:
+        while self.crowded and self._world.faults.on:
             await asyncio.sleep(chance.expovariate(1 / self._pace_s))
             name, jobs = chance.choice(_NAMES), self._world.store.collection(TYJOBS).objects
             with suppress(ApiError, Refusal):

@@ -57,7 +57,7 @@ def _world_of(workers: int, *, faults: bool) -> World:
     user: Any = _OneJob(world, workers)
     world.user = user
     # A quota or a queue that never admits so many pods would give a good end without a running job.
-    world.quotas.comes = world.queues.comes = False
+    world.quotas.comes = world.queues.comes = world.room.crowded = world.room.forges = False
     world.faults.on = faults
     return world
 
