@@ -101,13 +101,14 @@ class Spared(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TakenBy(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The job that pods gave room to, its queue and the priority that counts there, and how."""
+    """The job that pods gave room to, its queue and the priority that counts there. `reclaimed`: the pods were of
+    another queue, which was above its share."""
 
-    kind: PreemptionKind
     namespace: str
     name: str
     queue: str
     priority: int
+    reclaimed: bool
 
 
 class EndKind(StrEnum):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from arranger.events.facts import EndCause, EndKind, NodeTrouble, PreemptionKind, StageFacts, TakenBy
+from arranger.events.facts import EndCause, EndKind, NodeTrouble, StageFacts, TakenBy
 from arranger.events.kinds import StageDecided
 from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
@@ -61,7 +61,7 @@ def taken_text(taken_by: TakenBy | None) -> str:
     if taken_by is None:
         return "another job"
     name = f"job {taken_by.name} of namespace {taken_by.namespace}"
-    if taken_by.kind == PreemptionKind.RECLAIM:
+    if taken_by.reclaimed:
         return f"{name}, whose queue {taken_by.queue} is below its share"
     return f"{name}, which has priority {taken_by.priority}"
 

@@ -109,6 +109,7 @@ def _leaving(state: State, event: Preempted) -> Iterator[tuple[str, Requests]]:
                 yield state.pods[uid].node, state.pods[uid].requests
 
 
-def taken_by(state: State, job: JobRecord, kind: PreemptionKind) -> TakenBy:
-    """The facts about the job that gets the room."""
-    return TakenBy(kind, job.seen.namespace, job.seen.name, queue_of(state, job), counted_priority(state, job))
+def taken_by(state: State, job: JobRecord, victim: JobRecord) -> TakenBy:
+    """The facts about the job that gets the room of a victim."""
+    queue, priority = queue_of(state, job), counted_priority(state, job)
+    return TakenBy(job.seen.namespace, job.seen.name, queue, priority, queue != queue_of(state, victim))

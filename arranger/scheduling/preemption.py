@@ -3,11 +3,12 @@
 The search is greedy, with reprieve, as kube-scheduler's: candidates give room in their order (`candidates`) until the
 quorum fits, and then whoever turns out not to be needed is spared, those first from whom it would have been taken last.
 So no smaller part of the victims would do. A few other sets are compared with it. The quorum is placed on the nodes as
-the victims leave them, by the same policies and rules as any other. If it fits once pods have left that leave anyway,
-nobody gives room: it waits for them.
+the victims leave them, by the same policies and rules as any other. If it fits once those have left who leave anyway,
+nobody gives room: it waits for them. These are pods that are being deleted, and jobs that end or are suspended.
 """
 
 from collections.abc import Hashable, Iterable
+from functools import cached_property
 from itertools import islice
 
 from arranger.events.facts import Spared, Victim
@@ -26,7 +27,7 @@ from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.room_search import OTHERS, Outcome, least_harm
-from arranger.scheduling.vacating import Vacating, grace_ms, leaving
+from arranger.scheduling.vacating import Vacated, Vacating, grace_ms, leaving
 
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
 _SEARCHES = 16
@@ -113,7 +114,7 @@ class Preemption:
         pods = leaving(self._state)
         vacated = self._vacating.of_pods(pods)
         self._vacating.release(vacated)
-        if not self._placer.fits(job):  # else it waits for them
+        if not self._comes_anyway(job):
             outcome = least_harm(self._placer, self._vacating, job, candidates)
             if outcome is not None:
                 found = outcome.tried
@@ -124,6 +125,21 @@ class Preemption:
                     self._count(unit.candidate.job, unit.slots, -1)
         self._vacating.take_again(vacated)
         return found
+
+    @cached_property
+    def _ending(self) -> list[Vacated]:
+        """What the jobs leave that have nodes, but are to end, to be suspended or to be deleted."""
+        jobs = [job for job in self._state.jobs.values() if job.placements and (job.stands_still or not job.active)]
+        return [self._vacating.of_job(job, tuple(job.placements), whole=True) for job in jobs]
+
+    def _comes_anyway(self, job: JobRecord) -> bool:
+        """Whether the quorum fits once those have left who leave anyway."""
+        for vacated in self._ending:
+            self._vacating.release(vacated)
+        fits = self._placer.fits(job)
+        for vacated in self._ending:
+            self._vacating.take_again(vacated)
+        return fits
 
     def _event(self, outcome: Outcome, pods: list[PodSeen]) -> Preempted:
         job, tried = outcome.tried.job, outcome.tried

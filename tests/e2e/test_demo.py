@@ -67,10 +67,11 @@ def test_of_three_teams_one_borrows_until_the_other_needs_what_it_deserves(tmp_p
         return next(number for number, line in enumerate(lines) if re.search(pattern, line))
 
     borrowed = first(r"queue robots: 16 GPUs used, share 16, demand 32; 2 waiting, 2 running")
-    needed = first(r"queue vision: 0 GPUs used, share 8, demand 8; 1 waiting, 0 running")
+    needed = first(r"segment +Pending +ScheduledSucceed .* waits for 1 pod of 1 preempted job to leave them")
     walks = sorted(first(rf"walk-{number} +Running") for number in range(1, 5))
     assert max(walks[1], borrowed) < needed < walks[2], "two jobs of robots waited before vision's came"
-    assert needed < first(r"segment +Running") < walks[3]
+    taken = first(r"walk-\d +Rescheduling .* preempted for job segment .*, whose queue vision is below its share")
+    assert needed < taken < first(r"segment +Running") < walks[3], "robots gives back what it borrowed"
     queues = re.search(r"queue --at \d+ --log \S+", output)
     assert queues is not None and "robots" in arranger(*queues[0].split())
     assert "0 different" in arranger("verify", "--log", str(tmp_path / "log"))

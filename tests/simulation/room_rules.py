@@ -119,8 +119,8 @@ def _protected(state: State, time_ms: int, of: JobRecord) -> str:
     """Why a job gives no room to any other; empty if it may."""
     runs_s = (time_ms - of.began_ms) / 1000
     least_s = spec_of(state, name_of(state, of)).min_runtime_s
-    if not of.active or of.stage not in (Stage.STARTING, Stage.RUNNING):
-        return f"it is {of.stage}, or is being deleted"
+    if not of.active or of.stands_still or of.stage not in (Stage.STARTING, Stage.RUNNING):
+        return f"it is {of.stage}, and may be about to end"
     if not of.valid_spec.preemptible:
         return "it isn't preemptible"
     return f"it has run for {runs_s} s of {least_s}" if runs_s < least_s else ""

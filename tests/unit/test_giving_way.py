@@ -8,10 +8,12 @@ import pytest
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind
 from arranger.kube.cluster import EVENTS, PODS, ApiError, Object
 from arranger.kube.translate import job_status_seen, pod_seen
 from arranger.lifecycle.desired import desired_status
 from arranger.lifecycle.giving_way import gives_way, taking_text, unevicted_text
+from arranger.messages.decisions import replaced_text
 from arranger.model.job import PREEMPTED, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
@@ -54,6 +56,19 @@ def test_the_condition_is_true_while_the_job_waits_again_and_false_afterwards() 
     shown = condition(of, low)
     assert low.stage == Stage.RUNNING and shown is not None and shown["status"] == "False"
     of.state.validate()
+
+
+@pytest.mark.parametrize(("queue", "why"), [("a", "has priority 9"), ("b", "whose queue b is below its share")])
+def test_surplus_is_told_whether_priority_or_a_share_took_it(queue: str, why: str) -> None:
+    of = world()
+    of.watch_queues()
+    of.queue("a")
+    of.queue("b")
+    wide = running(of, "wide", 4, least=2, priority=8, of_queue="a")
+    waiting(of, "other", 1, priority=9, of_queue=queue)
+    decision = preempted(of)
+    assert decision is not None and [victim.kind for victim in decision.victims] == [PreemptionKind.SURPLUS]
+    assert wide.replaced is not None and why in replaced_text(wide.replaced.causes, None)
 
 
 def test_the_time_of_a_reservation_is_the_expected_start() -> None:

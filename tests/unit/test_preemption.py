@@ -137,6 +137,18 @@ def test_it_waits_for_pods_that_leave_anyway() -> None:
     assert other.stage == Stage.RUNNING
 
 
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"terminating": True}])
+def test_it_waits_for_jobs_that_are_about_to_leave(spec: dict[str, bool]) -> None:
+    of = world(nodes=2)
+    running(of, "other", 4, priority=1)
+    running(of, "low", 4, priority=2)
+    waiting(of, "low", 4, priority=2, generation=2, **spec)
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is None
+    of.settle()
+    assert high.stage == Stage.RUNNING
+
+
 def test_room_that_is_not_freed_in_time_is_given_back() -> None:
     of = world()
     running(of, "low", 4, priority=1)

@@ -64,14 +64,14 @@ class Taking(msgspec.Struct):
 
 class Giving(msgspec.Struct):
     """A decision that took pods of this job for another one. `whole`: it lost all of them, and waits again until
-    `again_ms`, when its quorum had nodes again; 0 if it hasn't yet."""
+    `again_ms`, when its quorum had nodes again; 0 if it hasn't yet. `reclaimed` as in `TakenBy`."""
 
     offset: int
     time_ms: int
     to: str
     to_queue: str
     to_priority: int
-    kind: PreemptionKind
+    reclaimed: bool
     pods: int
     lost_ms: int
     whole: bool
@@ -81,7 +81,7 @@ class Giving(msgspec.Struct):
     def taken_by(self) -> TakenBy:
         """The facts about the job that got the room."""
         namespace, _, name = self.to.rpartition("/")
-        return TakenBy(self.kind, namespace, name, self.to_queue, self.to_priority)
+        return TakenBy(namespace, name, self.to_queue, self.to_priority, self.reclaimed)
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ def giving(of: Taking, uid: str) -> Giving:
     gave = next(victim for victim in of.victims if victim.uid == uid)
     whole = gave.kind != PreemptionKind.SURPLUS
     return Giving(
-        of.offset, of.time_ms, of.job, of.queue, of.priority, gave.kind, gave.pods, gave.lost_ms, whole
+        of.offset, of.time_ms, of.job, of.queue, of.priority, gave.queue != of.queue, gave.pods, gave.lost_ms, whole
     )  # fmt: skip
 
 
