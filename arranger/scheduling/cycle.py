@@ -65,7 +65,7 @@ def turn_of(
         turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
         room = _Room(
             Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
-            Reservations(state, config, placer, time_ms=time_ms),
+            Reservations(state, config, placer, jobs, time_ms=time_ms),
         )
         tries = _take_turns(placer, turns, room, until=uid, further=further)
     return next(tried for tried in tries if tried.job.uid == uid)
@@ -118,7 +118,7 @@ def _plan(
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
     room = _Room(
         Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
-        Reservations(state, config, placer, time_ms=time_ms),
+        Reservations(state, config, placer, jobs, time_ms=time_ms),
     )
     tries = _take_turns(placer, turns, room, reasons)
     tries += [placer.left_out(job, lack) for job, lack in over]
@@ -228,6 +228,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
     if room.preemption.is_victim(turn.job):
         return False, []
     if turn.quorum:
+        room.reservations.begin(turn.job)
         tried = placer.quorum(turn.job)
         if not tried.quorum_stands:
             tried = room.reservations.backfill(tried) or room.preemption.make_room(tried) or tried

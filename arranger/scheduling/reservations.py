@@ -6,11 +6,16 @@ IEEE TPDS 12(6), 2001), for whole quorums and nodes instead of processors: jobs 
 times at which they are expected to, until the quorum fits. Jobs of which nothing is expected end after all others, the
 one that began first before the next; then the time of the start is unknown, and the nodes are reserved all the same.
 
+The first jobs are those whose turns come first. But a policy that prefers small jobs would keep a large one waiting for
+as long as they come. So within a queue a new reservation is for the job of the highest priority, and of these for the
+oldest, and it holds against all others, also if their turns come before.
+
 A job behind takes from the reserved nodes only what is left once the quorum is there (`backfill`). If it is expected to
 end before the reservation begins, it may use all that is free now.
 """
 
 import math
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -22,10 +27,12 @@ from arranger.model.job import PlacedPods
 from arranger.projections.expected_ends import expected_end, expected_runtime_ms
 from arranger.projections.jobs import JobRecord
 from arranger.projections.openness import closed_to_new
+from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Reservation, State
 from arranger.scheduling.departures import Departures
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
+from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.vacating import Vacating, grace_ms, leaving
 from arranger.scheduling.view import Levels
 
@@ -48,19 +55,27 @@ class _Found(NamedTuple):
 class Reservations:
     """The reservations of one cycle, in the order of the jobs' turns."""
 
-    def __init__(self, state: State, config: CycleConfig, placer: Placer, *, time_ms: int) -> None:
+    def __init__(
+        self, state: State, config: CycleConfig, placer: Placer, waiting: list[JobRecord], *, time_ms: int
+    ) -> None:
         self._state = state
+        self._waiting = waiting
         self._config = config
         self._placer = placer
         self._time_ms = time_ms
         self._vacating = Vacating(state, placer.placing)
+        #: UID → jobs that have had their turns.
+        self._turned: dict[str, None] = {}
         #: How many jobs may still get their first reservation.
         self._left = max(config.reservations - len(state.reservations), 0)
-        self._held: list[_Held] = []
+        #: UID → what is held for that job at the moment.
+        self._held: dict[str, _Held] = {}
         #: The content of the view, and how much of what is held is put back → the content without it.
         self._lifted: dict[tuple[int, int], int] = {}
         #: UID → jobs that have a reservation after this cycle.
         self._kept: dict[str, None] = {}
+        #: UID → whether the quorum fits at all as others end.
+        self._fits: dict[str, bool] = {}
         self._events: list[Reserved] = []
         #: When a reservation is to be revised although nothing changes, in milliseconds.
         self.due_ms = math.inf
@@ -74,6 +89,34 @@ class Reservations:
         """A job got its nodes, which ends its reservation."""
         self._kept[job.uid] = None
 
+    def begin(self, job: JobRecord) -> None:
+        """A job's turn begins. More senior ones in its queue keep what is reserved for them, although their turns may
+        come later, and the job itself may use what is held for it."""
+        if not self._state.reservations:
+            return
+        held = self._held.pop(job.uid, None)
+        if held is not None:
+            self._placer.view.hold(held.rooms, sign=-1)
+        for other in self._later:
+            waits = other.uid not in self._turned and other.uid not in self._held
+            if waits and seniority(other) < seniority(job) and self._queue(other) == self._queue(job):
+                self.hold(other, self._state.reservations[other.uid].decided)
+        self._turned[job.uid] = None
+
+    def _queue(self, job: JobRecord) -> str:
+        return queue_of(self._state, job)
+
+    @cached_property
+    def _later(self) -> list[JobRecord]:
+        """The waiting jobs whose reservation is for the job and the nodes as they are."""
+        known, nodes, found = self._state.reservations, self._state.nodes, []
+        for job in self._waiting:
+            if job.uid in known and not job.placements:
+                decided = known[job.uid].decided
+                if decided.based_on == job.version and all(nodes.has(of.node) for of in decided.pods):
+                    found.append(job)
+        return found
+
     # --- jobs that get one ----------------------------------------------------------------------------------
 
     def reserve(self, tried: PlacementTry) -> None:
@@ -82,12 +125,13 @@ class Reservations:
         known = self._state.reservations.get(job.uid)
         if shortage is None or shortage.quota is not None or shortage.infeasible or job.placements:
             return
-        if not self._config.reservations or (known is None and not self._left):
+        if not self._config.reservations or (known is None and (not self._left or self._leaves_it(job))):
             return
         self._left -= known is None
         decided = known.decided if known is not None else None
         if known is None or decided is None or self._outdated(job, known):
             found = self._search(job)
+            self._fits[job.uid] = found is not None
             if found is None:
                 return
             decided = Reserved(job.uid, job.version, *found, self._outlived(known))
@@ -97,6 +141,28 @@ class Reservations:
             self._note_due(decided, known.time_ms)
         self._kept[job.uid] = None
         self.hold(job, decided)
+
+    @cached_property
+    def _seniors(self) -> dict[str, JobRecord]:
+        """Queue → the most senior of its jobs without a reservation that lack room alone, as the last cycles found."""
+        found: dict[str, JobRecord] = {}
+        for job in sorted(self._waiting, key=seniority):
+            shortage = job.waits.shortage if job.waits is not None else None
+            if shortage is None or shortage.quota is not None or shortage.infeasible or job.placements:
+                continue
+            if job.uid not in self._state.reservations:
+                found.setdefault(self._queue(job), job)
+        return found
+
+    def _leaves_it(self, job: JobRecord) -> bool:
+        """Whether another job in its queue is more senior, and could have a reservation. That one gets it in its own
+        turn."""
+        first = self._seniors.get(self._queue(job))
+        if first is None or seniority(first) >= seniority(job):
+            return False
+        if first.uid not in self._fits:
+            self._fits[first.uid] = self._search(first) is not None
+        return self._fits[first.uid]
 
     def _note_due(self, decided: Reserved, time_ms: int) -> None:
         refresh_ms = time_ms + self._config.reservation_refresh_ms
@@ -181,7 +247,7 @@ class Reservations:
                     needed[row] = needed[row] - amounts
         rooms = [(row, np.maximum(amounts, 0)) for row, amounts in needed.items()]
         view.hold(rooms)
-        self._held.append(_Held(rooms, decided.start_ms))
+        self._held[job.uid] = _Held(rooms, decided.start_ms)
 
     # --- jobs behind ----------------------------------------------------------------------------------------
 
@@ -192,7 +258,7 @@ class Reservations:
         run_ms = expected_runtime_ms(self._state, tried.job, self._config, self._time_ms)
         if run_ms is None:
             return None
-        free = [of for of in self._held if of.start_ms and self._time_ms + run_ms <= of.start_ms]
+        free = [of for of in self._held.values() if of.start_ms and self._time_ms + run_ms <= of.start_ms]
         if not free:
             return None
         view, rooms = self._placer.view, [room for of in free for room in of.rooms]

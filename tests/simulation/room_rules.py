@@ -273,7 +273,7 @@ def _fits(state: State, cycle: k.CycleTaken, job: JobRecord, units: Sequence[Uni
 
 def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord) -> None:
     """Take the reservations of other jobs out of the placer's view."""
-    reservations = Reservations(state, cycle.config, placer, time_ms=cycle.time_ms)
+    reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)

@@ -146,8 +146,12 @@ class Watch:
             assert victim.kind != PreemptionKind.PRIORITY
         if victim.kind == PreemptionKind.SURPLUS:
             assert mine.preemption.surplus == PreemptionMode.ALLOWED
-            kept = sorted({index for _, index in of.placements} - set(indices(victim)))
-            assert len(kept) >= of.valid_spec.min_workers and all(index > kept[-1] for index in indices(victim))
+            there = {index: node for (_, index), node in of.placements.items()}
+            kept = sorted(there.keys() - set(indices(victim)))
+            assert len(kept) >= of.valid_spec.min_workers
+            gone = {index: node for (_, index), node in expand(victim.pods).items()}
+            later = [index for index in kept for first, node in gone.items() if index > first and there[index] == node]
+            assert not later, "of workers on one node, those with the highest index go first"
         elif same:
             assert mine.preemption.priority == PreemptionMode.ALLOWED
 
