@@ -4,7 +4,7 @@ The search is greedy, with reprieve, as kube-scheduler's: candidates give room i
 quorum fits, and then whoever turns out not to be needed is spared, those first from whom it would have been taken last.
 So no smaller part of the victims would do. A few other sets are compared with it. The quorum is placed on the nodes as
 the victims leave them, by the same policies and rules as any other. If it fits once pods have left that leave anyway,
-nobody gives room: it waits for them.
+nobody gives room: it waits for them. Pods of those who gave room earlier in the cycle leave anyway, too.
 """
 
 from collections.abc import Hashable, Iterable
@@ -25,8 +25,8 @@ from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import Policies
-from arranger.scheduling.room_search import OTHERS, Outcome, least_harm
-from arranger.scheduling.vacating import Vacating, grace_ms, leaving
+from arranger.scheduling.room_search import OTHERS, Outcome, Unit, least_harm
+from arranger.scheduling.vacating import Vacated, Vacating, by_uid, grace_ms, held_by, leaving
 
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
 _SEARCHES = 16
@@ -60,6 +60,10 @@ class Preemption:
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
         self._victims: dict[str, None] = {}
+        #: The room that they leave. Their queues don't count it any more.
+        self._left: list[Vacated] = []
+        #: Their pods, which hold it until then.
+        self._departing: list[PodSeen] = []
         #: Queue → what its own jobs got in this cycle, less what they gave.
         self._use: dict[str, dict[str, int]] = {}
 
@@ -111,19 +115,28 @@ class Preemption:
         asked = sum_of(job, [(group, index) for group, of in quorum_needs(job, tried.policy).items() for index in of])
         candidates = self._candidates.of(job, asked, self._use, {**self._placed, **self._victims})
         pods = leaving(self._state)
-        vacated = self._vacating.of_pods(pods)
-        self._vacating.release(vacated)
+        vacated = [self._vacating.of_pods(pods), *self._left]
+        for of in vacated:
+            self._vacating.release(of)
         if not self._placer.fits(job):  # else it waits for them
             outcome = least_harm(self._placer, self._vacating, job, candidates)
             if outcome is not None:
                 found = outcome.tried
-                found.preempted = self._event(outcome, pods)
+                found.preempted = self._event(outcome, sorted([*pods, *self._departing], key=by_uid))
                 for unit in outcome.victims:
-                    self._vacating.take_again(unit.vacated, use=False)
-                    self._victims[unit.candidate.job.uid] = None
-                    self._count(unit.candidate.job, unit.slots, -1)
-        self._vacating.take_again(vacated)
+                    self._give(unit)
+        for of in vacated:
+            self._vacating.take_again(of)
         return found
+
+    def _give(self, unit: Unit) -> None:
+        """The unit's pods are on the view again, and leave the room that they use there."""
+        of = unit.candidate.job
+        self._vacating.take_again(unit.vacated, use=False)
+        self._left.append(unit.vacated._replace(use=()))
+        self._departing += held_by(self._state, of, unit.slots)
+        self._victims[of.uid] = None
+        self._count(of, unit.slots, -1)
 
     def _event(self, outcome: Outcome, pods: list[PodSeen]) -> Preempted:
         job, tried = outcome.tried.job, outcome.tried

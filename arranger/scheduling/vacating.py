@@ -113,6 +113,12 @@ def _grace_of(state: State, pod: PodSeen) -> int:
     return next(of_group, DEFAULT_GRACE_S)
 
 
+def held_by(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> list[PodSeen]:
+    """The pods in these slots of a job that hold room."""
+    pods = (state.pods[job.bound[slot]] for slot in slots if slot in job.bound)
+    return [pod for pod in pods if holds(pod)]
+
+
 def leaving(state: State) -> list[PodSeen]:
     """Pods of TYJobs that leave anyway, by UID: they fill no slot of their job any more, or it is gone."""
     found: list[PodSeen] = []
@@ -120,7 +126,7 @@ def leaving(state: State) -> list[PodSeen]:
         job = state.jobs.get(uid)
         if job is None or len(pods) > len(job.bound):
             found += [pod for pod in pods.values() if leaves(state, pod)]
-    return sorted(found, key=_by_uid)
+    return sorted(found, key=by_uid)
 
 
-_by_uid = attrgetter("uid")
+by_uid = attrgetter("uid")
