@@ -24,12 +24,15 @@ from arranger.scheduling.candidates import Candidate, Candidates
 from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
+from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.room_search import OTHERS, Outcome, Unit, least_harm
 from arranger.scheduling.vacating import Vacated, Vacating, by_uid, grace_ms, held_by, leaving
 
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
 _SEARCHES = 16
+#: On so many nodes, one after the other, it is tried to free just that one for a quorum.
+_NODES = 8
 #: Limits that leave more once jobs of the queue, or of other queues, give room.
 _OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 
@@ -113,13 +116,12 @@ class Preemption:
         """`make_room`, without the checks."""
         job, found = tried.job, None
         asked = sum_of(job, [(group, index) for group, of in quorum_needs(job, tried.policy).items() for index in of])
-        candidates = self._candidates.of(job, asked, self._use, {**self._placed, **self._victims})
         pods = leaving(self._state)
         vacated = [self._vacating.of_pods(pods), *self._left]
         for of in vacated:
             self._vacating.release(of)
         if not self._placer.fits(job):  # else it waits for them
-            outcome = least_harm(self._placer, self._vacating, job, candidates)
+            outcome = self._least_harm(job, asked)
             if outcome is not None:
                 found = outcome.tried
                 found.preempted = self._event(outcome, sorted([*pods, *self._departing], key=by_uid))
@@ -128,6 +130,25 @@ class Preemption:
         for of in vacated:
             self._vacating.take_again(of)
         return found
+
+    def _least_harm(self, job: JobRecord, asked: Amounts) -> Outcome | None:
+        """Who gives room to a quorum that requests `asked`; None if nobody does.
+
+        What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
+        they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone.
+        """
+        taken = {**self._placed, **self._victims}
+        outcome = least_harm(self._placer, self._vacating, job, self._candidates.of(job, asked, self._use, taken))
+        if outcome is not None or not self._candidates.kept_by_shares:
+            return outcome
+        others = self._candidates.jobs_of_others(job, asked, self._use, taken)
+        helpful = self._vacating.helpful_nodes(job, others)
+        for nodes in (helpful, *[[node] for node in helpful[:_NODES]]):
+            candidates = self._candidates.of(job, asked, self._use, taken, nodes=dict.fromkeys(nodes))
+            outcome = least_harm(self._placer, self._vacating, job, candidates)
+            if outcome is not None:
+                return outcome
+        return None
 
     def _give(self, unit: Unit) -> None:
         """The unit's pods are on the view again, and leave the room that they use there."""

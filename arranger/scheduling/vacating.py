@@ -85,6 +85,19 @@ class Vacating:
                 known.append((pod, rows[node]))
         return Vacated(tuple(rooms.items()), tuple(known), queue, use)
 
+    def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
+        """The nodes with room for a pod of a job if all these others left, in their order."""
+        view, gained = self._placing.view, dict[int, Amounts]()
+        for of in others:
+            for row, amounts in self.of_job(of, tuple(of.placements), whole=True).rooms:
+                gained[row] = gained[row] + amounts if row in gained else amounts
+        asked = [view.request(group.shape) for group in job.valid_spec.groups if group.count]
+        return [
+            view.names[row]
+            for row, amounts in gained.items()
+            if any((view.free[row] + amounts >= each)[each > 0].all() for each in asked)
+        ]
+
     def release(self, vacated: Vacated) -> None:
         """Let the pods leave."""
         self._placing.view.shift(vacated.rooms, vacated.pods, 1)

@@ -95,6 +95,10 @@ SURPLUS_FIRST = (
     "With its shipped plugins Volcano goes by priority alone. Here pods that no quorum needs come first, because their "
     "job runs on."
 )
+HIGHEST_INDEX = (
+    "In Volcano any pod of a job may leave. Here a job keeps its lowest indices: if one of these must leave, the whole "
+    "job does, and starts again where it can."
+)
 OWN_FIRST = (
     "In some runs Volcano takes from the own queue first, and whoever gave room then takes it from the other queue. "
     "Here a queue above its share gives room first, so one job leaves instead of two."
@@ -225,6 +229,10 @@ PREEMPT: list[Case] = [
          [Job("low", cpu(3), LOW, "n1"), Job("elastic", cpu(1), 3, "n1 n1 n1", pods=3, least=1)],
          [Job("high", cpu(2), HIGH)], Outcome("low", "elastic high"), Outcome("elastic:2", "low elastic:1 high"),
          SURPLUS_FIRST),
+    Case("a pod above the minimum that hasn't the highest index", cores(2, 4),
+         [Job("other", cpu(3), LOW, "n1"), Job("top", cpu(3), HIGH, "n2"),
+          Job("low", cpu(1), LOW, "n1 n2", pods=2, least=1)], [Job("high", cpu(4), MIDDLE)],
+         Outcome("other low:1", "top low:1 high"), Outcome("other low", "top low:1 high"), HIGHEST_INDEX),
 ]  # fmt: skip
 
 #: Between queues.
@@ -354,4 +362,13 @@ RECLAIM: list[Case] = [
     Case("victims on two nodes", cores(2, 2),
          [Job("a1", cpu(2), LOW, "n1", queue="q1"), Job("a2", cpu(2), LOW, "n2", queue="q1")],
          [Job("gang", cpu(1), pods=2, queue="q2")], Outcome("a:1", "a:1 gang"), queues=equal("q1", "q2")),
+    Case("the lowest priorities are on a node that can't be freed", cores(2, 4),
+         [Job("stays", cpu(2), LOW, "n1", queue="q1", preemptible=False), *singles("a", 2, "n1", queue="q1"),
+          *singles("b", 4, "n2", 2, queue="q1")], [Job("w", cpu(4), queue="q2")], Outcome("a b", "stays b:2 w"),
+         queues=equal("q1", "q2")),
+    Case("the lowest priorities are on nodes that take too much to free", {"n1": cpu(2), "n2": cpu(2), "n3": cpu(4)},
+         [Job("a1", cpu(1), LOW, "n1", queue="q1"), Job("stay1", cpu(1), LOW, "n1", queue="q1", preemptible=False),
+          Job("a2", cpu(1), LOW, "n2", queue="q1"), Job("stay2", cpu(1), LOW, "n2", queue="q1", preemptible=False),
+          Job("b1", cpu(2), 2, "n3", queue="q1"), Job("b2", cpu(2), 2, "n3", queue="q1")],
+         [Job("gang", cpu(2), pods=2, queue="q2")], Outcome("b", "a stay gang"), queues=equal("q1", "q2")),
 ]  # fmt: skip
