@@ -75,6 +75,9 @@ class Candidates:
         self._most: dict[str, int | None] = {}
         #: A priority and a queue → whether its jobs may take room from anybody.
         self._some: dict[tuple[int, str], bool] = {}
+        #: Whether some of those that were read last gave nothing, because others before them had brought their queue
+        #: down to its share.
+        self.kept_by_shares = False
 
     @cached_property
     def _begun(self) -> list[_Begun]:
@@ -144,26 +147,43 @@ class Candidates:
             return True
         return self._reclaims(rules, queue)
 
-    def of(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> Iterator[Candidate]:
+    def of(
+        self,
+        job: JobRecord,
+        asked: Amounts,
+        placed: Use,
+        taken: Collection[str],
+        *,
+        nodes: Collection[str] | None = None,
+    ) -> Iterator[Candidate]:
         """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
 
         `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
-        because they got nodes or gave room in it.
+        because they got nodes or gave room in it. With `nodes`, only jobs that have pods on them are candidates.
         """
+        self.kept_by_shares = False
         own, queue = self._standing_of(job)
         rules = self.rules(queue)
         if rules is None:
             return
         line = self.line(job, asked, placed) if self._reclaims(rules, queue) else None
         may = [of for of in self._begun if of.job.uid not in taken and self._may(of, queue, own, line)]
+        if nodes is not None:
+            may = [of for of in may if any(node in nodes for node in of.job.placements.values())]
         if rules.surplus == _ALLOWED:
             for of in may:
                 if units := self._surplus(of.job):
-                    yield from _within(line, self._candidate(of, PreemptionKind.SURPLUS, units, queue))
+                    yield from self._within(line, self._candidate(of, PreemptionKind.SURPLUS, units, queue))
         if line is not None:
             yield from self._whole([of for of in may if of.queue != queue], PreemptionKind.RECLAIM, queue, line)
         if rules.priority == _ALLOWED:
             yield from self._whole([of for of in may if of.queue == queue], PreemptionKind.PRIORITY, queue, line)
+
+    def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
+        """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
+        queue, line = queue_of(self._state, job), self.line(job, asked, placed)
+        others = (of for of in self._begun if of.queue != queue and of.job.uid not in taken)
+        return [of.job for of in others if line.may_reclaim(of.queue)]
 
     def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "Line":
         """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
@@ -182,7 +202,14 @@ class Candidates:
         for _, of_priority in groupby(jobs, key=attrgetter("priority")):
             found = [self._candidate(of, kind, (tuple(sorted(of.job.placements)),), queue) for of in of_priority]
             for candidate in sorted(found, key=attrgetter("lost_ms")):
-                yield from _within(line, candidate)
+                yield from self._within(line, candidate)
+
+    def _within(self, line: "Line | None", candidate: Candidate) -> Iterator[Candidate]:
+        """The candidate, unless its queue isn't above its share any more once those before it have given room."""
+        if line is None or line.takes(candidate):
+            yield candidate
+        else:
+            self.kept_by_shares = True
 
     def _surplus(self, job: JobRecord) -> tuple[tuple[SlotKey, ...], ...]:
         """The workers above the quorum, one by one or in their worker groups, the highest index first."""
@@ -219,12 +246,6 @@ class Candidates:
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
         return lost_ms(self._state, job, slots, self._time_ms)
-
-
-def _within(line: "Line | None", candidate: Candidate) -> Iterator[Candidate]:
-    """The candidate, unless its queue isn't above its share any more once those before it have given room."""
-    if line is None or line.takes(candidate):
-        yield candidate
 
 
 class Line:

@@ -4,7 +4,8 @@ The search is greedy, with reprieve, as kube-scheduler's: candidates give room i
 quorum fits, and then whoever turns out not to be needed is spared, those first from whom it would have been taken last.
 So no smaller part of the victims would do. A few other sets are compared with it. The quorum is placed on the nodes as
 the victims leave them, by the same policies and rules as any other. If it fits once those have left who leave anyway,
-nobody gives room: it waits for them. These are pods that are being deleted, and jobs that end or are suspended.
+nobody gives room: it waits for them. These are pods that are being deleted, those of jobs that end or are suspended,
+and those of jobs that gave room earlier in the cycle.
 """
 
 from collections.abc import Hashable, Iterable
@@ -25,12 +26,15 @@ from arranger.scheduling.candidates import Candidate, Candidates
 from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
+from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.registry import Policies
-from arranger.scheduling.room_search import OTHERS, Outcome, least_harm
-from arranger.scheduling.vacating import Vacated, Vacating, grace_ms, leaving
+from arranger.scheduling.room_search import OTHERS, Outcome, Unit, least_harm
+from arranger.scheduling.vacating import Vacated, Vacating, by_uid, grace_ms, held_by, leaving
 
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
 _SEARCHES = 16
+#: On so many nodes, one after the other, it is tried to free just that one for a quorum.
+_NODES = 8
 #: Limits that leave more once jobs of the queue, or of other queues, give room.
 _OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 
@@ -61,6 +65,10 @@ class Preemption:
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
         self._victims: dict[str, None] = {}
+        #: The room that they leave. Their queues don't count it any more.
+        self._left: list[Vacated] = []
+        #: Their pods, which hold it until then.
+        self._departing: list[PodSeen] = []
         #: Queue → what its own jobs got in this cycle, less what they gave.
         self._use: dict[str, dict[str, int]] = {}
 
@@ -110,20 +118,19 @@ class Preemption:
         """`make_room`, without the checks."""
         job, found = tried.job, None
         asked = sum_of(job, [(group, index) for group, of in quorum_needs(job, tried.policy).items() for index in of])
-        candidates = self._candidates.of(job, asked, self._use, {**self._placed, **self._victims})
         pods = leaving(self._state)
-        vacated = self._vacating.of_pods(pods)
-        self._vacating.release(vacated)
+        vacated = [self._vacating.of_pods(pods), *self._left]
+        for of in vacated:
+            self._vacating.release(of)
         if not self._comes_anyway(job):
-            outcome = least_harm(self._placer, self._vacating, job, candidates)
+            outcome = self._least_harm(job, asked)
             if outcome is not None:
                 found = outcome.tried
-                found.preempted = self._event(outcome, pods)
+                found.preempted = self._event(outcome, sorted([*pods, *self._departing], key=by_uid))
                 for unit in outcome.victims:
-                    self._vacating.take_again(unit.vacated, use=False)
-                    self._victims[unit.candidate.job.uid] = None
-                    self._count(unit.candidate.job, unit.slots, -1)
-        self._vacating.take_again(vacated)
+                    self._give(unit)
+        for of in vacated:
+            self._vacating.take_again(of)
         return found
 
     @cached_property
@@ -140,6 +147,34 @@ class Preemption:
         for vacated in self._ending:
             self._vacating.take_again(vacated)
         return fits
+
+    def _least_harm(self, job: JobRecord, asked: Amounts) -> Outcome | None:
+        """Who gives room to a quorum that requests `asked`; None if nobody does.
+
+        What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
+        they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone.
+        """
+        taken = {**self._placed, **self._victims}
+        outcome = least_harm(self._placer, self._vacating, job, self._candidates.of(job, asked, self._use, taken))
+        if outcome is not None or not self._candidates.kept_by_shares:
+            return outcome
+        others = self._candidates.jobs_of_others(job, asked, self._use, taken)
+        helpful = self._vacating.helpful_nodes(job, others)
+        for nodes in (helpful, *[[node] for node in helpful[:_NODES]]):
+            candidates = self._candidates.of(job, asked, self._use, taken, nodes=dict.fromkeys(nodes))
+            outcome = least_harm(self._placer, self._vacating, job, candidates)
+            if outcome is not None:
+                return outcome
+        return None
+
+    def _give(self, unit: Unit) -> None:
+        """The unit's pods are on the view again, and leave the room that they use there."""
+        of = unit.candidate.job
+        self._vacating.take_again(unit.vacated, use=False)
+        self._left.append(unit.vacated._replace(use=()))
+        self._departing += held_by(self._state, of, unit.slots)
+        self._victims[of.uid] = None
+        self._count(of, unit.slots, -1)
 
     def _event(self, outcome: Outcome, pods: list[PodSeen]) -> Preempted:
         job, tried = outcome.tried.job, outcome.tried

@@ -85,6 +85,19 @@ class Vacating:
                 known.append((pod, rows[node]))
         return Vacated(tuple(rooms.items()), tuple(known), queue, use)
 
+    def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
+        """The nodes with room for a pod of a job if all these others left, in their order."""
+        view, gained = self._placing.view, dict[int, Amounts]()
+        for of in others:
+            for row, amounts in self.of_job(of, tuple(of.placements), whole=True).rooms:
+                gained[row] = gained[row] + amounts if row in gained else amounts
+        asked = [view.request(group.shape) for group in job.valid_spec.groups if group.count]
+        return [
+            view.names[row]
+            for row, amounts in gained.items()
+            if any((view.free[row] + amounts >= each)[each > 0].all() for each in asked)
+        ]
+
     def release(self, vacated: Vacated) -> None:
         """Let the pods leave."""
         self._placing.view.shift(vacated.rooms, vacated.pods, 1)
@@ -113,6 +126,12 @@ def _grace_of(state: State, pod: PodSeen) -> int:
     return next(of_group, DEFAULT_GRACE_S)
 
 
+def held_by(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> list[PodSeen]:
+    """The pods in these slots of a job that hold room."""
+    pods = (state.pods[job.bound[slot]] for slot in slots if slot in job.bound)
+    return [pod for pod in pods if holds(pod)]
+
+
 def leaving(state: State) -> list[PodSeen]:
     """Pods of TYJobs that leave anyway, by UID: they fill no slot of their job any more, or it is gone."""
     found: list[PodSeen] = []
@@ -120,7 +139,7 @@ def leaving(state: State) -> list[PodSeen]:
         job = state.jobs.get(uid)
         if job is None or len(pods) > len(job.bound):
             found += [pod for pod in pods.values() if leaves(state, pod)]
-    return sorted(found, key=_by_uid)
+    return sorted(found, key=by_uid)
 
 
-_by_uid = attrgetter("uid")
+by_uid = attrgetter("uid")

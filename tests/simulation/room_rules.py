@@ -42,10 +42,9 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
         if isinstance(event, k.Preempted):
             job = state.jobs[event.placed.job_uid]
             yield from ((job.uid, problem) for problem in _forbidden(state, cycle, job, event, before))
-            if not any(isinstance(of, k.Preempted) for of in before):
-                reserved = [of for of in events if isinstance(of, k.Reserved)]  # they hold room from their turns on
-                after = folded(state, (cycle, *[of for of in before if isinstance(of, k.Placed)], *reserved))
-                yield from ((job.uid, problem) for problem in _too_much(after, cycle, event))
+            reserved = [of for of in events if isinstance(of, k.Reserved)]  # they hold room from their turns on
+            after = folded(state, (cycle, *before, *reserved))
+            yield from ((job.uid, problem) for problem in _too_much(after, cycle, event, _done(before)))
         if isinstance(event, Decision):
             before.append(event)
 
@@ -195,11 +194,19 @@ def _not_reclaimable(
 # --- how much room -----------------------------------------------------------------------------------------
 
 
-def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted) -> Iterator[str]:
-    """Why a smaller part of the victims would do, in the state before the decision."""
+def _done(decisions: Sequence[Decision]) -> set[str]:
+    """The jobs that got nodes or gave room in a cycle. They give none after that in the same cycle."""
+    victims = [victim for of in decisions if isinstance(of, k.Preempted) for victim in of.victims]
+    placed = [of.placed if isinstance(of, k.Preempted) else of for of in decisions]
+    return {*[victim.job_uid for victim in victims], *[of.job_uid for of in placed]}
+
+
+def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Collection[str]) -> Iterator[str]:
+    """Why a smaller part of the victims would do, in the state before the decision; jobs that are `done` give none."""
     job = state.jobs[event.placed.job_uid]
     units = [unit for victim in event.victims for unit in _units(state, victim)]
-    surplus = [unit for unit in _surplus(state, cycle, job) if PreemptionKind.SURPLUS in _modes(state, cycle, job)]
+    of_lower = [unit for unit in _surplus(state, cycle, job) if unit[0].uid not in done]
+    surplus = of_lower if PreemptionKind.SURPLUS in _modes(state, cycle, job) else []
     whole = [victim for victim in event.victims if victim.kind != PreemptionKind.SURPLUS]
     if whole and surplus and _fits(state, cycle, job, surplus):
         yield f"{job.seen.name} takes room from whole jobs, though the surplus of {len(surplus)} would do"

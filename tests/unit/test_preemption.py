@@ -315,6 +315,36 @@ def test_pods_that_leave_anyway_have_their_grace_period_too() -> None:
     assert grace_ms(of.state, (), [of.state.pods[uid] for uid in decision.leaving]) == 30_000
 
 
+def decisions(of: World) -> list[k.Preempted]:
+    """All decisions of the next cycle that let a job take room. The fold accepts each."""
+    found = [event for event in of.cycle() if isinstance(event, k.Preempted)]
+    assert not [verdict.reason for verdict in of.verdicts if not verdict.accepted]
+    of.state.validate()
+    return found
+
+
+def test_each_of_several_jobs_of_a_cycle_takes_only_what_it_needs() -> None:
+    """Volcano takes one pod for each. The second job took two, the third three: none saw what the first had taken."""
+    of = world(gpus=8)
+    for number in range(8):
+        running(of, f"low{number}", 1, priority=1)
+    high = [waiting(of, f"high{number}", 1, priority=9) for number in range(3)]
+    assert [len(decision.victims) for decision in decisions(of)] == [1, 1, 1]
+    of.settle()
+    assert all(job.stage == Stage.RUNNING for job in high)
+    assert sum(job.stage == Stage.RUNNING for job in of.state.jobs.values()) == 8
+
+
+def test_what_a_victim_leaves_beyond_its_taker_is_for_the_next_job_of_the_cycle() -> None:
+    of = world()
+    low, other = running(of, "low", 2, priority=1), running(of, "other", 2, priority=2)
+    first, second = waiting(of, "first", 1, priority=9), waiting(of, "second", 1, priority=8)
+    (decision,) = decisions(of)
+    assert [victim.job_uid for victim in decision.victims] == [low.uid]
+    of.settle()
+    assert {first.stage, second.stage, other.stage} == {Stage.RUNNING}
+
+
 def test_a_victim_that_is_all_that_its_queue_uses_frees_it_all() -> None:
     of = world(nodes=2)
     of.watch_queues()

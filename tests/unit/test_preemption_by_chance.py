@@ -15,6 +15,7 @@ from arranger.events.facts import PreemptionKind, Victim
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.projections.jobs import JobRecord, expand
 from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.scheduling.vacating import leaving
 from arranger.settings import Settings
 from tests.world import World, shape
 
@@ -84,11 +85,14 @@ class Watch:
         return self.of.state.jobs[uid]
 
     def free(self) -> Counter[str]:
+        """What is free on each node once the pods have left that leave anyway."""
         nodes = self.of.state.nodes
         found: Counter[str] = Counter()
         for node, row in nodes.rows.items():
             used, allocatable = nodes.amounts(row).get(GPU, (0, 0))
             found[node] = allocatable - used
+        for pod in leaving(self.of.state):
+            found[pod.node] += dict(pod.requests).get(GPU, 0)
         return found
 
     def take(self, free: Counter[str], event: k.Placed) -> None:
@@ -102,7 +106,7 @@ class Watch:
         for victim in event.victims:
             self.may_give(by, victim)
             self.pairs[by.uid, victim.job_uid] += 1
-        if free is not None and not event.leaving:
+        if free is not None:
             assert self.fits(by, free, event.victims)
             for number, victim in enumerate(event.victims):
                 others = [*event.victims[:number], *event.victims[number + 1 :]]
@@ -112,6 +116,13 @@ class Watch:
                     assert not self.fits(by, free, others, [node for _, node in fewer], victim), "a worker isn't needed"
         if free is not None:
             self.take(free, event.placed)
+            for victim in event.victims:
+                self.give(free, victim)
+
+    def give(self, free: Counter[str], victim: Victim) -> None:
+        """The later decisions of the cycle find the room that is left of what the victim gave."""
+        for node in expand(victim.pods).values():
+            free[node] += dict(self.job(victim.job_uid).valid_spec.groups[1].shape.requests)[GPU]
 
     def fits(
         self,
@@ -124,8 +135,7 @@ class Watch:
         """Whether the quorum fits what is free with these victims, and without pods of another one on some nodes."""
         there = Counter(free)
         for victim in victims:
-            for node in expand(victim.pods).values():
-                there[node] += dict(self.job(victim.job_uid).valid_spec.groups[1].shape.requests)[GPU]
+            self.give(there, victim)
         for node in more or ():
             assert of_more is not None
             there[node] += dict(self.job(of_more.job_uid).valid_spec.groups[1].shape.requests)[GPU]
@@ -159,13 +169,15 @@ class Watch:
 @pytest.mark.parametrize("exact", [True, False], ids=["without reservations", "as shipped"])
 @BY_CHANCE
 @given(nodes=st.lists(st.integers(1, 5), min_size=1, max_size=3), of_queues=st.lists(queues, min_size=2, max_size=2),
-       first=st.lists(jobs(), min_size=1, max_size=5), then=st.lists(jobs(), min_size=1, max_size=3))  # fmt: skip
+       first=st.lists(jobs(), min_size=1, max_size=5), then=st.lists(jobs(), min_size=1, max_size=3),
+       at_once=st.booleans())  # fmt: skip
 def test_nobody_gives_room_in_vain_and_it_comes_to_an_end(
     exact: bool,
     nodes: list[int],
     of_queues: list[tuple[int, int, bool, int, Preemption]],
     first: list[Job],
     then: list[Job],
+    at_once: bool,
 ) -> None:
     watch = Watch(nodes, of_queues)
     for number, job in enumerate(first):
@@ -175,7 +187,8 @@ def test_nobody_gives_room_in_vain_and_it_comes_to_an_end(
     watch.of.config = msgspec.structs.replace(SHIPPED, reservations=0) if exact else SHIPPED
     for number, job in enumerate(then):
         submit(watch.of, f"new{number}", job, 100 + number)
-        watch.settle(exact=exact)
+        if not at_once:
+            watch.settle(exact=exact)
     for _ in range(3):
         watch.of.pass_time(31)
         watch.settle(exact=exact)
@@ -186,3 +199,23 @@ def test_nobody_gives_room_in_vain_and_it_comes_to_an_end(
     before = sum(watch.pairs.values())
     watch.settle(exact=exact)
     assert sum(watch.pairs.values()) == before
+
+
+@BY_CHANCE
+@given(nodes=st.lists(st.integers(2, 5), min_size=1, max_size=2),
+       small=st.lists(st.tuples(st.integers(1, 2), st.integers(1, 3)), min_size=4, max_size=8),
+       large=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(5, 9)), min_size=2, max_size=4),
+       )  # fmt: skip
+def test_none_of_several_jobs_that_come_at_once_takes_more_than_it_needs(
+    nodes: list[int], small: list[tuple[int, int]], large: list[tuple[int, int, int]]
+) -> None:
+    watch = Watch(nodes, [(1, 0, True, 0, Preemption())] * 2)
+    for number, (gpus, priority) in enumerate(small):
+        submit(watch.of, f"small{number}", (gpus, 1, 1, priority, "a", True), number + 1)
+        watch.settle(exact=False)
+    watch.of.pass_time(10)
+    watch.of.config = msgspec.structs.replace(SHIPPED, reservations=0)
+    for number, (gpus, pods, priority) in enumerate(large):
+        submit(watch.of, f"large{number}", (gpus, pods, pods, priority, "a", True), 100 + number)
+    watch.settle(exact=True)
+    watch.of.state.validate()
