@@ -20,6 +20,7 @@ from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State, Verdict
 from tests.simulation.gateways import CLOCK_BOUND_MS
+from tests.simulation.room_rules import edited, less
 
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 #: In this time, no two jobs give room to each other.
 _HOUR_MS = 3_600_000
 #: So often may one job lose all its pods to others in that time. Each time serves another beneficiary of a higher
-#: priority, or one of a queue below its share. In fifty runs, a job did so four times at most.
+#: priority, or one of a queue below its share. In fifty runs, a job did so four times at most. A beneficiary whose own
+#: pods fail again and again takes room for each of its attempts: only the last of them counts.
 TIMES = 10
+_OWN_FAILURES = (StageReason.WORKERS_LOST, StageReason.LEADER_FAILED, StageReason.WORKER_ENDED)
 _DEMAND = (k.JobGone, k.NodeSeen, k.NodeGone)
 _RULES = (
     k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
@@ -91,6 +94,8 @@ class RoomRecord:
         #: UID → when the job was last edited, according to the log.
         self._edited_ms: dict[str, int] = {}
         self._generations: dict[str, int] = {}
+        #: UID → when the job last lost an attempt by the failure of its own pods.
+        self._failed_ms: dict[str, int] = {}
         #: When queues, namespaces or priority classes last changed; and nodes, or which jobs there are.
         self._rules_ms = self._demand_ms = 0
 
@@ -127,6 +132,8 @@ class RoomRecord:
 
     def _note_edits(self, state: State, entry: Entry) -> None:
         for event in entry.batch.events:
+            if isinstance(event, k.StageDecided) and event.reason in _OWN_FAILURES:
+                self._failed_ms[event.job_uid] = state.time_ms
             if isinstance(event, k.JobSeen) and self._generations.get(event.uid) != event.generation:
                 self._generations[event.uid] = event.generation
                 self._edited_ms[event.uid] = self._demand_ms = state.time_ms
@@ -140,9 +147,9 @@ class RoomRecord:
         uid = of.event.placed.job_uid
         for event in entry.batch.events:
             if isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
-                if _less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
+                if less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
                     of.excuses["a node is gone, has closed, or is smaller"] = None
-            elif isinstance(event, k.JobSeen) and event.uid == uid and _edited(before.seen[uid], event):
+            elif isinstance(event, k.JobSeen) and event.uid == uid and edited(before.seen[uid], event):
                 of.excuses["the job was edited or deleted"] = None
             elif isinstance(event, k.PodSeen) and event.node in of.nodes and event.uid not in before.pods:
                 owner = attributed(state, event).owner
@@ -225,7 +232,8 @@ class RoomRecord:
         uid, taken = event.placed.job_uid, Counter[str]()
         recent = [(since_ms, of) for since_ms, of in self._accepted if time_ms - since_ms < _HOUR_MS]
         for since_ms, of in recent:
-            taken.update(victim.job_uid for victim in of.victims if victim.kind != PreemptionKind.SURPLUS)
+            if self._failed_ms.get(of.placed.job_uid, 0) <= since_ms:
+                taken.update(victim.job_uid for victim in of.victims if victim.kind != PreemptionKind.SURPLUS)
             answered = next((victim for victim in of.victims if victim.job_uid == uid), None)
             back = next((victim for victim in event.victims if victim.job_uid == of.placed.job_uid), None)
             if answered is None or back is None:
@@ -302,15 +310,3 @@ def _restarts(state: State, job: JobRecord) -> int:
 def _job_of(pod: Mapping[str, Any]) -> str:
     owners = pod["metadata"].get("ownerReferences") or ()
     return next((str(of["uid"]) for of in owners if of.get("controller")), "")
-
-
-def _edited(before: k.JobSeen, now: k.JobSeen) -> bool:
-    return before.generation != now.generation or before.deleting != now.deleting or before.spec != now.spec
-
-
-def _less(before: NodeFacts | None, now: NodeFacts | None) -> bool:
-    """Whether a node is worse than before for a job that is to start there."""
-    if before is None or now is None:
-        return True
-    smaller = [name for name, amount in before.allocatable if dict(now.allocatable).get(name, 0) < amount]
-    return bool(smaller) or not now.ready or now.cordoned or before.taints != now.taints

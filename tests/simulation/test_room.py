@@ -57,3 +57,9 @@ def test_no_job_loses_its_pods_too_often() -> None:
     assert [bool(problem) for problem in problems(*often)] == [False] * TIMES + [True]
     surplus = [(time_ms, preempted(event.placed.job_uid, "poor", kind=SURPLUS)) for time_ms, event in often]
     assert not any(problems(*surplus))
+
+
+def test_a_beneficiary_whose_own_pods_fail_counts_once() -> None:
+    often = [(1_000 * number, preempted("poor", "rich")) for number in range(1, 2 * TIMES)]
+    assert problems(*often)[-1]
+    assert not problems(*often, failed_ms={"poor": 1_000 * (TIMES + 1)})[-1]
