@@ -25,8 +25,8 @@ _LOOKS_S, _DISTURBED = 0.2, 0.05
 #: How often a second writer looks whether a cycle would take room now.
 _FORGED_S = 1.0
 #: Two queues of equal weight that nothing limits. First jobs of one come and go, and it gets more than its share; then
-#: those of the other, and so on. A turn lasts this long, in seconds.
-_PAIR, _TURN_S = ("left", "right"), (20.0, 60.0)
+#: those of the other, and so on. A turn lasts this long, in seconds. The jobs of one keep their room for a while.
+_PAIR, _TURN_S, _KEPT_S = ("left", "right"), (20.0, 60.0), 8
 #: Pods that hang do so for this long, in seconds: some beyond the bound, which ends 90 s after the cycle.
 _HANGS_S = (5.0, 40.0, 160.0)
 DELETED = "a job that awaits room is deleted"
@@ -83,7 +83,8 @@ class Room:
         """Create jobs that compete, change and delete them, until the faults stop."""
         chance, paired = self._chance, self._world.queues.comes
         for name in _PAIR if self.crowded and paired else ():
-            self._world.store.create(QUEUES, "", queue(name, {"weight": 1}))
+            kept_s = _KEPT_S if name == _PAIR[1] else 0
+            self._world.store.create(QUEUES, "", queue(name, {"weight": 1, "minRuntimeSeconds": kept_s}))
         while self.crowded and self._world.faults.on:
             await asyncio.sleep(chance.expovariate(1 / self._pace_s))
             of = self._whose_turn() if paired and chance.random() < 0.8 else ""

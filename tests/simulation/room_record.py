@@ -20,7 +20,8 @@ from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State, Verdict
 from tests.simulation.gateways import CLOCK_BOUND_MS
-from tests.simulation.room_rules import edited, less
+from tests.simulation.queue_rules import name_of
+from tests.simulation.room_rules import edited, less, spec_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
@@ -91,6 +92,8 @@ class RoomRecord:
         self._began: dict[tuple[str, int], Awaited] = {}
         #: Time, beneficiary, and victims with the kind, of every accepted preemption in any epoch.
         self._accepted: list[tuple[int, k.Preempted]] = []
+        #: UID → when the job last took room from others, and the queues of these.
+        self.took: dict[str, tuple[int, dict[str, None]]] = {}
         #: UID → when the job was last edited, according to the log.
         self._edited_ms: dict[str, int] = {}
         self._generations: dict[str, int] = {}
@@ -125,7 +128,7 @@ class RoomRecord:
         for number, event in enumerate(entry.batch.events):
             verdict = verdicts.get(entry.first + number)
             if isinstance(event, k.Preempted) and verdict is not None and verdict.accepted and before is not None:
-                problem = problem or self._accept(state, entry.first + number, event, before)
+                problem = problem or self._accept(state, entry, event, before)
         if before is not None and before.bound:
             problem = problem or self._others_lost_nothing(state, entry, before)
         return problem
@@ -196,8 +199,10 @@ class RoomRecord:
             return f"a job gives up waiting for room: {there or 'no pods'} haven't left it"
         return ""
 
-    def _accept(self, state: State, offset: int, event: k.Preempted, before: Before) -> str:
+    def _accept(self, state: State, entry: Entry, event: k.Preempted, before: Before) -> str:
         """Record an accepted preemption; returns what is wrong with it."""
+        offset = entry.first + entry.batch.events.index(event)
+        cycle_ms = max(of.time_ms for of in entry.batch.events if isinstance(of, k.CycleTaken))
         job = state.jobs[event.placed.job_uid]
         pods = dict.fromkeys(event.leaving)
         for victim in event.victims:
@@ -209,7 +214,9 @@ class RoomRecord:
             if of.stage in _WAITING and of.back_offs.attempt.until_ms > state.time_ms:
                 return f"{of.seen.name} gave room, and backs off"
         self.awaited[job.uid] = Awaited(event, offset, pods, quiet=not self._world.faults.on)
-        problem = self._again(state.time_ms, event)
+        problem = self._again(state.time_ms, event) or self._back_at_once(state, event, cycle_ms)
+        others = [name_of(state, state.jobs[victim.job_uid]) for victim in event.victims]
+        self.took[job.uid] = (state.time_ms, dict.fromkeys(others))
         self._accepted.append((state.time_ms, event))
         return problem
 
@@ -246,6 +253,18 @@ class RoomRecord:
         for victim in event.victims:
             if victim.kind != PreemptionKind.SURPLUS and taken[victim.job_uid] >= TIMES:
                 return f"{victim.job_uid} loses its pods to others for the {taken[victim.job_uid] + 1}th time"
+        return ""
+
+    def _back_at_once(self, state: State, event: k.Preempted, cycle_ms: int) -> str:
+        """Whether a queue takes room back from a job that took it from this queue, before that job has had it for the
+        `minRuntimeSeconds` of its own queue; empty if not."""
+        by = state.jobs[event.placed.job_uid]
+        for victim in event.victims:
+            of = state.jobs[victim.job_uid]
+            since_ms, queues = self.took.get(of.uid, (0, {}))
+            kept_ms = spec_of(state, name_of(state, of)).min_runtime_s * 1000
+            if cycle_ms - since_ms < kept_ms and name_of(state, by) in queues and self._rules_ms <= since_ms:
+                return f"{by.seen.name} takes room back from {of.seen.name} after {cycle_ms - since_ms} of {kept_ms} ms"
         return ""
 
     # --- effects -------------------------------------------------------------------------------------------
