@@ -26,6 +26,8 @@ def no_victims(state: State, job: JobRecord, event: Preempted) -> str:
     """Why the victims of a decision can't give room to the job, or why pods aren't about to leave; empty if they do."""
     if job.placements:
         return "it has nodes already"
+    if job.stage in _BEGUN:  # its pods would be created before the others have left
+        return f"it is {job.stage}"
     named = {job.uid: None}
     for victim in event.victims:
         of = state.jobs.get(victim.job_uid)

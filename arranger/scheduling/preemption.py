@@ -15,7 +15,7 @@ from itertools import islice
 from arranger.events.facts import Spared, Victim
 from arranger.events.kinds import Placed, PodSeen, Preempted
 from arranger.model.config import CycleConfig
-from arranger.model.job import ScheduleState
+from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, compact
@@ -31,6 +31,7 @@ from arranger.scheduling.registry import Policies
 from arranger.scheduling.room_search import OTHERS, Outcome, Unit, least_harm
 from arranger.scheduling.vacating import Vacated, Vacating, by_uid, grace_ms, held_by, leaving
 
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
 _SEARCHES = 16
 #: On so many nodes, one after the other, it is tried to free just that one for a quorum.
@@ -108,9 +109,12 @@ class Preemption:
 
     def _helps(self, tried: PlacementTry) -> bool:
         """Whether a quorum fails for a reason that others can remedy. A job that a controller is about to resume takes
-        room only then, because that decision gives its nodes back."""
+        room only then, because that decision gives its nodes back. A job that runs takes none, even if it has lost all
+        of its nodes: only one that waits doesn't start before the others have left."""
         shortage, job = tried.shortage, tried.job
-        if shortage is None or shortage.infeasible or self._searches >= _SEARCHES or job.placements or job.suspended:
+        if shortage is None or shortage.infeasible or self._searches >= _SEARCHES:
+            return False
+        if job.placements or job.suspended or job.stage not in _WAITING:
             return False
         return shortage.quota is None or shortage.quota.limit in _OF_QUEUES
 

@@ -124,6 +124,7 @@ ROOM = (
     "a node closes while its room is awaited", "a node is deleted while its room is awaited",
     "a pod that gives room hangs", "the log is lost while room is awaited",
     "the log loses its tail while room is awaited", "two writers: too little room",
+    "a reserved job starts as promised", "a reserved job starts as promised after others behind it",
 )  # fmt: skip
 USERS = (
     "a TYJob that its schema refuses got in", "a TYJob of 1.4 MB", "user edits a template",

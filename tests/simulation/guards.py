@@ -22,11 +22,12 @@ from arranger.projections import fold, judging, placements, preemption, queue_me
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling import candidates, refusals
+from arranger.scheduling import candidates, refusals, reservations
 from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_room import QueueRoom
+from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.room_search import RoomSearch
 from arranger.workers import deletions, members_writer, service_writer, watcher
 from arranger.workers.cancelling import _ask
@@ -38,6 +39,7 @@ from arranger.workers.timekeeping import Timekeeper
 from tests import memory_log
 from tests.memory_log import MemoryLog
 from tests.simulation.actors import TAKEN, TTL
+from tests.simulation.calm import CALM
 from tests.simulation.clocks import HOURS
 from tests.simulation.elsewhere import BREAKS
 from tests.simulation.faults import KINDS
@@ -135,6 +137,8 @@ _OFTEN = {
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
+    "that reserved room is kept": {CALM: 1.0},
+    "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that a members file is read again": {"user edits a members file": 1.0},
     "that a Service is looked for again": {"user deletes a Service": 1.0},
 }
@@ -400,6 +404,8 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that room is kept for whom others gave it": _room_is_anyones,
     "that only victims' pods leave": _another_pod_goes_too,
     "that pods which a job keeps don't leave": _without(preemption, "_stays", False),
+    "that reserved room is kept": _without(Reservations, "hold", None),
+    "that only who ends in time goes before a reservation": _without(reservations, "expected_runtime_ms", 1),
     "that no cycle places a job that backs off": lambda: mock.patch.object(
         JobRecord, "not_before_ms", property(lambda _: 0)
     ),

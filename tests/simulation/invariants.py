@@ -45,6 +45,7 @@ from tests.simulation import room_rules, worker_groups
 from tests.simulation.belongings import of_its_job
 from tests.simulation.bounds import overgrown
 from tests.simulation.conservation import needless
+from tests.simulation.promises import Promises
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
 from tests.simulation.retaking import ROGUE, retaken
 from tests.simulation.topologies import scattered
@@ -90,6 +91,7 @@ class Oracle:
         self._identities: set[tuple[str, int]] = set()
         self.story: list[tuple[str, str]] = []
         self._limits = Limits()
+        self.promises = Promises(world.cycle_config, hit=world.faults.hit)
         #: Whether room of pods that never came was freed between a cycle and its entry.
         self._late = False
         #: Whether this epoch lost its tail, and how many cycles were taken on a state of such a tail and came once the
@@ -114,6 +116,7 @@ class Oracle:
         self._world.bad_nodes.forget()
         self._world.windows.forget()
         self._world.room_record.forget()
+        self.promises.forget()
         self.epochs.append(epoch)
         self.state, self.entries, self.chain, self.snapshots = State(epoch=epoch), [], "", []
         self._identities = set()
@@ -149,11 +152,14 @@ class Oracle:
         self._beyond_telling += self._of_lost_tail(cycle)
         begun = [uid for uid in placed + failed if uid in jobs and not jobs[uid].placements]
         before, record = self._before(entry, cycle), self._world.room_record
-        of_room = record.before(self.state, entry)
+        of_room, of_promises = record.before(self.state, entry), self.promises.before(self.state, entry)
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         if problem := record.after(self.state, entry, verdicts, of_room):
             raise Violation(problem)
+        uid, problem = self.promises.after(self.state, entry, verdicts, of_promises)
+        if problem:
+            raise Violation(problem, job=uid)
         self._check_decisions(entry, cycle, changes.verdicts, begun, before=before)
         if entry.batch.writer not in (ROGUE, "elsewhere"):  # they bypass every fence
             self._check_terms(entry)
@@ -309,6 +315,7 @@ class Oracle:
         self.state = _folded(State(epoch=self.state.epoch), kept)
         self.entries = kept
         self._world.room_record.lose_after(self.state)
+        self.promises.forget()
         self._identities = {(entry.batch.writer, entry.batch.seq) for entry in kept}
         self._limits.begin(self.state)
         self.chain = kept[-1].chain if kept else ""

@@ -126,7 +126,7 @@ class Queues:
         for name in _NAMES if opens else ():
             if ("", name) in store.collection(QUEUES).objects:
                 store.delete(QUEUES, "", name)
-            store.create(QUEUES, "", _queue(name, {}))
+            store.create(QUEUES, "", queue(name, {}))
         for name in _SPACES if opens else ():
             if ("", name) in store.collection(NAMESPACES).objects:
                 store.patch(NAMESPACES, "", name, {"metadata": {"annotations": {QUEUE_ANNOTATION: None}}})
@@ -153,7 +153,7 @@ class Queues:
                 spec[field] = self._value(field, name)
         old = self._world.store.collection(QUEUES).objects.get(("", name))
         if old is None:
-            self._world.store.create(QUEUES, "", _queue(name, spec))
+            self._world.store.create(QUEUES, "", queue(name, spec))
             self._did("a queue comes", f"queue {name} is {spec}")
         else:
             self._patch(name, {**dict.fromkeys(old.object["spec"]), **spec})
@@ -205,7 +205,7 @@ class Queues:
         """Delete a queue and create another one of its name at once, which no watch need show apart."""
         name = self._chance.choice(_NAMES)
         self._world.store.delete(QUEUES, "", name)
-        self._world.store.create(QUEUES, "", _queue(name, {"weight": self._chance.randrange(1, 4)}))
+        self._world.store.create(QUEUES, "", queue(name, {"weight": self._chance.randrange(1, 4)}))
         self._did("a queue's name is used again at once", f"queue {name} goes and comes")
 
     def _annotate(self) -> None:
@@ -230,5 +230,6 @@ class Queues:
         self._world.step("queues", what)
 
 
-def _queue(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def queue(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """A Queue of this name and spec."""
     return {"apiVersion": "arranger.dev/v1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}

@@ -8,9 +8,10 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from arranger.kube.cluster import TYJOBS, ApiError, Object
+from arranger.kube.cluster import QUEUES, TYJOBS, ApiError, Object
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.status import Refusal
+from tests.simulation.queues import queue
 from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ CROWD = "preempted: priority"
 _LOOKS_S, _DISTURBED = 0.2, 0.05
 #: How often a second writer looks whether a cycle would take room now.
 _FORGED_S = 1.0
+#: Two queues of equal weight that nothing limits. First jobs of one come and go, and it gets more than its share; then
+#: those of the other, and so on. A turn lasts this long, in seconds. The jobs of one keep their room for a while.
+_PAIR, _TURN_S, _KEPT_S = ("left", "right"), (20.0, 60.0), 8
 #: Pods that hang do so for this long, in seconds: some beyond the bound, which ends 90 s after the cycle.
 _HANGS_S = (5.0, 40.0, 160.0)
 DELETED = "a job that awaits room is deleted"
@@ -45,6 +49,7 @@ class Room:
         self._pace_s = 0.5 if world.faults.often(CROWD) else 1.2
         self._disturbs = self._chance.random() < 0.8
         self.forges = self._chance.random() < 0.5
+        self._turn, self._turn_ends_s = 0, 0.0
 
     def draw(self) -> dict[str, Any]:
         """A part of a new job's spec."""
@@ -76,13 +81,18 @@ class Room:
 
     async def crowd(self) -> None:
         """Create jobs that compete, change and delete them, until the faults stop."""
-        chance = self._chance
+        chance, paired = self._chance, self._world.queues.comes
+        for name in _PAIR if self.crowded and paired else ():
+            kept_s = _KEPT_S if name == _PAIR[1] else 0
+            self._world.store.create(QUEUES, "", queue(name, {"weight": 1, "minRuntimeSeconds": kept_s}))
         while self.crowded and self._world.faults.on:
             await asyncio.sleep(chance.expovariate(1 / self._pace_s))
-            name, jobs = chance.choice(_NAMES), self._world.store.collection(TYJOBS).objects
+            of = self._whose_turn() if paired and chance.random() < 0.8 else ""
+            name = f"{of}{chance.randrange(4)}" if of else chance.choice(_NAMES)
+            jobs = self._world.store.collection(TYJOBS).objects
             with suppress(ApiError, Refusal):
                 if ("default", name) not in jobs:
-                    self._create(name)
+                    self._create(name, {"queue": of} if of else self._world.queues.draw())
                 elif chance.random() < 0.3:
                     self._patch(name, {"priority": chance.randrange(1, 11)}, "user edits priority")
                 elif chance.random() < 0.4 or "stage" not in jobs["default", name].object.get("status", {}):
@@ -91,7 +101,7 @@ class Room:
                     self._world.store.delete(TYJOBS, "default", name)
                     self._did("user deletes a job", f"deletes {name}")
 
-    def _create(self, name: str) -> None:
+    def _create(self, name: str, of_queue: dict[str, Any]) -> None:
         chance = self._chance
         count, requests = chance.randrange(1, 6), {"cpu": str(chance.choice((1, 1, 2, 3)))}
         if chance.random() < 0.15:
@@ -107,7 +117,7 @@ class Room:
             "cleanPodPolicy": chance.choice(("Running", "None")),
             "workerSets": [{"name": "w", "counts": count, "template": template}],
             "successPolicy": {"type": "AllWorkers"},
-            **self._world.queues.draw(),
+            **of_queue,
             **self.draw(),
         }
         stored = self._world.store.create(
@@ -117,6 +127,13 @@ class Room:
         ).stored
         self._world.user.names[stored.uid] = name
         self._world.step("room", f"creates {name} [{stored.uid}] {spec['minWorkersNum']} of {count}")
+
+    def _whose_turn(self) -> str:
+        """The queue of the pair whose jobs come now."""
+        if self._world.loop.time() >= self._turn_ends_s:
+            self._turn = 1 - self._turn
+            self._turn_ends_s = self._world.loop.time() + self._chance.uniform(*_TURN_S)
+        return _PAIR[self._turn]
 
     # --- disturbances --------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State, Verdict
 from tests.simulation.gateways import CLOCK_BOUND_MS
+from tests.simulation.queue_rules import name_of
+from tests.simulation.room_rules import edited, less, spec_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 #: In this time, no two jobs give room to each other.
 _HOUR_MS = 3_600_000
 #: So often may one job lose all its pods to others in that time. Each time serves another beneficiary of a higher
-#: priority, or one of a queue below its share. In fifty runs, a job did so four times at most.
+#: priority, or one of a queue below its share. In fifty runs, a job did so four times at most. A beneficiary whose own
+#: pods fail again and again takes room for each of its attempts: only the last of them counts.
 TIMES = 10
+_OWN_FAILURES = (StageReason.WORKERS_LOST, StageReason.LEADER_FAILED, StageReason.WORKER_ENDED)
 _DEMAND = (k.JobGone, k.NodeSeen, k.NodeGone)
 _RULES = (
     k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
@@ -88,9 +92,13 @@ class RoomRecord:
         self._began: dict[tuple[str, int], Awaited] = {}
         #: Time, beneficiary, and victims with the kind, of every accepted preemption in any epoch.
         self._accepted: list[tuple[int, k.Preempted]] = []
+        #: UID → when the job last took room from others, and the queues of these.
+        self.took: dict[str, tuple[int, dict[str, None]]] = {}
         #: UID → when the job was last edited, according to the log.
         self._edited_ms: dict[str, int] = {}
         self._generations: dict[str, int] = {}
+        #: UID → when the job last lost an attempt by the failure of its own pods.
+        self._failed_ms: dict[str, int] = {}
         #: When queues, namespaces or priority classes last changed; and nodes, or which jobs there are.
         self._rules_ms = self._demand_ms = 0
 
@@ -120,13 +128,15 @@ class RoomRecord:
         for number, event in enumerate(entry.batch.events):
             verdict = verdicts.get(entry.first + number)
             if isinstance(event, k.Preempted) and verdict is not None and verdict.accepted and before is not None:
-                problem = problem or self._accept(state, entry.first + number, event, before)
+                problem = problem or self._accept(state, entry, event, before)
         if before is not None and before.bound:
             problem = problem or self._others_lost_nothing(state, entry, before)
         return problem
 
     def _note_edits(self, state: State, entry: Entry) -> None:
         for event in entry.batch.events:
+            if isinstance(event, k.StageDecided) and event.reason in _OWN_FAILURES:
+                self._failed_ms[event.job_uid] = state.time_ms
             if isinstance(event, k.JobSeen) and self._generations.get(event.uid) != event.generation:
                 self._generations[event.uid] = event.generation
                 self._edited_ms[event.uid] = self._demand_ms = state.time_ms
@@ -140,9 +150,9 @@ class RoomRecord:
         uid = of.event.placed.job_uid
         for event in entry.batch.events:
             if isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
-                if _less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
+                if less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
                     of.excuses["a node is gone, has closed, or is smaller"] = None
-            elif isinstance(event, k.JobSeen) and event.uid == uid and _edited(before.seen[uid], event):
+            elif isinstance(event, k.JobSeen) and event.uid == uid and edited(before.seen[uid], event):
                 of.excuses["the job was edited or deleted"] = None
             elif isinstance(event, k.PodSeen) and event.node in of.nodes and event.uid not in before.pods:
                 owner = attributed(state, event).owner
@@ -189,8 +199,10 @@ class RoomRecord:
             return f"a job gives up waiting for room: {there or 'no pods'} haven't left it"
         return ""
 
-    def _accept(self, state: State, offset: int, event: k.Preempted, before: Before) -> str:
+    def _accept(self, state: State, entry: Entry, event: k.Preempted, before: Before) -> str:
         """Record an accepted preemption; returns what is wrong with it."""
+        offset = entry.first + entry.batch.events.index(event)
+        cycle_ms = max(of.time_ms for of in entry.batch.events if isinstance(of, k.CycleTaken))
         job = state.jobs[event.placed.job_uid]
         pods = dict.fromkeys(event.leaving)
         for victim in event.victims:
@@ -202,7 +214,9 @@ class RoomRecord:
             if of.stage in _WAITING and of.back_offs.attempt.until_ms > state.time_ms:
                 return f"{of.seen.name} gave room, and backs off"
         self.awaited[job.uid] = Awaited(event, offset, pods, quiet=not self._world.faults.on)
-        problem = self._again(state.time_ms, event)
+        problem = self._again(state.time_ms, event) or self._back_at_once(state, event, cycle_ms)
+        others = [name_of(state, state.jobs[victim.job_uid]) for victim in event.victims]
+        self.took[job.uid] = (state.time_ms, dict.fromkeys(others))
         self._accepted.append((state.time_ms, event))
         return problem
 
@@ -225,7 +239,8 @@ class RoomRecord:
         uid, taken = event.placed.job_uid, Counter[str]()
         recent = [(since_ms, of) for since_ms, of in self._accepted if time_ms - since_ms < _HOUR_MS]
         for since_ms, of in recent:
-            taken.update(victim.job_uid for victim in of.victims if victim.kind != PreemptionKind.SURPLUS)
+            if self._failed_ms.get(of.placed.job_uid, 0) <= since_ms:
+                taken.update(victim.job_uid for victim in of.victims if victim.kind != PreemptionKind.SURPLUS)
             answered = next((victim for victim in of.victims if victim.job_uid == uid), None)
             back = next((victim for victim in event.victims if victim.job_uid == of.placed.job_uid), None)
             if answered is None or back is None:
@@ -238,6 +253,18 @@ class RoomRecord:
         for victim in event.victims:
             if victim.kind != PreemptionKind.SURPLUS and taken[victim.job_uid] >= TIMES:
                 return f"{victim.job_uid} loses its pods to others for the {taken[victim.job_uid] + 1}th time"
+        return ""
+
+    def _back_at_once(self, state: State, event: k.Preempted, cycle_ms: int) -> str:
+        """Whether a queue takes room back from a job that took it from this queue, before that job has had it for the
+        `minRuntimeSeconds` of its own queue; empty if not."""
+        by = state.jobs[event.placed.job_uid]
+        for victim in event.victims:
+            of = state.jobs[victim.job_uid]
+            since_ms, queues = self.took.get(of.uid, (0, {}))
+            kept_ms = spec_of(state, name_of(state, of)).min_runtime_s * 1000
+            if cycle_ms - since_ms < kept_ms and name_of(state, by) in queues and self._rules_ms <= since_ms:
+                return f"{by.seen.name} takes room back from {of.seen.name} after {cycle_ms - since_ms} of {kept_ms} ms"
         return ""
 
     # --- effects -------------------------------------------------------------------------------------------
@@ -302,15 +329,3 @@ def _restarts(state: State, job: JobRecord) -> int:
 def _job_of(pod: Mapping[str, Any]) -> str:
     owners = pod["metadata"].get("ownerReferences") or ()
     return next((str(of["uid"]) for of in owners if of.get("controller")), "")
-
-
-def _edited(before: k.JobSeen, now: k.JobSeen) -> bool:
-    return before.generation != now.generation or before.deleting != now.deleting or before.spec != now.spec
-
-
-def _less(before: NodeFacts | None, now: NodeFacts | None) -> bool:
-    """Whether a node is worse than before for a job that is to start there."""
-    if before is None or now is None:
-        return True
-    smaller = [name for name, amount in before.allocatable if dict(now.allocatable).get(name, 0) < amount]
-    return bool(smaller) or not now.ready or now.cordoned or before.taints != now.taints

@@ -11,6 +11,7 @@ from arranger.events.facts import PreemptionKind, Victim
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Stage
+from arranger.model.node import NodeFacts
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
@@ -64,7 +65,9 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
     jobs, _ = considered(state, waiting_jobs(state, time_ms))
     for job in jobs:
         allowed = _modes(state, cycle, job)
-        if job.placements or job.suspended or PreemptionKind.PRIORITY not in allowed:
+        if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements or job.suspended:
+            continue
+        if PreemptionKind.PRIORITY not in allowed:
             continue
         lower = [of for of in _lower(state, cycle, job) if of.placements]
         if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
@@ -293,3 +296,19 @@ def as_counted(state: State, job: JobRecord) -> JobRecord:
     copied = job.copy()
     copied.spec = msgspec.structs.replace(job.valid_spec, priority=priority_of(state, job))
     return copied
+
+
+# --- what changed ------------------------------------------------------------------------------------------
+
+
+def edited(before: k.JobSeen, now: k.JobSeen) -> bool:
+    """Whether a user has changed or deleted a TYJob in between."""
+    return before.generation != now.generation or before.deleting != now.deleting or before.spec != now.spec
+
+
+def less(before: NodeFacts | None, now: NodeFacts | None) -> bool:
+    """Whether a node is worse than before for a job that is to start there."""
+    if before is None or now is None:
+        return True
+    smaller = [name for name, amount in before.allocatable if dict(now.allocatable).get(name, 0) < amount]
+    return bool(smaller) or not now.ready or now.cordoned or before.taints != now.taints

@@ -9,6 +9,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.model.job import ScheduleState
 from tests.simulation.room_record import TIMES, RoomRecord
+from tests.world import World
 
 SURPLUS, PRIORITY, RECLAIM = PreemptionKind
 
@@ -57,3 +58,24 @@ def test_no_job_loses_its_pods_too_often() -> None:
     assert [bool(problem) for problem in problems(*often)] == [False] * TIMES + [True]
     surplus = [(time_ms, preempted(event.placed.job_uid, "poor", kind=SURPLUS)) for time_ms, event in often]
     assert not any(problems(*surplus))
+
+
+def test_a_beneficiary_whose_own_pods_fail_counts_once() -> None:
+    often = [(1_000 * number, preempted("poor", "rich")) for number in range(1, 2 * TIMES)]
+    assert problems(*often)[-1]
+    assert not problems(*often, failed_ms={"poor": 1_000 * (TIMES + 1)})[-1]
+
+
+def test_a_queue_takes_no_room_back_before_the_minimum_runtime_is_over() -> None:
+    of = World()
+    of.queue("a", min_runtime_s=60)
+    of.queue("b")
+    for name, queue in (("taker", "a"), ("loser", "b")):
+        of.job(name, workers=1, equals=True, of_queue=queue)
+    record = RoomRecord(SimpleNamespace())  # type: ignore[arg-type]
+    back = preempted("uid-loser", "uid-taker", kind=RECLAIM)
+    record.took["uid-taker"] = (1_000, {"b": None})
+    assert "takes room back from taker after 59000 of 60000 ms" in record._back_at_once(of.state, back, 60_000)
+    assert record._back_at_once(of.state, back, 61_000) == ""
+    record.took["uid-taker"] = (1_000, {"c": None})
+    assert record._back_at_once(of.state, back, 60_000) == ""

@@ -48,6 +48,7 @@ from tests.servers import tyjob_definition
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
 from tests.simulation.bad_nodes import BadNodes
 from tests.simulation.belongings import Belongings
+from tests.simulation.calm import CALM, NODES, CalmUser, calm_down
 from tests.simulation.classes import Classes
 from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
@@ -370,6 +371,7 @@ class World:
         self.log_away = self.api_away = self.log_slow = False
         self.log_trouble = ""
         self.clock = SimulatedClock(self.loop)
+        self.cycle_config = SETTINGS.cycle_config(VERSIONS)
         self.oracle = Oracle(self)
         self.home = Home(self)
         self.store = Store(now=self._now_s, new_uid=self._uid, history_limit=_HISTORY)
@@ -377,7 +379,6 @@ class World:
         self.schema: Any = kinds[0].schema
         self.store.collections[kinds[0].key] = Collection(kinds, _HISTORY)
         self.redis = SimulatedRedis(self)
-        self.cycle_config = SETTINGS.cycle_config(VERSIONS)
         self.skews_ms = self._skews()
         self.clocks = Clocks(self)
         self.elsewhere = Elsewhere(self)
@@ -404,8 +405,11 @@ class World:
         self.processes: list[SimulatedProcess] = []
         self.graveyard: list[SimulatedProcess] = []
         self._others: list[asyncio.Task[Any]] = []
-        self.machines = Machines(self)
-        self.user = User(self)
+        calm = self.faults.often(CALM)
+        self.machines = Machines(self, NODES if calm else None)
+        self.user: User | CalmUser = CalmUser(self) if calm else User(self)
+        if calm:
+            calm_down(self)
         self.disasters = Disasters(self)
 
     def _now_s(self) -> float:

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind
+from arranger.events.facts import PreemptionKind, Victim
 from arranger.lifecycle.desired import desired_pods
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, compact
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from arranger.scheduling.vacating import grace_ms
 from tests.world import World, shape
@@ -368,3 +368,25 @@ def test_a_job_that_the_guarantees_of_others_keep_out_takes_from_its_own_queue()
     assert decision is not None and [victim.job_uid for victim in decision.victims] == [low.uid]
     of.settle()
     assert (high.stage, low.stage) == (Stage.RUNNING, Stage.RESCHEDULING)
+
+
+def test_a_running_job_without_any_nodes_takes_no_room() -> None:
+    """Its stage is Running all the same, so its pods would be created before the others have left."""
+    of = world(gpus=3, preemption=None)
+    low = running(of, "low", 2, priority=1)
+    sets = [("large", 1, shape(cpu=1, gpus=2)), ("small", 1, GPU)]
+    job = of.job("two", workers=sets, min_workers=1, restart_limit=0, equals=True, priority=9)
+    of.settle()
+    of.change_pod(job.bound[2, 0], phase="Failed", ready=False)
+    of.pass_time(40)
+    of.settle()
+    assert (job.stage, job.placements, job.slots.given_up) == (Stage.RUNNING, {}, {(2, 0): None})
+    of.config = msgspec.structs.replace(of.config, preemption=Preemption())
+    of.pass_time(40)
+    assert preempted(of) is None
+    placed = k.Placed(job.uid, job.version, 0, ScheduleState.SUCCEED, compact({(1, 0): "n0"}))
+    victim = Victim(low.uid, low.version, 0, PreemptionKind.PRIORITY, compact(low.placements), 0)
+    cycle = k.CycleTaken(of.state.offset, of.now_ms, of.config)
+    of.say(cycle, k.Preempted(placed, (victim,), (), (), of.now_ms + 60_000))
+    assert of.verdict("Preempted").reason == "it is Running"
+    of.state.validate()

@@ -3,7 +3,9 @@
 Pods differ only in their GPUs, and all pods of a job are equal, so whether a quorum fits is a sum over the nodes.
 """
 
+import itertools
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
@@ -25,6 +27,10 @@ GPU = "nvidia.com/gpu"
 
 BY_CHANCE = settings(max_examples=100, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
+#: All 1,023 smaller parts of so many units are tried.
+_EXHAUSTIVE = 10
+
+Unit = list[tuple[str, int]]  # nodes and GPUs that leave together
 Job = tuple[int, int, int, int, str, bool]  # GPUs of a pod, pods, quorum, priority, queue, whether it is preemptible
 
 modes = st.sampled_from(PreemptionMode)
@@ -43,6 +49,13 @@ def submit(of: World, name: str, job: Job, created: int) -> None:
     gpus, pods, least, priority, queue, preemptible = job
     of.job(name, equals=True, workers=pods, worker=shape(cpu=1, gpus=gpus), min_workers=least, priority=priority,
            of_queue=queue, preemptible=preemptible, created=created)  # fmt: skip
+
+
+def fewer(units: list[Unit]) -> Iterator[Sequence[Unit]]:
+    """Every smaller part of up to ten units; of more, all but one each."""
+    for number in range(len(units) if len(units) <= _EXHAUSTIVE else 0):
+        yield from itertools.combinations(units, number)
+    yield from ([*units[:at], *units[at + 1 :]] for at in range(len(units)))
 
 
 def indices(victim: Victim) -> list[int]:
@@ -107,13 +120,10 @@ class Watch:
             self.may_give(by, victim)
             self.pairs[by.uid, victim.job_uid] += 1
         if free is not None:
-            assert self.fits(by, free, event.victims)
-            for number, victim in enumerate(event.victims):
-                others = [*event.victims[:number], *event.victims[number + 1 :]]
-                assert not self.fits(by, free, others), "a victim isn't needed"
-                if victim.kind == PreemptionKind.SURPLUS:
-                    fewer = sorted(expand(victim.pods).items(), reverse=True)[:-1]
-                    assert not self.fits(by, free, others, [node for _, node in fewer], victim), "a worker isn't needed"
+            units = [unit for victim in event.victims for unit in self.units(victim)]
+            assert self.fits(by, free, units)
+            for part in fewer(units):
+                assert not self.fits(by, free, part), f"{len(part)} of {len(units)} would do"
         if free is not None:
             self.take(free, event.placed)
             for victim in event.victims:
@@ -121,24 +131,23 @@ class Watch:
 
     def give(self, free: Counter[str], victim: Victim) -> None:
         """The later decisions of the cycle find the room that is left of what the victim gave."""
-        for node in expand(victim.pods).values():
-            free[node] += dict(self.job(victim.job_uid).valid_spec.groups[1].shape.requests)[GPU]
+        for unit in self.units(victim):
+            for node, gpus in unit:
+                free[node] += gpus
 
-    def fits(
-        self,
-        by: JobRecord,
-        free: Counter[str],
-        victims: tuple[Victim, ...] | list[Victim],
-        more: list[str] | None = None,
-        of_more: Victim | None = None,
-    ) -> bool:
-        """Whether the quorum fits what is free with these victims, and without pods of another one on some nodes."""
+    def units(self, victim: Victim) -> list[Unit]:
+        """What a victim loses, in the parts that can be spared alone: GPUs by node."""
+        gpus = dict(self.job(victim.job_uid).valid_spec.groups[1].shape.requests)[GPU]
+        nodes = [*expand(victim.pods).values()]
+        of = [[node] for node in nodes] if victim.kind == PreemptionKind.SURPLUS else [nodes]
+        return [[(node, gpus) for node in unit] for unit in of]
+
+    def fits(self, by: JobRecord, free: Counter[str], units: Sequence[Unit]) -> bool:
+        """Whether the quorum fits what is free once these units have left."""
         there = Counter(free)
-        for victim in victims:
-            self.give(there, victim)
-        for node in more or ():
-            assert of_more is not None
-            there[node] += dict(self.job(of_more.job_uid).valid_spec.groups[1].shape.requests)[GPU]
+        for unit in units:
+            for node, gpus in unit:
+                there[node] += gpus
         asked = dict(by.valid_spec.groups[1].shape.requests)[GPU]
         return sum(max(amount, 0) // asked for amount in there.values()) >= by.valid_spec.min_workers
 

@@ -115,7 +115,3 @@ def test_a_large_job_starts_as_promised_at_hardly_any_cost(queue_policy: str) ->
         assert (overtaken.waited_ms, overtaken.promised_ms) == (None, None)
         ratios.append(kept.used / overtaken.used)
     assert sum(ratios) / len(ratios) >= 0.95
-
-
-def test_without_a_reservation_it_waits_for_as_long_as_they_come() -> None:
-    assert wait(Cluster(0, "Priority", 0), _AFTER_MS).waited_ms is None
