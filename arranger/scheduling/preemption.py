@@ -164,7 +164,7 @@ class Preemption:
             return outcome
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
         helpful = self._vacating.helpful_nodes(job, others)
-        for nodes in (helpful, *[[node] for node in helpful[:_NODES]]):
+        for nodes in (helpful, *[[node] for node in helpful[:_NODES]]) if helpful else ():
             candidates = self._candidates.of(job, asked, self._use, taken, nodes=dict.fromkeys(nodes))
             outcome = least_harm(self._placer, self._vacating, job, candidates)
             if outcome is not None:

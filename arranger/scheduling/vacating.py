@@ -87,14 +87,15 @@ class Vacating:
 
     def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
         """The nodes with room for a pod of a job if all these others left, in their order."""
-        view, gained = self._placing.view, dict[int, Amounts]()
+        view, counts = self._placing.view, dict[tuple[str, Requests], int]()
         for of in others:
-            for row, amounts in self.of_job(of, tuple(of.placements), whole=True).rooms:
-                gained[row] = gained[row] + amounts if row in gained else amounts
+            for slot, node in of.placements.items():
+                key = (node, requests_of(of, slot))
+                counts[key] = counts.get(key, 0) + 1
         asked = [view.request(group.shape) for group in job.valid_spec.groups if group.count]
         return [
             view.names[row]
-            for row, amounts in gained.items()
+            for row, amounts in self._vacated(counts, [], "", ()).rooms
             if any((view.free[row] + amounts >= each)[each > 0].all() for each in asked)
         ]
 
