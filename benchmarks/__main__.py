@@ -24,6 +24,7 @@ NAMES = (
     "life",
     "cycle",
     "queues",
+    "room",
     "search",
     "scale",
     "openb",
@@ -60,7 +61,7 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 )
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, traces: tuple[Path, ...], record: bool) -> None:
-    """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, search, scale, openb, replay,
+    """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, room, search, scale, openb, replay,
     memory, demo_up, observe, create, latency, peers, growth, slow_redis, simulation, fairness.
 
     The exit status is 1 if a figure misses its target, or if a benchmark fails.

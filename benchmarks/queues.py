@@ -18,7 +18,6 @@ from functools import partial
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.codec import decode_batch, encode_batch
 from arranger.events.log import Entry
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
@@ -31,7 +30,7 @@ from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.queue_order import QueueOrder
 from arranger.scheduling.queue_shares import Amounts, Claims, QueueClaims, queue_shares
 from benchmarks.report import Figure
-from benchmarks.workload import GIB, TOLD_MS, History, uid
+from benchmarks.workload import GIB, TOLD_MS, History, decoded, uid
 
 _TIMES = 9
 _CYCLES = 5
@@ -211,7 +210,7 @@ class _Side:
         self._jobs += count
 
     def _fold(self) -> None:
-        _fold(self._state, _decoded(self._history.batches, self._state.offset))
+        _fold(self._state, decoded(self._history.batches, self._state.offset))
         self._history.batches.clear()
 
 
@@ -261,13 +260,6 @@ def _say_jobs(history: History, numbers: range, names: list[str], leader: tuple[
         )  # fmt: skip
 
 
-def _decoded(batches: list[k.Batch], last: int) -> Iterator[Entry]:
-    """The batches after an offset as a reader gets them: with objects of their own."""
-    for batch in batches:
-        first, last = last + 1, last + len(batch.events)
-        yield Entry(first, last, "", decode_batch(encode_batch(batch), first))
-
-
 def _fold(state: State, entries: Iterator[Entry] | list[Entry]) -> None:
     changes = Changes()
     for entry in entries:
@@ -309,23 +301,23 @@ def _lives(sizes: tuple[int, ...], config: CycleConfig, nodes: int, jobs: int) -
     history.nodes(nodes)
     names = _say_queues(history, sizes)
     history.listed()
-    before = [*_decoded(history.batches, 0)]
+    before = [*decoded(history.batches, 0)]
     history.batches.clear()
     _fold(state, before)
     for begin in range(0, jobs, 500):
         _say_jobs(history, range(begin, min(begin + 500, jobs)), names, _LEADER)
-        _fold(state, _decoded(history.batches[-1:], state.offset))
+        _fold(state, decoded(history.batches[-1:], state.offset))
         history.say(*take_cycle(state, config, TOLD_MS))
-        _fold(state, _decoded(history.batches[-1:], state.offset))
+        _fold(state, decoded(history.batches[-1:], state.offset))
         alive = [job for job in state.jobs.values() if job.placements]
         for round_, phase in enumerate(("Pending", "Running", "Running", "Succeeded")):
             history.say(*(pod for job in alive for pod in _pods_seen(history, job, phase, round_)))
-            _fold(state, _decoded(history.batches[-1:], state.offset))
+            _fold(state, decoded(history.batches[-1:], state.offset))
         term = history.terms[k.Watched.JOB]
         history.say(*(k.JobGone(term, "default", job.seen.name, job.uid) for job in alive))
         history.say(*_pods_gone(history, state))
-        _fold(state, _decoded(history.batches[-2:], state.offset))
-    return before, [*_decoded(history.batches, before[-1].last)]
+        _fold(state, decoded(history.batches[-2:], state.offset))
+    return before, [*decoded(history.batches, before[-1].last)]
 
 
 def _pods_seen(history: History, job: JobRecord, phase: str, round_: int) -> Iterator[k.PodSeen]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arranger.events import kinds as k
-from arranger.events.codec import encode_batch, next_chain
+from arranger.events.codec import decode_batch, encode_batch, next_chain
 from arranger.events.log import Entry
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.node import NodeFacts
@@ -118,3 +118,10 @@ def pod_seen(term: int, number: int, nodes: list[str], count: int, jobs: int, *,
 def uid(kind: str, number: int) -> str:
     """A UID as long as Kubernetes' own."""
     return f"{ {'node': 1, 'pod': 2, 'job': 3}[kind]:08}-0000-4000-8000-{number:012}"
+
+
+def decoded(batches: list[k.Batch], last: int) -> Iterator[Entry]:
+    """The batches after an offset as a reader gets them: with objects of their own."""
+    for batch in batches:
+        first, last = last + 1, last + len(batch.events)
+        yield Entry(first, last, "", decode_batch(encode_batch(batch), first))

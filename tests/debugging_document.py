@@ -1,4 +1,5 @@
-"""The commands in docs/debugging.md and their output: `python -m tests.debugging_document` writes it again.
+"""The commands in docs/debugging.md and docs/fairness.md and their output: `python -m tests.debugging_document` writes
+it again.
 
 A block that begins with ```console has commands, each after "$ ", and their output. The commands run in their own
 folder, in which `tests` is the repository's, in UTC, without settings from outside. `| head -N` is the only pipe.
@@ -16,6 +17,7 @@ from pathlib import Path
 from tests.servers import REPOSITORY
 
 DOCUMENT = REPOSITORY / "docs" / "debugging.md"
+FAIRNESS = REPOSITORY / "docs" / "fairness.md"
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEAD = re.compile(r"(.*) \| head -(\d+)")
@@ -66,4 +68,5 @@ def _output(command: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(written_again(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in (DOCUMENT, FAIRNESS):
+        document.write_text(written_again(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -111,8 +111,8 @@ def live(story: Story) -> None:
     time.sleep(2)
 
 
-def run(target: Path) -> None:
-    """Run the story and keep its log."""
+def run(target: Path, story: Callable[[Story], None] = live) -> None:
+    """Run a story and keep its log."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = [sys.executable, "-m", "arranger.cli.main", "demo", "--keep", "--nodes", "3", "--gpus", "4"]
@@ -122,7 +122,7 @@ def run(target: Path) -> None:
                 if not line:
                     raise SystemExit("the demo didn't start")
             try:
-                live(Story(folder))
+                story(Story(folder))
             finally:
                 demo.send_signal(signal.SIGINT)
                 demo.stdout.read()

@@ -7,7 +7,7 @@ is a candidate that isn't preemptible, that has run for less than the `minRuntim
 nodes in the same cycle.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -84,16 +84,19 @@ class Candidates:
         """The jobs that may give room at all."""
         found = []
         for job in self._state.jobs.values():
-            if job.stage in _BEGUN and job.placements and self._may_give(job):
-                found.append(_Begun(*self._standing_of(job), job))
-        return sorted(found, key=lambda of: (of.priority, -of.job.began_ms, of.job.uid))
+            if job.stage not in _BEGUN or not job.placements or not job.active:
+                continue
+            if job.stands_still or not job.valid_spec.preemptible:
+                continue
+            (priority, queue), began_ms = self._standing_of(job), job.began_ms
+            if self._time_ms - began_ms >= self._least_ms(queue):
+                found.append((priority, -began_ms, job.uid, queue, job))
+        found.sort()  # no two have the same UID
+        return [_Begun(priority, queue, job) for priority, _, _, queue, job in found]
 
-    def _may_give(self, job: JobRecord) -> bool:
-        """Whether a job is preemptible, and has run for as long as its queue says."""
-        if not job.active or job.stands_still or not job.valid_spec.preemptible:
-            return False
-        spec = self._state.queue_tree.specs.get(queue_of(self._state, job), DEFAULT_SPEC)
-        return self._time_ms - job.began_ms >= spec.min_runtime_s * 1000
+    def _least_ms(self, queue: str) -> int:
+        """How long jobs of a queue run before they may give room, in milliseconds."""
+        return self._state.queue_tree.specs.get(queue, DEFAULT_SPEC).min_runtime_s * 1000
 
     def _standing_of(self, job: JobRecord) -> tuple[int, str]:
         """The priority of a job that counts in its queue, and the queue."""
@@ -167,7 +170,8 @@ class Candidates:
         if rules is None:
             return
         line = self.line(job, asked, placed) if self._reclaims(rules, queue) else None
-        may = [of for of in self._begun if of.job.uid not in taken and self._may(of, queue, own, line)]
+        givers = self._queues(queue, line)
+        may = [of for of in self._begun if _gives(of, queue, own, givers) and of.job.uid not in taken]
         if nodes is not None:
             may = [of for of in may if any(node in nodes for node in of.job.placements.values())]
         if rules.surplus == _ALLOWED:
@@ -181,9 +185,25 @@ class Candidates:
 
     def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
         """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
-        queue, line = queue_of(self._state, job), self.line(job, asked, placed)
-        others = (of for of in self._begun if of.queue != queue and of.job.uid not in taken)
-        return [of.job for of in others if line.may_reclaim(of.queue)]
+        queue = queue_of(self._state, job)
+        givers = self._queues(queue, self.line(job, asked, placed))
+        return [of.job for of in self._begun if of.queue in givers and of.job.uid not in taken]
+
+    def every(self, job: JobRecord, asked: Amounts, placed: Use) -> tuple[Hashable, list[JobRecord]]:
+        """All jobs that are among the candidates for a quorum as in `of`, before any of them has given room, and what
+        determines which these are."""
+        own, queue = self._standing_of(job)
+        rules = self.rules(queue)
+        if rules is None:
+            return (), []
+        givers = self._queues(queue, self.line(job, asked, placed) if self._reclaims(rules, queue) else None)
+        return (own, queue, *givers), [of.job for of in self._begun if _gives(of, queue, own, givers)]
+
+    def _queues(self, queue: str, line: "Line | None") -> dict[str, None]:
+        """The other queues that may give room to a quorum of this one."""
+        if line is None:
+            return {}
+        return {name: None for name in sorted(self._lowest) if name != queue and line.may_reclaim(name)}
 
     def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "Line":
         """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
@@ -191,11 +211,6 @@ class Candidates:
 
     def _reclaims(self, rules: Preemption, queue: str) -> bool:
         return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)
-
-    def _may(self, of: _Begun, queue: str, priority: int, line: "Line | None") -> bool:
-        if of.queue == queue:
-            return of.priority < priority
-        return line is not None and line.may_reclaim(of.queue)
 
     def _whole(self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "Line | None") -> Iterator[Candidate]:
         """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
@@ -246,6 +261,11 @@ class Candidates:
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
         return lost_ms(self._state, job, slots, self._time_ms)
+
+
+def _gives(of: _Begun, queue: str, priority: int, others: Collection[str]) -> bool:
+    """Whether a job may give room to one of a queue with this priority, and of these other queues."""
+    return of.priority < priority if of.queue == queue else of.queue in others
 
 
 class Line:

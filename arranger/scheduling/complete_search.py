@@ -103,7 +103,7 @@ class CompleteSearch:
         for group in sorted(quorum.indices, key=lambda group: group != first):
             pod = self._placing.pod(tried.job, group)
             rooms[group] = self._base.room(tried.groups[group].shape, pod, ever=ever)
-            if not _enough(quorum, rooms):
+            if not quorum.may_fit(rooms):
                 return None
         return rooms
 
@@ -174,7 +174,7 @@ class CompleteSearch:
                 break
             self.steps += STEPS_A_DOMAIN
             narrowed = rooms | {group: rooms[group] * mask for group, mask in zip(units, chosen, strict=True)}
-            if not _enough(quorum, narrowed):
+            if not quorum.may_fit(narrowed):
                 continue
             shortage.searched = 0
             by_rules = interact(self._placing, tried, quorum)
@@ -377,16 +377,6 @@ def _leader_fits_nowhere(tried: PlacementTry, shortage: Shortage) -> bool:
     return (
         not eased and bool(shortage.reasons) and all(reason.kind != ReasonKind.FITS for reason, _ in shortage.reasons)
     )
-
-
-def _enough(quorum: Quorum, rooms: dict[int, Amounts]) -> bool:
-    """Whether each group alone finds enough room, as far as it is known: if not, the quorum surely doesn't fit."""
-    alone = {
-        group: min(int(rooms[group].sum()), len(indices)) if group in rooms else len(indices)
-        for group, indices in quorum.indices.items()
-    }
-    lacking = any(alone.get(group, 0) < least for group, least in quorum.least.items())
-    return not lacking and sum(alone.values()) >= quorum.asked
 
 
 def _classes(rows: Amounts) -> tuple[Amounts, Amounts]:

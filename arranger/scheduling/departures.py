@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.vacating import Vacated, Vacating
+from arranger.scheduling.room_bound import RoomBound
+from arranger.scheduling.vacating import Departing, Vacated, Vacating
 
 
 class Departures:
@@ -15,37 +16,64 @@ class Departures:
         self._vacating = vacating
         self._job = job
         self._more = leaving
-        self._leaving: list[Vacated] = []
+        self._leaving = Departing()
+        self._bound = RoomBound(placer, job)
         #: So many of the first have left.
         self.left = 0
 
     def go_to(self, count: int) -> None:
         """Let the first so many leave, or all if these are fewer, and let all others be there again."""
+        count = self._read(count)
+        if self.left < count:
+            self._vacating.release_some(self._leaving, self.left, count)
+        elif self.left > count:
+            self._vacating.release_some(self._leaving, count, self.left, -1)
+        self.left = count
+
+    def _read(self, count: int) -> int:
+        """Read so many, and tell how many there are of these."""
         while len(self._leaving) < count and (vacated := next(self._more, None)) is not None:
             self._leaving.append(vacated)
-        count = min(count, len(self._leaving))
-        while self.left < count:
-            self._vacating.release(self._leaving[self.left])
-            self.left += 1
-        while self.left > count:
-            self.left -= 1
-            self._vacating.take_again(self._leaving[self.left])
+        return min(count, len(self._leaving))
 
     def enough(self) -> int | None:
         """The smallest number of first ones whose departure is enough for the quorum; None if all of them aren't. It is
-        found by doubling and halving, because each try costs as much as placing the quorum."""
-        if self._fits(0):
-            return 0
-        short, enough = 0, 1
-        while not self._fits(enough):
-            if self.left < enough:
+        found by doubling and halving, because each try costs as much as placing the quorum. Numbers that are surely
+        not enough (`room_bound`) aren't tried."""
+        least = self._least()
+        if least is None:
+            return None
+        if self._fits(least):
+            return least
+        short, more = least, 1
+        while not self._fits(least + more):
+            if self.left < least + more:
                 return None
-            short, enough = enough, enough * 2
+            short, more = least + more, 2 * more
         enough = self.left
         while enough - short > 1:
             middle = (short + enough) // 2
             short, enough = (short, middle) if self._fits(middle) else (middle, enough)
         return enough
+
+    def _least(self) -> int | None:
+        """The smallest number of first ones that may be enough; None if all of them surely aren't."""
+        if not self._lacks(0):
+            return 0
+        short, open_ = 0, 1
+        while self._lacks(open_):
+            if len(self._leaving) < open_:
+                return None
+            short, open_ = open_, open_ * 2
+        open_ = min(open_, len(self._leaving))
+        while open_ - short > 1:
+            middle = (short + open_) // 2
+            short, open_ = (middle, open_) if self._lacks(middle) else (short, middle)
+        return open_
+
+    def _lacks(self, count: int) -> bool:
+        """Whether the quorum surely doesn't fit once the first so many have left. None have yet."""
+        return self._bound.lacks(*self._leaving.rooms(0, self._read(count)))
 
     def _fits(self, count: int) -> bool:
         self.go_to(count)

@@ -44,6 +44,16 @@ class Quorum:
         indices |= {group: of_group[: least.get(group, 0) + spare] for group, of_group in free.items()}
         return cls(indices, asked, sum(len(of_group) for of_group in indices.values()) == asked, least)
 
+    def may_fit(self, rooms: Mapping[int, Amounts]) -> bool:
+        """Whether each group alone finds enough room, as far as it is known (pods by node): if not, the quorum surely
+        doesn't fit."""
+        alone = {
+            group: min(int(rooms[group].sum()), len(indices)) if group in rooms else len(indices)
+            for group, indices in self.indices.items()
+        }
+        lacking = any(alone.get(group, 0) < least for group, least in self.least.items())
+        return not lacking and sum(alone.values()) >= self.asked
+
 
 def least_of(job: JobRecord, needs: Needs) -> dict[int, int]:
     """Group → how many pods of it a quorum lacks, whichever other workers it has; without groups that lack none."""

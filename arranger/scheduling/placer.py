@@ -47,7 +47,7 @@ class Placer:
         """Place all the missing pods of the job's quorum, or none of them."""
         if (failed := self._memory.fails_as_the_last(job)) is not None:
             return PlacementTry(job, failed.policy, failed.groups, shortage=failed.shortage)
-        tried = self._begin(job)
+        tried = self.begin(job)
         if (full := self._placing.quotas.full(job)) is not None:
             tried.shortage = self._short(tried, quorum_needs(job, tried.policy), full)
         elif not self._memory.again(tried):
@@ -91,7 +91,7 @@ class Placer:
 
     def left_out(self, job: JobRecord, lack: QuotaLack) -> PlacementTry:
         """The try of a job that no nodes are sought for, because of its queue."""
-        tried = self._begin(job)
+        tried = self.begin(job)
         tried.shortage = self._short(tried, quorum_needs(job, tried.policy), lack)
         return tried
 
@@ -110,7 +110,7 @@ class Placer:
 
     def without_memory(self, job: JobRecord) -> PlacementTry | None:
         """Place the job's quorum, whatever became of equal ones; None if it doesn't fit."""
-        tried = self._begin(job)
+        tried = self.begin(job)
         needs = quorum_needs(job, tried.policy)
         if self._placing.quotas.full(job) is not None or self._beyond_quota(tried, needs) is not None:
             return None
@@ -121,7 +121,8 @@ class Placer:
         self._placing.undo(tried, mark)
         return None
 
-    def _begin(self, job: JobRecord) -> PlacementTry:
+    def begin(self, job: JobRecord) -> PlacementTry:
+        """A try that has placed nothing yet."""
         config = self._placing.config
         groups = wary_groups(job, config, self._placing.time_ms)
         return PlacementTry(job, self._placing.policies.pod_policy(job, config), groups)

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterable
 from functools import cached_property
 from itertools import islice
 
+import numpy as np
+
 from arranger.events.facts import Spared, Victim
 from arranger.events.kinds import Placed, PodSeen, Preempted
 from arranger.model.config import CycleConfig
@@ -19,6 +21,7 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.nodes import Amounts as Rooms
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
@@ -28,8 +31,10 @@ from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.registry import Policies
+from arranger.scheduling.room_bound import RoomBound
 from arranger.scheduling.room_search import OTHERS, Outcome, Unit, least_harm
-from arranger.scheduling.vacating import Vacated, Vacating, by_uid, grace_ms, held_by, leaving
+from arranger.scheduling.vacating import Departing, Vacated, Vacating, by_uid, grace_ms, held_by, leaving
+from arranger.scheduling.view import add_to
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
@@ -62,6 +67,8 @@ class Preemption:
         self._searches = 0
         #: What determines whether a quorum gets room → the content of the view when it got none.
         self._failed: dict[Hashable, int] = {}
+        #: What determines the candidates for a quorum → what all of them leave, nodes × resources.
+        self._given: dict[Hashable, Rooms] = {}
         #: UID → jobs that got nodes in this cycle. They give none up in it.
         self._placed: dict[str, None] = {}
         #: UID → jobs that gave room in this cycle. They get none in it.
@@ -126,7 +133,7 @@ class Preemption:
         vacated = [self._vacating.of_pods(pods), *self._left]
         for of in vacated:
             self._vacating.release(of)
-        if not self._comes_anyway(job):
+        if not (self._comes_anyway(job) or self._lacks(job, asked)):
             outcome = self._least_harm(job, asked)
             if outcome is not None:
                 found = outcome.tried
@@ -179,6 +186,21 @@ class Preemption:
         self._departing += held_by(self._state, of, unit.slots)
         self._victims[of.uid] = None
         self._count(of, unit.slots, -1)
+
+    def _lacks(self, job: JobRecord, asked: Amounts) -> bool:
+        """Whether a quorum surely doesn't fit even without all candidates. Quorums with the same ones share what these
+        leave."""
+        key, jobs = self._candidates.every(job, asked, self._use)
+        view = self._placer.view
+        given = self._given.get(key)
+        if given is None:
+            departing = Departing()
+            for of in jobs:
+                departing.append(self._vacating.of_job(of, tuple(sorted(of.placements)), whole=True))
+            levels = np.zeros_like(view.free)
+            add_to(levels, *departing.rooms(0, len(departing)))
+            given = self._given[key] = levels.astype(np.int64)
+        return RoomBound(self._placer, job).lacks(np.arange(len(view)), given)
 
     def _event(self, outcome: Outcome, pods: list[PodSeen]) -> Preempted:
         job, tried = outcome.tried.job, outcome.tried

@@ -214,8 +214,9 @@ class Reservations:
         for job in self._state.jobs.values():
             if job.placements:
                 end = expected_end(self._state, job, self._config, self._time_ms)
-                found.append((math.inf if end is None else end.end_ms, job))
-        return sorted(found, key=lambda of: (of[0], of[1].began_ms, of[1].uid))
+                found.append((math.inf if end is None else end.end_ms, job.began_ms, job.uid, job))
+        found.sort()  # no two have the same UID
+        return [(end_ms, job) for end_ms, _, _, job in found]
 
     def _as_found(self, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
         pods = self._placer.placed_pods(tried)

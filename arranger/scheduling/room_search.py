@@ -125,6 +125,10 @@ class RoomSearch:
         self._units: list[Unit] = []
         self._retries = _RETRIES
         self._tried: PlacementTry
+        #: The rows on which the quorum is placed, and the columns that it requests.
+        self._rows: set[int] = set()
+        groups = job.valid_spec.groups
+        self._asked = np.logical_or.reduce([placer.view.request(group.shape) > 0 for group in groups])
         self._mark = (0, 0)
 
     def run(self, units: Iterator[Unit]) -> Outcome | None:
@@ -157,7 +161,7 @@ class RoomSearch:
         self._mark = self._placing.mark()
         tried = self._placer.without_memory(self._job)
         if tried is not None:
-            self._tried = tried
+            self._tried, self._rows = tried, {piece.row for piece in tried.pieces}
         return tried is not None
 
     def _remove(self) -> None:
@@ -201,6 +205,4 @@ class RoomSearch:
         view, quotas = self._placing.view, self._placing.quotas
         if view.neighbours is not None or quotas.guarantees or quotas.exceeded(self._job):
             return False
-        rows = {piece.row for piece in self._tried.pieces}
-        asked = np.logical_or.reduce([view.request(group.shape) > 0 for group in self._tried.groups])
-        return not any((view.free[row][asked] < 0).any() for row, _ in unit.vacated.rooms if row in rows)
+        return not any((view.free[row][self._asked] < 0).any() for row, _ in unit.vacated.rooms if row in self._rows)

@@ -4,9 +4,11 @@ A pod that leaves uses no node, no capability of its queue, and is in no other p
 it is gone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
+
+import numpy as np
 
 from arranger.events.kinds import PodSeen
 from arranger.model.job import DEFAULT_GRACE_S
@@ -16,17 +18,50 @@ from arranger.projections.nodes import Amounts, Requests
 from arranger.projections.preemption import leaves
 from arranger.projections.queue_use import JOBS, queue_of, sum_of
 from arranger.projections.state import State
+from arranger.scheduling.kept import RowRooms
 from arranger.scheduling.neighbours import Neighbour, neighbour_of, of_pod
 from arranger.scheduling.placing import Placing
+from arranger.scheduling.view import Rows
 
 
 class Vacated(NamedTuple):
     """What some pods leave: rows of the view with amounts, the pods as others see them, and the use of a queue."""
 
-    rooms: tuple[tuple[int, Amounts], ...]
+    rooms: RowRooms
     pods: tuple[tuple[Neighbour, int], ...]
     queue: str
     use: tuple[tuple[str, int], ...]
+
+
+class Departing:
+    """Pods that leave one after the other, their rooms also as columns: a row, and amounts."""
+
+    def __init__(self) -> None:
+        self._leaving: list[Vacated] = []
+        self._rows: Rows = np.zeros(0, np.int64)
+        self._amounts: Amounts = np.zeros((0, 0), np.int64)
+        #: The number of rooms of the first so many.
+        self._ends: list[int] = [0]
+
+    def __len__(self) -> int:
+        return len(self._leaving)
+
+    def __getitem__(self, at: int) -> Vacated:
+        return self._leaving[at]
+
+    def append(self, vacated: Vacated) -> None:
+        """Add the next."""
+        self._leaving.append(vacated)
+        self._ends.append(self._ends[-1] + len(vacated.rooms))
+
+    def rooms(self, first: int, last: int) -> tuple[Rows, Amounts]:
+        """Rows and amounts of those from `first` on, before `last`."""
+        if len(self._rows) < self._ends[-1]:
+            every = [room for vacated in self._leaving for room in vacated.rooms]
+            self._rows = np.array([row for row, _ in every], np.int64)
+            self._amounts = np.array([amounts for _, amounts in every], np.int64)
+        part = slice(self._ends[first], self._ends[last])
+        return self._rows[part], self._amounts[part]
 
 
 class Vacating:
@@ -40,38 +75,69 @@ class Vacating:
 
     def of_job(self, job: JobRecord, slots: tuple[SlotKey, ...], *, whole: bool) -> Vacated:
         """What these slots of a job leave; with `whole` the job has no nodes any more."""
-        counts: dict[tuple[str, Requests], int] = {}
-        seen: list[tuple[Neighbour, str]] = []
-        bound, pods, others = job.bound, self._state.pods, self._placing.view.neighbours is not None
+        use = [*sum_of(job, slots).items(), *([(JOBS, 1)] if whole else [])] if self._placing.quotas.of_queues else []
+        queue = queue_of(self._state, job)
+        if self._placing.view.neighbours is None:
+            kept = self._placing.rooms
+            rooms = kept.get(job.uid, slots)
+            if rooms is None:
+                counts = self._counts(job, slots)
+                rooms, nodes = self._rooms(counts), self._placing.view.node_index.rows()
+                # Only a pod that uses room on a known node can't change without a change of that node's amounts.
+                if sum(count for _, _, count in counts) == len(slots) and all(node in nodes for node, _, _ in counts):
+                    kept.keep(job.uid, slots, rooms)
+            return Vacated(rooms, (), queue, tuple(use))
+        held = [*self._held(job, slots)]
+        seen = [(of_pod(pod) if pod is not None else neighbour_of(job, group), node) for group, pod, node, _ in held]
+        return self._vacated([(node, requests, 1) for _, _, node, requests in held], seen, queue, tuple(use))
+
+    def _counts(self, job: JobRecord, slots: tuple[SlotKey, ...]) -> list[tuple[str, Requests, int]]:
+        """Nodes and requests with the number of these pods. Most pods request what their group does, and are counted by
+        group, because that is cheaper to compare."""
+        groups, found = job.valid_spec.groups, list[tuple[str, Requests, int]]()
+        counts: dict[tuple[str, int], int] = {}
+        for group, _, node, requests in self._held(job, slots):
+            if requests == groups[group].shape.requests:
+                counts[node, group] = counts.get((node, group), 0) + 1
+            else:
+                found.append((node, requests, 1))
+        return [*found, *((node, groups[group].shape.requests, count) for (node, group), count in counts.items())]
+
+    def _held(self, job: JobRecord, slots: tuple[SlotKey, ...]) -> Iterator[tuple[int, PodSeen | None, str, Requests]]:
+        """For each slot whose pod holds room: its group, the pod if there is one, its node and requests."""
+        bound, pods = job.bound, self._state.pods
         for slot in slots:
             uid = bound.get(slot)
-            pod = pods[uid] if uid is not None else None
-            if pod is not None and not holds(pod):
-                continue
-            key = (pod.node, pod.requests) if pod is not None else (job.placements[slot], requests_of(job, slot))
-            counts[key] = counts.get(key, 0) + 1
-            if others:
-                seen.append((of_pod(pod) if pod is not None else neighbour_of(job, slot[0]), key[0]))
-        use = [*sum_of(job, slots).items(), *([(JOBS, 1)] if whole else [])] if self._placing.quotas.of_queues else []
-        return self._vacated(counts, seen, queue_of(self._state, job), tuple(use))
+            if uid is None:
+                yield slot[0], None, job.placements[slot], requests_of(job, slot)
+            elif holds(pod := pods[uid]):
+                yield slot[0], pod, pod.node, pod.requests
 
     def of_pods(self, pods: Sequence[PodSeen]) -> Vacated:
         """What pods leave that count in no queue any more."""
-        counts: dict[tuple[str, Requests], int] = {}
-        for pod in pods:
-            counts[pod.node, pod.requests] = counts.get((pod.node, pod.requests), 0) + 1
-        return self._vacated(counts, [(of_pod(pod), pod.node) for pod in pods], "", ())
+        return self._vacated(
+            [(pod.node, pod.requests, 1) for pod in pods], [(of_pod(pod), pod.node) for pod in pods], "", ()
+        )
 
     def _vacated(
         self,
-        counts: Mapping[tuple[str, Requests], int],
+        held: Iterable[tuple[str, Requests, int]],
         seen: Sequence[tuple[Neighbour, str]],
         queue: str,
         use: tuple[tuple[str, int], ...],
     ) -> Vacated:
         view = self._placing.view
-        rows, rooms = view.node_index.rows(), dict[int, Amounts]()
-        for (node, requests), count in counts.items():
+        rows, known, others = view.node_index.rows(), [], view.neighbours
+        for pod, node in seen if others is not None else ():
+            if others is not None and others.knows(pod) and node in rows:
+                known.append((pod, rows[node]))
+        return Vacated(self._rooms(held), tuple(known), queue, use)
+
+    def _rooms(self, held: Iterable[tuple[str, Requests, int]]) -> RowRooms:
+        """What so many pods with these nodes and requests use together, by row."""
+        view, rooms = self._placing.view, dict[int, Amounts]()
+        rows = view.node_index.rows()
+        for node, requests, count in held:
             row = rows.get(node)
             if row is not None:
                 each = self._each.get(requests)
@@ -79,11 +145,7 @@ class Vacating:
                     each = self._each[requests] = view.amounts(requests)
                 amounts = each * count
                 rooms[row] = rooms[row] + amounts if row in rooms else amounts
-        known, others = [], view.neighbours
-        for pod, node in seen if others is not None else ():
-            if others is not None and others.knows(pod) and node in rows:
-                known.append((pod, rows[node]))
-        return Vacated(tuple(rooms.items()), tuple(known), queue, use)
+        return tuple(rooms.items())
 
     def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
         """The nodes with room for a pod of a job if all these others left, in their order."""
@@ -95,7 +157,7 @@ class Vacating:
         asked = [view.request(group.shape) for group in job.valid_spec.groups if group.count]
         return [
             view.names[row]
-            for row, amounts in self._vacated(counts, [], "", ()).rooms
+            for row, amounts in self._rooms((node, requests, count) for (node, requests), count in counts.items())
             if any((view.free[row] + amounts >= each)[each > 0].all() for each in asked)
         ]
 
@@ -103,6 +165,18 @@ class Vacating:
         """Let the pods leave."""
         self._placing.view.shift(vacated.rooms, vacated.pods, 1)
         self._placing.quotas.release(vacated.queue, vacated.use, 1)
+
+    def release_some(self, departing: Departing, first: int, last: int, sign: int = 1) -> None:
+        """Let those from `first` on, before `last`, leave, or with the sign -1 be there again."""
+        view = self._placing.view
+        if view.neighbours is None and not self._placing.quotas.of_queues:
+            view.shift_all(*departing.rooms(first, last), sign)
+            return
+        for at in range(first, last):
+            if sign > 0:
+                self.release(departing[at])
+            else:
+                self.take_again(departing[at])
 
     def take_again(self, vacated: Vacated, *, use: bool = True) -> None:
         """Let the pods be there again; without `use` their queue doesn't count them any more."""

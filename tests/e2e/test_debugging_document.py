@@ -1,8 +1,12 @@
-"""The output in docs/debugging.md is current: each command is run again on the committed log of a real run."""
+"""The output in docs/debugging.md and docs/fairness.md is current: each command is run again on the committed logs of
+real runs."""
 
 import re
+from pathlib import Path
 
-from tests.debugging_document import DOCUMENT, commands, written_again
+import pytest
+
+from tests.debugging_document import DOCUMENT, FAIRNESS, commands, written_again
 from tests.servers import REPOSITORY
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -13,8 +17,17 @@ def _steady(text: str) -> list[str]:
     return re.sub(r"[\d,]+ bytes|digest [0-9a-f]{32}", "…", text).splitlines()
 
 
-def test_every_command_prints_what_the_document_says() -> None:
-    assert _steady(written_again(TEXT)) == _steady(TEXT), "python -m tests.debugging_document writes it again"
+@pytest.mark.parametrize("document", [DOCUMENT, FAIRNESS], ids=["debugging", "fairness"])
+def test_every_command_prints_what_the_document_says(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert _steady(written_again(text)) == _steady(text), "python -m tests.debugging_document writes it again"
+
+
+def test_each_kind_of_room_is_shown() -> None:
+    text = FAIRNESS.read_text(encoding="utf-8")
+    words = [command.split()[1] for command in commands(text)]
+    assert {"waits", "preemptions", "what-if", "explain"} <= set(words)
+    assert all(f"({kind})" in text for kind in ("Surplus", "Priority", "Reclaim"))
 
 
 def test_the_walkthrough_has_every_step() -> None:

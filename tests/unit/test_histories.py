@@ -27,7 +27,13 @@ ENDS = {
     "a-job-that-waits.log": (177, 9, {"Succeeded": 1, "Running": 2}),
     "demo-first-format.log": (207, 13, {"Succeeded": 5, "Failed": 1}),
     "demo-through-the-archive.log": (191, 12, {"Succeeded": 4, "Running": 1, "Failed": 1}),
+    "room-for-what-matters.log": (476, 25, {"Succeeded": 7, "Running": 1}),
 }
+
+
+#: File → the first offset from which it may go on, 60 for others. The continuation doesn't run the pods that it places,
+#: so jobs that start in it have no work to lose. Here a choice of victims depends on pods that start before that.
+GOES_ON = {"room-for-what-matters.log": 117}
 
 
 def read(path: Path) -> tuple[State, list[Entry]]:
@@ -80,7 +86,7 @@ def test_every_cycle_of_a_history_is_taken_again_with_the_same_plan(name: str) -
 def test_a_history_goes_on_as_it_did_when_nothing_is_otherwise(name: str) -> None:
     """Not to the millisecond: cycles of a real run come some tens of them after what they answer to."""
     state, history = read(HISTORIES / name)
-    middle = next(entry.last for entry in history if entry.last >= 60)
+    middle = next(entry.last for entry in history if entry.last >= GOES_ON.get(name, 60))
     for entry in history:
         if entry.last <= middle:
             apply_entry(state, entry, Changes())
