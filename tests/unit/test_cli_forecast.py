@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from arranger.events import kinds as k
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import gpu_job, with_room_rules
 from tests.world import World
@@ -147,3 +148,29 @@ def test_exact_ends_have_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_log_in_which_nothing_started_has_no_score(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "no forecast has come true yet" in run(capsys, "--score", *log)
+
+
+# --- forecasts in the log ----------------------------------------------------------------------------------------
+
+
+def test_explain_and_the_score_read_the_forecasts_of_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = crowded()
+    third = of.state.jobs["uid-third"]
+    second = of.state.jobs["uid-second"]
+    of.say(k.StartForecast(third.uid, third.version, of.now_ms + 150_000, of.now_ms + 15_000, 0))
+    of.say(k.StartForecast(second.uid, second.version, of.now_ms + 70_000, of.now_ms + 10_000, of.now_ms + 75_000))
+    of.pass_time(80)
+    for uid in [*of.state.jobs["uid-first"].bound.values()]:
+        of.change_pod(uid, phase="Succeeded", ready=False)
+    of.settle()
+    log = to_file(of.entries, tmp_path / "run.log")
+    found = answer(capsys, "--score", *log)
+    assert (found["made_again"], found["total"]["number"], found["waiting"]) == (False, 1, 1)
+    assert (found["total"]["median_ms"], found["total"]["inside"]) == (10_000, 0)
+    early = next(entry.last for entry in of.entries if isinstance(entry.batch.events[0], k.StartForecast))
+    told = Run(capsys, "explain", "third", *log, "--at", str(early))
+    assert "forecast" in told.out and "jobs that may never end hold room" in told.out
+    listed = Run(capsys, "events", *log)
+    assert "StartForecast" in listed.out and "to an unknown time" in listed.out

@@ -24,6 +24,7 @@ from arranger.cli.inputs.reading import (
 from arranger.cli.rendering.forecast_page import Scores, Starts
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.errors import LogError
+from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.plugins import inventory
@@ -164,6 +165,7 @@ class _Survey(msgspec.Struct):
     has_forecasts: bool = False
 
     def feed(self, entry: Entry) -> None:
+        self.has_forecasts |= any(type(event) is k.StartForecast for event in entry.batch.events)
         if self.span.meets(entry) and entry.batch.time_ms > (self.times[-1] if self.times else 0):
             self.times.append(entry.batch.time_ms)
 

@@ -38,8 +38,8 @@ _APART = 16
 class Case(StrEnum):
     """How the running jobs go on."""
 
-    BEST = "Best"
     EXPECTED = "Expected"
+    BEST = "Best"
     WORST = "Worst"
 
 

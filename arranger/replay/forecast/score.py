@@ -111,6 +111,16 @@ class Scorer:
         advance(self._state, entry, changes)
         for uid in changes.jobs:
             self._look(uid)
+        if not self._made_again and self._span.meets(entry):
+            self._take(entry, [of.offset for of in changes.verdicts if of.accepted and of.kind == "StartForecast"])
+
+    def _take(self, entry: Entry, offsets: Sequence[int]) -> None:
+        """Take the forecasts that the log has at these offsets."""
+        for offset in offsets:
+            event = entry.batch.events[offset - entry.first]
+            if isinstance(event, k.StartForecast):
+                times = (self._state.time_ms, event.expected_ms, event.earliest_ms, event.latest_ms)
+                self._note(Made(event.job_uid, *times))
 
     def _make(self, moment_ms: int) -> None:
         """Make forecasts as of a time that no entry has reached yet."""
@@ -145,7 +155,7 @@ class Scorer:
     def score(self) -> Score:
         """The comparison so far."""
         return Score(
-            horizons=tuple(_of(self.came, number) for number in range(len(HORIZONS_MS))),
+            horizons=by_horizon(self.came),
             total=_scored(None, self.came),
             unknown=self._unknown,
             withdrawn=self._withdrawn,
@@ -153,6 +163,11 @@ class Scorer:
             points=self._points,
             made_again=self._made_again,
         )
+
+
+def by_horizon(came: Sequence[Came]) -> tuple[HorizonScore, ...]:
+    """The score of each of `HORIZONS_MS`."""
+    return tuple(_of(came, number) for number in range(len(HORIZONS_MS)))
 
 
 def _of(came: Sequence[Came], number: int) -> HorizonScore:

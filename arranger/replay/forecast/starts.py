@@ -73,10 +73,12 @@ def forecast(
     until_ms: int | None = None,
     policies: Policies = BUILT_IN,
     moved: Callable[[int], object] | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> Forecast:
     """The forecast for the first so many waiting jobs as of `time_ms`. The jobs behind them are left out: what these
     might take in between doesn't count. The state isn't changed. `moved` is called with the number of starts found
-    since its last call, of three times as many as there are jobs."""
+    since its last call, of three times as many as there are jobs. Once it is `enough`, the starts that aren't found yet
+    are unknown."""
     config = policies.usable(config)
     jobs = waiting(state, config, policies, time_ms)
     asked = jobs[:first]
@@ -88,12 +90,13 @@ def forecast(
     for case in Case:
         own = private_copy(base) if case != Case.WORST else base
         ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
-        runs[case] = _Starts([job.uid for job in asked], time_ms, moved)
+        runs[case] = _Starts([job.uid for job in asked], time_ms, moved, enough)
         future = Future(_departures(own, case, time_ms), {}, lasts=ends.lasts_ms)
         run = Continuation(own, future, config, runs[case], begin_ms=time_ms, until_ms=until_ms, policies=policies)
         run.go_on(enough=runs[case].complete)
     endless = tuple(runs[Case.WORST].endless_jobs)
-    why = Unknown.ENDLESS if endless else Unknown.NEVER if until_ms is None else Unknown.LATER
+    short = until_ms is not None or enough()
+    why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
     found = [_merged(job, number, runs, why) for number, job in enumerate(asked, start=1)]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
 
@@ -158,12 +161,19 @@ def _merged(job: JobRecord, position: int, runs: dict[Case, "_Starts"], why: Unk
 class _Starts(Meter):
     """Notes when some jobs start."""
 
-    def __init__(self, uids: Sequence[str], begin_ms: int, moved: Callable[[int], object] | None) -> None:
+    def __init__(
+        self,
+        uids: Sequence[str],
+        begin_ms: int,
+        moved: Callable[[int], object] | None,
+        enough: Callable[[], bool],
+    ) -> None:
         super().__init__(None, begin_ms)
         #: Job UID → its start in milliseconds since 1970.
         self.found: dict[str, int] = {}
         self._open = dict.fromkeys(uids)
         self._moved = moved
+        self._enough = enough
 
     def look(self, state: State, uid: str, now_ms: int) -> None:
         """Note whether a job has started."""
@@ -179,5 +189,5 @@ class _Starts(Meter):
         """Measure nothing else."""
 
     def complete(self) -> bool:
-        """Whether all of them have started or ended."""
-        return not self._open
+        """Whether all of them have started or ended, or no more is asked for."""
+        return not self._open or self._enough()

@@ -168,6 +168,7 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         dependents=dict(state.dependents),
         awaiting=dict(state.awaiting),
         reservations=dict(state.reservations),
+        forecasts=dict(state.forecasts),
         queue_use=state.queue_use.copy(),
         run_times=dict(state.run_times),
     )
