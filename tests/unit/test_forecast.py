@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arranger.events.kinds import Placed, Reserved
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import Dependency, Stage
 from arranger.model.queue import Preemption
@@ -14,7 +15,9 @@ from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.replay.forecast.ends import Case, Ends
 from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast, has_started
-from arranger.scheduling.cycle import VERSIONS
+from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
+from arranger.scheduling.too_large import TooLarge
+from arranger.scheduling.view import ClusterView
 from tests.jobs_over_time import JobsOverTime
 from tests.world import World, shape
 
@@ -272,3 +275,29 @@ def test_in_a_large_cluster_ends_are_moved_by_no_more_than_a_sixteenth() -> None
         moved_ms = later_ms + (coarse.lasts_ms(of.state, job, of.now_ms + later_ms) or 0)
         assert true_ms <= moved_ms <= true_ms * 17 / 16
     assert has_started(job)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 1 << 30), reservations=st.integers(0, 2))
+def test_a_cycle_that_leaves_out_tries_places_the_same_pods(seed: int, reservations: int) -> None:
+    over, lasts_ms = _jobs(seed, jobs=20, reservations=reservations)
+    of = over.world
+    quick = Cycles(too_large=TooLarge([job for job in of.state.jobs.values() if job.active]))
+    while (end_ms := over.next_end_ms()) is not None:
+        of.now_ms = end_ms
+        over.end_due()
+        whole = take_cycle(of.state, of.config, of.now_ms)
+        short = quick.take(of.state, of.config, of.now_ms)
+        kinds = Placed, Reserved
+        assert [of_one for of_one in short if isinstance(of_one, kinds)] == [
+            of_one for of_one in whole if isinstance(of_one, kinds)
+        ]
+        over.cycle(lambda job: lasts_ms[job.seen.name])
+
+
+def test_a_quorum_that_asks_for_more_than_is_free_is_too_large() -> None:
+    of = world(nodes=2)
+    running(of, "first", 3, expected_s=100)
+    large, fitting = submit(of, "large", 6), submit(of, "fitting", 4)
+    jobs, view = TooLarge([large, fitting]), ClusterView.of(of.state)
+    assert (jobs.holds(large, view), jobs.holds(fitting, view)) == (True, False)

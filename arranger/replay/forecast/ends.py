@@ -58,9 +58,9 @@ class Ends:
     def __init__(
         self, case: Case, config: CycleConfig, *, begin_ms: int, all_times: Sequence[int] = (), exact: bool = True
     ) -> None:
-        self._case = case
+        self.case = case
         self._config = config
-        self._begin_ms = begin_ms
+        self.begin_ms = begin_ms
         self._all_times = sorted(all_times) if len(all_times) >= _ALL_NEEDED else []
         self._exact = exact
 
@@ -69,9 +69,9 @@ class Ends:
         left_ms = self._left_ms(state, job, now_ms)
         if left_ms is None or self._exact:
             return left_ms
-        after_ms = now_ms - self._begin_ms + left_ms
+        after_ms = now_ms - self.begin_ms + left_ms
         apart_ms = 1 << max((after_ms // _APART).bit_length() - 1, 0)
-        return -(-after_ms // apart_ms) * apart_ms - (now_ms - self._begin_ms)
+        return -(-after_ms // apart_ms) * apart_ms - (now_ms - self.begin_ms)
 
     def _left_ms(self, state: State, job: JobRecord, now_ms: int) -> int | None:
         age_ms = max(now_ms - job.began_ms, 0) if job.began_ms else 0
@@ -80,11 +80,11 @@ class Ends:
             return self._of_unknown(age_ms)
         times = self._times(state, job)
         longer = sorted(time_ms - age_ms for time_ms in times if time_ms > age_ms)
-        if self._case == Case.WORST:
+        if self.case == Case.WORST:
             return known.limit_ms if known.limit_ms is not None else age_ms + 2 * known.left_ms
         if longer:
-            return _quantile(longer, 50 if self._case == Case.EXPECTED else 10)
-        if self._case == Case.EXPECTED:
+            return _quantile(longer, 50 if self.case == Case.EXPECTED else 10)
+        if self.case == Case.EXPECTED:
             return known.left_ms
         return _SOON_MS if known.outlived or times else max(known.left_ms // 10, _SOON_MS)
 
@@ -109,9 +109,9 @@ class Ends:
 
     def _of_unknown(self, age_ms: int) -> int | None:
         """For how long a job runs of which nothing is known, after `age_ms` with nodes."""
-        if self._case == Case.BEST:
+        if self.case == Case.BEST:
             return _SOON_MS
-        if self._case == Case.WORST:
+        if self.case == Case.WORST:
             return None
         longer = [time_ms - age_ms for time_ms in self._all_times if time_ms > age_ms]
         if longer and self._config.learned_runtimes:

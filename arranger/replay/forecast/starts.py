@@ -26,7 +26,10 @@ from arranger.replay.reading.describe import label
 from arranger.replay.what_if.continuation import Continuation, Future
 from arranger.replay.what_if.hypothesis import job_alone_gone, private_copy, say
 from arranger.replay.what_if.utilisation import Meter
-from arranger.scheduling import BUILT_IN, Policies, in_order
+from arranger.scheduling import BUILT_IN, Policies, TooLarge, in_order
+
+#: With more jobs than `EXACT_UP_TO`, reservations are revised after so many milliseconds at the earliest.
+_REFRESH_MS = 600_000
 
 
 class Unknown(StrEnum):
@@ -84,21 +87,34 @@ def forecast(
     asked = jobs[:first]
     base = private_copy(state)
     say(base, time_ms, [job_alone_gone(job, base) for job in jobs[first:] if not job.placements])
-    times = [*chain.from_iterable(state.run_times.values())]
     exact = sum(bool(job.placements) for job in base.jobs.values()) <= EXACT_UP_TO
+    if not exact:
+        config = msgspec.structs.replace(config, reservation_refresh_ms=max(config.reservation_refresh_ms, _REFRESH_MS))
+    times = [*chain.from_iterable(state.run_times.values())]
     runs: dict[Case, _Starts] = {}
     for case in Case:
-        own = private_copy(base) if case != Case.WORST else base
-        ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
         runs[case] = _Starts([job.uid for job in asked], time_ms, moved, enough)
-        future = Future(_departures(own, case, time_ms), {}, lasts=ends.lasts_ms)
-        run = Continuation(own, future, config, runs[case], begin_ms=time_ms, until_ms=until_ms, policies=policies)
-        run.go_on(enough=runs[case].complete)
+        ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
+        own = private_copy(base) if case != Case.WORST else base
+        _go_on(own, runs[case], ends, config=config, until_ms=until_ms, policies=policies)
     endless = tuple(runs[Case.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
     found = [_merged(job, number, runs, why) for number, job in enumerate(asked, start=1)]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
+
+
+def _go_on(
+    state: State, starts: "_Starts", ends: Ends, *, config: CycleConfig, until_ms: int | None, policies: Policies
+) -> None:
+    """Let one case happen in a state, until all starts are found."""
+    begin_ms = ends.begin_ms
+    future = Future(_departures(state, ends.case, begin_ms), {}, lasts=ends.lasts_ms)
+    too_large = TooLarge([job for job in state.jobs.values() if job.active])
+    run = Continuation(
+        state, future, config, starts, begin_ms=begin_ms, until_ms=until_ms, policies=policies, too_large=too_large
+    )
+    run.go_on(enough=starts.complete)
 
 
 def waiting(state: State, config: CycleConfig, policies: Policies, time_ms: int) -> list[JobRecord]:

@@ -34,7 +34,7 @@ from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold
 from arranger.replay.what_if.one_cycle import Variation
 from arranger.replay.what_if.quota_account import as_counted
 from arranger.replay.what_if.utilisation import Meter, Utilisation
-from arranger.scheduling import BUILT_IN, Cycles, Policies
+from arranger.scheduling import BUILT_IN, Cycles, Policies, TooLarge
 
 #: The maximum number of successive decisions at one time: placed, started, scheduled again …
 _ROUNDS = 8
@@ -59,7 +59,8 @@ class Future(msgspec.Struct, frozen=True):
 class Continuation:
     """Continues one variant. `state` is that at the point with the variation applied; the continuation changes it.
 
-    `until_ms` is the horizon; None means until no further event is due.
+    `until_ms` is the horizon; None means until no further event is due. With `too_large`, the cycles are quicker, and
+    don't find all reasons of waiting jobs.
     """
 
     def __init__(
@@ -73,11 +74,12 @@ class Continuation:
         until_ms: int | None,
         variation: Variation | None = None,
         policies: Policies = BUILT_IN,
+        too_large: TooLarge | None = None,
     ) -> None:
         self.state = state
         self._future = future
         self._config = msgspec.structs.replace(config, reasons_refresh_ms=_NEVER_MS, reasons_a_second=0)
-        self._cycles = Cycles(policies)
+        self._cycles = Cycles(policies, too_large)
         self._meter = meter
         self._now_ms = begin_ms
         self._until_ms = until_ms
