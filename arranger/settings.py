@@ -175,6 +175,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runtime_quantiles: Annotated[
         bool, _about("whether jobs without an expected end are expected to run as long as earlier ones of their kind")
     ] = True
+    forecast_every_s: Annotated[
+        int, _about("seconds between forecasts of when waiting jobs start, for their status; 0: none", 0, 86_400)
+    ] = 0
+    forecast_jobs: Annotated[
+        int, _about("how many of the first waiting jobs are forecast; those behind them are left out", 1, 10_000)
+    ] = 100
     image_grace_s: Annotated[
         int, _about("seconds that the leader's image may fail to pull before the job fails", 0, _WEEK_S)
     ] = 120

@@ -39,9 +39,10 @@ NAMES = (
     "slow_redis",
     "simulation",
     "fairness",
+    "forecasts",
 )
 #: Those that take `traces`, the paths of --trace.
-_TRACED = ("fairness",)
+_TRACED = ("fairness", "forecasts")
 
 _README = Path(__file__).parent / "README.md"
 _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
@@ -57,12 +58,12 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
-    help="fairness: the folder of the openb trace, or twice, the CSV files of its pods and of its nodes.",
+    help="fairness, forecasts: the folder of the openb trace, or twice, the CSV files of its pods and of its nodes.",
 )
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, traces: tuple[Path, ...], record: bool) -> None:
     """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, room, search, scale, openb, replay,
-    memory, demo_up, observe, create, latency, peers, growth, slow_redis, simulation, fairness.
+    memory, demo_up, observe, create, latency, peers, growth, slow_redis, simulation, fairness, forecasts.
 
     The exit status is 1 if a figure misses its target, or if a benchmark fails.
     """

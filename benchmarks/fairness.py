@@ -18,7 +18,7 @@ Without a reservation, jobs of half a node and more (wide jobs) wait long while 
 free, whatever their queue is entitled to. So the variants are also shown on the same jobs without the wide ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from random import Random
@@ -118,13 +118,13 @@ def made_up_workload(*, jobs: int = 120, nodes: int = 2, seed: int = 1) -> Workl
 
 def scheduled(workload: Workload, variant: Variant) -> Seconds:
     """Job → the second at which the real cycle gave it a node."""
-    cluster = _Cluster(workload, variant)
+    cluster = Cluster(workload, variant)
     cluster.run()
     return cluster.starts_s
 
 
-class _Cluster:
-    """A workload in the real cycle and the real fold."""
+class Cluster:
+    """A workload in the real cycle and the real fold. `world` is the cluster as it is now."""
 
     def __init__(self, workload: Workload, variant: Variant) -> None:
         settings = Settings(
@@ -135,8 +135,8 @@ class _Cluster:
             settings.cycle_config(VERSIONS), reasons_refresh_ms=_NO_RECORD_MS, preemption=None
         )
         self._over_time = JobsOverTime(config, ended=lambda job: None)
-        self._world = self._over_time.world
-        self._began_ms = self._world.now_ms
+        self.world = self._over_time.world
+        self._began_ms = self.world.now_ms
         self._per_user = variant.per_user
         self._jobs = workload.jobs
         self._lasts_ms = {job.name: 1000 * job.lasts_s for job in workload.jobs}
@@ -144,29 +144,30 @@ class _Cluster:
         self.starts_s: Seconds = {}
         node = workload.node
         for number in range(workload.nodes):
-            self._world.node(
+            self.world.node(
                 f"n{number:04}", cpu=node.cpu_milli / 1000, memory=node.memory_mib * _MIB, gpus=node.gpus, pods=1000
             )
         for name, spec in variant.queues:
-            self._world.queue(name, spec)
+            self.world.queue(name, spec)
         if variant.per_user:
             for user in sorted({job.user for job in workload.jobs}):
-                self._world.queue(user, QueueSpec())
+                self.world.queue(user, QueueSpec())
 
-    def run(self) -> None:
-        """Let time pass until every job has had a node."""
+    def run(self, looks: Callable[[], object] = lambda: None) -> None:
+        """Let time pass until every job has had a node. `looks` is called after each moment at which something did."""
         submitted = 0
         while len(self.starts_s) < len(self._jobs):
             coming_ms = [self._ms(job) for job in self._jobs[submitted : submitted + 1]]
             end_ms = self._over_time.next_end_ms()
-            self._world.now_ms = min([*coming_ms, *([] if end_ms is None else [end_ms])])
+            self.world.now_ms = min([*coming_ms, *([] if end_ms is None else [end_ms])])
             self._over_time.end_due()
-            while submitted < len(self._jobs) and self._ms(self._jobs[submitted]) <= self._world.now_ms:
+            while submitted < len(self._jobs) and self._ms(self._jobs[submitted]) <= self.world.now_ms:
                 self._submit(self._jobs[submitted])
                 submitted += 1
             for placed in self._over_time.cycle(self._lasts):
-                self.starts_s[placed.seen.name] = (self._world.now_ms - self._began_ms) // 1000
+                self.starts_s[placed.seen.name] = (self.world.now_ms - self._began_ms) // 1000
             self._over_time.forget()
+            looks()
 
     def _ms(self, job: TraceJob) -> int:
         return self._began_ms + 1000 * job.submitted_s
@@ -175,7 +176,7 @@ class _Cluster:
         pod = shape(cpu=job.cpu_milli / 1000, memory=job.memory_mib * _MIB, gpus=job.gpus)
         queue = job.user if self._per_user else ""
         expected_s = self._expected_s.get(job.name)
-        self._world.job(
+        self.world.job(
             job.name, leader=pod, created=self._ms(job), user=job.user, of_queue=queue, expected_s=expected_s
         )
 

@@ -348,6 +348,17 @@ class Reserved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Rese
     outlived: tuple[str, ...] = ()
 
 
+class StartForecast(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StartForecast.1"):
+    """When a waiting job would start if nothing new came: as expected, at best and at worst, in milliseconds since
+    1970; 0 for unknown."""
+
+    job_uid: str
+    based_on: int
+    expected_ms: int
+    earliest_ms: int
+    latest_ms: int
+
+
 class Waits(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Waits.2"):
     """Why a job, or the rest of it, still waits."""
 
@@ -432,28 +443,12 @@ class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     tries: int = 0
 
 
-Observation = (
-    EpochBegun
-    | WatchClaimed
-    | ListingBegun
-    | ListingEnded
-    | NodeSeen
-    | NodeGone
-    | PodSeen
-    | PodGone
-    | JobSeen
-    | JobGone
-    | QuotaSeen
-    | QuotaGone
-    | PriorityClassSeen
-    | PriorityClassGone
-    | QueueSeen
-    | QueueGone
-    | NamespaceSeen
-    | NamespaceGone
-    | WatchRefused
-)
-Decision = CycleTaken | Placed | Preempted | Reserved | Waits | StageDecided | LeaderAddressed | WorkersReplaced
+_OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded
+_OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
+_OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
+Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | NamespaceSeen | NamespaceGone | WatchRefused
+_OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
+Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 

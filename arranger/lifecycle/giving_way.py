@@ -3,6 +3,7 @@
 from arranger.events.facts import EndKind
 from arranger.events.kinds import PodSeen
 from arranger.model.text import counted
+from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 
@@ -64,9 +65,9 @@ def taking_text(state: State, job: JobRecord) -> str:
 
 
 def expected_start_ms(state: State, job: JobRecord) -> int:
-    """When a waiting job is expected to start, as its reservation says; 0 if that is unknown."""
-    reservation = state.reservations.get(job.uid)
-    return reservation.decided.start_ms if reservation is not None and reservation.decided is not None else 0
+    """When a waiting job is expected to start, as its reservation or a forecast says; 0 if that is unknown."""
+    expected = expected_start(state, job)
+    return expected.start_ms if expected is not None else 0
 
 
 def preempted_text(decided: str, expected: str) -> str:

@@ -64,6 +64,8 @@ def _of_derived(state: "State") -> Iterator[str]:
         yield "the index of jobs that wait for room isn't that of the jobs"
     if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
         yield "a job has a reservation that doesn't wait for nodes"
+    if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.forecasts):
+        yield "a job has a forecast that doesn't wait for nodes"
     if state.queue_tree != queue_tree(state.queues):
         yield "the tree of queues isn't that of the queues"
     use = used(state)

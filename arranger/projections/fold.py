@@ -17,6 +17,7 @@ from arranger.model.pod import NO_TRAITS
 from arranger.projections import dependencies, placements
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
+from arranger.projections.forecasts import forget_start, no_forecast
 from arranger.projections.job_life import JobLife
 from arranger.projections.job_parts import EVICT, LEADER, STREAK_MS, Replaced
 from arranger.projections.jobs import expand, holds
@@ -27,7 +28,7 @@ from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
 from arranger.projections.slots import forget_assumed
-from arranger.projections.state import Changes, Reservation, State, Verdict
+from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
 
 
 def apply_entry(state: State, entry: Entry, changes: Changes) -> None:
@@ -233,7 +234,7 @@ class _Fold(JobLife):
             self.changes.schedulable = True
             self.state.job_changes += 1
             self._release_all(job, job.stage)
-            self.state.reservations.pop(event.uid, None)
+            forget_start(self.state, event.uid)
             dependencies.leave(self.state, job)
             dependencies.tell_dependents(self.state, job, self.changes)
 
@@ -444,6 +445,15 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
         fold.changes.jobs[uid] = None
 
 
+def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
+    """It is kept for people: no cycle looks at it."""
+    state, changes = fold.state, fold.state.job_changes
+    if fold._judge(offset, "StartForecast", no_forecast(state, event)):
+        state.forecasts[event.job_uid] = Forecasted(event, fold.time_ms)
+        fold.changes.jobs[event.job_uid] = None
+    state.job_changes = changes
+
+
 def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:
     """Whether the new quota may admit pods that the old one didn't: a limit rose, or the usage fell."""
     if old.scopes != new.scopes:
@@ -481,6 +491,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.Placed: _Fold.placed,
     k.Preempted: _Fold.preempted,
     k.Reserved: _reserved,
+    k.StartForecast: _start_forecast,
     k.Waits: _Fold.waits,
     k.StageDecided: _Fold.stage_decided,
     k.LeaderAddressed: _Fold.leader_addressed,

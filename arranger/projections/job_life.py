@@ -26,6 +26,7 @@ from arranger.projections import dependencies
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.dependencies import tell_dependents, with_ends
+from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, blameless, by_group, exists, expand, requests_of
 from arranger.projections.namespace_terms import spec_with_selected
@@ -130,7 +131,7 @@ class JobLife(Slots):
     def _enter(self, job: JobRecord, event: k.StageDecided) -> None:
         """Enter the decided stage."""
         self._note_back_off(job, event)
-        self.state.reservations.pop(job.uid, None)
+        forget_start(self.state, job.uid)
         if job.slots.room is not None:
             await_room(self.state, job, None)
         before, job.stage = job.stage, event.stage

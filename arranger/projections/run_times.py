@@ -51,11 +51,17 @@ def note_run_time(run_times: RunTimes, job: JobRecord, time_ms: int) -> None:
         del run_times[next(iter(run_times))]
 
 
-def usual_run_time_ms(run_times: RunTimes, job: JobRecord) -> int | None:
-    """Within which time nine of ten earlier jobs of the job's kind ended; None if too few are known."""
+def times_of_kind(run_times: RunTimes, job: JobRecord) -> tuple[int, ...]:
+    """The run times of earlier jobs of the job's kind in milliseconds, the oldest first; none if too few are known."""
     kind = kind_of(job)
     times = run_times.get(kind, ()) if kind is not None else ()
-    return nine_of_ten(times) if len(times) >= TIMES_NEEDED else None
+    return times if len(times) >= TIMES_NEEDED else ()
+
+
+def usual_run_time_ms(run_times: RunTimes, job: JobRecord) -> int | None:
+    """Within which time nine of ten earlier jobs of the job's kind ended; None if too few are known."""
+    times = times_of_kind(run_times, job)
+    return nine_of_ten(times) if times else None
 
 
 @lru_cache(maxsize=KINDS_KEPT)

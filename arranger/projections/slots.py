@@ -13,6 +13,7 @@ from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.awaited_room import await_room, awaited_on, overbooked
 from arranger.projections.dependencies import follow, with_ends
+from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
 from arranger.projections.judging import Need, lacking
@@ -180,7 +181,7 @@ class Slots:
             job.waits = None
         job.times.infeasible_ms = 0
         self._note_short(job)
-        self.state.reservations.pop(job.uid, None)
+        forget_start(self.state, job.uid)
         self.changes.jobs[job.uid] = None
 
     def _release_all(self, job: JobRecord, stage: Stage) -> None:

@@ -30,7 +30,7 @@ from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.queue_use import count_all
 from arranger.projections.run_times import JobKind
-from arranger.projections.state import Assumed, Reservation, State
+from arranger.projections.state import Assumed, Forecasted, Reservation, State
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
 
@@ -107,6 +107,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     decayed: tuple[DecayedImage, ...] = ()
     run_times: tuple[RunTimesImage, ...] = ()  # in the order in which the kinds of jobs ended last
     reservations: tuple[Reservation, ...] = ()  # by UID of the job
+    forecasts: tuple[Forecasted, ...] = ()  # by UID of the job
 
 
 #: An unchanged worker set, which isn't written.
@@ -149,6 +150,7 @@ def encode(state: State) -> bytes:
             decayed=tuple(_decayed_image(name, of) for name, of in sorted(state.queue_use.decayed.items())),
             run_times=tuple(RunTimesImage(kind, times) for kind, times in state.run_times.items()),
             reservations=tuple(of for _, of in sorted(state.reservations.items())),
+            forecasts=tuple(of for _, of in sorted(state.forecasts.items())),
         )
     )
 
@@ -235,6 +237,7 @@ def _state(image: StateImage) -> State:
     }
     state.run_times = {of.kind: of.times for of in image.run_times}
     state.reservations = {of.decided.job_uid: of for of in image.reservations}
+    state.forecasts = {of.decided.job_uid: of for of in image.forecasts}
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state

@@ -17,6 +17,7 @@ from arranger.events.kinds import (
     QueueSeen,
     QuotaSeen,
     Reserved,
+    StartForecast,
     Watched,
 )
 from arranger.model.pod import PodOwner
@@ -69,6 +70,13 @@ class Reservation(msgspec.Struct, frozen=True, array_like=True):
     decided: Reserved
     time_ms: int
     first_ms: int
+
+
+class Forecasted(msgspec.Struct, frozen=True, array_like=True):
+    """The last forecast for a waiting job, and when it was made, in milliseconds since 1970."""
+
+    decided: StartForecast
+    time_ms: int
 
 
 #: How long the room of a given-up slot is kept for its pod, if the pod was being created and was never seen.
@@ -139,6 +147,8 @@ class State:
     awaiting: dict[str, None] = field(default_factory=dict)
     #: By the UID of the job.
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    #: By the UID of the job; a forecast of an earlier version of the job doesn't count.
+    forecasts: dict[str, Forecasted] = field(default_factory=dict)
     #: What the jobs of each queue use.
     queue_use: QueueUse = field(default_factory=QueueUse)
     #: How long jobs of each kind ran.

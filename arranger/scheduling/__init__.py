@@ -29,6 +29,7 @@ from arranger.scheduling.quotas import quorum_lacks
 from arranger.scheduling.registry import BUILT_IN, Policies, Policy, policies_with
 from arranger.scheduling.relations import attracts, keeps_away
 from arranger.scheduling.shares import Shares
+from arranger.scheduling.too_large import TooLarge
 from arranger.scheduling.view import Chosen, ClusterView, Taken
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Shares",
     "Shortage",
     "Taken",
+    "TooLarge",
     "attracts",
     "considered",
     "covering",

@@ -13,6 +13,7 @@ from arranger.events.facts import ShortageFacts
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queue
 from arranger.scheduling.kept import Kept
@@ -24,6 +25,7 @@ from arranger.scheduling.queue_standing import QueueTurns
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.reservations import Reservations
+from arranger.scheduling.too_large import TooLarge
 
 #: Name and version of every built-in policy and filter.
 VERSIONS = BUILT_IN.versions()
@@ -78,8 +80,10 @@ class Cycles:
     The events are always the same as those of `take_cycle`.
     """
 
-    def __init__(self, policies: Policies = BUILT_IN) -> None:
+    def __init__(self, policies: Policies = BUILT_IN, too_large: TooLarge | None = None) -> None:
+        """With `too_large`, the same placements are found without a try of each job, and not all reasons."""
         self._policies = policies
+        self._too_large = too_large
         self._state: State | None = None
         self._question: tuple[Any, ...] = ()
         self._time_ms, self._until_ms = 0, 0.0
@@ -92,7 +96,7 @@ class Cycles:
         if state is self._state and question == self._question and in_time:
             return ()
         kept, self._kept = self._kept, Kept()  # a cycle that fails, e.g. in a plugin's policy, leaves nothing behind
-        plan = _plan(state, config, time_ms, self._policies, kept=kept)
+        plan = _plan(state, config, time_ms, self._policies, kept=kept, too_large=self._too_large)
         self._kept = kept
         self._state = state if not plan.events else None
         self._question, self._time_ms, self._until_ms = question, time_ms, plan.due_ms
@@ -107,6 +111,7 @@ def _plan(
     *,
     observer: CycleObserver | None = None,
     kept: Kept | None = None,
+    too_large: TooLarge | None = None,
 ) -> Plan:
     jobs = queue.waiting_jobs(state, time_ms)
     if not jobs or not state.synced:
@@ -120,7 +125,7 @@ def _plan(
         Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
         Reservations(state, config, placer, jobs, time_ms=time_ms),
     )
-    tries = _take_turns(placer, turns, room, reasons)
+    tries = _take_turns(placer, turns, room._replace(too_large=too_large), reasons)
     tries += [placer.left_out(job, lack) for job, lack in over]
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
     decisions += room.reservations.events()
@@ -136,6 +141,13 @@ class _Room(NamedTuple):
 
     preemption: Preemption
     reservations: Reservations
+    too_large: TooLarge | None = None
+
+    def surely_none(self, job: JobRecord, placer: Placer) -> bool:
+        """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
+        if self.too_large is None or self.reservations.may_reserve(job) or self.preemption.may_make_room(job):
+            return False
+        return self.too_large.holds(job, placer.view)
 
 
 class _Reasons:
@@ -228,6 +240,8 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
     if room.preemption.is_victim(turn.job):
         return False, []
     if turn.quorum:
+        if room.surely_none(turn.job, placer):
+            return False, []
         room.reservations.begin(turn.job)
         tried = placer.quorum(turn.job)
         if not tried.quorum_stands:

@@ -94,6 +94,10 @@ class Preemption:
         """Whether a job gave room in this cycle."""
         return job.uid in self._victims
 
+    def may_make_room(self, job: JobRecord) -> bool:
+        """Whether a job may take room from anybody, found quickly."""
+        return self._candidates.may_be_some(job)
+
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:
         """The quorum of a failed try, placed where others give it room; None if they don't. The view then has both on
         it, because the room is free only later."""

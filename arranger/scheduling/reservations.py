@@ -117,6 +117,10 @@ class Reservations:
                     found.append(job)
         return found
 
+    def may_reserve(self, job: JobRecord) -> bool:
+        """Whether a job has a reservation or may get one."""
+        return job.uid in self._state.reservations or self._left > 0
+
     # --- jobs that get one ----------------------------------------------------------------------------------
 
     def reserve(self, tried: PlacementTry) -> None:

@@ -14,7 +14,7 @@ from arranger.errors import LogUnavailable
 from arranger.events.blob_stores import blob_store_at
 from arranger.events.kinds import Watched
 from arranger.logs import log_event
-from arranger.workers import applier, controller, maintenance, scheduler
+from arranger.workers import applier, controller, forecaster, maintenance, scheduler
 from arranger.workers.api_check import ApiCheck
 from arranger.workers.archive_role import ArchiveRole
 from arranger.workers.archive_writer import ArchiveWriter
@@ -89,7 +89,16 @@ class Roles:
         role = scheduler.Scheduler(self._parts)
         self._follow(scheduler.ROLE, role)
         self._run(self._parts.ticker.run(scheduler.TICK, self._parts.settings.cycle_period_s), "cycle-ticks")
-        return {scheduler.TICK: role.tick}
+        return {scheduler.TICK: role.tick, **self._start_forecaster()}
+
+    def _start_forecaster(self) -> dict[str, Handler]:
+        every_s = self._parts.settings.forecast_every_s
+        if not every_s:
+            return {}
+        role = forecaster.Forecaster(self._parts)
+        self._run(role.run(), forecaster.ROLE)
+        self._run(self._parts.ticker.run(forecaster.TICK, every_s), "forecast-ticks")
+        return {forecaster.TICK: role.tick}
 
     def _start_applier(self) -> None:
         self._follow(applier.ROLE, applier.Applier(self._parts))

@@ -353,12 +353,13 @@ async def end_offset(log: Log) -> int:
 
 
 @contextmanager
-def progress(doing: str, total: int) -> Iterator[Callable[[int], object]]:
+def progress(doing: str, total: int, *, worth: int = _WORTH_A_BAR) -> Iterator[Callable[[int], object]]:
     """Show a progress bar on standard error for long work on a terminal. Yields a function that advances it by events.
+    Work of a smaller total than `worth` ends too soon for a bar.
 
     If `doing` is empty, there is no bar: output that the caller prints meanwhile would mix with it.
     """
-    if not doing or total < _WORTH_A_BAR or not sys.stderr.isatty():
+    if not doing or total < worth or not sys.stderr.isatty():
         yield lambda count: None
         return
     from rich.console import Console

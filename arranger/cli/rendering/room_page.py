@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from arranger.cli.rendering.output import duration
 from arranger.events.facts import PreemptionKind
 from arranger.model.text import counted, few
+from arranger.projections.state import Forecasted
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.explain.taken_room import Gave, Giving, Kept, KeptFor, SparedJob, TakesNone, Taking
 from arranger.replay.explain.waiting import Waiting
@@ -31,6 +32,8 @@ def room_rows(answer: Explanation, time: _Time) -> Iterator[tuple[str, str]]:
         yield "gave room", _given(given, answer.time_ms, time)
     if answer.kept is not None:
         yield "reserved", _kept(answer.kept, time)
+    if answer.forecast is not None:
+        yield "forecast", _forecast(answer.forecast, time)
 
 
 def waiting_rows(waiting: Waiting, time: _Time) -> Iterator[tuple[str, str]]:
@@ -49,6 +52,9 @@ def room_moments(answer: Explanation) -> Iterator[int]:
     yield from (given.time_ms for given in answer.givings)
     if answer.kept is not None:
         yield answer.kept.start_ms
+    if answer.forecast is not None:
+        decided = answer.forecast.decided
+        yield from (answer.forecast.time_ms, decided.expected_ms, decided.earliest_ms, decided.latest_ms)
     if answer.waiting is not None:
         yield from (one.start_ms for one in answer.waiting.reserved)
         yield from (one.until_ms for one in answer.waiting.takes_none)
@@ -115,6 +121,13 @@ def _kept(kept: Kept, time: _Time) -> str:
     if kept.outlived:
         parts.append(f"ran for longer than expected: {few(kept.outlived, _NAMED)}")
     return "; ".join(parts)
+
+
+def _forecast(found: Forecasted, time: _Time) -> str:
+    of = found.decided
+    latest = f"to {time(of.latest_ms)}" if of.latest_ms else "on; jobs that may never end hold room"
+    begin = f"expected to start at {time(of.expected_ms)}, from {time(of.earliest_ms)} {latest}"
+    return f"{begin}; made at {time(found.time_ms)}, if nothing new comes"
 
 
 def _kept_for(one: KeptFor, time: _Time) -> str:

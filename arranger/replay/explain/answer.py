@@ -12,8 +12,9 @@ from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
 from arranger.model.reasons import Reason
+from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord, compact, expand
-from arranger.projections.state import State
+from arranger.projections.state import Forecasted, State
 from arranger.replay.explain.awaited import What, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
 from arranger.replay.explain.job_history import Retaken
@@ -106,6 +107,8 @@ class Explanation(msgspec.Struct, frozen=True):
     takings: tuple[Taking, ...] = ()
     givings: tuple[Giving, ...] = ()
     kept: Kept | None = None
+    #: The last forecast of its start, if no reservation promises one.
+    forecast: Forecasted | None = None
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
@@ -181,6 +184,7 @@ def explanation(
         takings=tuple(story.takings),
         givings=tuple(story.givings),
         kept=kept(state, job.uid, story.promises),
+        forecast=expected.forecast if (expected := expected_start(state, job)) is not None else None,
     )
 
 

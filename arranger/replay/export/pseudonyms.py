@@ -346,6 +346,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.Placed: {"job_uid": keep, "schedule_state": keep},
     k.Preempted: {"leaving": keep},
     k.Reserved: {"job_uid": keep, "awaits": keep, "outlived": keep},
+    k.StartForecast: {"job_uid": keep},
     f.Victim: {"job_uid": keep},
     f.Spared: {"job_uid": keep},
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},

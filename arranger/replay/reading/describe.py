@@ -28,7 +28,16 @@ from arranger.replay.reading.queue_fields import other_fields
 SEEN_AGAIN = "seen again, with the same spec"
 
 #: Decisions and outcomes: the kinds that name a job by its UID.
-ABOUT_A_JOB = (k.Placed, k.Reserved, k.Waits, k.StageDecided, k.LeaderAddressed, k.WorkersReplaced, k.EffectFailed)
+ABOUT_A_JOB = (
+    k.Placed,
+    k.Reserved,
+    k.StartForecast,
+    k.Waits,
+    k.StageDecided,
+    k.LeaderAddressed,
+    k.WorkersReplaced,
+    k.EffectFailed,
+)
 
 
 def label(job: JobRecord) -> str:
@@ -237,6 +246,13 @@ def _reserved(event: k.Reserved, state: State) -> str:
     return f"{pods_text(event.pods, job.spec if job is not None else None)}, {at}{after}{moved}"
 
 
+def _start_forecast(event: k.StartForecast, _: State) -> str:
+    at = f"starts at {rfc3339(event.expected_ms)}" if event.expected_ms else "starts at an unknown time"
+    earliest = rfc3339(event.earliest_ms) if event.earliest_ms else "an unknown time"
+    latest = rfc3339(event.latest_ms) if event.latest_ms else "an unknown time"
+    return f"{at}, from {earliest} to {latest}"
+
+
 def _name(uid: str, state: State) -> str:
     job = state.jobs.get(uid)
     return f"{job.seen.namespace}/{job.seen.name}" if job is not None else uid
@@ -288,6 +304,7 @@ _WORDS: dict[type, Any] = {
     k.Placed: _placed,
     k.Preempted: _preempted,
     k.Reserved: _reserved,
+    k.StartForecast: _start_forecast,
     k.Waits: lambda event, _: f"{event.schedule_state}: {shortage_text(event.shortage)}",
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",

@@ -34,7 +34,7 @@ from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold
 from arranger.replay.what_if.one_cycle import Variation
 from arranger.replay.what_if.quota_account import as_counted
 from arranger.replay.what_if.utilisation import Meter, Utilisation
-from arranger.scheduling import BUILT_IN, Policies, take_cycle
+from arranger.scheduling import BUILT_IN, Cycles, Policies, TooLarge
 
 #: The maximum number of successive decisions at one time: placed, started, scheduled again …
 _ROUNDS = 8
@@ -42,19 +42,25 @@ _ROUNDS = 8
 _NEVER_MS = 1 << 50
 
 
+#: (State, job, time) → for how many milliseconds from that time on the present attempt of the job runs; None: for ever.
+Lasts = Callable[[State, JobRecord, int], int | None]
+
+
 class Future(msgspec.Struct, frozen=True):
     """The recorded future for a continuation, see `Recording`. Attempts without a recorded end run for `lasting_ms`;
-    None means until the end of the horizon."""
+    None means until the end of the horizon. Without a recorded future, `lasts` may say how long each attempt runs."""
 
     observations: Sequence[tuple[int, k.Event]]
     intervals: Mapping[AttemptKey, AttemptInterval]
     lasting_ms: int | None = None
+    lasts: Lasts | None = None
 
 
 class Continuation:
     """Continues one variant. `state` is that at the point with the variation applied; the continuation changes it.
 
-    `until_ms` is the horizon; None means until no further event is due.
+    `until_ms` is the horizon; None means until no further event is due. With `too_large`, the cycles are quicker, and
+    don't find all reasons of waiting jobs.
     """
 
     def __init__(
@@ -68,11 +74,12 @@ class Continuation:
         until_ms: int | None,
         variation: Variation | None = None,
         policies: Policies = BUILT_IN,
+        too_large: TooLarge | None = None,
     ) -> None:
         self.state = state
         self._future = future
         self._config = msgspec.structs.replace(config, reasons_refresh_ms=_NEVER_MS, reasons_a_second=0)
-        self._policies = policies
+        self._cycles = Cycles(policies, too_large)
         self._meter = meter
         self._now_ms = begin_ms
         self._until_ms = until_ms
@@ -101,18 +108,31 @@ class Continuation:
 
         `cycle_first`: a cycle ran on exactly this state, before further observations of the same time.
         """
+        self.go_on(moved, cycle_first=cycle_first)
+        return self._meter.utilisation(self.state, self._until_ms if self._until_ms is not None else self._now_ms)
+
+    def go_on(
+        self,
+        moved: Callable[[int], object] | None = None,
+        *,
+        cycle_first: bool = False,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """As `run`, but without figures, and no further than it is `enough`."""
         self._meter.begin(self.state)
         for uid in list(self.state.jobs):
             self._meter.look(self.state, uid, self._now_ms)
             self._begin_attempt(uid)
             self._due_to_be_given_up(uid)
             self._due_after_back_off(uid)
+        for pod in self.state.assumed.values():
+            self._at(max(pod.until_ms, self._now_ms), "", -1)
         if cycle_first:
             self._settle(dict.fromkeys(self.state.jobs), schedulable=True)
         else:
             self._at(self._now_ms, "", -1)  # a cycle after all observations of this time
         observations, at, told = self._future.observations, 0, 0
-        while True:
+        while not enough():
             next_ms = self._next_ms(observations[at][0] if at < len(observations) else None)
             if next_ms is None or (self._until_ms is not None and next_ms > self._until_ms):
                 break
@@ -124,7 +144,6 @@ class Continuation:
             if moved is not None and at - told >= 1000:
                 moved(at - told)
                 told = at
-        return self._meter.utilisation(self.state, self._until_ms if self._until_ms is not None else self._now_ms)
 
     def _next_ms(self, observed_ms: int | None) -> int | None:
         due_ms = self._due[0][0] if self._due else None
@@ -224,7 +243,9 @@ class Continuation:
         self._begun[uid, job.attempt] = None
         interval = self._length_of(uid, job.attempt)
         lasting_ms = self._future.lasting_ms
-        if interval is not None and interval.released_ms:
+        if self._future.lasts is not None:
+            lasting_ms = self._future.lasts(self.state, job, self._now_ms)
+        elif interval is not None and interval.released_ms:
             lasting_ms = interval.released_ms - interval.placed_ms
         if lasting_ms is None:
             self._meter.endless += 1
@@ -271,9 +292,11 @@ class Continuation:
                 self._meter.look(self.state, uid, self._now_ms)
             if not schedulable:
                 break
-            events = take_cycle(self.state, self._config, self._now_ms, policies=self._policies)
+            events = self._cycles.take(self.state, self._config, self._now_ms)
+            reserved = frozenset(self.state.reservations)
             changes = say(self.state, self._now_ms, events)
-            touched, schedulable = changes.jobs, False
+            # Once a job has used its reservation, the next cycle may make another one.
+            touched, schedulable = changes.jobs, bool(reserved - self.state.reservations.keys())
             self._leave(events)
             self._note_infeasible(events)
             if not events:

@@ -38,6 +38,11 @@ def supposed(state: State, events: Sequence[k.Event]) -> State:
     return fork
 
 
+def private_copy(state: State) -> State:
+    """A copy that events may change without the original. Both share what the fold replaces and never changes."""
+    return _fork(state, dict.fromkeys((*state.jobs, *state.pods_of)), of_pods=True)
+
+
 def say(state: State, time_ms: int, events: Sequence[k.Event]) -> Changes:
     """Fold hypothetical events into a state as one more entry, and return what they touched. No assumed pods are added
     for the slots that they release."""
@@ -163,6 +168,7 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
         dependents=dict(state.dependents),
         awaiting=dict(state.awaiting),
         reservations=dict(state.reservations),
+        forecasts=dict(state.forecasts),
         queue_use=state.queue_use.copy(),
         run_times=dict(state.run_times),
     )

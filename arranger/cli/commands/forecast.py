@@ -1,0 +1,189 @@
+"""`arranger forecast`: when each waiting job would start, and how good earlier forecasts were."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from arranger.cli.inputs.reading import (
+    DURATION_TYPE,
+    NotFound,
+    begin_at_span,
+    did_you_mean,
+    feed,
+    log_options,
+    namespace_and_name,
+    opened,
+    point_option,
+    position_before,
+    progress,
+    stand_at,
+)
+from arranger.cli.rendering.forecast_page import Scores, Starts
+from arranger.cli.rendering.output import csv_output_option, print_json
+from arranger.errors import LogError
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.config import CycleConfig
+from arranger.plugins import inventory
+from arranger.replay.explain.answer import nearest
+from arranger.replay.forecast.score import Scorer
+from arranger.replay.forecast.starts import Forecast, JobForecast, forecast
+from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.what_if.one_cycle import Scout
+from arranger.settings import Settings
+
+#: How many waiting jobs are looked at, unless asked otherwise.
+_FIRST = 1_000
+#: At how many times a log without forecasts is scored.
+_POINTS = 20
+#: From so many starts to be found on, a progress bar is worth it.
+_LONG = 500
+
+
+@click.command()
+@log_options
+@click.argument("jobs", nargs=-1, metavar="[[NS/]JOB]...")
+@point_option("--at", "Forecast as of this point. [default: the end of the log]")
+@click.option(
+    "--until", "until_ms", type=DURATION_TYPE, metavar="DURATION", help="Look no further ahead than this, such as 6h."
+)
+@click.option(
+    "--first",
+    type=click.IntRange(min=1),
+    default=_FIRST,
+    show_default=True,
+    metavar="N",
+    help="Look at this many waiting jobs, in the order of the queue, and leave out those behind them.",
+)
+@click.option("--score", is_flag=True, help="Compare the forecasts of the log with what came.")
+@point_option("--from", "With --score: judge forecasts from this point on. [default: the first event in the log]")
+@point_option("--to", "With --score: judge them up to this point. [default: the last event]")
+@click.option(
+    "--points",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --score: make forecasts again at this many times instead. [default: 20, if the log has none]",
+)
+@click.option("--all", "everything", is_flag=True, help="Show all jobs, and not only the first 30.")
+@csv_output_option
+def command(target: str | None, settings: Settings, output: str, **options: Any) -> None:
+    r"""Say when each waiting job would start.
+
+    The scheduler's own cycle runs on over a copy of the state. Jobs end when they are expected to: by
+    activeDeadlineSeconds, by expectedRuntimeSeconds, or as earlier jobs of the same user and image did. No new job
+    comes, no node comes or goes, and nothing fails.
+
+    EARLIEST and LATEST are the range: the same with ends that are as early, and as late, as is likely. A job of which
+    nothing is known may never end. Whoever starts only after such a job has no latest start.
+
+    With --score, the forecasts of the log are compared with the starts that came: the median and the 90 % quantile of
+    the error, by how far away the start was, and how often the start was in the range.
+
+    \b
+      arranger forecast                                now
+      arranger forecast team-a/train                   one job
+      arranger forecast --at 10:30 --until 6h          what one would have said then, for six hours
+      arranger forecast --score --from "1d ago"        how good the forecasts of the last day were
+      arranger forecast --score --points 50 -o csv     made again at fifty times, for a spreadsheet
+    """
+    _check(options)
+    answer: Starts | Scores
+    if options["score"]:
+        answer = asyncio.run(_scores(target, settings, options))
+    else:
+        answer = asyncio.run(_starts(target, settings, options))
+    if output == "json":
+        print_json(answer.json())
+    elif output == "csv":
+        answer.csv()
+    elif isinstance(answer, Starts):
+        answer.print(everything=options["everything"])
+    else:
+        answer.print()
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Raise `click.UsageError` for options that don't go together."""
+    alone, scored = ("at", "until_ms", "jobs"), ("from", "to", "points")
+    wrong = [name for name in (alone if options["score"] else scored) if options[name]]
+    if wrong:
+        name = wrong[0].removesuffix("_ms")
+        flag = "a job" if name == "jobs" else f"--{name}"
+        raise click.UsageError(f"{flag} can't be used with --score" if options["score"] else f"{flag} needs --score")
+
+
+async def _starts(target: str | None, settings: Settings, options: dict[str, Any]) -> Starts:
+    point = options["at"] or END
+    scout = Scout()
+    async with opened(target, settings) as log:
+        await feed(log, await position_before(log, point), scout.feed, until=point, doing="going to the point")
+        state, last = await stand_at(log, point, doing="going to the point")
+        if scout.config is None:
+            await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
+    if not state.synced:
+        hint = "use a later point"
+        raise LogError(f"not everything had been listed yet at offset {state.offset}, so no cycle could run", hint=hint)
+    config, until_ms = scout.config or CycleConfig(), options["until_ms"]
+    policies, first = inventory().policies.closest(config), options["first"]
+    horizon_ms = state.time_ms + until_ms if until_ms is not None else None
+    total = 3 * min(first, len(state.jobs))
+    with progress("looking ahead", total, worth=_LONG) as moved:
+        found = forecast(
+            state, config, state.time_ms, first=first, until_ms=horizon_ms, policies=policies, moved=moved
+        )  # fmt: skip
+    return Starts(found, _asked(found, options["jobs"]))
+
+
+def _asked(found: Forecast, names: Sequence[str]) -> Sequence[JobForecast]:
+    """The jobs of these names, or all. Raises `NotFound` for a name that no waiting job has."""
+    if not names:
+        return found.jobs
+    asked: dict[str, JobForecast] = {}
+    for text in names:
+        namespace, name = namespace_and_name(text)
+        of_name = [
+            one for one in found.jobs
+            if one.job.rpartition("/")[2] == name and namespace in (None, one.job.partition("/")[0])
+        ]  # fmt: skip
+        if not of_name:
+            close = nearest(name, [one.job.rpartition("/")[2] for one in found.jobs])
+            hint = did_you_mean(close, "arranger explain says what it does; --first looks at more jobs")
+            raise NotFound(f"no job {text!r} is among the waiting jobs that were looked at", hint=hint)
+        asked |= {one.uid: one for one in of_name}
+    return list(asked.values())
+
+
+class _Survey(msgspec.Struct):
+    """The times of the entries in a part of a log, in milliseconds since 1970 and ascending, and whether there are
+    forecasts among them."""
+
+    span: Span
+    times: list[int] = []
+    has_forecasts: bool = False
+
+    def feed(self, entry: Entry) -> None:
+        self.has_forecasts |= any(type(event) is k.StartForecast for event in entry.batch.events)
+        if self.span.meets(entry) and entry.batch.time_ms > (self.times[-1] if self.times else 0):
+            self.times.append(entry.batch.time_ms)
+
+    def moments(self, points: int) -> list[int]:
+        """So many of these times, with equally many others between them: more where more happens."""
+        count = len(self.times)
+        points = min(points, count)
+        return [self.times[count * number // points] for number in range(points)]
+
+
+async def _scores(target: str | None, settings: Settings, options: dict[str, Any]) -> Scores:
+    span = Span(options["from"], options["to"] or END)
+    survey = _Survey(span)
+    async with opened(target, settings) as log:
+        state, position = await begin_at_span(log, span)
+        await feed(log, position, survey.feed, until=span.last, doing="looking for forecasts")
+        again = options["points"] is not None or not survey.has_forecasts
+        moments = survey.moments(options["points"] or _POINTS) if again else None
+        scorer = Scorer(state, span, moments=moments, first=options["first"], policies=inventory().policies)
+        await feed(log, position, scorer.feed, until=Point(), doing="reading the log")
+    return Scores(scorer.score())

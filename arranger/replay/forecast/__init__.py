@@ -1,0 +1,1 @@
+"""Forecasts: when each waiting job would start if nothing new came, and what came of earlier forecasts."""

@@ -1,0 +1,209 @@
+"""When each waiting job would start: the real cycle runs on over a copy of the state, while jobs end as `ends` says.
+
+It runs on three times: jobs end as expected, as early and as late as is likely. The range of a job is from its earliest
+start in the three to its latest. The expected start isn't always between those of the other two, because a job that
+ends earlier may let another one in first, which then holds the room for longer (Graham, SIAM J. Appl. Math. 17(2),
+1969).
+
+Nothing new comes: no job, no node, no pod of another owner, no edit and no failure. Pods that leave do so within their
+grace period. Everything else is as in `what_if.continuation`.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import chain
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.config import CycleConfig
+from arranger.model.job import DEFAULT_GRACE_S, Stage
+from arranger.projections.jobs import JobRecord
+from arranger.projections.preemption import leaves
+from arranger.projections.state import State
+from arranger.replay.forecast.ends import EXACT_UP_TO, Case, Ends
+from arranger.replay.reading.describe import label
+from arranger.replay.what_if.continuation import Continuation, Future
+from arranger.replay.what_if.hypothesis import job_alone_gone, private_copy, say
+from arranger.replay.what_if.utilisation import Meter
+from arranger.scheduling import BUILT_IN, Policies, TooLarge, in_order
+
+#: With more jobs than `EXACT_UP_TO`, reservations are revised after so many milliseconds at the earliest.
+_REFRESH_MS = 600_000
+
+
+class Unknown(StrEnum):
+    """Why a start isn't known."""
+
+    #: Jobs that may run for ever hold room.
+    ENDLESS = "Endless"
+    #: It has no room even when all other jobs have ended, or something other than room keeps it waiting.
+    NEVER = "Never"
+    #: It comes after the time up to which was looked.
+    LATER = "Later"
+
+
+class JobForecast(msgspec.Struct, frozen=True):
+    """When a waiting job starts, in milliseconds since 1970; 0 for unknown. `queue_position` counts from 1 in
+    the order of the queue. `why` says why a time is unknown, None if all are known."""
+
+    uid: str
+    job: str
+    queue_position: int
+    expected_ms: int
+    earliest_ms: int
+    latest_ms: int
+    why: Unknown | None
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """The forecast of a state: the first waiting jobs in the order of the queue. `waiting` counts all of them.
+    `endless` are the jobs of which nothing is known, so that they may never end, those that begin meanwhile too."""
+
+    offset: int
+    time_ms: int
+    jobs: tuple[JobForecast, ...]
+    waiting: int
+    endless: tuple[str, ...]
+
+
+def forecast(
+    state: State,
+    config: CycleConfig,
+    time_ms: int,
+    *,
+    first: int,
+    until_ms: int | None = None,
+    policies: Policies = BUILT_IN,
+    moved: Callable[[int], object] | None = None,
+    enough: Callable[[], bool] = lambda: False,
+) -> Forecast:
+    """The forecast for the first so many waiting jobs as of `time_ms`. The jobs behind them are left out: what these
+    might take in between doesn't count. The state isn't changed. `moved` is called with the number of starts found
+    since its last call, of three times as many as there are jobs. Once it is `enough`, the starts that aren't found yet
+    are unknown."""
+    config = policies.usable(config)
+    jobs = waiting(state, config, policies, time_ms)
+    asked = jobs[:first]
+    base = private_copy(state)
+    say(base, time_ms, [job_alone_gone(job, base) for job in jobs[first:] if not job.placements])
+    exact = sum(bool(job.placements) for job in base.jobs.values()) <= EXACT_UP_TO
+    if not exact:
+        config = msgspec.structs.replace(config, reservation_refresh_ms=max(config.reservation_refresh_ms, _REFRESH_MS))
+    times = [*chain.from_iterable(state.run_times.values())]
+    runs: dict[Case, _Starts] = {}
+    for case in Case:
+        runs[case] = _Starts([job.uid for job in asked], time_ms, moved, enough)
+        ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
+        own = private_copy(base) if case != Case.WORST else base
+        _go_on(own, runs[case], ends, config=config, until_ms=until_ms, policies=policies)
+    endless = tuple(runs[Case.WORST].endless_jobs)
+    short = until_ms is not None or enough()
+    why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
+    found = [_merged(job, number, runs, why) for number, job in enumerate(asked, start=1)]
+    return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
+
+
+def _go_on(
+    state: State, starts: "_Starts", ends: Ends, *, config: CycleConfig, until_ms: int | None, policies: Policies
+) -> None:
+    """Let one case happen in a state, until all starts are found."""
+    begin_ms = ends.begin_ms
+    future = Future(_departures(state, ends.case, begin_ms), {}, lasts=ends.lasts_ms)
+    too_large = TooLarge([job for job in state.jobs.values() if job.active])
+    run = Continuation(
+        state, future, config, starts, begin_ms=begin_ms, until_ms=until_ms, policies=policies, too_large=too_large
+    )
+    run.go_on(enough=starts.complete)
+
+
+def waiting(state: State, config: CycleConfig, policies: Policies, time_ms: int) -> list[JobRecord]:
+    """The jobs that wait to start: those whose nodes others are still to leave, those in the queue in its order, and
+    those that something else keeps out of the queue, by the time of their creation."""
+    if not state.synced:
+        return []
+    waits = {uid: job for uid, job in state.jobs.items() if _waits(job)}
+    found = {uid: waits[uid] for uid in sorted(state.awaiting) if uid in waits}
+    for job in in_order(state, config, policies, time_ms=time_ms):
+        if job.uid in waits:
+            found.setdefault(job.uid, waits[job.uid])
+    rest = sorted(waits.values(), key=lambda job: (job.seen.created_ms, job.uid))
+    return list((found | {job.uid: job for job in rest if job.uid not in found}).values())
+
+
+def has_started(job: JobRecord) -> bool:
+    """Whether a job's quorum has nodes that no other job is still to leave."""
+    return job.quorum_placed() and job.slots.room is None
+
+
+def _waits(job: JobRecord) -> bool:
+    return (
+        job.active
+        and not job.stands_still
+        and job.stage in (Stage.PENDING, Stage.RESCHEDULING)
+        and not has_started(job)
+    )
+
+
+def _departures(state: State, case: Case, time_ms: int) -> list[tuple[int, k.Event]]:
+    """The ends of pods that leave: at once at best, and else at the end of their grace period."""
+    term, found = state.terms.get(k.Watched.POD, 0), []
+    for uid, pod in sorted(state.pods.items()):
+        if pod.deleting or leaves(state, pod):
+            grace_s = 0 if case == Case.BEST else _grace_s(state, pod)
+            found.append((time_ms + grace_s * 1000, k.PodGone(term, pod.namespace, pod.name, uid)))
+    return sorted(found, key=lambda of: of[0])
+
+
+def _grace_s(state: State, pod: k.PodSeen) -> int:
+    job = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    groups = job.spec.groups if job is not None and job.spec is not None else ()
+    return next(
+        (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name), DEFAULT_GRACE_S
+    )
+
+
+def _merged(job: JobRecord, position: int, runs: dict[Case, "_Starts"], why: Unknown) -> JobForecast:
+    starts = {case: run.found.get(job.uid, 0) for case, run in runs.items()}
+    known = [start_ms for start_ms in starts.values() if start_ms]
+    expected_ms = starts[Case.EXPECTED]
+    latest_ms = max(known) if expected_ms and starts[Case.WORST] else 0
+    earliest_ms = min(known, default=0)
+    return JobForecast(
+        job.uid, label(job), position, expected_ms, earliest_ms, latest_ms, None if latest_ms else why
+    )  # fmt: skip
+
+
+class _Starts(Meter):
+    """Notes when some jobs start."""
+
+    def __init__(
+        self,
+        uids: Sequence[str],
+        begin_ms: int,
+        moved: Callable[[int], object] | None,
+        enough: Callable[[], bool],
+    ) -> None:
+        super().__init__(None, begin_ms)
+        #: Job UID → its start in milliseconds since 1970.
+        self.found: dict[str, int] = {}
+        self._open = dict.fromkeys(uids)
+        self._moved = moved
+        self._enough = enough
+
+    def look(self, state: State, uid: str, now_ms: int) -> None:
+        """Note whether a job has started."""
+        job = state.jobs.get(uid)
+        if uid in self._open and (job is None or job.ended or has_started(job)):
+            del self._open[uid]
+            if job is not None and not job.ended:
+                self.found[uid] = now_ms
+            if self._moved is not None:
+                self._moved(1)
+
+    def sample(self, state: State, now_ms: int) -> None:
+        """Measure nothing else."""
+
+    def complete(self) -> bool:
+        """Whether all of them have started or ended, or no more is asked for."""
+        return not self._open or self._enough()

@@ -1,0 +1,176 @@
+"""`arranger forecast`, run as a user runs it on a log file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arranger.events import kinds as k
+from tests.commands import Run, to_file
+from tests.unit.replay_worlds import gpu_job, with_room_rules
+from tests.world import World
+
+
+def crowded() -> World:
+    """A node of 4 GPUs: `first` says that it ends after 100 s, and two jobs wait for it."""
+    of = with_room_rules(preemption=None)
+    gpu_job(of, "first", 4, expected_s=100)
+    of.settle()
+    gpu_job(of, "second", 4, priority=9, expected_s=50)
+    of.settle()
+    gpu_job(of, "third", 4)
+    of.settle()
+    return of
+
+
+@pytest.fixture
+def world() -> World:
+    return crowded()
+
+
+@pytest.fixture
+def log(world: World, tmp_path: Path) -> list[str]:
+    return to_file(world.entries, tmp_path / "run.log")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    done = Run(capsys, "forecast", *arguments)
+    assert done.status == 0, done.err
+    return done.out
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return json.loads(run(capsys, *arguments, "-o", "json"))
+
+
+def test_each_waiting_job_has_its_start_and_its_range(
+    world: World, log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answer(capsys, *log)
+    assert [one["job"] for one in found["jobs"]] == ["default/second", "default/third"]
+    assert [one["expected_ms"] - world.now_ms for one in found["jobs"]] == [100_000, 150_000]
+    assert found["jobs"][0]["why"] is None and found["waiting"] == 2
+    out = run(capsys, *log)
+    assert "1m40s" in out and "2m30s" in out and "if no jobs, nodes or failures come" in out
+    rows = run(capsys, *log, "-o", "csv").splitlines()
+    assert rows[0] == "queue_position,job,expected_ms,earliest_ms,latest_ms,why_unknown" and len(rows) == 3
+
+
+def test_one_job_can_be_asked_for(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert [one["job"] for one in answer(capsys, "default/third", *log)["jobs"]] == ["default/third"]
+    assert [one["queue_position"] for one in answer(capsys, "third", *log)["jobs"]] == [2]
+    wrong = Run(capsys, "forecast", "thirt", *log)
+    assert wrong.status == 1 and "did you mean third?" in wrong.err
+
+
+def test_one_looks_as_far_as_asked_and_at_so_many_jobs(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    second, third = answer(capsys, *log, "--until", "2m")["jobs"]
+    assert (second["expected_ms"] is not None, third["expected_ms"], third["why"]) == (True, None, "Later")
+    out = run(capsys, *log, "--first", "1")
+    assert "default/third" not in out and "1 job behind them left out" in out
+
+
+def test_jobs_of_which_nothing_is_known_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of = with_room_rules(preemption=None)
+    gpu_job(of, "first", 4)
+    of.settle()
+    of.pass_time(60)
+    gpu_job(of, "second", 4)
+    of.settle()
+    log = to_file(of.entries, tmp_path / "run.log")
+    assert "nothing is known of the end of default/first" in run(capsys, *log)
+    assert answer(capsys, *log)["endless"] == ["default/first"]
+
+
+def test_a_cluster_without_waiting_jobs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = to_file(with_room_rules().entries, tmp_path / "run.log")
+    assert run(capsys, *log) == "no job waits to start\n"
+    assert answer(capsys, *log)["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--points", "3"], "--points needs --score"),
+        (["--score", "--at", "5"], "--at can't be used with --score"),
+        (["--score", "second"], "a job can't be used with --score"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    flags: list[str], said: str, log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = Run(capsys, "forecast", *log, *flags)
+    assert wrong.status == 2 and said in wrong.err
+
+
+def test_before_everything_is_listed_there_is_no_forecast(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = Run(capsys, "forecast", *log, "--at", "2")
+    assert wrong.status == 1 and "not everything had been listed yet" in wrong.err
+
+
+# --- score -------------------------------------------------------------------------------------------------------
+
+
+def history(tmp_path: Path, *, early_s: int) -> list[str]:
+    """`first` ends so many seconds earlier than it said, and `second` starts then."""
+    of = crowded()
+    of.pass_time(10)
+    of.job("unrelated", leader=None, workers=1, suspend=True)
+    of.pass_time(90 - early_s)
+    for uid in [*of.state.jobs["uid-first"].bound.values()]:
+        of.change_pod(uid, phase="Succeeded", ready=False)
+    of.settle()
+    assert of.state.jobs["uid-second"].placements
+    return to_file(of.entries, tmp_path / "run.log")
+
+
+def test_the_score_has_the_error_by_how_far_away_the_start_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = history(tmp_path, early_s=20)
+    found = answer(capsys, "--score", "--points", "4", *log)
+    rows = {row["horizon"]: row for row in found["horizons"]}
+    assert rows["less than 10 min"]["number"] > 0
+    assert rows["less than 10 min"]["median_ms"] == rows["less than 10 min"]["p90_ms"] == 20_000
+    assert rows["less than 10 min"]["inside"] == rows["less than 10 min"]["number"]
+    assert found["made_again"] and found["waiting"] > 0  # `third` hasn't started
+    out = run(capsys, "--score", "--points", "4", *log)
+    assert "20.0s" in out and "100%" in out and "forecasts made again at" in out
+    rows = run(capsys, "--score", *log, "-o", "csv").splitlines()
+    assert rows[0] == "horizon,number,median_ms,p90_ms,inside,open_ended"
+
+
+def test_exact_ends_have_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "--score", *history(tmp_path, early_s=0))
+    assert found["total"]["number"] > 0 and found["total"]["p90_ms"] == 0
+
+
+def test_a_log_in_which_nothing_started_has_no_score(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no forecast has come true yet" in run(capsys, "--score", *log)
+
+
+# --- forecasts in the log ----------------------------------------------------------------------------------------
+
+
+def test_explain_and_the_score_read_the_forecasts_of_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = crowded()
+    third = of.state.jobs["uid-third"]
+    second = of.state.jobs["uid-second"]
+    of.say(k.StartForecast(third.uid, third.version, of.now_ms + 150_000, of.now_ms + 15_000, 0))
+    of.say(k.StartForecast(second.uid, second.version, of.now_ms + 70_000, of.now_ms + 10_000, of.now_ms + 75_000))
+    of.pass_time(80)
+    for uid in [*of.state.jobs["uid-first"].bound.values()]:
+        of.change_pod(uid, phase="Succeeded", ready=False)
+    of.settle()
+    log = to_file(of.entries, tmp_path / "run.log")
+    found = answer(capsys, "--score", *log)
+    assert (found["made_again"], found["total"]["number"], found["waiting"]) == (False, 1, 1)
+    assert (found["total"]["median_ms"], found["total"]["inside"]) == (10_000, 0)
+    early = next(entry.last for entry in of.entries if isinstance(entry.batch.events[0], k.StartForecast))
+    told = Run(capsys, "explain", "third", *log, "--at", str(early))
+    assert "forecast" in told.out and "jobs that may never end hold room" in told.out
+    listed = Run(capsys, "events", *log)
+    assert "StartForecast" in listed.out and "to an unknown time" in listed.out

@@ -1,0 +1,303 @@
+"""Forecasts of the pure core: when waiting jobs start if nothing new comes, and how sure that is."""
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arranger.events.kinds import Placed, Reserved
+from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.job import Dependency, Stage
+from arranger.model.queue import Preemption
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from arranger.replay.forecast.ends import Case, Ends
+from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast, has_started
+from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
+from arranger.scheduling.too_large import TooLarge
+from arranger.scheduling.view import ClusterView
+from tests.jobs_over_time import JobsOverTime
+from tests.world import World, shape
+
+CONFIG = CycleConfig(
+    versions=VERSIONS,
+    verdicts=VERDICTS,
+    refusal_avoid_ms=60_000,
+    reservations=1,
+    reservation_refresh_ms=30_000,
+    search_steps=30_000,
+    preemption=Preemption(),
+    room_bound_ms=60_000,
+    learned_runtimes=True,
+)
+GPU = shape(cpu=1, gpus=1)
+
+
+def world(nodes: int = 1, *, gpus: int = 4, **config: object) -> World:
+    of = World(config=msgspec.structs.replace(CONFIG, **config))
+    for number in range(nodes):
+        of.node(f"n{number}", cpu=64, gpus=gpus)
+    return of
+
+
+def submit(of: World, name: str, gpus: int, **spec: object) -> JobRecord:
+    return of.job(name, leader=shape(cpu=1, gpus=gpus), **spec)  # type: ignore[arg-type]
+
+
+def running(of: World, name: str, gpus: int, **spec: object) -> JobRecord:
+    job = submit(of, name, gpus, **spec)
+    of.settle()
+    assert job.stage == Stage.RUNNING
+    return job
+
+
+def forecast_of(of: World, *, first: int = 100, until_ms: int | None = None) -> Forecast:
+    return forecast(of.state, of.config, of.now_ms, first=first, until_ms=until_ms)
+
+
+def by_name(found: Forecast) -> dict[str, JobForecast]:
+    return {one.job.removeprefix("default/"): one for one in found.jobs}
+
+
+def seconds(of: World, moment_ms: int) -> float:
+    return (moment_ms - of.now_ms) / 1000
+
+
+# --- exact ends --------------------------------------------------------------------------------------------------
+
+
+def _jobs(seed: int, *, jobs: int, reservations: int) -> tuple[JobsOverTime, dict[str, int]]:
+    """A cluster in the middle of its work, whose jobs say exactly how long they run, and these times in ms."""
+    chance = random.Random(seed)
+    config = msgspec.structs.replace(CONFIG, reservations=reservations, preemption=None)
+    over = JobsOverTime(config, ended=lambda job: None)
+    lasts_ms: dict[str, int] = {}
+    for number in range(chance.randint(1, 3)):
+        over.world.node(f"n{number}", cpu=64, gpus=8 if not number else chance.choice([2, 4]))
+    for number in range(jobs):
+        name = f"j{number}"
+        runs_s = chance.randint(5, 500)
+        lasts_ms[name] = 1000 * runs_s
+        workers = chance.choice([0, 0, 1, 3])
+        over.world.job(
+            name, leader=shape(cpu=1, gpus=chance.choice([0, 1, 2])), workers=workers, worker=GPU, min_workers=workers,
+            priority=chance.randint(1, 3), expected_s=runs_s,
+        )  # fmt: skip
+        over.cycle(lambda job: lasts_ms[job.seen.name])
+        over.world.now_ms += chance.randint(0, 20_000)
+        over.end_due()
+    over.cycle(lambda job: lasts_ms[job.seen.name])
+    return over, lasts_ms
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 1 << 30), reservations=st.integers(0, 2))
+def test_with_exact_ends_and_no_arrivals_each_job_starts_when_it_was_forecast(seed: int, reservations: int) -> None:
+    over, lasts_ms = _jobs(seed, jobs=20, reservations=reservations)
+    over.cycle(lambda job: lasts_ms[job.seen.name])  # where a reservation was used, the next cycle makes another one
+    found = forecast_of(over.world)
+    starts: dict[str, int] = {}
+    reserved: dict[int, None] = {}  # a cycle is due at each time that was ever promised
+    while (end_ms := over.next_end_ms()) is not None:
+        over.world.now_ms = min([end_ms, *(start_ms for start_ms in reserved if start_ms > over.world.now_ms)])
+        over.end_due()
+        while placed := over.cycle(lambda job: lasts_ms[job.seen.name]):
+            starts.update((job.seen.name, over.world.now_ms) for job in placed)
+            reserved.update((of.decided.start_ms, None) for of in over.world.state.reservations.values())
+        reserved.update((of.decided.start_ms, None) for of in over.world.state.reservations.values())
+    assert {name: one.expected_ms for name, one in by_name(found).items() if one.expected_ms} == starts
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_state_is_as_before(seed: int) -> None:
+    over, _ = _jobs(seed, jobs=20, reservations=1)
+    before = snapshot.encode(over.world.state)
+    assert forecast_of(over.world).jobs
+    assert snapshot.encode(over.world.state) == before
+    over.world.state.validate()
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1 << 30))
+def test_the_range_has_the_expected_start(seed: int) -> None:
+    over, _ = _jobs(seed, jobs=20, reservations=1)
+    for one in forecast_of(over.world).jobs:
+        assert one.earliest_ms <= one.expected_ms or not one.expected_ms
+        assert one.latest_ms >= one.expected_ms or not one.latest_ms
+        assert (one.why is None) == bool(one.latest_ms)
+
+
+# --- the range ---------------------------------------------------------------------------------------------------
+
+
+def test_a_job_starts_between_a_tenth_and_twice_of_what_the_one_before_says() -> None:
+    of = world()
+    running(of, "first", 4, expected_s=100)
+    submit(of, "second", 4)
+    of.settle()
+    second = by_name(forecast_of(of))["second"]
+    times = (second.earliest_ms, second.expected_ms, second.latest_ms)
+    assert [seconds(of, time_ms) for time_ms in times] == [10, 100, 200]
+    assert second.why is None and second.queue_position == 1
+
+
+def test_a_deadline_is_the_latest_end() -> None:
+    of = world()
+    running(of, "first", 4, expected_s=100, deadline_s=120)
+    submit(of, "second", 4)
+    of.settle()
+    assert seconds(of, by_name(forecast_of(of))["second"].latest_ms) == 120
+
+
+def test_behind_a_job_of_which_nothing_is_known_a_start_is_unknown_at_worst() -> None:
+    of = world()
+    running(of, "first", 4)
+    of.pass_time(300)
+    submit(of, "second", 4, expected_s=50)
+    submit(of, "third", 4)
+    of.settle()
+    found = forecast_of(of)
+    second = by_name(found)["second"]
+    assert (seconds(of, second.earliest_ms), seconds(of, second.expected_ms)) == (1, 300)  # as long again
+    assert (second.latest_ms, second.why) == (0, Unknown.ENDLESS)
+    assert found.endless == ("default/first",)
+    assert seconds(of, by_name(found)["third"].expected_ms) == 350
+
+
+def test_a_job_that_has_outlived_its_expectation_may_end_at_once() -> None:
+    of = world()
+    running(of, "first", 4, expected_s=100)
+    of.pass_time(150)
+    submit(of, "second", 4)
+    of.settle()
+    second = by_name(forecast_of(of))["second"]
+    assert [seconds(of, ms) for ms in (second.earliest_ms, second.expected_ms, second.latest_ms)] == [1, 50, 250]
+
+
+def test_earlier_jobs_of_the_kind_give_the_median_and_the_range() -> None:
+    of = world(gpus=1)
+    for number, lasts_s in enumerate((10, 20, 30, 40, 100)):
+        job = running(of, f"old{number}", 1, image="train:1", user="ann")
+        of.pass_time(lasts_s)
+        of.change_pod(job.bound[0, 0], phase="Succeeded", ready=False)
+        of.settle()
+        assert job.stage == Stage.SUCCEEDED
+    running(of, "first", 1, image="train:1", user="ann")
+    of.pass_time(15)
+    submit(of, "second", 1)
+    of.settle()
+    second = by_name(forecast_of(of))["second"]
+    assert [seconds(of, ms) for ms in (second.earliest_ms, second.expected_ms, second.latest_ms)] == [5, 15, 185]
+
+
+# --- what else keeps jobs waiting --------------------------------------------------------------------------------
+
+
+def test_a_job_that_fits_no_node_never_starts() -> None:
+    of = world()
+    running(of, "first", 4, expected_s=100)
+    submit(of, "huge", 5)
+    of.settle()
+    huge = by_name(forecast_of(of))["huge"]
+    assert (huge.earliest_ms, huge.expected_ms, huge.latest_ms, huge.why) == (0, 0, 0, Unknown.NEVER)
+
+
+def test_a_job_waits_for_the_one_that_it_comes_after() -> None:
+    of = world()
+    running(of, "first", 1, expected_s=100)
+    submit(of, "second", 1, after=[Dependency("first")])
+    of.settle()
+    assert seconds(of, by_name(forecast_of(of))["second"].expected_ms) == 100
+
+
+def test_a_preempted_job_is_placed_again_once_the_other_one_ends() -> None:
+    of = world()
+    first = running(of, "first", 4, priority=1, expected_s=100)
+    submit(of, "urgent", 4, priority=9, expected_s=60)
+    of.cycle()
+    assert first.preempted
+    found = by_name(forecast_of(of))
+    assert seconds(of, found["urgent"].earliest_ms) == 0
+    assert 0 < seconds(of, found["urgent"].expected_ms) <= 30  # the grace period of the pods that leave
+    assert seconds(of, found["first"].expected_ms) == 60  # a job is expected to end by the time that it has nodes
+
+
+def test_a_job_that_would_take_room_starts_at_once() -> None:
+    of = world()
+    running(of, "first", 4, priority=1, expected_s=100)
+    submit(of, "urgent", 4, priority=9)
+    assert seconds(of, by_name(forecast_of(of))["urgent"].latest_ms) == 0
+
+
+def test_one_looks_no_further_than_asked() -> None:
+    of = world()
+    running(of, "first", 4, expected_s=100)
+    submit(of, "second", 4)
+    of.settle()
+    second = by_name(forecast_of(of, until_ms=of.now_ms + 50_000))["second"]
+    assert (seconds(of, second.earliest_ms), second.expected_ms, second.why) == (10, 0, Unknown.LATER)
+
+
+def test_the_first_jobs_of_the_order_are_the_first_ones() -> None:
+    of = world()
+    running(of, "first", 4, expected_s=100)
+    for number in range(5):
+        submit(of, f"j{number}", 4, priority=number + 1, expected_s=10)
+        of.pass_time(1)
+    of.settle()
+    found = forecast(of.state, msgspec.structs.replace(of.config, preemption=None), of.now_ms, first=2)
+    assert [one.job for one in found.jobs] == ["default/j4", "default/j3"]
+    assert found.waiting == 5
+    whole = forecast(of.state, msgspec.structs.replace(of.config, preemption=None), of.now_ms, first=9)
+    assert whole.jobs[:2] == found.jobs
+
+
+def test_suspended_and_started_jobs_have_no_forecast() -> None:
+    of = world()
+    running(of, "first", 4, expected_s=100)
+    submit(of, "second", 4, suspend=True)
+    of.settle()
+    assert forecast_of(of).jobs == ()
+
+
+# --- ends --------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_large_cluster_ends_are_moved_by_no_more_than_a_sixteenth() -> None:
+    of = world()
+    job = running(of, "first", 4, expected_s=5_000)
+    exact = Ends(Case.EXPECTED, of.config, begin_ms=of.now_ms)
+    coarse = Ends(Case.EXPECTED, of.config, begin_ms=of.now_ms, exact=False)
+    for later_ms in (0, 1, 999, 12_345, 4_000_000):
+        true_ms = later_ms + (exact.lasts_ms(of.state, job, of.now_ms + later_ms) or 0)
+        moved_ms = later_ms + (coarse.lasts_ms(of.state, job, of.now_ms + later_ms) or 0)
+        assert true_ms <= moved_ms <= true_ms * 17 / 16
+    assert has_started(job)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 1 << 30), reservations=st.integers(0, 2))
+def test_a_cycle_that_leaves_out_tries_places_the_same_pods(seed: int, reservations: int) -> None:
+    over, lasts_ms = _jobs(seed, jobs=20, reservations=reservations)
+    of = over.world
+    quick = Cycles(too_large=TooLarge([job for job in of.state.jobs.values() if job.active]))
+    while (end_ms := over.next_end_ms()) is not None:
+        of.now_ms = end_ms
+        over.end_due()
+        whole = take_cycle(of.state, of.config, of.now_ms)
+        short = quick.take(of.state, of.config, of.now_ms)
+        kinds = Placed, Reserved
+        assert [of_one for of_one in short if isinstance(of_one, kinds)] == [
+            of_one for of_one in whole if isinstance(of_one, kinds)
+        ]
+        over.cycle(lambda job: lasts_ms[job.seen.name])
+
+
+def test_a_quorum_that_asks_for_more_than_is_free_is_too_large() -> None:
+    of = world(nodes=2)
+    running(of, "first", 3, expected_s=100)
+    large, fitting = submit(of, "large", 6), submit(of, "fitting", 4)
+    jobs, view = TooLarge([large, fitting]), ClusterView.of(of.state)
+    assert (jobs.holds(large, view), jobs.holds(fitting, view)) == (True, False)

@@ -1,0 +1,117 @@
+"""Forecasts as events: what the fold keeps of them, what a status shows, and what the role records."""
+
+import asyncio
+
+from arranger.events import kinds as k
+from arranger.lifecycle.giving_way import expected_start_ms
+from arranger.projections import snapshot
+from arranger.projections.forecasts import expected_start, says_more
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import Forecasted
+from arranger.replay.forecast.starts import forecast
+from arranger.workers.forecaster import Forecaster, news
+from tests.parts import parts
+from tests.unit.test_forecast import running, submit, world
+from tests.world import World
+
+
+def waiting() -> tuple[World, JobRecord, JobRecord]:
+    """`second` waits with a reservation, `third` without."""
+    of = world(preemption=None)
+    running(of, "first", 4, expected_s=100)
+    second = submit(of, "second", 4, expected_s=50, priority=9)
+    of.settle()
+    third = submit(of, "third", 4)
+    of.settle()
+    assert [*of.state.reservations] == [second.uid]
+    return of, second, third
+
+
+def told(of: World, job: JobRecord, expected_ms: int, *, based_on: int | None = None) -> None:
+    of.say(k.StartForecast(job.uid, job.version if based_on is None else based_on, expected_ms, 1, 2))
+
+
+def recorded(of: World) -> list[k.StartForecast]:
+    return news(of.state, forecast(of.state, of.config, of.now_ms, first=10))
+
+
+def test_a_forecast_is_the_expected_start_of_a_job_without_a_reservation() -> None:
+    of, second, third = waiting()
+    events = recorded(of)
+    assert [event.job_uid for event in events] == [third.uid]
+    promised_ms = expected_start_ms(of.state, second)
+    of.say(*events)
+    assert expected_start_ms(of.state, third) == of.now_ms + 150_000
+    assert expected_start_ms(of.state, second) == promised_ms == of.now_ms + 100_000
+    found = expected_start(of.state, third)
+    assert found is not None and found.forecast is not None and found.forecast.time_ms == of.now_ms
+    told(of, second, 5)
+    assert expected_start_ms(of.state, second) == promised_ms  # the reservation's promise stays
+    of.state.validate()
+    assert snapshot.restore(snapshot.encode(of.state)).forecasts == of.state.forecasts
+
+
+def test_a_forecast_that_says_the_same_is_not_recorded() -> None:
+    of, _, third = waiting()
+    of.say(*recorded(of))
+    assert recorded(of) == []
+    of.pass_time(5)
+    assert recorded(of) == []
+    known = of.state.forecasts[third.uid]
+    near = k.StartForecast(third.uid, third.version, known.decided.expected_ms + 9_000, 1, known.decided.latest_ms)
+    assert not says_more(known, near, of.now_ms)
+    far = k.StartForecast(third.uid, third.version, known.decided.expected_ms + 60_000, 1, known.decided.latest_ms)
+    assert says_more(known, far, of.now_ms)
+    unknown = k.StartForecast(third.uid, third.version, known.decided.expected_ms, 1, 0)
+    assert says_more(known, unknown, of.now_ms) and says_more(Forecasted(unknown, 0), known.decided, of.now_ms)
+
+
+def test_a_forecast_of_an_earlier_version_of_the_job_is_refused() -> None:
+    of, _, third = waiting()
+    told(of, third, 5, based_on=third.version - 1)
+    assert not of.verdict("StartForecast").accepted and of.state.forecasts == {}
+
+
+def test_a_forecast_ends_with_the_waiting() -> None:
+    of, second, third = waiting()
+    told(of, third, of.now_ms + 5)
+    first = of.state.jobs["uid-first"]
+    of.change_pod(first.bound[0, 0], phase="Succeeded", ready=False)
+    of.settle()
+    assert second.placements and [*of.state.forecasts] == [third.uid]
+    of.job_gone(third)
+    assert of.state.forecasts == {}
+    told(of, second, 5)
+    assert "it has nodes already" in of.verdict("StartForecast").reason and of.state.forecasts == {}
+
+
+def test_a_forecast_is_no_reason_for_a_cycle() -> None:
+    of, _, third = waiting()
+    before = of.state.job_changes
+    told(of, third, of.now_ms + 5)
+    assert of.state.job_changes == before and not of.changes.schedulable
+    assert third.uid in of.changes.jobs  # its status changes
+
+
+class _Following:
+    """The follower and the writer of a role, on a world."""
+
+    def __init__(self, of: World) -> None:
+        self.world, self.state = of, of.state
+
+    def fresh(self) -> bool:
+        return True
+
+    async def append_and_fold(self, events: list[k.StartForecast]) -> None:
+        self.world.say(*events)
+
+
+def test_the_role_records_what_it_forecasts_and_nothing_twice() -> None:
+    of, _, third = waiting()
+    following = _Following(of)
+    role = Forecaster(parts(follower=following, writer=following))
+    asyncio.run(role.make())
+    assert of.verdict("StartForecast").accepted and expected_start_ms(of.state, third) > 0
+    entries = len(of.entries)
+    asyncio.run(role.make())
+    assert len(of.entries) == entries
