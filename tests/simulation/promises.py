@@ -9,6 +9,8 @@ the log shows one of these:
 - A node closes, goes or becomes smaller, or a pod of no TYJob comes to one (`NODES`).
 - A job before it in the order gets nodes or a reservation, in a cycle on the state before its entry (`BEFORE_IT`).
 - Somebody else than a cycle on the state before its entry gives nodes to a job (`STALE`).
+- A job that was expected to leave gives its room to another one (`TAKEN`). If that one is behind, the product is to
+  blame: `test_a_job_behind_takes_no_room_that_a_reservation_awaits`.
 - The job is edited, suspended, deleted or kept out of its queue, or it backs off (`ITSELF`).
 - Queues, namespaces, priority classes or quotas change (`RULES`).
 - Room of a given-up slot is kept for a pod that may still come (`ASSUMED`).
@@ -36,7 +38,7 @@ from tests.simulation.room_rules import Decision, edited, less, spec_of
 #: The sites of promises that are kept, without and with jobs behind that got nodes meanwhile.
 KEPT, PASSED = "a reserved job starts as promised", "a reserved job starts as promised after others behind it"
 OUTLIVED, NODES, BEFORE_IT, STALE = "outlived", "nodes", "one before it", "stale"
-ITSELF, RULES, ASSUMED, LOST = "itself", "rules", "assumed", "the log is lost"
+TAKEN, ITSELF, RULES, ASSUMED, LOST = "taken", "itself", "rules", "assumed", "the log is lost"
 _RULES = (
     k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
     k.WatchRefused, k.QuotaSeen, k.QuotaGone,
@@ -193,6 +195,9 @@ def _why_void(
         return NODES
     if placed and cycle is None:
         return STALE
+    given = [(of.job_uid, of.attempt) for event in accepted if isinstance(event, k.Preempted) for of in event.victims]
+    if any(of in promise.ends for of in given):
+        return TAKEN
     if cycle is not None and uid not in before.order:
         return ITSELF
     first = cycle is None or _first(state, uid, before.order, placed)
