@@ -109,12 +109,13 @@ _BEFORE = {
     "how room may be taken in a queue": 0,
     "that no job gives room to one of equal priority": 3,
     "that whoever isn't needed is spared": 2,
-    "that surplus goes before whole jobs": 0,
+    "that surplus goes before whole jobs": 2,
     "that no restart of a preempted job counts": 0,
     "that room is kept for whom others gave it": 0,
     "that only victims' pods leave": 2,
-    "that pods which a job keeps don't leave": 5,
+    "that pods which a job keeps don't leave": 6,
     "that no cycle places a job that waits for others": 3,
+    "the jobs that a job waits for": 16,
 }
 #: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
 _STEPS = {
