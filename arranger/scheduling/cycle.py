@@ -143,6 +143,10 @@ class _Room(NamedTuple):
     reservations: Reservations
     too_large: TooLarge | None = None
 
+    def make_room(self, tried: PlacementTry) -> PlacementTry | None:
+        """As `Preemption.make_room`, without the jobs for whose ends a reservation waits."""
+        return self.preemption.make_room(tried, self.reservations.awaited)
+
     def surely_none(self, job: JobRecord, placer: Placer) -> bool:
         """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
         if self.too_large is None or self.reservations.may_reserve(job) or self.preemption.may_make_room(job):
@@ -245,7 +249,7 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         room.reservations.begin(turn.job)
         tried = placer.quorum(turn.job)
         if not tried.quorum_stands:
-            tried = room.reservations.backfill(tried) or room.preemption.make_room(tried) or tried
+            tried = room.reservations.backfill(tried) or room.make_room(tried) or tried
         if tried.quorum_stands:
             room.reservations.served(turn.job)
         else:

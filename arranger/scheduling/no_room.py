@@ -15,6 +15,7 @@ from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
 from arranger.scheduling.candidates import Candidates, Line
 from arranger.scheduling.needs import quorum_needs
+from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -28,7 +29,8 @@ class NoRoomKind(StrEnum):
 
     About jobs that run: they don't have a lower priority in its queue, they aren't preemptible, they haven't run for as
     long as their queue says; and of other queues: with the quorum, its own queue would be above its share, those aren't
-    above theirs, or they aren't reclaimable. TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs.
+    above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end.
+    TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs.
     """
 
     OFF = "Off"
@@ -42,6 +44,7 @@ class NoRoomKind(StrEnum):
     ABOVE_SHARE = "AboveShare"
     WITHIN_SHARE = "WithinShare"
     NOT_RECLAIMABLE = "NotReclaimable"
+    AWAITED = "Awaited"
     TOO_LITTLE = "TooLittle"
     NOBODY = "Nobody"
 
@@ -105,6 +108,7 @@ def _kinds(
 ) -> Iterator[tuple[str, NoRoomKind, int]]:
     """Each job that runs with what forbids to take its room, and from when that is over."""
     queue, own = queue_of(state, job), counted_priority(state, job)
+    awaited = _awaited(state, job)
     for of in state.jobs.values():
         if of.stage not in _BEGUN or not of.placements or of.uid == job.uid:
             continue
@@ -119,7 +123,20 @@ def _kinds(
             kind = NoRoomKind.NOT_PREEMPTIBLE
         elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:
             kind = NoRoomKind.TOO_YOUNG
+        elif kind == NoRoomKind.TOO_LITTLE and of.uid in awaited:
+            kind = NoRoomKind.AWAITED
         yield of.uid, kind, until_ms if kind == NoRoomKind.TOO_YOUNG else 0
+
+
+def _awaited(state: State, job: JobRecord) -> dict[str, None]:
+    """The jobs, by UID, for whose end reservations of others wait. Those of jobs after it in its queue don't count."""
+    found: dict[str, None] = {}
+    for uid, known in state.reservations.items():
+        other = state.jobs[uid]
+        after = queue_of(state, other) == queue_of(state, job) and seniority(job) < seniority(other)
+        if uid != job.uid and known.decided.start_ms and not after:
+            found |= dict.fromkeys(known.decided.awaits)
+    return found
 
 
 def _in_queue(rules: Preemption, *, lower: bool) -> NoRoomKind:

@@ -8,7 +8,7 @@ nobody gives room: it waits for them. These are pods that are being deleted, tho
 and those of jobs that gave room earlier in the cycle.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import cached_property
 from itertools import islice
 
@@ -98,9 +98,9 @@ class Preemption:
         """Whether a job may take room from anybody, found quickly."""
         return self._candidates.may_be_some(job)
 
-    def make_room(self, tried: PlacementTry) -> PlacementTry | None:
+    def make_room(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
         """The quorum of a failed try, placed where others give it room; None if they don't. The view then has both on
-        it, because the room is free only later."""
+        it, because the room is free only later. The jobs in `kept` (UIDs) give none."""
         job, view = tried.job, self._placer.view
         if not self._helps(tried) or not self._candidates.may_be_some(job):
             return None
@@ -109,7 +109,7 @@ class Preemption:
             return None
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None  # it is shown only what a cycle decides by itself
-        found = self._search(tried)
+        found = self._search(tried, kept)
         placing.observer = observer
         if found is None:
             self._failed[key] = view.content
@@ -129,7 +129,7 @@ class Preemption:
             return False
         return shortage.quota is None or shortage.quota.limit in _OF_QUEUES
 
-    def _search(self, tried: PlacementTry) -> PlacementTry | None:
+    def _search(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
         """`make_room`, without the checks."""
         job, found = tried.job, None
         asked = sum_of(job, [(group, index) for group, of in quorum_needs(job, tried.policy).items() for index in of])
@@ -138,7 +138,7 @@ class Preemption:
         for of in vacated:
             self._vacating.release(of)
         if not (self._comes_anyway(job) or self._lacks(job, asked)):
-            outcome = self._least_harm(job, asked)
+            outcome = self._least_harm(job, asked, {**self._placed, **self._victims, **dict.fromkeys(kept())})
             if outcome is not None:
                 found = outcome.tried
                 found.preempted = self._event(outcome, sorted([*pods, *self._departing], key=by_uid))
@@ -163,13 +163,12 @@ class Preemption:
             self._vacating.take_again(vacated)
         return fits
 
-    def _least_harm(self, job: JobRecord, asked: Amounts) -> Outcome | None:
-        """Who gives room to a quorum that requests `asked`; None if nobody does.
+    def _least_harm(self, job: JobRecord, asked: Amounts, taken: Collection[str]) -> Outcome | None:
+        """Who gives room to a quorum that requests `asked`, without the jobs in `taken`; None if nobody does.
 
         What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
         they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone.
         """
-        taken = {**self._placed, **self._victims}
         outcome = least_harm(self._placer, self._vacating, job, self._candidates.of(job, asked, self._use, taken))
         if outcome is not None or not self._candidates.kept_by_shares:
             return outcome

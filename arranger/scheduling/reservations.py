@@ -38,10 +38,11 @@ from arranger.scheduling.view import Levels
 
 
 class _Held(NamedTuple):
-    """What one reservation takes out of the view, and its start as in `Reserved`."""
+    """What one reservation takes out of the view, and its start and the awaited jobs as in `Reserved`."""
 
     rooms: list[tuple[int, Levels]]
     start_ms: int
+    awaits: tuple[str, ...]
 
 
 class _Found(NamedTuple):
@@ -115,6 +116,15 @@ class Reservations:
                 decided = known[job.uid].decided
                 if decided.based_on == job.version and all(nodes.has(of.node) for of in decided.pods):
                     found.append(job)
+        return found
+
+    def awaited(self) -> dict[str, None]:
+        """UID → jobs for whose ends those wait that have a reservation with a known time, and are before the present
+        turn. They give no room to the jobs behind."""
+        found: dict[str, None] = {}
+        for held in self._held.values():
+            if held.start_ms:
+                found.update(dict.fromkeys(held.awaits))
         return found
 
     def may_reserve(self, job: JobRecord) -> bool:
@@ -252,7 +262,7 @@ class Reservations:
                     needed[row] = needed[row] - amounts
         rooms = [(row, np.maximum(amounts, 0)) for row, amounts in needed.items()]
         view.hold(rooms)
-        self._held[job.uid] = _Held(rooms, decided.start_ms)
+        self._held[job.uid] = _Held(rooms, decided.start_ms, decided.awaits)
 
     # --- jobs behind ----------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ _BEFORE = {
     "the queue that a job may use": 3,
     "that no cycle exceeds the limits of a queue": 3,
     "whole worker groups": 0,
-    "the domain of pods that belong together": 4,
+    "the domain of pods that belong together": 2,
     "the clock of a process that applies": 11,
     "the cluster that a process is connected to": 3,
     "the identity of an append": 2,
@@ -95,7 +95,7 @@ _BEFORE = {
     "an observation's term": 0,
     "a decision's version and attempt": 0,
     "the whole quorum": 4,
-    "a worker group that is replaced as a whole": 7,
+    "a worker group that is replaced as a whole": 0,
     "room on the nodes, decided and unconfirmed included": 0,
     "a superseded cycle": 0,
     "that no cycle places a worker where its set failed repeatedly": 0,
@@ -106,14 +106,16 @@ _BEFORE = {
     "that no job starts before its room is free": 0,
     "how long a job waits for room": 0,
     "who may give room": 2,
-    "how room may be taken in a queue": 13,
+    "how room may be taken in a queue": 0,
     "that no job gives room to one of equal priority": 3,
-    "that whoever isn't needed is spared": 0,
-    "that surplus goes before whole jobs": 0,
+    "that whoever isn't needed is spared": 2,
+    "that surplus goes before whole jobs": 2,
     "that no restart of a preempted job counts": 0,
     "that room is kept for whom others gave it": 0,
-    "that only victims' pods leave": 0,
-    "that pods which a job keeps don't leave": 5,
+    "that only victims' pods leave": 2,
+    "that pods which a job keeps don't leave": 6,
+    "that no cycle places a job that waits for others": 3,
+    "the jobs that a job waits for": 16,
 }
 #: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
 _STEPS = {
@@ -296,10 +298,13 @@ def _any_may_give_room() -> Iterator[None]:
 def _equals_give_room() -> Iterator[None]:
     """Jobs give room to those of equal priority."""
 
-    def lower_with_nodes(state: State, job: JobRecord) -> int:
-        return queue_membership.counted_priority(state, job) - bool(job.placements)
+    standing_of = Candidates._standing_of
 
-    with mock.patch.object(candidates, "counted_priority", lower_with_nodes):
+    def lower_with_nodes(self: Candidates, job: JobRecord) -> tuple[int, str]:
+        priority, queue = standing_of(self, job)
+        return priority - bool(job.placements), queue
+
+    with mock.patch.object(Candidates, "_standing_of", lower_with_nodes):
         yield
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _HOUR_MS = 3_600_000
 #: So often may one job lose all its pods to others in that time. Each time serves another beneficiary of a higher
 #: priority, or one of a queue below its share. In fifty runs, a job did so four times at most. A beneficiary whose own
-#: pods fail again and again takes room for each of its attempts: only the last of them counts.
+#: pods fail again and again takes room for each of its attempts: only the last of them counts. The same is true of its
+#: victims, which may take room from others each time.
 TIMES = 10
 _OWN_FAILURES = (StageReason.WORKERS_LOST, StageReason.LEADER_FAILED, StageReason.WORKER_ENDED)
 _DEMAND = (k.JobGone, k.NodeSeen, k.NodeGone)
@@ -97,7 +98,7 @@ class RoomRecord:
         #: UID → when the job was last edited, according to the log.
         self._edited_ms: dict[str, int] = {}
         self._generations: dict[str, int] = {}
-        #: UID → when the job last lost an attempt by the failure of its own pods.
+        #: UID → when the job last lost an attempt by the failure of its own pods, or gave room to such a job.
         self._failed_ms: dict[str, int] = {}
         #: When queues, namespaces or priority classes last changed; and nodes, or which jobs there are.
         self._rules_ms = self._demand_ms = 0
@@ -216,6 +217,7 @@ class RoomRecord:
         self.awaited[job.uid] = Awaited(event, offset, pods, quiet=not self._world.faults.on)
         problem = self._again(state.time_ms, event) or self._back_at_once(state, event, cycle_ms)
         others = [name_of(state, state.jobs[victim.job_uid]) for victim in event.victims]
+        self._note_failing(state.time_ms, event)
         self.took[job.uid] = (state.time_ms, dict.fromkeys(others))
         self._accepted.append((state.time_ms, event))
         return problem
@@ -254,6 +256,12 @@ class RoomRecord:
             if victim.kind != PreemptionKind.SURPLUS and taken[victim.job_uid] >= TIMES:
                 return f"{victim.job_uid} loses its pods to others for the {taken[victim.job_uid] + 1}th time"
         return ""
+
+    def _note_failing(self, time_ms: int, event: k.Preempted) -> None:
+        """Whoever gives room to a job that fails again and again may need room again each time."""
+        if time_ms - self._failed_ms.get(event.placed.job_uid, -_HOUR_MS) < _HOUR_MS:
+            whole = [victim.job_uid for victim in event.victims if victim.kind != PreemptionKind.SURPLUS]
+            self._failed_ms.update(dict.fromkeys(whole, time_ms))
 
     def _back_at_once(self, state: State, event: k.Preempted, cycle_ms: int) -> str:
         """Whether a queue takes room back from a job that took it from this queue, before that job has had it for the

@@ -13,9 +13,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 70 seeds, 22 in which every fault site occurs: nearly all in three or more of them. Three sites, which
-#: only two of the 70 hit, occur in two, and one site, which only one of them hits, in that one.
-_CHOSEN = (2, 3, 7, 14, 15, 16, 17, 21, 22, 26, 28, 29, 33, 36, 40, 44, 48, 52, 56, 61, 64, 68)
+#: Of the first 70 seeds, 19 in which every fault site occurs: all but 14 of the 248 in three or more of them.
+_CHOSEN = (2, 3, 5, 7, 9, 10, 14, 15, 16, 17, 21, 22, 26, 28, 29, 33, 36, 40, 44)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 

@@ -66,6 +66,18 @@ def test_a_beneficiary_whose_own_pods_fail_counts_once() -> None:
     assert not problems(*often, failed_ms={"poor": 1_000 * (TIMES + 1)})[-1]
 
 
+def test_who_gives_room_to_a_job_that_fails_again_and_again_may_take_some_each_time() -> None:
+    record = RoomRecord(SimpleNamespace())  # type: ignore[arg-type]
+    record._note_failing(2_000, preempted("failing", "middle"))
+    assert record._failed_ms == {}
+    record._failed_ms["failing"] = 1_000
+    record._note_failing(2_000, preempted("failing", "other", kind=SURPLUS))
+    record._note_failing(2_000, preempted("failing", "middle"))
+    assert record._failed_ms == {"failing": 1_000, "middle": 2_000}
+    record._note_failing(3_700_000, preempted("failing", "late"))
+    assert "late" not in record._failed_ms
+
+
 def test_a_queue_takes_no_room_back_before_the_minimum_runtime_is_over() -> None:
     of = World()
     of.queue("a", min_runtime_s=60)

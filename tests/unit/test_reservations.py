@@ -5,11 +5,13 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import Stage
+from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS
+from arranger.scheduling.no_room import NoRoomKind, why_no_room
 from tests.world import World, shape
 
 CONFIG = CycleConfig(
@@ -146,3 +148,18 @@ def test_without_reservations_nothing_is_kept() -> None:
     small = submit(of, "small", 1, priority=1)
     assert started(of, large, small) == [False, True]
     assert of.state.reservations == {}
+
+
+def test_a_job_behind_takes_no_room_that_a_reservation_awaits() -> None:
+    of = world(preemption=Preemption())
+    of.queue("a", preemption=Preemption(*[PreemptionMode.NEVER] * 3))
+    of.queue("b")
+    first = running(of, "first", 4, expected_s=100, priority=1, of_queue="b")
+    large = submit(of, "large", 4, of_queue="a")
+    of.settle()
+    assert of.state.reservations[large.uid].decided.awaits == (first.uid,)
+    behind = submit(of, "behind", 4, priority=9, of_queue="b")
+    of.settle()
+    assert first.stage == Stage.RUNNING
+    why = why_no_room(of.state, behind, of.config, of.now_ms, lacks=None, infeasible=False)
+    assert [(one.kind, one.jobs) for one in why] == [(NoRoomKind.AWAITED, (first.uid,))]

@@ -158,6 +158,7 @@ _TAKES_NONE = {
     NoRoomKind.ABOVE_SHARE: "its own queue would be above its share, so nothing is reclaimed from {who}",
     NoRoomKind.WITHIN_SHARE: "in queues that aren't above their share: {who}",
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
+    NoRoomKind.AWAITED: "the reservation of another job waits for the end of {who}",
     NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",
     NoRoomKind.NOBODY: "no other job runs",
 }
