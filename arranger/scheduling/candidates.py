@@ -78,12 +78,17 @@ class Candidates:
 
     @cached_property
     def _begun(self) -> list[_Begun]:
-        """The jobs that may give room at all."""
+        """The jobs that may give room at all, in order."""
+        return sorted(self._givers, key=lambda of: (of.priority, -of.job.began_ms, of.job.uid))
+
+    @cached_property
+    def _givers(self) -> list[_Begun]:
+        """The same in any order: most cycles need no other."""
         found = []
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.placements and self._may_give(job):
                 found.append(_Begun(*self._standing_of(job), job))
-        return sorted(found, key=lambda of: (of.priority, -of.job.began_ms, of.job.uid))
+        return found
 
     def _may_give(self, job: JobRecord) -> bool:
         """Whether a job is preemptible, and has run for as long as its queue says."""
@@ -104,8 +109,8 @@ class Candidates:
     def _lowest(self) -> dict[str, int]:
         """Queue → the lowest priority of its jobs that may give room."""
         found: dict[str, int] = {}
-        for of in reversed(self._begun):
-            found[of.queue] = of.priority
+        for of in self._givers:
+            found[of.queue] = min(of.priority, found.get(of.queue, of.priority))
         return found
 
     @cached_property
@@ -138,7 +143,7 @@ class Candidates:
 
     def _may_take(self, priority: int, queue: str) -> bool:
         rules = self.rules(queue)
-        if rules is None or not self._begun:
+        if rules is None or not self._givers:
             return False
         if self._lowest.get(queue, priority) < priority and _ALLOWED in (rules.surplus, rules.priority):
             return True
