@@ -1,6 +1,6 @@
 """Forecasts: how good they are on a trace, and what one costs in a large cluster.
 
-The trace is that of `fairness`, with a reservation for the first job that lacks room (EASY). Sixty times, equally far
+The trace is that of `fairness`, with a reservation for the first job that lacks room (EASY). Twenty times, equally far
 apart, the waiting jobs are forecast, and each forecast is compared with the start that came. Later jobs come meanwhile,
 and no forecast knows of them. Jobs say how long they run: exactly, or an estimate that is too high, drawn as for the
 simulated EASY of `fairness` (uniform between once and five times the duration; Feitelson and Weil 1998, Mu'alem and
@@ -35,7 +35,7 @@ from tests.traces import openb_folder
 
 _JOBS, _NODES, _LOAD = 4_000, 8, 0.95
 #: How many times forecasts are made on the trace.
-_TIMES = 60
+_TIMES = 20
 _FIRST = 1_000
 _NAMES = ("less than 1 min", "less than 10 min", "less than 1 h", "less than 6 h", "later")
 _VARIANTS = (

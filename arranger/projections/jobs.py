@@ -327,11 +327,23 @@ def _conditions(
 def _copied(value: Any) -> Any:
     """A copy of all mutable parts."""
     if isinstance(value, dict):
-        deep = is_dataclass(next(iter(value.values()), None))
+        deep = bool(value) and bool(_parts_of(next(iter(value.values()))))
         return {key: _copied(item) for key, item in value.items()} if deep else dict(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(*(_copied(getattr(value, of.name)) for of in fields(value)))
-    return value
+    names = _parts_of(value)
+    return type(value)(*[_copied(getattr(value, name)) for name in names]) if names else value
+
+
+#: Type → the names of its fields if it is a dataclass: to ask for them takes longer than to copy most records.
+_PARTS: dict[type, tuple[str, ...]] = {}
+
+
+def _parts_of(value: Any) -> tuple[str, ...]:
+    """The fields of a dataclass object; none of other values."""
+    kind = type(value)
+    names = _PARTS.get(kind)
+    if names is None:
+        names = _PARTS[kind] = tuple(of.name for of in fields(kind)) if is_dataclass(kind) else ()
+    return names
 
 
 def expand(pods: tuple[PlacedPods, ...]) -> dict[SlotKey, str]:

@@ -81,18 +81,24 @@ class Candidates:
 
     @cached_property
     def _begun(self) -> list[_Begun]:
-        """The jobs that may give room at all."""
+        """The jobs that may give room at all, in order."""
+        found = [(of.priority, -of.job.began_ms, of.job.uid, of) for of in self._givers]
+        found.sort()  # no two have the same UID
+        return [of for *_, of in found]
+
+    @cached_property
+    def _givers(self) -> list[_Begun]:
+        """The same in any order: most cycles need no other."""
         found = []
         for job in self._state.jobs.values():
             if job.stage not in _BEGUN or not job.placements or not job.active:
                 continue
             if job.stands_still or not job.valid_spec.preemptible:
                 continue
-            (priority, queue), began_ms = self._standing_of(job), job.began_ms
-            if self._time_ms - began_ms >= self._least_ms(queue):
-                found.append((priority, -began_ms, job.uid, queue, job))
-        found.sort()  # no two have the same UID
-        return [_Begun(priority, queue, job) for priority, _, _, queue, job in found]
+            priority, queue = self._standing_of(job)
+            if self._time_ms - job.began_ms >= self._least_ms(queue):
+                found.append(_Begun(priority, queue, job))
+        return found
 
     def _least_ms(self, queue: str) -> int:
         """How long jobs of a queue run before they may give room, in milliseconds."""
@@ -110,8 +116,8 @@ class Candidates:
     def _lowest(self) -> dict[str, int]:
         """Queue → the lowest priority of its jobs that may give room."""
         found: dict[str, int] = {}
-        for of in reversed(self._begun):
-            found[of.queue] = of.priority
+        for of in self._givers:
+            found[of.queue] = min(of.priority, found.get(of.queue, of.priority))
         return found
 
     @cached_property
@@ -144,7 +150,7 @@ class Candidates:
 
     def _may_take(self, priority: int, queue: str) -> bool:
         rules = self.rules(queue)
-        if rules is None or not self._begun:
+        if rules is None or not self._givers:
             return False
         if self._lowest.get(queue, priority) < priority and _ALLOWED in (rules.surplus, rules.priority):
             return True

@@ -182,11 +182,13 @@ class Preemption:
         return None
 
     def _give(self, unit: Unit) -> None:
-        """The unit's pods are on the view again, and leave the room that they use there."""
+        """The unit's pods are on the view again, and leave the room that they use there. Slots whose pods were never
+        seen keep it: a later decision can't name these pods as leaving."""
         of = unit.candidate.job
         self._vacating.take_again(unit.vacated, use=False)
-        self._left.append(unit.vacated._replace(use=()))
-        self._departing += held_by(self._state, of, unit.slots)
+        pods = held_by(self._state, of, unit.slots)
+        self._left.append(self._vacating.of_pods(pods))
+        self._departing += pods
         self._victims[of.uid] = None
         self._count(of, unit.slots, -1)
 

@@ -32,7 +32,7 @@ _ALL_NEEDED = 10
 #: A forecast of more than so many jobs with nodes lets those end together that end at nearly the same time.
 EXACT_UP_TO = 500
 #: Their ends are then so many times as far away as they are apart, at least.
-_APART = 16
+_APART = 8
 
 
 class Case(StrEnum):

@@ -29,7 +29,7 @@ from arranger.replay.what_if.utilisation import Meter
 from arranger.scheduling import BUILT_IN, Policies, TooLarge, in_order
 
 #: With more jobs than `EXACT_UP_TO`, reservations are revised after so many milliseconds at the earliest.
-_REFRESH_MS = 600_000
+_REFRESH_MS = 1_800_000
 
 
 class Unknown(StrEnum):
