@@ -137,6 +137,20 @@ def test_it_waits_for_pods_that_leave_anyway() -> None:
     assert other.stage == Stage.RUNNING
 
 
+def test_pods_that_were_never_seen_leave_nothing_for_a_second_job_of_the_same_cycle() -> None:
+    """A decision can't name them as pods that leave."""
+    of = world(gpus=5)
+    for name, pods in (("low", 2), ("other", 3)):
+        of.job(name, workers=pods, worker=GPU, min_workers=pods, equals=True, priority=1)
+    of.cycle()
+    of.control()
+    of.pass_time(10)
+    first, second = waiting(of, "first", 1, priority=9), waiting(of, "second", 3, priority=8)
+    assert preempted(of) is not None
+    assert all(verdict.accepted for verdict in of.verdicts)
+    assert (len(first.placements), len(second.placements)) == (1, 0)
+
+
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"terminating": True}])
 def test_it_waits_for_jobs_that_are_about_to_leave(spec: dict[str, bool]) -> None:
     of = world(nodes=2)
