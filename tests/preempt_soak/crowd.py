@@ -58,7 +58,7 @@ CLASSES = (
     Class("elastic", "research", (1, 2), 6, (0.5, 2.0), (3, 6), (25, 50), spare=3),
     Class("gang", "research", (3, 4), 3, (1.0, 4.0), (1, 3), (10, 20), gpus=(1, 2), fails=0.1),
     Class("firm", "research", (2,), 1, (5.0, 15.0), (0, 1), (5, 10), gpus=(1,), preemptible=False),
-    Class("high", "research", (8, 9), 2, (3.0, 7.0), (2, 5), (3, 6), gpus=(2, 4)),
+    Class("high", "research", (8, 9), 2, (2.0, 5.0), (2, 5), (3, 6), gpus=(2, 4)),
     Class("tide", "products", (1, 5), 3, (0.5, 2.0), (2, 4), (5, 12), tide=True),
     Class("large", "batch", (5,), 1, (8.0, 20.0), (5, 6), (3, 6)),
 )

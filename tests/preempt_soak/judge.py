@@ -23,7 +23,7 @@ from tests.preempt_soak.record import Record
 from tests.trial.readings import LogEvent, LogTail
 
 #: How long after a pod its job may be seen, because each kind has its own watch.
-_LAG_S = 5.0
+_LAG_S = 15.0
 #: Kubernetes gives times in whole seconds.
 _SECOND_MS = 1000
 #: A pod whose creation was under way when its slot was named may come as late as this.
