@@ -6,6 +6,7 @@ It knows the cluster only by its own watch and the log only by its bytes. Its ru
 - A pod is deleted only if a `Preempted` before that names its slot and its node, if its job had ended or was deleted,
   or if its leader had failed. Each naming is good for one pod. A victim's pod has its own grace period.
 - No pod comes to room that is kept for a job which waits for others to leave.
+- No job is scheduled again but after a failure of its leader: no node fails here, and no room may be taken.
 - Who gives room is preemptible, and of lower priority in the same queue, or of another queue in a reclaim.
 - Who gets room starts, or gives it back with `RoomNotFreed`, unless the job ends first.
 - No restart is counted for a job whose leader never failed.
@@ -323,6 +324,8 @@ class Judge:
         """A decision on a stage: the first one that knows of a room ends the wait for it."""
         uid, based_on, attempt, stage, reason = event.fields[:5]
         self._tell(uid, f"offset {event.offset}: {stage} for {reason}, attempt {attempt}, based on {based_on}")
+        if stage == "Rescheduling" and reason not in ("LeaderFailed", "RoomNotFreed"):
+            self._fault(f"a job loses its nodes at offset {event.offset} for {reason}", uid)
         room = self.rooms.get(uid)
         if room is None or based_on < room.offset:
             return

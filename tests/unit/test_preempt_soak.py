@@ -195,6 +195,10 @@ def _not_preemptible(story: Story) -> int:
     return story.log("Preempted", placed, [[_OTHER, 0, 0, "Surplus", _LOWS_PODS, 0]], [], [], _NOW_MS + 20_000)
 
 
+def _room_taken(story: Story) -> None:
+    story.log("StageDecided", _LOW, 0, 0, "Rescheduling", "RoomTaken")
+
+
 def _counted(story: Story) -> None:
     story.job(_LOW, change="MODIFIED", stage="Rescheduling", restarts=1)
 
@@ -217,6 +221,7 @@ def _gap(story: Story) -> None:
         (_not_preemptible, "though it isn't preemptible"),
         (lambda story: story.preempted(kind="Reclaim"), "though it is of the same queue"),
         (lambda story: story.preempted(), "was neither used nor given back"),
+        (_room_taken, "a job loses its nodes at offset 1 for RoomTaken"),
         (_counted, "counts 1 restarts, and its leader never failed"),
         (_gap, "too old"),
     ],
