@@ -55,20 +55,30 @@ class LogEvent:
     fields: list[Any]
 
 
+class LogTail:
+    """Reads the present epoch in Redis from its first event on, and goes on where it was."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._last = ""
+
+    def read(self) -> Iterator[LogEvent]:
+        """The events since the last one that was read."""
+        with redis.Redis.from_url(self._url) as client:
+            while entries := client.xrange(
+                "arranger:{default}:log", f"({self._last}" if self._last else "-", count=500
+            ):
+                for number, fields in entries:
+                    writer, _, time_ms, events = msgspec.msgpack.decode(fields[b"p"])[:4]
+                    last = int(number.partition(b"-")[0])
+                    for index, (tag, *rest) in enumerate(events):
+                        yield LogEvent(last - len(events) + 1 + index, writer, time_ms, tag.partition(".")[0], rest)
+                    self._last = number.decode()
+
+
 def log_events(scene: Scene) -> Iterator[LogEvent]:
     """All events of the present epoch in Redis."""
-    with redis.Redis.from_url(scene.redis.url) as client:
-        first = "-"
-        while True:
-            entries = client.xrange("arranger:{default}:log", first, "+", count=500)
-            for number, fields in entries:
-                writer, _, time_ms, events = msgspec.msgpack.decode(fields[b"p"])[:4]
-                last = int(number.partition(b"-")[0])
-                for index, (tag, *rest) in enumerate(events):
-                    yield LogEvent(last - len(events) + 1 + index, writer, time_ms, tag.partition(".")[0], rest)
-            if len(entries) < 500:
-                return
-            first = f"({entries[-1][0].decode()}"
+    yield from LogTail(scene.redis.url).read()
 
 
 @dataclass

@@ -171,13 +171,15 @@ class Scene:
 
     # --- requests ------------------------------------------------------------------------------------------
 
-    def arranger(self, *arguments: str, code: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def arranger(
+        self, *arguments: str, code: Path | None = None, within_s: float = 120
+    ) -> subprocess.CompletedProcess[str]:
         """Run an `arranger` command on this scene's log."""
         return subprocess.run(
             [sys.executable, "-m", "arranger.cli.main", *arguments, "--log", self.redis.url],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=within_s,
             check=False,
             cwd=code or self.lab.code,
             env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder)},
@@ -221,21 +223,23 @@ def scene(
     settings: Mapping[str, object] | None = None,
     outages: bool = False,
     slow_redis_s: float | None = None,
+    history: History | None = None,
+    stop_s: float = 0.2,
 ) -> Iterator[Scene]:
     """A scene with only nodes, which leaves no process behind. `slow_redis_s` is the delay of Redis in each
-    direction."""
+    direction. `history` is another record than the usual one. Pods take `stop_s` to stop."""
     lab.clean()
     grant(lab.kube, lab.code)
     folder = lab.folder / f"scene-{time.time_ns()}"
     folder.mkdir(parents=True)
-    history = History(lab.kube.kubeconfig, outages=outages)
+    history = history or History(lab.kube.kubeconfig, outages=outages)
     history.start()
     with contextlib.ExitStack() as stack:
         redis = stack.enter_context(real_redis(appendonly=True))
         url = ""
         if slow_redis_s is not None:
             url = stack.enter_context(Wire(redis.port, delay_s=slow_redis_s)).redis_url
-        running = stack.enter_context(kubelets(lab.kube, *nodes))
+        running = stack.enter_context(kubelets(lab.kube, *nodes, stop_s=stop_s))
         found = Scene(lab, redis, history, running, folder, dict(settings or {}), redis_url=url)
         try:
             yield found
