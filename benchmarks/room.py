@@ -263,14 +263,14 @@ class _World:
                 kept = kept if known else Kept()
                 placer = Placer(self.state, _ON, BUILT_IN, time_ms=_NOW_MS, kept=kept)
                 tried = placer.quorum(job)
-                reservations = Reservations(self.state, _ON, placer, time_ms=_NOW_MS)
+                reservations = Reservations(self.state, _ON, placer, [], time_ms=_NOW_MS)
                 least_ms = min(least_ms, _spent_ms(partial(reservations.reserve, tried)))
                 assert reservations.events(), "there is a reservation"
         return least_ms
 
 
 def _note(answers: list[bool], preemption: Preemption, tried: PlacementTry) -> None:
-    answers.append(preemption.make_room(tried) is not None)
+    answers.append(preemption.make_room(tried, tuple) is not None)
 
 
 def _pods_seen(history: History, job: JobRecord) -> Iterator[k.PodSeen]:

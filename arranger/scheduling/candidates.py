@@ -91,14 +91,15 @@ class Candidates:
         """The same in any order: most cycles need no other."""
         found = []
         for job in self._state.jobs.values():
-            if job.stage not in _BEGUN or not job.placements or not job.active:
-                continue
-            if job.stands_still or not job.valid_spec.preemptible:
-                continue
-            priority, queue = self._standing_of(job)
-            if self._time_ms - job.began_ms >= self._least_ms(queue):
-                found.append(_Begun(priority, queue, job))
+            if job.stage in _BEGUN and job.placements and job.active and not job.stands_still:
+                priority, queue = self._standing_of(job)
+                if self._may_give(job, queue):
+                    found.append(_Begun(priority, queue, job))
         return found
+
+    def _may_give(self, job: JobRecord, queue: str) -> bool:
+        """Whether a job is preemptible, and has run for as long as its queue says."""
+        return job.valid_spec.preemptible and self._time_ms - job.began_ms >= self._least_ms(queue)
 
     def _least_ms(self, queue: str) -> int:
         """How long jobs of a queue run before they may give room, in milliseconds."""

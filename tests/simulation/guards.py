@@ -71,20 +71,20 @@ OF_ROOM = (
 )
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
-    "the limits of a queue": 3,
+    "the limits of a queue": 54,
     "the queue that a job may use": 3,
     "that no cycle exceeds the limits of a queue": 3,
     "whole worker groups": 0,
     "the domain of pods that belong together": 2,
     "the clock of a process that applies": 11,
-    "the cluster that a process is connected to": 3,
+    "the cluster that a process is connected to": 11,
     "the identity of an append": 2,
-    "the owner's UID of a pod that exists already": 3,
+    "the owner's UID of a pod that exists already": 17,
     "the owner of a pod as it is when it is deleted": 3,
     "the comparison of a watch": 4,
-    "the term of who declares the log lost": 1,
+    "the term of who declares the log lost": 7,
     "that no cycle places a job that backs off": 0,
-    "a node that closed since a worker was to stay there": 8,
+    "a node that closed since a worker was to stay there": 32,
     "where a watch that broke off goes on": 9,
     "ending tasks for sure": 7,
     "that a refused quorum gives its nodes up": 5,
@@ -290,7 +290,7 @@ def _one_holds_up_all() -> Iterator[None]:
 @contextmanager
 def _any_may_give_room() -> Iterator[None]:
     """Jobs give room whether they are preemptible or not, and as soon as they have nodes."""
-    with mock.patch.object(Candidates, "_may_give", lambda _, job: job.active and not job.stands_still):
+    with mock.patch.object(Candidates, "_may_give", lambda *_: True):
         yield
 
 
