@@ -26,14 +26,17 @@ class RoomBound:
         self._shapes = {group: tried.groups[group].shape for group in self._quorum.indices}
         self._allowed = {group: filters.static(shape) for group, shape in self._shapes.items()}
         self._anywhere = np.logical_or.reduce([*self._allowed.values()])
-        #: Amounts that every pod of the quorum requests, and their columns.
-        least = np.min([placer.view.request(shape) for shape in self._shapes.values()], axis=0)
+        #: Amounts that every pod of the quorum requests, and their columns. A quorum may be complete, or need nobody.
+        requests = [placer.view.request(shape) for shape in self._shapes.values()]
+        least = np.min(requests, axis=0) if requests else placer.view.amounts(())
         self._columns = np.flatnonzero(least)
         self._least = least[self._columns]
         self._all = np.arange(len(placer.view))
 
     def lacks(self, rows: Rows, amounts: Amounts) -> bool:
         """Whether the quorum surely doesn't fit the view with these amounts more on these rows."""
+        if not self._shapes:
+            return False
         part = Part(self._view, self._all)
         add_to(part.free, rows, amounts)
         # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.

@@ -319,11 +319,15 @@ class RoomRecord:
 
 
 def _too_early(state: State, of: Awaited, job: JobRecord) -> str:
-    """Why a job shouldn't have begun on its nodes: on one of them are pods that leave, and more than it holds."""
+    """Why a job shouldn't have begun on its nodes: on one of them are pods that leave, and more than it holds. Jobs
+    that still wait for room there have no pods, and may have got it after the controller decided."""
+    waiting = [other for other in state.jobs.values() if other.slots.room is not None]
     for slot, node in job.placements.items():
         there = [uid for uid in of.pods if uid in state.pods and state.pods[uid].node == node]
         there = [state.pods[uid].name for uid in there if holds(state.pods[uid])]
-        if there and state.nodes.overbooked(node, requests_of(job, slot)):
+        asked = [requests_of(other, at) for other in waiting for at, where in other.placements.items() if where == node]
+        later = sum((state.nodes.vector(requests) for requests in asked), start=state.nodes.vector(()) * 0)
+        if there and state.nodes.overbooked(node, requests_of(job, slot), later):
             return f"{job.seen.name} begins before {there} have left {node}"
     return ""
 

@@ -1,6 +1,7 @@
 """Reservations of the first waiting jobs, and who may go before them."""
 
 import msgspec
+import numpy as np
 
 from arranger.events import kinds as k
 from arranger.model.config import VERDICTS, CycleConfig
@@ -12,6 +13,9 @@ from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import VERSIONS
 from arranger.scheduling.no_room import NoRoomKind, why_no_room
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.room_bound import RoomBound
 from tests.world import World, shape
 
 CONFIG = CycleConfig(
@@ -148,6 +152,14 @@ def test_without_reservations_nothing_is_kept() -> None:
     small = submit(of, "small", 1, priority=1)
     assert started(of, large, small) == [False, True]
     assert of.state.reservations == {}
+
+
+def test_a_quorum_that_needs_nobody_lacks_no_room() -> None:
+    """What a cycle last said of its job may be out of date."""
+    of = world()
+    job = running(of, "first", 4)
+    placer = Placer(of.state, of.config, BUILT_IN, time_ms=of.now_ms)
+    assert not RoomBound(placer, job).lacks(np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
 
 
 def test_a_job_behind_takes_no_room_that_a_reservation_awaits() -> None:
