@@ -40,6 +40,7 @@ def needless(
     moved = any(isinstance(event, Placed | Preempted | Reserved) for event in events)
     losers = {of.job_uid: of.kind for event in preempted for of in event.victims}
     without = _without_victims(before, events) if before is not None else state
+    told_now = {event.job_uid for event in events if isinstance(event, Waits)}  # other reasons may be out of date
     counted = {*begun, *(job.uid for job in waiting if not job.placements)}
     for job in waiting:
         if job.uid in losers:  # it has no turn in this cycle, and its reason is that it gave room
@@ -49,7 +50,8 @@ def needless(
         elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
         elif (
-            not (moved and _reserved(job))  # what the cycle decided may make what is reserved smaller, for the next one
+            # What the cycle decided may make what is reserved smaller, for the next one.
+            not (moved and (_reserved(job) or (state.reservations and job.uid not in told_now)))
             and _fits(state, cycle, job)
             and (job.placements or not crowded(state, job, counted))
             and (without is state or (without is not None and _fits(without, cycle, without.jobs[job.uid])))

@@ -30,6 +30,7 @@ from arranger.projections.ownership import attributed
 from arranger.projections.state import State, Verdict
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.queue import in_order
+from arranger.scheduling.vacating import leaving
 from tests.simulation.queue_rules import name_of, way_of
 from tests.simulation.room_rules import Decision, edited, less, spec_of
 
@@ -147,6 +148,8 @@ class Promises:
             if state.time_ms < promise.start_ms or not state.synced:
                 continue
             why = _outlived(state, promise) or (ASSUMED if state.assumed else "")
+            if not why and leaving(state):  # they were expected to leave within their grace period
+                why = OUTLIVED
             if why:
                 self._let_go(uid, why)
                 continue

@@ -259,11 +259,15 @@ def _surplus(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[Unit]:
 
 
 def _lower(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[JobRecord]:
-    """The jobs in a job's queue that may give it room, because their priority is lower."""
+    """The jobs in a job's queue that may give it room, because their priority is lower. Those for whose end another
+    job's reservation waits may not, if that job's turn is before."""
+    others = [known.decided for uid, known in state.reservations.items() if uid != job.uid and known.decided.start_ms]
+    awaited = {uid: None for decided in others for uid in decided.awaits}
     return [
         of
         for of in state.jobs.values()
-        if not (of.spec is None or _protected(state, cycle.time_ms, of) or name_of(state, of) != name_of(state, job))
+        if of.uid not in awaited
+        and not (of.spec is None or _protected(state, cycle.time_ms, of) or name_of(state, of) != name_of(state, job))
         and priority_of(state, of) < priority_of(state, job)
     ]
 
