@@ -147,7 +147,7 @@ class Slots:
             self._count_restarts(job, slot, self.state.pods[uid])
             return
         requests = requests_of(job, slot)
-        if _may_come(job, slot, stage) and not overbooked(self.state, node, requests):
+        if may_come(job, slot, stage) and not overbooked(self.state, node, requests):
             self._assume(job, slot, node)
         else:  # the pod can't have been created, or its kubelet would refuse it
             self.state.nodes.release(node, requests)
@@ -333,7 +333,7 @@ def _note_scaling(job: JobRecord, spec: JobSpec, time_ms: int) -> None:
         job.times.scaled = (*job.times.scaled[1 - STEPS_KEPT :], scaled)
 
 
-def _may_come(job: JobRecord, slot: SlotKey, stage: Stage) -> bool:
+def may_come(job: JobRecord, slot: SlotKey, stage: Stage) -> bool:
     """Whether a slot may have an unobserved pod in a stage: only if its group may start, and none after the API server
     found a pod invalid."""
     if stage not in (Stage.STARTING, Stage.RUNNING) or (job.failure is not None and job.failure.permanent):

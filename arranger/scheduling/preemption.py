@@ -24,6 +24,7 @@ from arranger.projections.jobs import JobRecord, compact
 from arranger.projections.nodes import Amounts as Rooms
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of, sum_of
+from arranger.projections.slots import may_come
 from arranger.projections.state import State
 from arranger.scheduling.candidates import Candidate, Candidates
 from arranger.scheduling.needs import quorum_needs
@@ -182,10 +183,15 @@ class Preemption:
         return None
 
     def _give(self, unit: Unit) -> None:
-        """The unit's pods are on the view again, and leave the room that they use there. Slots whose pods were never
-        seen keep it: a later decision can't name these pods as leaving."""
+        """The unit's pods are on the view again, and leave the room that they use there.
+
+        Slots whose pods may still come keep it: a later decision can't name these pods as leaving. Slots to which no
+        pod can come are free at once.
+        """
         of = unit.candidate.job
         self._vacating.take_again(unit.vacated, use=False)
+        empty = tuple([slot for slot in unit.slots if slot not in of.bound and not may_come(of, slot, of.stage)])
+        self._vacating.release(self._vacating.of_job(of, empty, whole=False)._replace(use=()))
         pods = held_by(self._state, of, unit.slots)
         self._left.append(self._vacating.of_pods(pods))
         self._departing += pods
