@@ -67,7 +67,8 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     slot, and it fills the slot only on the decided node. `pod_addresses` applies to pods too: from here on, the address
     of a job's leader is that of its pod; before, a `LeaderAddressed` set it. `readiness` applies to pods as well: from
     here on, it is recorded when a job's condition Ready changes, since when a running job lacks a part of its quorum,
-    and what a job had when it ended. Watchers of earlier versions set none of them.
+    and what a job had when it ended. `late_pods` applies to pods too: from here on, an assumed pod may be on several
+    nodes. Watchers of earlier versions set none of them.
     """
 
     kind: Watched
@@ -76,12 +77,13 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     exact_slots: bool = False
     pod_addresses: bool = False
     readiness: bool = False
+    late_pods: bool = False
 
 
 def claim(kind: Watched, watcher: str, cluster: str = "") -> WatchClaimed:
     """The claim of one kind by a watcher of this version."""
     pods = kind == Watched.POD
-    return WatchClaimed(kind, watcher, cluster, exact_slots=pods, pod_addresses=pods, readiness=pods)
+    return WatchClaimed(kind, watcher, cluster, pods, pods, pods, pods)
 
 
 class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):

@@ -27,7 +27,8 @@ from arranger.projections.ownership import disowned, is_own
 from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
-from arranger.projections.slots import forget_assumed
+from arranger.projections.quotas import forget_quota, see_quota
+from arranger.projections.slots import assumed_of, forget_assumed
 from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
 
 
@@ -95,18 +96,25 @@ class _Fold(JobLife):
             return
         self.state.terms[event.kind] = offset
         self.state.cluster = self.state.cluster or event.cluster
-        if event.kind == _POD and event.exact_slots != self.state.exact_slots:
-            self.state.exact_slots = event.exact_slots
-            for job in self.state.jobs.values():
+        if event.kind == _POD:
+            self._take_rules(event)
+
+    def _take_rules(self, event: k.WatchClaimed) -> None:
+        """Apply the rules for pods that the watcher's version has."""
+        state = self.state
+        state.late_pods = event.late_pods
+        if event.exact_slots != state.exact_slots:
+            state.exact_slots = event.exact_slots
+            for job in state.jobs.values():
                 self._disown_strangers(job)
-        if event.kind == _POD and event.pod_addresses != self.state.pod_addresses:
-            self.state.pod_addresses = event.pod_addresses
-            for job in [job for job in self.state.jobs.values() if LEADER in job.bound]:
-                self._note_address(job, self.state.pods[job.bound[LEADER]])
+        if event.pod_addresses != state.pod_addresses:
+            state.pod_addresses = event.pod_addresses
+            for job in [job for job in state.jobs.values() if LEADER in job.bound]:
+                self._note_address(job, state.pods[job.bound[LEADER]])
                 self.changes.jobs[job.uid] = None
-        if event.kind == _POD and event.readiness != self.state.readiness:
-            self.state.readiness = event.readiness
-            for job in self.state.jobs.values():
+        if event.readiness != state.readiness:
+            state.readiness = event.readiness
+            for job in state.jobs.values():
                 self._note_short(job)
                 self._note_ready(job)
 
@@ -150,8 +158,8 @@ class _Fold(JobLife):
                 new = old is None or moved or old.name != event.name or old.namespace != event.namespace
                 if new and not is_own(job, event):
                     event, owner, job, moved = disowned(event), None, None, True
-        if state.assumed and old is None and owner in state.assumed:
-            forget_assumed(state, [state.assumed[owner]], self.changes)
+        if state.assumed and old is None and owner is not None:
+            forget_assumed(state, assumed_of(state, owner, event.node), self.changes)
         if event.traits is not NO_TRAITS and event.traits.anti_affinity:
             state.repelling[uid] = event = pod_with_selected(state, event)
         elif state.repelling:
@@ -237,28 +245,6 @@ class _Fold(JobLife):
             forget_start(self.state, event.uid)
             dependencies.leave(self.state, job)
             dependencies.tell_dependents(self.state, job, self.changes)
-
-    def quota_seen(self, _offset: int, event: k.QuotaSeen) -> None:
-        if not self._current(k.Watched.QUOTA, event.term):
-            return
-        of_namespace = self.state.quotas.setdefault(event.namespace, {})
-        old = of_namespace.get(event.name)
-        of_namespace[event.name] = event
-        if old is None or (old.hard, old.used, old.scopes) != (event.hard, event.used, event.scopes):
-            self.state.job_changes += 1
-            if old is not None and leaves_more(old, event):
-                self.changes.schedulable = True
-
-    def quota_gone(self, _offset: int, event: k.QuotaGone) -> None:
-        if not self._current(k.Watched.QUOTA, event.term):
-            return
-        of_namespace = self.state.quotas.get(event.namespace, {})
-        if event.name in of_namespace and of_namespace[event.name].uid == event.uid:
-            del of_namespace[event.name]
-            if not of_namespace:
-                del self.state.quotas[event.namespace]
-            self.state.job_changes += 1
-            self.changes.schedulable = True
 
     def watch_refused(self, _offset: int, event: k.WatchRefused) -> None:
         if not self._current(event.kind, event.term):
@@ -454,19 +440,6 @@ def _start_forecast(fold: _Fold, offset: int, event: k.StartForecast) -> None:
     state.job_changes = changes
 
 
-def leaves_more(old: k.QuotaSeen, new: k.QuotaSeen) -> bool:
-    """Whether the new quota may admit pods that the old one didn't: a limit rose, or the usage fell."""
-    if old.scopes != new.scopes:
-        return True
-    hard, used, was_used = dict(new.hard), dict(new.used), dict(old.used)
-    return any(
-        name not in hard
-        or hard[name] > limit
-        or (name in used and (name not in was_used or used[name] < was_used[name]))
-        for name, limit in old.hard
-    )
-
-
 _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.EpochBegun: _Fold.epoch_begun,
     k.WatchClaimed: _Fold.claimed,
@@ -478,8 +451,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.PodGone: _Fold.pod_gone,
     k.JobSeen: _Fold.job_seen,
     k.JobGone: _Fold.job_gone,
-    k.QuotaSeen: _Fold.quota_seen,
-    k.QuotaGone: _Fold.quota_gone,
+    k.QuotaSeen: _observed(see_quota),
+    k.QuotaGone: _observed(forget_quota),
     k.PriorityClassSeen: _observed(see_class),
     k.PriorityClassGone: _observed(forget_class),
     k.QueueSeen: _observed(see_queue),

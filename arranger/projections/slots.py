@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from arranger.events import kinds as k
 from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
-from arranger.model.pod import TERMINAL, Phase
+from arranger.model.pod import TERMINAL, Phase, PodOwner
 from arranger.projections.awaited_room import await_room, awaited_on, overbooked
 from arranger.projections.dependencies import follow, with_ends
 from arranger.projections.forecasts import forget_start
@@ -28,10 +28,18 @@ from arranger.projections.worker_groups import parted
 def forget_assumed(state: State, pods: Sequence[Assumed], changes: Changes) -> None:
     """Drop assumed pods that were observed (and now count themselves) or will not appear."""
     for pod in pods:
-        del state.assumed[pod.owner]
+        del state.assumed[pod.owner, pod.node]
         state.queue_use.add(pod.queue, pod.requests, -1)
         state.nodes.release(pod.node, pod.requests)
         changes.schedulable = True
+
+
+def assumed_of(state: State, owner: PodOwner, node: str) -> list[Assumed]:
+    """The assumed pods of a slot that end once its pod is observed on the node, or is assumed there again. Room that it
+    may have on another node is kept: that pod may exist, and the one on this node may follow it."""
+    if state.late_pods:
+        return [state.assumed[owner, node]] if (owner, node) in state.assumed else []
+    return [pod for pod in state.assumed.values() if pod.owner == owner]
 
 
 def _place(state: State, job: JobRecord, slot: SlotKey, node: str) -> None:
@@ -155,11 +163,11 @@ class Slots:
     def _assume(self, job: JobRecord, slot: SlotKey, node: str) -> None:
         """Keep the room of a slot for the pod that may appear there."""
         owner = job.owner_of(slot)
-        if owner in self.state.assumed:  # from an earlier decision on the same slot
-            forget_assumed(self.state, [self.state.assumed[owner]], self.changes)
+        earlier = assumed_of(self.state, owner, node)  # from an earlier decision on the same slot
+        forget_assumed(self.state, earlier, self.changes)
         until_ms = self.time_ms + ASSUMED_MS
         assumed = Assumed(owner, node, requests_of(job, slot), until_ms, queue_of(self.state, job))
-        self.state.assumed[owner] = assumed
+        self.state.assumed[owner, node] = assumed
         self.state.queue_use.add(assumed.queue, assumed.requests, 1)
 
     def _count_restarts(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:

@@ -108,6 +108,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     run_times: tuple[RunTimesImage, ...] = ()  # in the order in which the kinds of jobs ended last
     reservations: tuple[Reservation, ...] = ()  # by UID of the job
     forecasts: tuple[Forecasted, ...] = ()  # by UID of the job
+    late_pods: bool = False
 
 
 #: An unchanged worker set, which isn't written.
@@ -143,6 +144,7 @@ def encode(state: State) -> bytes:
             exact_slots=state.exact_slots,
             pod_addresses=state.pod_addresses,
             readiness=state.readiness,
+            late_pods=state.late_pods,
             priority_classes=tuple(state.priority_classes[name] for name in sorted(state.priority_classes)),
             queues=tuple(state.queues[name] for name in sorted(state.queues)),
             namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
@@ -215,6 +217,7 @@ def _state(image: StateImage) -> State:
         exact_slots=image.exact_slots,
         pod_addresses=image.pod_addresses,
         readiness=image.readiness,
+        late_pods=image.late_pods,
     )
     for quota in image.quotas:
         state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
@@ -228,7 +231,7 @@ def _state(image: StateImage) -> State:
         _restore_pod(state, pod)
     for job in image.jobs:
         _restore_job(state, job)
-    state.assumed = {pod.owner: pod for pod in image.assumed}
+    state.assumed = {(pod.owner, pod.node): pod for pod in image.assumed}
     state.nodes.hold_all(_held(state))
     count_all(state)
     state.queue_use.time_ms, state.queue_use.half_life_ms = image.time_ms, image.half_life_ms

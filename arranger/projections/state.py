@@ -112,8 +112,8 @@ class State:
     pods_of: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
     repelling: dict[str, PodSeen] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
-    #: By slot, in the order in which they end.
-    assumed: dict[PodOwner, Assumed] = field(default_factory=dict)
+    #: By slot and node, in the order in which they end.
+    assumed: dict[tuple[PodOwner, str], Assumed] = field(default_factory=dict)
     terms: dict[str, int] = field(default_factory=dict)
     listed: dict[str, bool] = field(default_factory=dict)
     last_cycle: int = 0
@@ -139,6 +139,8 @@ class State:
     pod_addresses: bool = False
     #: Whether the readiness of quorums is recorded (`WatchClaimed.readiness`).
     readiness: bool = False
+    #: Whether a slot may have an assumed pod on several nodes (`WatchClaimed.late_pods`).
+    late_pods: bool = False
     #: (Namespace, name) → the UIDs of the jobs of that name, and of those that wait for it. They follow from the jobs,
     #: so a snapshot doesn't have them.
     named: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)

@@ -504,8 +504,10 @@ class Checks:
         state = self._world.oracle.state
         if self._desired(slot, node):
             return True
-        claimed = (slot.job, slot.attempt, slot.group, slot.index)
-        assumed = ((one.job_uid, one.attempt, "" if one.leader else one.group_name, one.index) for one in state.assumed)
+        claimed = (slot.job, slot.attempt, slot.group, slot.index, node)
+        assumed = (
+            (one.job_uid, one.attempt, "" if one.leader else one.group_name, one.index, at) for one, at in state.assumed
+        )
         if uid not in state.pods and claimed not in assumed:
             self._unawaited.add(uid)
         return uid not in self._unawaited

@@ -1,10 +1,13 @@
 """Pods that nobody has seen, of places that were given up while those were being created: their room is kept."""
 
+import pytest
+
 from arranger.events import kinds as k
 from arranger.model.job import Stage
 from arranger.model.pod import PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import ASSUMED_MS
 from arranger.replay.what_if.hypothesis import say
 from arranger.scheduling.cycle import Cycles
@@ -55,7 +58,7 @@ def test_a_pod_that_comes_late_takes_its_room_over_and_gives_it_back_when_it_is_
 def test_room_is_kept_only_for_what_may_have_been_created() -> None:
     world, job = starting(cpu=4, workers=3, min_workers=3)
     world.say(k.StageDecided(job.uid, job.version, 0, Stage.FAILED, StageReason.OTHER))
-    assert [owner.leader for owner in world.state.assumed] == [True] and world.used("n1") == 1000
+    assert [owner.leader for owner, _ in world.state.assumed] == [True] and world.used("n1") == 1000
 
     world, job = starting(cpu=4, workers=3, min_workers=3)
     world.settle()
@@ -74,7 +77,7 @@ def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_
     world.cycle()
     assert len(job.placements) == 6
     elastic.edit(workers=3)
-    assert [owner.index for owner in world.state.assumed] == [3, 4] and world.used("n1") == 6000
+    assert [owner.index for owner, _ in world.state.assumed] == [3, 4] and world.used("n1") == 6000
     world.state.validate()
     elastic.edit(workers=5)  # it grows again: these places are other rooms until those pods are there or aren't
     world.cycle()
@@ -82,6 +85,40 @@ def test_workers_that_are_not_wanted_any_more_while_they_are_created_keep_their_
     world.wait_for_late_pods()
     world.settle()
     assert len(job.bound) == 6 and not world.state.assumed
+    world.state.validate()
+
+
+def placed_twice(*, exact_slots: bool = True) -> tuple[World, JobRecord]:
+    """A job whose second worker was placed on `n1`, given up and placed on `n2`; no pod of it was seen."""
+    world = World(exact_slots=exact_slots)
+    world.node("n1", cpu=3)
+    elastic = Edited(world, workers=1, min_workers=1)
+    world.settle()
+    elastic.edit(workers=2)
+    world.cycle()
+    elastic.edit(workers=1)
+    world.node("n2", cpu=3)
+    job = elastic.edit(workers=2)
+    world.cycle()
+    assert job.placements[1, 1] == "n2" and (1, 1) not in job.bound
+    return world, job
+
+
+@pytest.mark.parametrize("seen_on", ["n1", "n2"])
+def test_a_slot_that_got_another_node_meanwhile_may_have_its_pod_on_either(seen_on: str) -> None:
+    world, job = placed_twice()
+    world.job_gone(job)
+    assert [at for _, at in world.state.assumed] == ["n1", "n2"]
+    [owner] = {owner for owner, _ in world.state.assumed}
+    world.pod(f"{job.seen.name}-{owner.group_name}-1", seen_on, owner=owner)
+    assert [at for _, at in world.state.assumed] == [at for at in ("n1", "n2") if at != seen_on]
+    world.state.validate()
+
+
+def test_in_an_older_log_only_the_last_node_of_a_slot_is_kept() -> None:
+    world, job = placed_twice(exact_slots=False)
+    world.job_gone(job)
+    assert [at for _, at in world.state.assumed] == ["n2"]
     world.state.validate()
 
 

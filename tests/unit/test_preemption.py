@@ -404,3 +404,15 @@ def test_a_running_job_without_any_nodes_takes_no_room() -> None:
     of.say(cycle, k.Preempted(placed, (victim,), (), (), of.now_ms + 60_000))
     assert of.verdict("Preempted").reason == "it is Running"
     of.state.validate()
+
+
+def test_slots_to_which_no_pod_can_come_are_free_for_the_next_job_of_the_same_cycle() -> None:
+    of = world()
+    low = of.job("low", workers=3, worker=GPU, leader=GPU, min_workers=3, priority=1)
+    of.cycle()
+    of.control()
+    assert (low.stage, low.bound) == (Stage.STARTING, {})  # the workers have no pods before the leader has an address
+    high, next_one = waiting(of, "high", 2, priority=9), waiting(of, "next", 1, priority=8)
+    decision = preempted(of)
+    assert decision is not None and [victim.job_uid for victim in decision.victims] == [low.uid]
+    assert len(high.placements) == 2 and next_one.placements == {(1, 0): "n0"}

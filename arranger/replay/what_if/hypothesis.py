@@ -55,7 +55,7 @@ def _fold(state: State, time_ms: int, events: tuple[k.Event, ...]) -> Changes:
         first, assumed = state.offset + 1, dict(state.assumed)
         batch = k.Batch("supposed", first, time_ms, events)
         apply_entry(state, Entry(first, first + len(events) - 1, "", batch), changes)
-        forget_assumed(state, [pod for pod in state.assumed.values() if pod != assumed.get(pod.owner)], changes)
+        forget_assumed(state, [pod for of, pod in state.assumed.items() if pod != assumed.get(of)], changes)
     return changes
 
 
