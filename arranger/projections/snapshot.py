@@ -114,6 +114,12 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
 #: An unchanged worker set, which isn't written.
 _UNTOUCHED = SetRecord()
 
+#: What a snapshot has as the state does.
+_SAME = (
+    "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
+    "pod_addresses", "readiness", "late_pods",
+)  # fmt: skip
+
 #: The index of the state's time in a snapshot.
 _TIME = StateImage.__struct_fields__.index("time_ms")
 
@@ -127,24 +133,12 @@ def encode(state: State) -> bytes:
     return _encoder.encode(
         StateImage(
             layout=LAYOUT,
-            epoch=state.epoch,
-            offset=state.offset,
-            time_ms=state.time_ms,
-            last_cycle=state.last_cycle,
-            terms=state.terms,
-            listed=state.listed,
-            verdicts=state.verdicts,
+            **{name: getattr(state, name) for name in _SAME},
             nodes=_node_images(state.nodes),
             pods=[state.pods[uid] for uid in sorted(state.pods)],
             jobs=[_job_image(state.jobs[uid]) for uid in sorted(state.jobs)],
             assumed=tuple(state.assumed.values()),
             quotas=tuple(of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)),
-            unwatched=state.unwatched,
-            cluster=state.cluster,
-            exact_slots=state.exact_slots,
-            pod_addresses=state.pod_addresses,
-            readiness=state.readiness,
-            late_pods=state.late_pods,
             priority_classes=tuple(state.priority_classes[name] for name in sorted(state.priority_classes)),
             queues=tuple(state.queues[name] for name in sorted(state.queues)),
             namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
@@ -204,21 +198,7 @@ def mentions(content: bytes, name: str) -> bool:
 
 
 def _state(image: StateImage) -> State:
-    state = State(
-        epoch=image.epoch,
-        offset=image.offset,
-        time_ms=image.time_ms,
-        last_cycle=image.last_cycle,
-        terms=image.terms,
-        listed=image.listed,
-        verdicts=image.verdicts,
-        unwatched=image.unwatched,
-        cluster=image.cluster,
-        exact_slots=image.exact_slots,
-        pod_addresses=image.pod_addresses,
-        readiness=image.readiness,
-        late_pods=image.late_pods,
-    )
+    state = State(**{name: getattr(image, name) for name in _SAME})
     for quota in image.quotas:
         state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
     state.priority_classes = {of_class.name: of_class for of_class in image.priority_classes}

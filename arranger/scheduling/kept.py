@@ -8,6 +8,7 @@ quotas) ends with it.
 
 from arranger.model.config import CycleConfig
 from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.queue_tree import QueueTree
 from arranger.projections.state import State
@@ -21,14 +22,16 @@ RowRooms = tuple[tuple[int, Amounts], ...]
 
 
 class KeptRooms:
-    """By job and slots, the room that their pods use, if all of them use some. It is known until some amount on one of
-    their nodes changes: no pod gets room or leaves it without that."""
+    """By job and slots, the room that their pods use, if all of them use some. It is known until the job gets another
+    version, because no slot gets another node without that, or until some amount on one of their nodes changes: no
+    pod gets room or leaves it without that."""
 
     def __init__(self) -> None:
         self._nodes: NodeTable | None = None
         self._facts: tuple[object, int] = (None, 0)
         self._changes = 0
-        self._known: dict[tuple[str, tuple[SlotKey, ...]], RowRooms] = {}
+        #: With the job's version.
+        self._known: dict[tuple[str, tuple[SlotKey, ...]], tuple[int, RowRooms]] = {}
         #: Row → what is known of pods there.
         self._there: dict[int, list[tuple[str, tuple[SlotKey, ...]]]] = {}
 
@@ -46,14 +49,15 @@ class KeptRooms:
                     self._known.pop(key, None)
         self._nodes, self._facts, self._changes = nodes, facts, nodes.changes
 
-    def get(self, uid: str, slots: tuple[SlotKey, ...]) -> RowRooms | None:
+    def get(self, job: JobRecord, slots: tuple[SlotKey, ...]) -> RowRooms | None:
         """What is known of a job's pods in these slots."""
-        return self._known.get((uid, slots))
+        version, rooms = self._known.get((job.uid, slots), (-1, None))
+        return rooms if version == job.version else None
 
-    def keep(self, uid: str, slots: tuple[SlotKey, ...], rooms: RowRooms) -> None:
+    def keep(self, job: JobRecord, slots: tuple[SlotKey, ...], rooms: RowRooms) -> None:
         """Keep what a job's pods in these slots use."""
-        key = (uid, slots)
-        self._known[key] = rooms
+        key = (job.uid, slots)
+        self._known[key] = (job.version, rooms)
         for row, _ in rooms:
             self._there.setdefault(row, []).append(key)
 

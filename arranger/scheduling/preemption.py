@@ -183,17 +183,15 @@ class Preemption:
         return None
 
     def _give(self, unit: Unit) -> None:
-        """The unit's pods are on the view again, and leave the room that they use there.
-
-        Slots whose pods may still come keep it: a later decision can't name these pods as leaving. Slots to which no
-        pod can come are free at once.
+        """The unit's pods are on the view again, and leave the room that they use there, as do slots to which no pod
+        can come. A later search counts on that. Slots whose pods may still come keep their room: a later decision can't
+        name these pods as leaving.
         """
         of = unit.candidate.job
         self._vacating.take_again(unit.vacated, use=False)
         empty = tuple([slot for slot in unit.slots if slot not in of.bound and not may_come(of, slot, of.stage)])
-        self._vacating.release(self._vacating.of_job(of, empty, whole=False)._replace(use=()))
         pods = held_by(self._state, of, unit.slots)
-        self._left.append(self._vacating.of_pods(pods))
+        self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
         self._departing += pods
         self._victims[of.uid] = None
         self._count(of, unit.slots, -1)

@@ -79,13 +79,13 @@ class Vacating:
         queue = queue_of(self._state, job)
         if self._placing.view.neighbours is None:
             kept = self._placing.rooms
-            rooms = kept.get(job.uid, slots)
+            rooms = kept.get(job, slots)
             if rooms is None:
                 counts = self._counts(job, slots)
                 rooms, nodes = self._rooms(counts), self._placing.view.node_index.rows()
                 # Only a pod that uses room on a known node can't change without a change of that node's amounts.
                 if sum(count for _, _, count in counts) == len(slots) and all(node in nodes for node, _, _ in counts):
-                    kept.keep(job.uid, slots, rooms)
+                    kept.keep(job, slots, rooms)
             return Vacated(rooms, (), queue, tuple(use))
         held = [*self._held(job, slots)]
         seen = [(of_pod(pod) if pod is not None else neighbour_of(job, group), node) for group, pod, node, _ in held]

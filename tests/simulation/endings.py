@@ -16,6 +16,8 @@ from arranger.projections.jobs import JobRecord, blameless
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+#: An applier that is this late may still create what it has planned, in seconds.
+_LATE_S = 60.0
 #: A job's attempt and the name of a worker set in it; empty for the leader.
 _Group = tuple[str, int, str]
 
@@ -30,6 +32,8 @@ class Endings:
         self._were_ready: set[_Group] = set()
         #: (job UID, worker set, index) of workers that have finished in any attempt.
         self._finished: set[tuple[str, str, int]] = set()
+        #: The pod of a slot → when the log first showed its success, in seconds of the loop.
+        self._told_s: dict[PodOwner, float] = {}
 
     def draw(self, spec: dict[str, Any]) -> None:
         """Take the leader away, choose whose end is the job's, and what sets start after."""
@@ -68,6 +72,11 @@ class Endings:
         if finished:
             self._finished.add((owner.job_uid, owner.group_name, owner.index))
 
+    def note(self, event: k.Event) -> None:
+        """The log shows an event."""
+        if isinstance(event, k.PodSeen) and event.owner is not None and event.phase == Phase.SUCCEEDED:
+            self._told_s.setdefault(event.owner, self._world.loop.time())
+
     def problem_of_new(self, pod: Object) -> str:
         """Why a pod shouldn't have been created; empty if it may."""
         owner = pod_seen(pod, 0).owner
@@ -75,7 +84,8 @@ class Endings:
         if owner is None or job is None or job.spec is None or job.attempt != owner.attempt or job.ended:
             return ""  # an applier that is late doesn't know of the end yet; what it creates is deleted again
         if (slot := job.slot_of(owner)) in job.slots.finished:
-            return f"its worker {slot} has finished"
+            late = self._world.loop.time() - self._told_s.get(owner, 0.0) < _LATE_S
+            return "" if late else f"its worker {slot} has finished"
         return self._too_early(owner, job, job.spec)
 
     def _too_early(self, owner: PodOwner, job: JobRecord, spec: JobSpec) -> str:

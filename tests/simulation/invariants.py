@@ -167,6 +167,7 @@ class Oracle:
             offset = entry.first + number
             verdict = verdicts.get(offset)
             self._tell(offset, event, verdict.reason if verdict is not None else "", jobs)
+            self._world.endings.note(event)
             if verdict is not None and not verdict.accepted:
                 self.rejected[verdict.kind] += 1
             elif (placing := _placed(event)) is not None:
@@ -666,7 +667,8 @@ class Checks:
             kept_off = record.failure is not None or (stage == "Rescheduling" and record.back_offs.held_back)
             refused = kept_off and "refused" in status.get("message", "")
             further = record.schedule_state == ScheduleState.PARTLY and record.waits is not None
-            lack = record.waits.shortage.quota if waiting else None
+            outside = stage in ("Pending", "Rescheduling") and record.spec is not None and unusable(state, record)
+            lack = record.waits.shortage.quota if waiting and not outside else None  # who is outside isn't tried
             if lack is not None and lack.quota and lack.quota not in state.quotas.get(record.seen.namespace, {}):
                 found.append((uid, f"{name} waits for the quota {lack.quota}, which isn't there"))
             if record.times.short_ms:
@@ -680,10 +682,8 @@ class Checks:
             before = stage in ("Pending", "Rescheduling") and self._world.dependencies.waits_rightly(record)
             if before and not status.get("message", "").startswith("waits for job ") and not stands_still:
                 found.append((uid, f"{name} doesn't say for which job it waits: {status.get('message')}"))
-            outside = stage in ("Pending", "Rescheduling") and record.spec is not None and unusable(state, record)
-            of_queue = lack if lack is not None and lack.queue and not outside else None  # who is outside isn't tried
-            if of_queue is not None and (untrue := outdated_reason(state, record, of_queue)):
-                found.append((uid, f"{name} waits for {of_queue}, and {untrue}"))
+            if lack is not None and lack.queue and (untrue := outdated_reason(state, record, lack)):
+                found.append((uid, f"{name} waits for {lack}, and {untrue}"))
             if outside and not (before or stands_still) and "queue" not in status.get("message", ""):
                 found.append((uid, f"{name} doesn't say that {outside}: {status.get('message')}"))
             told = waiting or refused or stands_still or before or goes_on or outside

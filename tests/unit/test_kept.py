@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.queue import Preemption
 from arranger.model.stages import Stage, StageReason
 from arranger.projections import nodes
 from arranger.projections.state import ASSUMED_MS
@@ -30,7 +31,10 @@ from tests.world import World, shape, starting
 #: A ranking updates single rows only in a cluster of many more nodes than changed.
 _NODES = 40
 
-_CONFIG = CycleConfig(versions=VERSIONS, refusal_avoid_ms=60_000, verdicts=VERDICTS, search_steps=2_000)
+_CONFIG = CycleConfig(
+    versions=VERSIONS, refusal_avoid_ms=60_000, verdicts=VERDICTS, search_steps=2_000, preemption=Preemption(),
+    room_bound_ms=60_000,
+)  # fmt: skip
 _CONFIGS = (
     *[_CONFIG] * 6,
     msgspec.structs.replace(_CONFIG, weights=(("cpu", 1), ("memory", 7))),
@@ -183,3 +187,31 @@ def test_room_that_only_time_freed_is_taken_back() -> None:
         found: Any = cycles.take(world.state, world.config, world.now_ms + pause_ms)
         assert found == take_cycle(world.state, world.config, world.now_ms + pause_ms)
         assert any(isinstance(event, k.Placed) for event in found) == bool(pause_ms)
+
+
+def test_the_room_of_a_job_that_moved_is_where_it_is_now() -> None:
+    """Its old nodes keep their amounts for pods that may still come."""
+    world, cycles = World(config=_CONFIG), Cycles()
+
+    def cycle() -> None:
+        found = cycles.take(world.state, world.config, world.now_ms)
+        assert found == take_cycle(world.state, world.config, world.now_ms)
+        world.say(*found)
+
+    world.node("n0", cpu=2)
+    world.node("n1", cpu=2)
+    world.node("n2", cpu=3)
+    of_n1 = world.pod("of-n1", "n1", cpu=2)
+    world.pod("of-n2", "n2", cpu=1)
+    low = world.job("low", leader=shape(cpu=2), priority=1)
+    cycle()
+    world.job("large", leader=shape(cpu=3), priority=9)
+    cycle()
+    world.say(k.StageDecided(low.uid, low.version, 0, Stage.RESCHEDULING, StageReason.OTHER))
+    world.pod_gone(of_n1)
+    world.pod("also-of-n2", "n2", cpu=2)
+    cycle()
+    assert low.placements == {(0, 0): "n1"} and world.used("n0") == 2000
+    world.job("high", leader=shape(cpu=2), priority=5)
+    cycle()
+    assert all(verdict.accepted for verdict in world.verdicts)
