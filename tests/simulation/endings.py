@@ -76,6 +76,11 @@ class Endings:
         """The log shows an event."""
         if isinstance(event, k.PodSeen) and event.owner is not None and event.phase == Phase.SUCCEEDED:
             self._told_s.setdefault(event.owner, self._world.loop.time())
+        uid = event.uid if isinstance(event, k.JobSeen) else getattr(event, "job_uid", "")
+        job = self._world.oracle.state.jobs.get(uid)
+        for of in job.spec.groups if job is not None and job.spec is not None else ():
+            if not of.count:  # nothing waits for a set without pods, and what has started goes on once it has some
+                self._were_ready.add((uid, job.attempt, of.name))
 
     def problem_of_new(self, pod: Object) -> str:
         """Why a pod shouldn't have been created; empty if it may."""
