@@ -3,7 +3,8 @@
 A cycle only ever takes room. So a job that fits after it fitted at its own turn, whatever the order was. Only jobs that
 give room to another one may free some at once, for pods that don't exist yet, or as the use of their queue. So after a
 cycle with preemptions, a job waits without need only if it also fits in the state that the cycle's other decisions lead
-to. The next cycle has no such excuse.
+to. Pods that leave anyway count as use of nobody's queue, until a decision names them: then guarantees leave more than
+the cycle knew. The next cycle has no such excuse.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from arranger.events.facts import PreemptionKind
 from arranger.events.kinds import CycleTaken, Event, Placed, Preempted, Reserved, Waits
 from arranger.model.job import Stage
+from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, expand, requests_of
@@ -41,6 +43,7 @@ def needless(
     losers = {of.job_uid: of.kind for event in preempted for of in event.victims}
     without = _without_victims(before, events) if before is not None else state
     told_now = {event.job_uid for event in events if isinstance(event, Waits)}  # other reasons may be out of date
+    freed = any(event.leaving for event in preempted)
     counted = {*begun, *(job.uid for job in waiting if not job.placements)}
     for job in waiting:
         if job.uid in losers:  # it has no turn in this cycle, and its reason is that it gave room
@@ -52,6 +55,7 @@ def needless(
         elif (
             # What the cycle decided may make what is reserved smaller, for the next one.
             not (moved and (_reserved(job) or (state.reservations and job.uid not in told_now)))
+            and not (freed and _guaranteed(job))
             and _fits(state, cycle, job)
             and (job.placements or not crowded(state, job, counted))
             and (without is state or (without is not None and _fits(without, cycle, without.jobs[job.uid])))
@@ -79,6 +83,12 @@ def _reserved(job: JobRecord) -> bool:
     """Whether a job waits because room is reserved for others."""
     reasons = job.waits.shortage.reasons if job.waits is not None else ()
     return any(reason.kind == ReasonKind.RESERVED for reason, _ in reasons)
+
+
+def _guaranteed(job: JobRecord) -> bool:
+    """Whether a job waits because of what other queues are guaranteed."""
+    lack = job.waits.shortage.quota if job.waits is not None else None
+    return lack is not None and lack.limit == LimitKind.GUARANTEES
 
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:
