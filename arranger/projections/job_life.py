@@ -111,6 +111,10 @@ class JobLife(Slots):
         for slot, node in expand(status.allocations).items():
             if exists(job.spec, slot) and not job.slots.over(slot):
                 self._reserve(job, slot, node)
+        if (
+            job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.placements and not job.quorum_placed()
+        ):  # its spec has changed since
+            self._unschedule(job, job.stage)
         self._unfinish(job, job.slots.finished.keys() & set(parted(job.spec, job.provided)))
         job.slots.leaving = tuple(_workers_of(job.spec, status.replacing))
 

@@ -745,6 +745,20 @@ def test_an_adopted_place_that_the_job_no_longer_has_is_left_out() -> None:
     assert compact(job.placements) == (LEADER, PlacedPods("n2", 1, ((0, 1),)))
 
 
+@pytest.mark.parametrize(("least", "nodes"), [(2, 3), (3, 0)])
+def test_a_job_that_waits_for_others_to_leave_its_nodes_is_adopted_with_a_whole_quorum_or_none(
+    least: int, nodes: int
+) -> None:
+    """The log was lost, and meanwhile its spec was edited."""
+    world = World(listed=False)
+    world.node("n1", cpu=8)
+    allocations = (LEADER, PlacedPods("n1", 1, ((0, 1),)))
+    status = JobStatusSeen("Pending", "ScheduledPartly", 0, 0, "", allocations, 0, 0, "waits")
+    job = world.job("ppo", workers=3, min_workers=least, status=status)
+    world.state.validate()
+    assert len(job.placements) == nodes and world.used("n1") == nodes * 1000
+
+
 @pytest.mark.parametrize("stage", ["Succeeded", "Failed"])
 def test_an_adopted_job_that_has_ended_stays_ended_and_holds_nothing(stage: str) -> None:
     world = World(listed=False)
