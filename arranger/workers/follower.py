@@ -30,11 +30,14 @@ from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
 
-#: How long one read waits for new entries; also the time to notice a lost log.
+#: How long one read waits for new entries at most; also the time to notice a lost log.
 _WAIT_S = 1.0
-#: A projection is fresh for this long after a read began. While the log is reachable, reads follow one another, and
-#: each takes little more than `_WAIT_S`.
+#: A projection is fresh for at most this long after a read began. While the log is reachable, reads follow one another,
+#: and each takes little more than it waits.
 _FRESH_S = 4.0
+#: Both as parts of the time after which other processes act for a silent one: after a pause of that length, the
+#: projection must not be fresh.
+_WAIT_PART, _FRESH_PART = 0.25, 0.9
 #: The number of entries folded before other tasks can run.
 _AT_ONCE = 256
 #: How often a batch is stamped again if the log's server finds it too old or too new: a pause between stamp and arrival
@@ -57,8 +60,10 @@ class Listener(Protocol):
 class Follower:
     """One process's warm projection, kept up to date with the log."""
 
-    def __init__(self, log: Log, *, clock: Clock, metrics: Metrics, reader: str) -> None:
+    def __init__(self, log: Log, *, clock: Clock, metrics: Metrics, reader: str, gone_s: float = math.inf) -> None:
+        """After `gone_s` without a heartbeat, other processes act for this one."""
         self.log = log
+        self._wait_s, self._fresh_s = min(_WAIT_S, gone_s * _WAIT_PART), min(_FRESH_S, gone_s * _FRESH_PART)
         self.state = State()
         self.position = Position(0, 0, "")
         #: Why the fold stopped permanently; None while it hasn't.
@@ -114,7 +119,7 @@ class Follower:
         backoff = Backoff(self._clock)
         while True:
             try:
-                await self._step(wait_s=_WAIT_S)
+                await self._step(wait_s=self._wait_s)
                 backoff.reset()
             except LogUnavailable as problem:
                 if self.connected:
@@ -130,7 +135,7 @@ class Follower:
 
     def fresh(self) -> bool:
         """Whether the log was read recently. A process that was paused has an old state until its next read."""
-        return self._clock.monotonic_s() - self._read_s < _FRESH_S
+        return self._clock.monotonic_s() - self._read_s < self._fresh_s
 
     async def folded(self, epoch: int, offset: int) -> bool:
         """Wait until this offset is folded; returns False if its epoch ends first."""

@@ -29,7 +29,7 @@ from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health, HttpServer
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.member_problems import MemberProblems
-from arranger.workers.membership import ROLES, Membership
+from arranger.workers.membership import MISSED_BEATS, ROLES, Membership
 from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles, Task, tell_late
 from arranger.workers.ticks import Ticker, TickLoop
@@ -53,7 +53,8 @@ class Process:
         bound_ms = round(settings.clock_bound_s * 1000)
         time, metrics, client = Timekeeper(clock, bound_ms=bound_ms), Metrics(clock), connect(settings.redis_url)
         stream = RedisLog(settings.redis_url, settings.cluster, now_ms=clock.now_ms, clock_bound_ms=bound_ms)
-        self.follower = Follower(stream, clock=clock, metrics=metrics, reader=",".join(self._roles))
+        gone_s, reader = settings.heartbeat_s * MISSED_BEATS, ",".join(self._roles)
+        self.follower = Follower(stream, clock=clock, metrics=metrics, reader=reader, gone_s=gone_s)
         membership = Membership(
             client,
             cluster=settings.cluster,

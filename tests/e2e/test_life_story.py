@@ -182,6 +182,8 @@ def test_nodes_are_drained_under_a_job_and_none_of_its_pods_comes_back_to_them(s
     finish_leader(scene.kube, name)
     scene.kubectl("wait", f"tyj/{name}", "--for=condition=Succeeded", WAIT)
     story = [reason for reason in scene.story(name) if reason != "FailedScheduling"]
+    # The worker of the next attempt may get its node a cycle later than the leader.
+    story = [reason for reason in story if reason != "FullyScheduled"]
     assert story == [*STARTED, "WorkersReplaced", "LeaderLost", *AGAIN, "LeaderSucceeded"]
 
 

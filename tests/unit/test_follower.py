@@ -368,6 +368,20 @@ def test_what_was_read_before_a_pause_does_not_make_a_projection_fresh() -> None
     asyncio.run(scenario())
 
 
+def test_a_projection_is_not_fresh_after_a_pause_in_which_others_took_over() -> None:
+    async def scenario() -> None:
+        clock = Paused()
+        for gone_s, fresh in ((9.0, True), (3.0, False)):
+            log = AnswersBefore(MemoryHome(), clock)
+            follower = Follower(log, clock=clock, metrics=Metrics(clock), reader="test", gone_s=gone_s)
+            await follower.start()
+            assert follower.fresh()
+            clock.passed_s += 3.0
+            assert follower.fresh() == fresh
+
+    asyncio.run(scenario())
+
+
 def test_a_projection_that_is_far_behind_is_not_fresh_before_it_has_read_to_the_end() -> None:
     async def scenario() -> None:
         clock, home = Paused(), MemoryHome()
