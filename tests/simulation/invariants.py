@@ -153,6 +153,7 @@ class Oracle:
         begun = [uid for uid in placed + failed if uid in jobs and not jobs[uid].placements]
         before, record = self._before(entry, cycle), self._world.room_record
         of_room, of_promises = record.before(self.state, entry), self.promises.before(self.state, entry)
+        self._world.checks.note_late(entry)
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         if problem := record.after(self.state, entry, verdicts, of_room):
@@ -500,14 +501,23 @@ class Checks:
         if short:
             raise Violation(f"node {node} is oversubscribed: {short}, {dict(total)} of {dict(room)}", job=job)
 
-    def _counts(self, uid: str, slot: _Slot, node: str) -> bool:
-        """Whether a pod's room is counted: as a desired pod, as an observed one, or as an assumed one."""
+    def note_late(self, entry: Entry) -> None:
+        """Note the pods that an entry shows for the first time, although their room wasn't kept until then."""
+        for event in entry.batch.events:
+            if isinstance(event, k.PodSeen) and event.uid in self._pods:
+                self._counts(event.uid, *self._pods[event.uid], time_ms=entry.batch.time_ms)
+
+    def _counts(self, uid: str, slot: _Slot, node: str, *, time_ms: int = 0) -> bool:
+        """Whether a pod's room is counted: as a desired pod, as an observed one, or as an assumed one, for which that
+        isn't over at this time."""
         state = self._world.oracle.state
         if self._desired(slot, node):
             return True
         claimed = (slot.job, slot.attempt, slot.group, slot.index, node)
         assumed = (
-            (one.job_uid, one.attempt, "" if one.leader else one.group_name, one.index, at) for one, at in state.assumed
+            (one.job_uid, one.attempt, "" if one.leader else one.group_name, one.index, at)
+            for (one, at), pod in state.assumed.items()
+            if pod.until_ms > time_ms
         )
         if uid not in state.pods and claimed not in assumed:
             self._unawaited.add(uid)
