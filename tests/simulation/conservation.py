@@ -44,6 +44,8 @@ def needless(
     without = _without_victims(before, events) if before is not None else state
     told_now = {event.job_uid for event in events if isinstance(event, Waits)}  # other reasons may be out of date
     freed = any(event.leaving for event in preempted)
+    placed = {event.job_uid for event in events if isinstance(event, Placed)}
+    smaller = any(not placed.isdisjoint(of.decided.awaits) for of in state.reservations.values())
     counted = {*begun, *(job.uid for job in waiting if not job.placements)}
     for job in waiting:
         if job.uid in losers:  # it has no turn in this cycle, and its reason is that it gave room
@@ -54,7 +56,7 @@ def needless(
             yield job.uid, "a job waits without a reason"
         elif (
             # What the cycle decided may make what is reserved smaller, for the next one.
-            not (moved and (_reserved(job) or (state.reservations and job.uid not in told_now)))
+            not (moved and (smaller or _reserved(job) or (state.reservations and job.uid not in told_now)))
             and not (freed and _guaranteed(job))
             and _fits(state, cycle, job)
             and (job.placements or not crowded(state, job, counted))
