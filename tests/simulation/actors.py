@@ -4,7 +4,7 @@ disasters of the log and the API server. Each draws its next action from the wor
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -415,6 +415,13 @@ class FaultyKubelets(SimulatedKubelets):
         super().__init__(DirectCluster(world.store, clock=world.clock), clock=world.clock, **more)
         self._world = world
 
+    def _fits_without(self, run: Any, uids: Sequence[str]) -> bool:
+        """Whether a pod would fit its node without the pods of these UIDs."""
+        every, self._runs = self._runs, {uid: of for uid, of in self._runs.items() if uid not in uids}
+        lacking = super()._lacking(run)
+        self._runs = every
+        return lacking is None
+
     def _lacking(self, run: Any) -> tuple[str, str] | None:
         faults = self._world.faults
         if faults.at("kubelet refuses: UnexpectedAdmissionError"):
@@ -423,7 +430,10 @@ class FaultyKubelets(SimulatedKubelets):
         if lacking is not None:
             faults.hit("kubelet refuses: no room")
             there = [uid for uid, of in self._runs.items() if of.node == run.node and of.requests and of is not run]
-            if problem := self._world.room_record.refused(run.pod, there):
+            staying = self._world.room_record.staying(run.pod, there)
+            if staying and self._fits_without(run, staying):
+                name = run.pod["metadata"]["name"]
+                problem = f"{name} was refused, because {staying} haven't left the room that they gave"
                 self._world.fail(Violation(problem), None)
         return lacking
 

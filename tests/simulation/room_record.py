@@ -277,14 +277,11 @@ class RoomRecord:
 
     # --- effects -------------------------------------------------------------------------------------------
 
-    def refused(self, pod: Mapping[str, Any], there: Sequence[str]) -> str:
-        """Why a kubelet shouldn't have refused a pod for lack of room, while pods of these UIDs use its node; empty if
-        that may be."""
-        uid, metadata = _job_of(pod), pod["metadata"]
-        attempt = int((metadata.get("labels") or {}).get("arranger.dev/attempt", -1))
-        of = self._began.get((uid, attempt))
-        left = [one for one in there if of is not None and one in of.pods]
-        return f"{metadata['name']} was refused, because {left} haven't left the room that they gave" if left else ""
+    def staying(self, pod: Mapping[str, Any], there: Sequence[str]) -> list[str]:
+        """Those of these UIDs that gave the room of a pod, whose attempt has begun."""
+        attempt = int((pod["metadata"].get("labels") or {}).get("arranger.dev/attempt", -1))
+        of = self._began.get((_job_of(pod), attempt))
+        return [one for one in there if of is not None and one in of.pods]
 
     def deleted(self, process: "SimulatedProcess", uid: str) -> str:
         """Why a process shouldn't delete a pod; empty if it may. It may delete none that fills a slot, according to the
