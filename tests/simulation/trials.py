@@ -105,7 +105,7 @@ class Trials:
         self._world.refusals.set("")
         if other:
             self._world.store.delete(TYJOBS, "default", "other")
-            await self._comes_again(uid)
+            await self._comes_again(uid, spot)
         self._world.store.delete(TYJOBS, TEAM, "refused")
 
     @property
@@ -187,11 +187,13 @@ class Trials:
             )
         return other
 
-    async def _comes_again(self, uid: str) -> None:
+    async def _comes_again(self, uid: str, spot: tuple[str, int]) -> None:
         deadline_s = self._world.loop.time() + _COMES_AGAIN_S
         while self._state.jobs[uid].stage != Stage.RUNNING:
             await asyncio.sleep(1.0)
             if self._world.loop.time() > deadline_s:
+                if _free(self._state, spot[0]) < spot[1]:
+                    return  # others took the room during its back-off
                 raise Violation("a job whose pods are no longer refused doesn't start", job=uid)
 
 
