@@ -83,7 +83,7 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 def claim(kind: Watched, watcher: str, cluster: str = "") -> WatchClaimed:
     """The claim of one kind by a watcher of this version."""
     pods = kind == Watched.POD
-    return WatchClaimed(kind, watcher, cluster, pods, pods, pods, pods)
+    return WatchClaimed(kind, watcher, cluster, exact_slots=pods, pod_addresses=pods, readiness=pods, late_pods=pods)
 
 
 class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):
