@@ -8,6 +8,7 @@ SEED ?= 0
 SEEDS ?= 1
 STEPS ?= 3000
 ROWS ?=
+LOCK_ARGS ?=
 N ?= 200000
 # How many processes run seeds of the simulation; 0: one for each core.
 JOBS ?= 0
@@ -16,10 +17,13 @@ export JOBS
 # half of its processor time until it is ready.
 export PYTHONDONTWRITEBYTECODE :=
 # How many workers run tests side by side, a file of tests or its part for one kind of cluster each; 0: no more than this
-# process. Two of them wait for the simulation's processes, the others mostly for servers: two processors keep six busy.
-WORKERS ?= 6
+# process. Each costs the processor time of an API server and of finding all tests: two processors keep four busy.
+WORKERS ?= 4
 
-.PHONY: demo test soak test-quick sim trial fuzz history check bench format clean
+.PHONY: demo test soak test-quick sim trial fuzz history check lock image board bench format clean
+
+LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" $(LOCK_ARGS)
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -70,6 +74,18 @@ check: $(VENV)/.dev ## format, lint, import contracts, types
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+lock: $(VENV)/.dev ## pin the packages of the image, and list them: newer ones with make lock LOCK_ARGS=--upgrade
+	$(LOCKED) -o deploy/requirements.lock pyproject.toml
+	@echo "setuptools>=77" | $(LOCKED) -o deploy/build-requirements.lock -
+	$(BIN)/python deploy/bill_of_materials.py
+
+image: $(VENV)/.dev ## build the image without a container engine (buildah, mmdebstrap; root) and run a job with it: some minutes
+	@$(BIN)/python -m tests.servers --build
+	@$(BIN)/python -m tests.image
+
+board: $(VENV)/.dev ## the Grafana board deploy/board/arranger.json from its source, panels.yaml
+	@$(BIN)/python deploy/board/generate.py
 
 bench: $(VENV)/.dev ## every benchmark, with ratios and the machine
 	$(BIN)/python -m benchmarks

@@ -46,6 +46,10 @@ class EntriesTrimmed(LogError):
     """Entries that the caller hasn't read were trimmed: start again from the newest snapshot, in the same epoch."""
 
 
+class TooOld(LogError):
+    """A point of the log was asked for that is before everything that is still stored."""
+
+
 class OutdatedAppend(LogError):
     """The same writer has already appended a later batch: two processes use one writer name, or an append is late."""
 
@@ -82,6 +86,18 @@ class DamagedEntry(LogError):
         super().__init__(f"log entry at offset {offset} can't be read: {reason}", hint=hint)
         self.offset = offset
         self.reason = reason
+
+
+class ForgedEntry(DamagedEntry):
+    """An entry or a snapshot that isn't what a process with a key of the log wrote there: nothing is done for it."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(
+            offset,
+            f"it isn't authentic: {reason}",
+            hint="see who can write to Redis, and whether every process has the same log_key; docs/operations.md, "
+            "When an entry is not authentic, says how to go on",
+        )
 
 
 class UnknownEvent(DamagedEntry):

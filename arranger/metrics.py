@@ -3,7 +3,7 @@
 Gauges whose value is an age are computed when they are scraped, so that they grow while nothing happens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,6 +19,8 @@ from prometheus_client import (
 from arranger.clock import Clock
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WAIT_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0, 259200.0, 604800.0)
+_ERROR_BUCKETS = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
 _REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -40,6 +42,8 @@ class Metrics:
         self._measure_roles()
         self._measure_room()
         self._measure_queues()
+        self._measure_jobs()
+        self._measure_gpus()
         self._measure_store()
 
     def _measure_log(self) -> None:
@@ -50,6 +54,9 @@ class Metrics:
         )
         self.epoch = self._gauge("epoch", "Epoch of the log that this process reads.")
         self.offset = self._gauge("offset", "Offset of the last event folded.", ["reader"])
+        self.forged = self._gauge(
+            "forged_offset", "Offset of the entry at which the fold waits because it isn't authentic; 0: none."
+        )
         self.events = self._counter("events_appended", "Events that this process appended, by kind.", ["kind"])
         self.appends = self._counter(
             "appends",
@@ -87,7 +94,7 @@ class Metrics:
         self.effects = self._counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])
 
     def _measure_room(self) -> None:
-        """Preemptions and reservations."""
+        """Preemptions and reservations, each counted by the process that decided on it."""
         self.preemptions = self._counter(
             "preemptions", "Jobs that gave room to another one, by kind: Surplus, Priority or Reclaim.", ["kind"]
         )
@@ -110,6 +117,42 @@ class Metrics:
         self.queue_waiting = self._gauge("queue_waiting_jobs", "Jobs of a queue that wait for nodes.", ["queue"])
         self.queue_running = self._gauge("queue_running_jobs", "Jobs of a queue that have nodes.", ["queue"])
 
+    def _measure_jobs(self) -> None:
+        """Jobs. The gauges are those of one process of the cluster; the process that decided counts the rest."""
+        self.jobs = self._gauge("jobs", "TYJobs, pods of others and pod groups by queue and stage.", ["queue", "stage"])
+        self.waiting_jobs = self._gauge(
+            "waiting_jobs",
+            "Jobs that wait for nodes or to be started, by what they mainly wait for.",
+            ["queue", "cause"],
+        )
+        self.job_wait_seconds = self._histogram(
+            "job_wait_seconds",
+            "Seconds that a job waited until it started, by its queue and the GPUs of all its pods.",
+            _WAIT_BUCKETS,
+            ["queue", "gpus"],
+        )
+        self.restarts = self._counter(
+            "restarts", "Attempts of jobs, and workers, that started again, by reason.", ["of", "reason"]
+        )
+        self.forecast_error_seconds = self._histogram(
+            "forecast_error_seconds",
+            "Seconds between the start of a job and its last forecast, by how far away that was, and whether the job "
+            "started earlier or later.",
+            _ERROR_BUCKETS,
+            ["horizon", "started"],
+        )
+
+    def _measure_gpus(self) -> None:
+        """GPUs of all vendors by the pool of their nodes, measured by one process of the cluster."""
+        self.gpus = self._gauge("gpus", "GPUs of the nodes of a pool.", ["pool"])
+        self.gpus_used = self._gauge("gpus_used", "GPUs that pods request.", ["pool", "queue"])
+        self.gpus_reserved = self._gauge("gpus_reserved", "GPUs that are kept for waiting jobs.", ["pool", "queue"])
+        self.gpus_idle = self._gauge("gpus_idle", "GPUs that nothing uses, of nodes that take pods.", ["pool"])
+        self.gpus_fragmented = self._gauge("gpus_fragmented", "Idle GPUs that typical pods can't use.", ["pool"])
+        self.measure_seconds = self._histogram(
+            "measure_seconds", "Seconds that one measurement of jobs and GPUs took.", _CYCLE_BUCKETS
+        )
+
     def _measure_store(self) -> None:
         """Snapshots, the archive, ticks, and the process itself."""
         self.snapshots = self._counter("snapshots", "Snapshots stored, by result.", ["result"])
@@ -128,7 +171,11 @@ class Metrics:
         self.clock_offset = self._gauge(
             "clock_offset_seconds", "Seconds that this process's clock is ahead of the log's server; negative: behind."
         )
+        self.redis_memory = self._gauge(
+            "redis_memory_bytes", "Memory of Redis: used, and its limit (0: none), by one process.", ["memory"]
+        )
         self.ready = self._gauge("ready", "1 if this process is ready.")
+        self.check = self._gauge("check", "1 while this check of /readyz passes, else 0.", ["check"])
 
     def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(f"arranger_{name}", text, labels, registry=self.registry)
@@ -152,8 +199,16 @@ class Metrics:
     def heard(self, kind: str) -> None:
         """The watch of this kind received something now, including bookmarks."""
         if kind not in self._heard_s:
+            self.missed_observations.labels(kind)
             self._heard_age.labels(kind).set_function(lambda: self.heard_age_s(kind) or 0.0)
         self._heard_s[kind] = self._clock.monotonic_s()
+
+    def expect_ticks(self, ticks: Iterable[str]) -> None:
+        """Export counts of these ticks from 0 on: Prometheus sees no increase from nothing to 1."""
+        for tick in ticks:
+            self.ticks_dropped.labels(tick)
+            for result in ("ok", "failed", "timeout"):
+                self.ticks.labels(tick, result)
 
     def forget(self, kind: str) -> None:
         """Stop reporting an age for the kind, which this process no longer watches."""
@@ -179,6 +234,13 @@ class Metrics:
                 gauge.labels(name, resource).set(value)
         self.queue_waiting.labels(name).set(waiting)
         self.queue_running.labels(name).set(running)
+
+    def forget_cluster(self) -> None:
+        """Stop reporting jobs and GPUs: another process measures them now."""
+        for gauge in (self.jobs, self.waiting_jobs, self.gpus, self.gpus_used, self.gpus_reserved):
+            gauge.clear()
+        for gauge in (self.gpus_idle, self.gpus_fragmented, self.redis_memory):
+            gauge.clear()
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 from arranger.errors import UsageError
+from arranger.events.key_source import parsed_keys
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.queue import Preemption, PreemptionMode
@@ -66,6 +67,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             allowed="a DNS label: at most 63 of a-z, 0-9 and '-', not '-' at either end",
         ),
     ] = "default"
+    log_key: Annotated[
+        str,
+        _about(
+            "secret keys that sign the log, separated by commas: the first signs, all are accepted; file:PATH is read, "
+            "none stands for no signature; empty: nothing is signed",
+            allowed="keys of at least 32 letters, digits, dashes and underscores, or none, or file: and a path",
+        ),
+    ] = ""
     kubeconfig: Annotated[str, _about("kubeconfig file; empty: $KUBECONFIG, then in-cluster, then ~/.kube/config")] = ""
     context: Annotated[str, _about("context of the kubeconfig; empty: its current one")] = ""
     http_host: Annotated[
@@ -79,6 +88,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_port: Annotated[
         int, _about("port of /healthz, /readyz and /metrics; 0: any free port, which a log line names", 0, 65535)
     ] = 8460
+    pool_label: Annotated[
+        str, _about("label of nodes that names their pool in metrics; empty: the labels that large providers set")
+    ] = ""
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("lowest severity that is logged")] = (
         "info"
     )
@@ -164,6 +176,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     evict: Annotated[
         bool, _about("whether preempted pods are deleted by evictions, which honour PodDisruptionBudgets")
     ] = False
+    scheduler_name: Annotated[
+        str,
+        _about("pods that no TYJob owns are placed if their schedulerName is this; empty: only TYJobs are placed"),
+    ] = "arranger"
     backfill: Annotated[
         Literal["On", "Off"],
         _about("whether later jobs start only if they don't delay a job with a reservation; Off: no reservations"),
@@ -379,7 +395,9 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
 
 
 def shown(name: str, value: Any) -> Any:
-    """A setting's value for display: without the password of a URL."""
+    """A setting's value for display: without keys, and without the password of a URL."""
+    if name == "log_key":
+        return "***" if value else value
     if name not in ("redis_url", "archive_url"):
         return value
     try:
@@ -451,6 +469,8 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
             value = _PREEMPTION | value
         if name == "redis_url":
             _ = urlsplit(value).port
+        if name == "log_key":
+            parsed_keys(value)
         if SETTINGS[name].policies and value not in SETTINGS[name].choices:
             raise ValueError(value)
     except (msgspec.ValidationError, ValueError) as problem:

@@ -24,6 +24,7 @@ NAMES = (
     "life",
     "cycle",
     "queues",
+    "measures",
     "room",
     "search",
     "scale",
@@ -37,6 +38,7 @@ NAMES = (
     "peers",
     "growth",
     "slow_redis",
+    "signing",
     "simulation",
     "fairness",
     "forecasts",
@@ -63,7 +65,7 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, traces: tuple[Path, ...], record: bool) -> None:
     """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, room, search, scale, openb, replay,
-    memory, demo_up, observe, create, latency, peers, growth, slow_redis, simulation, fairness, forecasts.
+    memory, demo_up, observe, create, latency, peers, growth, slow_redis, signing, simulation, fairness, forecasts.
 
     The exit status is 1 if a figure misses its target, or if a benchmark fails.
     """

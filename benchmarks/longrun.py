@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.codec import encode_batch, next_chain
+from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
+from arranger.events.log_keys import next_chain
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.stages import next_decision

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from arranger.events import kinds as k
-from arranger.events.codec import decode_batch, encode_batch, next_chain
+from arranger.events.codec import decode_batch, encode_batch
 from arranger.events.log import Entry
+from arranger.events.log_keys import next_chain
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodOwner, PodShape

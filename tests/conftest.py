@@ -7,6 +7,7 @@ import inspect
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -14,10 +15,10 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.depth import extent
-from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, real_kube, real_redis
+from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, prometheus_binary, real_kube, real_redis
 from tests.session_end import hand_over, take_over, tell
 
-REAL_FIXTURES = {"redis_server", "own_redis", "kube_server"}
+REAL_FIXTURES = {"redis_server", "own_redis", "kube_server", "promtool", "prometheus"}
 _FIRST = (
     "tests/simulation/test_simulation",
     "tests/simulation/test_guards",
@@ -116,6 +117,13 @@ def _required() -> Iterator[None]:
         if in_ci():
             pytest.fail(f"NO REAL SERVER: {error}", pytrace=False)
         pytest.skip(f"NO REAL SERVER: {error}")
+
+
+@pytest.fixture
+def promtool() -> Path:
+    """The tool that checks rules of Prometheus."""
+    with _required():
+        return prometheus_binary("promtool")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import msgspec
 
 from arranger.clock import wall_clock_ms
 from arranger.errors import LogUnavailable, OutdatedAppend, UsageError
-from arranger.events.codec import decode_batch, encode_batch, next_chain
+from arranger.events.codec import decode_batch, encode_batch
 from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
 from arranger.events.fence import Fence
 from arranger.events.file_log import (
@@ -32,6 +32,7 @@ from arranger.events.file_log import (
 )
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import EPOCH_WRITER, SNAPSHOTS_KEPT, Appended, Entry, Position, StoredSnapshot, epoch_after
+from arranger.events.log_keys import next_chain
 from tests.memory_log import HeldWatch, after_append, check_fence, check_held, cursor_of_claim, trim
 
 _OLD_FILES_KEPT = 2

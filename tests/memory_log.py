@@ -14,7 +14,7 @@ import msgspec
 
 from arranger.clock import wall_clock_ms
 from arranger.errors import ClockOff, OutdatedAppend
-from arranger.events.codec import StoredEntry, decode_batch, encode_batch, next_chain, verified_run
+from arranger.events.codec import StoredEntry, decode_batch, encode_batch, verified_run
 from arranger.events.entry_index import _CHAIN, EntryIndex, check_begun, check_epoch
 from arranger.events.fence import CLAIM, Fence, superseded
 from arranger.events.kinds import Batch, EpochBegun
@@ -29,6 +29,7 @@ from arranger.events.log import (
     StoredSnapshot,
     epoch_after,
 )
+from arranger.events.log_keys import UNKEYED, Authenticity, next_chain
 
 
 class HeldWatch(msgspec.Struct, frozen=True):
@@ -151,6 +152,8 @@ class MemoryLog:
         clock_bound_ms: int | None = None,
     ) -> None:
         self.home = home if home is not None else MemoryHome()
+        self.keys = UNKEYED
+        self.authenticity = Authenticity.NONE
         self._now_ms = now_ms
         self._clock_bound_ms = clock_bound_ms
         self._seen = Seen()

@@ -10,9 +10,11 @@ import msgspec
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
+from arranger.model.job import Stage
 from arranger.model.node import Taint
 from arranger.model.pod import NO_TRAITS, TERMINAL, HostPort, PodRules, PodTerm, PodTraits, Requirement
-from arranger.projections.jobs import JobRecord
+from arranger.model.pods_to_place import SLOT, pod_of
+from arranger.projections.jobs import JobRecord, asked_record
 from tests.world import World, shape
 
 #: An action, and two numbers that select its object and its variant.
@@ -89,6 +91,41 @@ def _node_gone(world: World, a: int, b: int) -> None:
 def _stranger(world: World, a: int, b: int) -> None:
     world.pod(f"s{a % 5}", f"n{b % 5}" if b else "", phase=_PHASES[a % 5], cpu=b % 3, gpus=a % 2,
               traits=_REPELLING if a == 3 else NO_TRAITS)  # fmt: skip
+
+
+def _pod_to_place(world: World, a: int, b: int) -> None:
+    """A pod that names Arranger; some are on a node already, or on another than was decided."""
+    queue = _NAMES[b % 3] if _NAMES[b % 3] in world.state.queues else ""
+    world.pod_to_place(f"p{a % 4}", f"n{a % 5}" if b > 8 else "", of=shape(cpu=1 + b % 2, rules=_RULES[b % 5]),
+                       priority=a % 7, gates=("later",) if b == 7 else (), of_queue=queue, deleting=b == 6,
+                       preempts=a % 3 > 0, created=b)  # fmt: skip
+
+
+def _grouped_pod(world: World, a: int, b: int) -> None:
+    """The same in one of two groups; the pods of a group may have different shapes and minimums."""
+    world.pod_asking(f"g{a % 6}", f"n{a % 5}" if b > 12 else "", of=shape(cpu=1 + (b == 3), rules=_RULES[b % 5]),
+                       priority=a % 7, gates=("later",) if b == 7 else (), deleting=b == 6, preempts=a % 3 > 0,
+                       created=b % 3, group=f"group{b % 2}", least=1 + (a + b // 5) % 3,
+                       phase=_PHASES[a % 5] if b > 10 else "Pending")  # fmt: skip
+
+
+def _bind(world: World, a: int, b: int) -> None:
+    """Appliers bind the pods that they may bind, and one of them binds another to the node that it gave up."""
+    for uid, pod in sorted(world.state.pods.items()):
+        job = world.state.jobs.get(asked_record(pod))
+        slot = job.slots.members.get(uid, SLOT) if job is not None else SLOT
+        begun = job is not None and job.stage in (Stage.STARTING, Stage.RUNNING)
+        late = b % 2 and job is not None and job.of_group and slot[1] % 2  # those of a group are bound one by one
+        if job is not None and begun and not pod.node and not pod.deleting and slot in job.placements and not late:
+            world.change_pod(uid, node=job.placements[slot], phase="Running")
+    for assumed in [pod for pod in world.state.assumed.values() if a % 3 == 0]:
+        job = world.state.jobs.get(assumed.owner.job_uid)
+        if job is None or not job.of_pods:
+            continue
+        slots = {slot: uid for uid, slot in job.slots.members.items()} if job.of_group else {SLOT: pod_of(job.uid)}
+        uid = slots.get(job.slot_of(assumed.owner) or SLOT, "")
+        if uid in world.state.pods and not world.state.pods[uid].node:
+            world.change_pod(uid, node=assumed.node, phase="Running")
 
 
 def _job(world: World, a: int, b: int) -> None:
@@ -229,6 +266,9 @@ _STEPS: dict[str, Callable[[World, int, int], object]] = {
     "node again": _node,
     "node gone": _node_gone,
     "stranger": _stranger,
+    "pod to place": _pod_to_place,
+    "grouped pod": _grouped_pod,
+    "bind": _bind,
     "job": _job,
     "job again": _job,
     "job gone": _job_gone,

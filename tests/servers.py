@@ -35,7 +35,15 @@ from typing import Any
 
 import yaml
 
-from tests.build_servers import BuildFailed, build, cached_assets
+from tests.build_servers import (
+    BuildFailed,
+    build,
+    build_helm,
+    build_prometheus,
+    cached_assets,
+    cached_helm,
+    cached_prometheus,
+)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TYJOB_CRD = REPOSITORY / "crds" / "tyjob.yaml"
@@ -86,6 +94,26 @@ def kube_assets() -> Path:
             + ("mend KUBEBUILDER_ASSETS" if named else "run `python -m tests.servers --build`")
         )
     return folder
+
+
+def helm_binary() -> Path:
+    """Helm: the one that was built, else the one on the PATH. Raises `ServersUnavailable`."""
+    built = cached_helm() / "helm"
+    found = str(built) if os.access(built, os.X_OK) else shutil.which("helm")
+    if not found:
+        raise ServersUnavailable(f"no helm in {built.parent} or on the PATH: run `python -m tests.servers --build`")
+    return Path(found)
+
+
+def prometheus_binary(name: str) -> Path:
+    """`prometheus` or `promtool`: on the PATH, else as built. Raises `ServersUnavailable`."""
+    found = shutil.which(name)
+    path = Path(found) if found else cached_prometheus() / name
+    if not os.access(path, os.X_OK):
+        raise ServersUnavailable(
+            f"no {name} on the PATH and none in {path.parent}: run `python -m tests.servers --build`"
+        )
+    return path
 
 
 def redis_binary() -> Path:
@@ -688,6 +716,12 @@ def main() -> int:
     try:
         if arguments.build and "KUBEBUILDER_ASSETS" not in os.environ:
             build()
+        if arguments.build:
+            build_helm()
+        print(f"Helm for tests: {helm_binary()}")
+        if arguments.build and not all(map(shutil.which, ("prometheus", "promtool"))):
+            build_prometheus()
+        print(f"Prometheus for tests: {prometheus_binary('prometheus').parent}")
         print(f"API server for tests: {kube_assets()}")
         print(f"Redis for tests: {redis_binary()}")
     except (BuildFailed, ServersUnavailable) as error:

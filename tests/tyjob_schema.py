@@ -18,12 +18,13 @@ def _status_schema() -> Schema:
     return stored.schema.properties["status"]
 
 
-def wrong_status(patch: Mapping[str, Any]) -> list[str]:
-    """What the schema of v1 says against a status; `patch` names every field and has null for one without a value."""
+def wrong_status(patch: Mapping[str, Any], before: Any = None) -> tuple[list[str], dict[str, Any]]:
+    """What the schema of v1 says against a status, and that status; `patch` names every field and has null for one
+    without a value. Fields that are as in a right one `before` aren't checked again."""
     schema = _status_schema()
     status = msgspec.json.decode(msgspec.json.encode({name: part for name, part in patch.items() if part is not None}))
     unknown = schema.prune(status, "status")
     return [f"{path} is unknown" for path in unknown] + [
         f"{error.field}: {error.message}"
-        for error in [*schema.errors(status, "status"), *schema.broken_rules(status, None, "status")]
-    ]
+        for error in [*schema.errors(status, "status", before), *schema.broken_rules(status, None, "status")]
+    ], status

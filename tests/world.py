@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.codec import encode_batch, next_chain
+from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
+from arranger.events.log_keys import next_chain
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.images import ImageWaits
@@ -33,13 +34,24 @@ from arranger.model.job import (
     Topology,
 )
 from arranger.model.node import NodeFacts, Taint
-from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodRules, PodShape, PodTraits, Preference, Toleration
+from arranger.model.pod import (
+    NO_TRAITS,
+    ContainerEnd,
+    GroupAsked,
+    PodOwner,
+    PodRules,
+    PodShape,
+    PodToPlace,
+    PodTraits,
+    Preference,
+    Toleration,
+)
 from arranger.model.queue import QueueSpec
 from arranger.model.quota import QuotaScope
 from arranger.model.tyjob import NO_LEADER
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, asked_record
 from arranger.projections.state import ASSUMED_MS, Changes, State, Verdict
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 
@@ -212,6 +224,7 @@ class World:
         traits: PodTraits = NO_TRAITS,
         amounts: tuple[tuple[str, int], ...] = (),
         ended: ContainerEnd | None = None,
+        asks: PodToPlace | None = None,
         **more: float,
     ) -> str:
         """Observe a pod, a foreign one unless it has an owner; returns its UID."""
@@ -220,9 +233,39 @@ class World:
         term = self.terms[k.Watched.POD]
         self.say(
             k.PodSeen(term, namespace, name, uid, self._version(), node, phase, asked, owner, ready, deleting,
-                      ip=ip, restarts=restarts, reason=reason, waiting=waiting, traits=traits, ended=ended)
+                      ip=ip, restarts=restarts, reason=reason, waiting=waiting, traits=traits, ended=ended, asks=asks)
         )  # fmt: skip
         return uid
+
+    def pod_to_place(self, name: str, node: str = "", **asked: Any) -> JobRecord:
+        """Observe a pod that no TYJob owns and that names Arranger as its scheduler, as `pod_asking` does; returns its
+        record, or that of its group. Call again with the same name to change it."""
+        return self.state.jobs[asked_record(self.state.pods[self.pod_asking(name, node, **asked)])]
+
+    def pod_asking(
+        self,
+        name: str,
+        node: str = "",
+        *,
+        of: PodShape | None = None,
+        priority: int = 0,
+        gates: tuple[str, ...] = (),
+        of_queue: str = "",
+        preempts: bool = True,
+        created: int = 0,
+        namespace: str = "default",
+        group: str = "",
+        least: int = 1,
+        **more: Any,
+    ) -> str:
+        """Observe such a pod, which may have ended; returns its UID."""
+        of = of or shape(cpu=1)
+        rules = of.rules or PodRules()
+        asked = GroupAsked(group, least) if group else None
+        asks = PodToPlace(of, priority, gates, created, of_queue, preempts=preempts, group=asked)
+        traits = PodTraits(of.labels, rules.host_ports, rules.anti_affinity)
+        fields = {"phase": "Running" if node else "Pending", "ready": bool(node), **more}
+        return self.pod(name, node, amounts=of.requests, traits=traits, asks=asks, namespace=namespace, **fields)
 
     def pod_gone(self, uid: str) -> None:
         pod = self.state.pods[uid]
@@ -274,6 +317,7 @@ class World:
         user: str = "",
         checkpoint_ms: int = 0,
         grace_s: int = 30,
+        created_by: tuple[str, str] = ("", ""),
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart`, `rendezvous`, `group_sizes` and `topologies` are what a worker
@@ -306,7 +350,8 @@ class World:
         version = self._version()
         self.say(
             k.JobSeen(self.terms[k.Watched.JOB], namespace, name, uid, version, generation, created, deleting, spec,
-                      (Fault(invalid, FaultKind.REQUIRED),) if invalid else (), "", status, user, checkpoint_ms)
+                      (Fault(invalid, FaultKind.REQUIRED),) if invalid else (), "", status, user, checkpoint_ms,
+                      *created_by)
         )  # fmt: skip
         return self.state.jobs[uid]
 

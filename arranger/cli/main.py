@@ -34,9 +34,11 @@ COMMANDS: dict[str, str] = {
     "preemptions": "List who gave room to whom, what it cost, what it gained, and whether it was worth it.",
     "explain": "Say why a job waits, or why its pods are where they are.",
     "verify": "Re-run every recorded cycle and compare the results byte for byte.",
+    "upgrade-check": "Say whether this version can go on with a log and its snapshots, and what happens if not.",
     "what-if": "Re-run a past cycle with changes, and show both plans side by side.",
     "diff": "Show what changed between two points of the log, or between two plans.",
     "bisect": "Find the event at which a condition starts to hold, or the first cycle with a different result.",
+    "serve": "Answer the questions of these commands over HTTP, as JSON.",
     "export": "Write a log, or the part that concerns one job, to one file.",
     "import": "Turn an export into a log file, or load it into an empty Redis.",
     "simulate": "Show what the scheduler would do with a cluster in files, or with a trace.",
@@ -140,7 +142,7 @@ def main(arguments: Sequence[str], *, prog_name: str) -> int:
         click.echo(problem.format_message())
         return 2
     except click.ClickException as problem:
-        return _complain(_usage_line(problem, arguments, prog_name), problem.exit_code)
+        return _complain(usage_line(problem, arguments, prog_name), problem.exit_code)
     except ArrangerError as problem:
         return _complain(str(problem), problem.exit_status)
     except (click.Abort, KeyboardInterrupt):
@@ -158,7 +160,7 @@ def _paged(arguments: Sequence[str]) -> bool:
     return named in PAGED and not any(_FOLLOWS.fullmatch(word) for word in arguments)
 
 
-def _usage_line(problem: click.ClickException, arguments: Sequence[str], prog_name: str) -> str:
+def usage_line(problem: click.ClickException, arguments: Sequence[str], prog_name: str) -> str:
     """The error in one line: the problem, the allowed values, and the command with further help."""
     line = problem.format_message().rstrip(".")
     if not isinstance(problem, click.UsageError):

@@ -14,6 +14,7 @@ from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, UsageError
 from arranger.events.blob_stores import BlobStore
 from arranger.events.codec import StoredEntry, decode_batch
 from arranger.events.log import Entry, OnlyRead, Position, SnapshotMark, StoredSnapshot
+from arranger.events.log_keys import UNKEYED, LogKeys
 from arranger.events.segments import (
     HEAD_BYTES,
     Segment,
@@ -78,8 +79,13 @@ def contents_of(blob_store: BlobStore) -> dict[int, Contents]:
 class ArchiveLog(OnlyRead):
     """An epoch of the archive as a read-only `Log`; without `epoch`, the newest one."""
 
-    def __init__(self, blob_store: BlobStore, *, epoch: int | None = None) -> None:
+    def __init__(self, blob_store: BlobStore, *, epoch: int | None = None, keys: LogKeys = UNKEYED) -> None:
         self.blob_store = blob_store
+        self._own_keys = keys
+        #: What checks the segment that was read last, and the snapshots.
+        self.keys = self._snapshot_keys = UNKEYED
+        #: The least that is known of a segment that was read.
+        self.authenticity = keys.authenticity
         self.contents = Contents(0, ())
         self._asked_for = epoch
         self._segment: Segment | None = None
@@ -113,7 +119,16 @@ class ArchiveLog(OnlyRead):
         return (segments[0].first - 1, segments[-1].last) if segments else (0, 0)
 
     async def end(self) -> Position:
-        return (await self._head(self.contents.segments[-1])).after
+        head = await self._head(self.contents.segments[-1])
+        # An archive that is signed at its end has signed snapshots since then; earlier ones aren't used.
+        self._snapshot_keys = self._own_keys.of_file(signed=head.keyed)
+        self._note(head)
+        return head.after
+
+    def _note(self, head: SegmentHead) -> None:
+        self.keys = self._own_keys.of_file(signed=head.keyed)
+        known = self.keys.authenticity
+        self.authenticity = min(self.authenticity, known) if self._own_keys.present else known
 
     async def start(self) -> Position:
         return (await self._head(self.contents.segments[0])).before
@@ -136,11 +151,12 @@ class ArchiveLog(OnlyRead):
         first = after.offset + 1
         try:
             for each in range(number, self._until(segment, number, after, limit)):
+                chain = segment.chain(each)
                 batch = decode_batch(segment.payload(each), first)
                 if len(batch.events) != segment.count(each):
                     counts = f"{len(batch.events)} events, not {segment.count(each)}"
                     raise damaged(first, f"{segment.file} holds {counts}")
-                found.append(Entry(first, segment.lasts[each], segment.chain(each), batch))
+                found.append(Entry(first, segment.lasts[each], chain, batch))
                 first = segment.lasts[each] + 1
         except DamagedEntry:
             if not found:
@@ -205,10 +221,11 @@ class ArchiveLog(OnlyRead):
         following = self.contents.holding(name.last + 1) if goes_on else None
         self._ahead = (following, self._reader.submit(self._fetch, following)) if following is not None else None
         self._segment = await asyncio.wrap_future(loading)
+        self._note(self._segment.head)
         return self._segment
 
     def _fetch(self, name: SegmentName) -> Segment:
-        return decode_segment(name, self._content(name, name.first))
+        return decode_segment(name, self._content(name, name.first), self._own_keys)
 
     def _gap(self, offset: int) -> DamagedEntry:
         following = self.contents.following(offset)
@@ -223,7 +240,7 @@ class ArchiveLog(OnlyRead):
         for name in reversed(self.contents.snapshots):
             if at_most is None or name.offset <= at_most:
                 content = await asyncio.to_thread(self._content, name, name.offset)
-                return await asyncio.to_thread(decode_snapshot_file, name, content)
+                return await asyncio.to_thread(decode_snapshot_file, name, content, self._snapshot_keys)
         return None
 
     async def close(self) -> None:

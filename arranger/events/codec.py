@@ -1,11 +1,10 @@
-"""The log's encoding: a batch as MessagePack, the chain of hashes over batches, and the reading of old versions.
+"""The log's encoding: a batch as MessagePack, the check of the chain over batches, and the reading of old versions.
 
 A payload is the array `[writer, seq, time_ms, [[tag, field, …], …]]`. Decoding is strict: an unknown event tag, a field
 of the wrong type or a cut-off payload raises with the offset, and nothing is skipped. Events of old versions are
 decoded in their own version and then upcast, so readers only see the present version.
 """
 
-import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, Union, get_args
@@ -16,6 +15,7 @@ from arranger.errors import DamagedEntry, UnknownEvent
 from arranger.events.earlier import UPCASTS
 from arranger.events.kinds import Batch
 from arranger.events.log import Entry, Position, StoredSnapshot
+from arranger.events.log_keys import UNKEYED, LogKeys
 
 _AnyVersion = TypeVar("_AnyVersion")
 
@@ -135,12 +135,6 @@ encode_batch = _codec.encode
 decode_batch = _codec.decode
 
 
-def next_chain(previous: str, payload: bytes) -> str:
-    """The chain after an entry: SHA-1 in hex over the chain before it and its payload. It guards against accidents
-    and lost tails, not against forgery."""
-    return hashlib.sha1(previous.encode() + payload, usedforsecurity=False).hexdigest()
-
-
 class RecentBatches:
     """The batches that one client both appends and reads: each is decoded once for both."""
 
@@ -163,17 +157,24 @@ def _decode(stored: StoredEntry) -> Batch:
     return decode_batch(stored.payload, stored.first)
 
 
-def verified(stored: StoredEntry, after: Position, decode: Callable[[StoredEntry], Batch] = _decode) -> Entry:
+def verified(
+    stored: StoredEntry,
+    after: Position,
+    decode: Callable[[StoredEntry], Batch] = _decode,
+    *,
+    keys: LogKeys = UNKEYED,
+) -> Entry:
     """The entry that follows a position, decoded, after checks of its offsets, its chain and its number of events.
 
-    The caller has made sure that the log holds `after` (its chain there is the reader's), so any mismatch is damage.
-    Raises `DamagedEntry` or `UnknownEvent`.
+    The caller has made sure that the log holds `after` (its chain there is the reader's), so any mismatch is damage,
+    or with a key perhaps forgery. Nothing of an entry is decoded before its chain is right. Raises `DamagedEntry`,
+    `ForgedEntry` or `UnknownEvent`.
     """
     first = after.offset + 1
     if stored.first != first:
-        raise DamagedEntry(first, f"the next entry begins at offset {stored.first}; what lay between is missing")
-    if next_chain(after.chain, stored.payload) != stored.chain:
-        raise DamagedEntry(first, "its chain hash doesn't follow from the entry before it")
+        raise keys.refusal(first, f"the next entry begins at offset {stored.first}; what lay between is missing")
+    if not keys.follows(after, stored.count, stored.chain, stored.payload):
+        raise keys.refusal(first, "its chain hash doesn't follow from the entry before it")
     batch = decode(stored)
     if len(batch.events) != stored.count:
         raise DamagedEntry(first, f"it holds {len(batch.events)} events, and {stored.count} were appended")
@@ -181,14 +182,18 @@ def verified(stored: StoredEntry, after: Position, decode: Callable[[StoredEntry
 
 
 def verified_run(
-    stored: Iterable[StoredEntry], after: Position, decode: Callable[[StoredEntry], Batch] = _decode
+    stored: Iterable[StoredEntry],
+    after: Position,
+    decode: Callable[[StoredEntry], Batch] = _decode,
+    *,
+    keys: LogKeys = UNKEYED,
 ) -> list[Entry]:
     """The entries that follow a position, up to the first faulty one. If that is the very first, raises as `verified`
     does; so a reader gets the good entries before it meets the damage."""
     found: list[Entry] = []
     try:
         for one in stored:
-            entry = verified(one, after, decode)
+            entry = verified(one, after, decode, keys=keys)
             found.append(entry)
             after = Position(after.epoch, entry.last, entry.chain)
     except DamagedEntry:
@@ -202,13 +207,15 @@ class _WrittenSnapshot(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     chain: str
     content: bytes
+    signature: str = ""
 
 
 def encode_snapshot(snapshot: StoredSnapshot) -> bytes:
     """A snapshot with its position, compressed. Slow for a large one (about 10 ms a megabyte)."""
     position = snapshot.position
     content = zlib.compress(snapshot.content, level=1)
-    return msgspec.msgpack.encode(_WrittenSnapshot(position.epoch, position.offset, position.chain, content))
+    written = _WrittenSnapshot(position.epoch, position.offset, position.chain, content, snapshot.signature)
+    return msgspec.msgpack.encode(written)
 
 
 def decode_snapshot(written: bytes, offset: int) -> StoredSnapshot:
@@ -218,4 +225,17 @@ def decode_snapshot(written: bytes, offset: int) -> StoredSnapshot:
         content = zlib.decompress(snapshot.content)
     except (msgspec.DecodeError, UnicodeDecodeError, zlib.error) as error:
         raise DamagedEntry(offset, f"the snapshot there: {error}") from error
-    return StoredSnapshot(Position(snapshot.epoch, snapshot.offset, snapshot.chain), content)
+    return StoredSnapshot(Position(snapshot.epoch, snapshot.offset, snapshot.chain), content, snapshot.signature)
+
+
+def signed_snapshot(snapshot: StoredSnapshot, keys: LogKeys) -> StoredSnapshot:
+    """The snapshot with a signature by the first of the keys; as it is if that key doesn't sign."""
+    signature = keys.snapshot_signature(snapshot.position, snapshot.content)
+    return StoredSnapshot(snapshot.position, snapshot.content, signature) if signature else snapshot
+
+
+def checked_snapshot(snapshot: StoredSnapshot, keys: LogKeys) -> StoredSnapshot:
+    """The snapshot itself. Raises `ForgedEntry` unless it has a signature by one of the keys."""
+    if not keys.accepts_snapshot(snapshot.position, snapshot.content, snapshot.signature):
+        raise keys.refusal(snapshot.position.offset, "the snapshot there has no signature by a key of this process")
+    return snapshot

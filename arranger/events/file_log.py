@@ -23,9 +23,17 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from arranger.errors import DamagedEntry, LogError, LogUnavailable, UsageError
-from arranger.events.codec import StoredEntry, decode_snapshot, encode_snapshot, verified, verified_run
+from arranger.events.codec import (
+    StoredEntry,
+    checked_snapshot,
+    decode_snapshot,
+    encode_snapshot,
+    verified,
+    verified_run,
+)
 from arranger.events.entry_index import EntryIndex, check_begun, check_epoch
 from arranger.events.log import Entry, Log, OnlyRead, Position, SnapshotMark, StoredSnapshot
+from arranger.events.log_keys import UNKEYED, Authenticity, LogKeys
 
 _MAGIC = b"arranger log 1\n"
 _CRC = struct.Struct(">I")
@@ -41,14 +49,15 @@ _A_SCAN = 1 << 20
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """The data beside the records: the epoch, the position before the oldest record, and the watches and writers of
-    trimmed records, which are no longer used."""
+    """The data beside the records: the epoch, the position before the oldest record, the watches and writers of trimmed
+    records, which are no longer used, and whether entries are signed."""
 
     epoch: int
     start: int
     start_chain: str
     watches: dict[str, str]
     writers: dict[str, tuple[int, int, int]]
+    keyed: bool = False
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -89,12 +98,20 @@ def _encode_record(chain: str, payload: bytes, count: int, cursor: bytes = b"") 
 
 
 class FileLog(OnlyRead):
-    """A `Log` in a file, for reading only. To open it without a file raises `UsageError`."""
+    """A `Log` in a file, for reading only. To open it without a file raises `UsageError`.
 
-    def __init__(self, path: Path) -> None:
+    `keys` check the entries of a file that is signed.
+    """
+
+    def __init__(self, path: Path, keys: LogKeys = UNKEYED) -> None:
         self._path = path
+        self.keys = self._own_keys = keys
         self._file: int | None = None
         self._forget()
+
+    @property
+    def authenticity(self) -> Authenticity:
+        return self.keys.authenticity
 
     def _forget(self) -> None:
         self._index: EntryIndex | None = None
@@ -152,6 +169,7 @@ class FileLog(OnlyRead):
         if zlib.crc32(encoded) != crc:
             raise LogError(f"the head of log file {self._path} is damaged")
         head = msgspec.msgpack.decode(encoded, type=_Head)
+        self.keys = self._own_keys.of_file(signed=head.keyed)
         self._index = EntryIndex(Position(head.epoch, head.start, head.start_chain))
         self._scanned = _HEAD_AT + length
 
@@ -217,7 +235,7 @@ class FileLog(OnlyRead):
             # Another process writes the file and sends no notification.
             await asyncio.sleep(min(_POLL_S, left_s))
             stored = await self.read_stored(after, limit=limit)
-        return verified_run(stored, after)
+        return verified_run(stored, after, keys=self.keys)
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
         """Entries as stored, unchecked: for a copy of the log."""
@@ -241,7 +259,7 @@ class FileLog(OnlyRead):
         index = self._refresh()
         for path in reversed(_snapshot_files(self._path)):
             if index is not None and (at_most is None or _number(path) <= at_most):
-                snapshot = decode_snapshot(path.read_bytes(), _number(path))
+                snapshot = checked_snapshot(decode_snapshot(path.read_bytes(), _number(path)), self.keys)
                 if snapshot.position.epoch == index.start.epoch:
                     return snapshot
         return None
@@ -281,7 +299,14 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 class Copyable(Log, Protocol):
-    """A log whose entries can be copied as stored."""
+    """A log whose entries can be copied as stored. `keys` check the entries that were read last."""
+
+    keys: LogKeys
+
+    @property
+    def authenticity(self) -> Authenticity:
+        """What is known of who wrote the entries that were read."""
+        ...
 
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
         """Entries as stored, unchecked."""
@@ -296,7 +321,7 @@ async def stored_entries(source: Copyable, after: Position, *, at_once: int) -> 
         if not stored:
             raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
         for one in stored:
-            entry = verified(one, after)
+            entry = verified(one, after, keys=source.keys)
             after = Position(after.epoch, entry.last, entry.chain)
         yield stored
 
@@ -309,7 +334,8 @@ async def copy_log(source: Copyable, target: Path) -> Position:
     """
     position = await source.start()
     with _replacing(target) as file:
-        file.write(_encode_head(_Head(position.epoch, position.offset, position.chain, {}, {})))
+        head = _Head(position.epoch, position.offset, position.chain, {}, {}, source.keys.signed)
+        file.write(_encode_head(head))
         async for stored in stored_entries(source, position, at_once=100):
             for one in stored:
                 file.write(_encode_record(one.chain, one.payload, one.count))

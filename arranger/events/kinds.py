@@ -18,7 +18,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
-from arranger.model.pod import NO_TRAITS, ContainerEnd, Labels, PodOwner, PodTraits
+from arranger.model.pod import NO_TRAITS, ContainerEnd, Labels, PodOwner, PodToPlace, PodTraits
 from arranger.model.queue import QueueSpec
 from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
@@ -126,7 +126,7 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     (`ImagePullBackOff`), `reason` and `message` are the pod's own. `ended` is known for our pods: the container that
     failed or, of restarted containers, failed last; earlier versions didn't record it. Equal `requests` and `traits` of
     different pods are one object, because most pods of a cluster are like many others. `checkpoint_ms` is for our pods,
-    as in `JobSeen`.
+    as in `JobSeen`. `asks` is for a foreign pod that names Arranger as its scheduler; None for all others.
     """
 
     term: int
@@ -148,6 +148,7 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     traits: PodTraits = NO_TRAITS
     ended: ContainerEnd | None = None
     checkpoint_ms: int = 0
+    asks: PodToPlace | None = None
 
     def __post_init__(self) -> None:
         if len(self.requests) <= LARGE:
@@ -176,6 +177,10 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
 
     `checkpoint_ms` is the time in the annotation `arranger.dev/last-checkpoint`, in milliseconds since 1970: 0 if there
     is none, or if it can't be read. The clock of a pod may be ahead, so it may be in the future.
+
+    `created_by` is the user whom the API server saw create the TYJob, and `created_by_groups` identifies that user's
+    groups: the first 16 hexadecimal digits of the SHA-256 of their sorted names, joined by line ends. Both are "" if no
+    policy of the cluster records them.
     """
 
     term: int
@@ -192,6 +197,8 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
     status: JobStatusSeen | None = None
     user: str = ""
     checkpoint_ms: int = 0
+    created_by: str = ""
+    created_by_groups: str = ""
 
     def __post_init__(self) -> None:
         if self.spec is not None and asks_little(self.spec):

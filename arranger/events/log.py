@@ -1,9 +1,9 @@
 """The interface of the log: append a batch once, read from any offset, and detect when it is not the same log any more.
 
 Positions. Events are numbered 1, 2, 3 … within an epoch; an entry holds the events of one batch, and
-`Entry.last` is the offset of its last event. Every entry has a `chain`: the SHA-1 over the chain of the
-entry before it (empty for the first) followed by its own payload. A reader checks it, so it detects every altered,
-missing or reordered entry, and a tail that was lost and written again.
+`Entry.last` is the offset of its last event. Every entry has a `chain`: a hash over the chain of the entry before it
+(empty for the first) and its own payload, with or without a key (`log_keys`). A reader checks it, so it detects every
+altered, missing or reordered entry, and a tail that was lost and written again.
 
 Epochs. A log that was emptied or lost its tail is not repaired: a new epoch begins, with offsets from 1.
 """
@@ -63,10 +63,11 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class StoredSnapshot(msgspec.Struct, frozen=True):
-    """A projection's bytes and its position."""
+    """A projection's bytes and its position. `signature` is that of a process with a key of the log, if any."""
 
     position: Position
     content: bytes
+    signature: str = ""
 
 
 class SnapshotMark(msgspec.Struct, frozen=True):

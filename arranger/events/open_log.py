@@ -6,6 +6,7 @@ from arranger.errors import UsageError
 from arranger.events.archive import ArchiveLog
 from arranger.events.blob_stores import BlobStore, FolderStore, ZipStore, blob_store_at, is_remote, local_path
 from arranger.events.file_log import Copyable, FileLog
+from arranger.events.log_keys import UNKEYED, LogKeys
 from arranger.events.redis_urls import SCHEMES, scheme_of
 from arranger.events.segments import parsed_name
 from arranger.events.tiered_log import TieredLog
@@ -14,14 +15,17 @@ from arranger.events.tiered_log import TieredLog
 _ZIP_MAGIC = b"PK"
 
 
-async def open_log(target: str, cluster: str, *, archive: str = "", epoch: int | None = None) -> Copyable:
+async def open_log(
+    target: str, cluster: str, *, archive: str = "", epoch: int | None = None, keys: LogKeys = UNKEYED
+) -> Copyable:
     """Open a log for reading: a Redis URL, a log file, an export, or an archive (a folder or any other URL).
 
     In Redis and in an archive it is the log of the cluster of this name. A log in Redis is read together with the
-    cluster's part of `archive` if that is given. `epoch` chooses an earlier epoch, which only archives have. Raises
-    `UsageError` for a target that can't be used or holds no log, and `LogUnavailable` when the server doesn't respond.
+    cluster's part of `archive` if that is given. `epoch` chooses an earlier epoch, which only archives have. `keys`
+    check a log that is signed; without them it is read unchecked. Raises `UsageError` for a target that can't be used
+    or holds no log, and `LogUnavailable` when the server doesn't respond.
     """
-    log = _log_at(target, cluster, archive, epoch)
+    log = _log_at(target, cluster, archive, epoch, keys)
     try:
         await log.open()
     except BaseException:
@@ -30,18 +34,18 @@ async def open_log(target: str, cluster: str, *, archive: str = "", epoch: int |
     return log
 
 
-def _log_at(target: str, cluster: str, archive: str, epoch: int | None) -> Copyable:
+def _log_at(target: str, cluster: str, archive: str, epoch: int | None, keys: LogKeys) -> Copyable:
     if scheme_of(target) in SCHEMES:
         if epoch is not None:
             if not archive:
                 raise UsageError("only an archive has earlier epochs", hint="name it with --archive or --log")
-            return ArchiveLog(blob_store_at(archive, cluster), epoch=epoch)
+            return ArchiveLog(blob_store_at(archive, cluster), epoch=epoch, keys=keys)
         from arranger.events.redis_log import RedisLog  # the client is slow to import, and files don't need it
 
-        live = RedisLog(target, cluster, read_only=True)
-        return TieredLog(live, blob_store_at(archive, cluster)) if archive else live
+        live = RedisLog(target, cluster, read_only=True, keys=keys)
+        return TieredLog(live, blob_store_at(archive, cluster), keys) if archive else live
     archived = _archive_at(target, cluster)
-    return FileLog(local_path(target)) if archived is None else ArchiveLog(archived, epoch=epoch)
+    return FileLog(local_path(target), keys) if archived is None else ArchiveLog(archived, epoch=epoch, keys=keys)
 
 
 def _archive_at(target: str, cluster: str) -> BlobStore | None:

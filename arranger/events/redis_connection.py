@@ -5,7 +5,7 @@ URLs are redis-py's: `redis://`, `rediss://` (TLS; `?ssl_ca_certs=FILE`, `?ssl_c
 """
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ ANSWER_TIMEOUT_S = 10.0
 WRITE_ERRORS = frozenset(("MISCONF", "NOREPLICAS", "OOM", "READONLY"))
 #: And error codes that are temporary: the server recovers by itself or after an intervention.
 PASSING_ERRORS = frozenset(("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN", "UNBLOCKED", *WRITE_ERRORS))
+#: How a server begins its refusal of a command in a script that its user may not run.
+_NOT_PERMITTED = ("ACL failure in script", "NOPERM")
 PASSING_CLASSES = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 
 
@@ -119,6 +121,8 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
         if isinstance(error, PASSING_CLASSES) or _has_code(error, PASSING_ERRORS):
             kind = WritesRefused if refuses_writes(error) else LogUnavailable
             raise kind(f"Redis at {where} can't do that now: {_line(error)}") from error
+        if str(error).startswith(_NOT_PERMITTED):
+            raise LogUnavailable(f"Redis at {where} refuses us: {_line(error)}") from error
         raise LogError(f"Redis at {where} refused a command: {_line(error)}") from error
     except RedisError as error:
         raise LogUnavailable(f"Redis at {where} doesn't answer as it should: {_line(error)}") from error
@@ -145,3 +149,14 @@ def _comes_from(error: BaseException | None, *kinds: type[Exception]) -> bool:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def of_one_stream(answer: Any) -> Sequence[tuple[bytes, Any]]:
+    """The entries in a reply to XREAD of one stream, in either version of the protocol."""
+    if not answer:
+        return ()
+    if isinstance(answer, Mapping):
+        (found,) = answer.values()
+        return found[0] if found and isinstance(found[0], list) else found
+    ((_, found),) = answer
+    return found  # type: ignore[no-any-return]

@@ -13,7 +13,6 @@ position, the entry at the position decides: if it isn't the one that was read, 
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import redis.asyncio
@@ -35,13 +34,15 @@ from arranger.errors import (
 from arranger.events.codec import (
     RecentBatches,
     StoredEntry,
+    checked_snapshot,
     decode_snapshot,
     encode_batch,
     encode_snapshot,
+    signed_snapshot,
     verified_run,
 )
 from arranger.events.fence import Fence, superseded
-from arranger.events.file_log import Copyable, stored_entries
+from arranger.events.file_log import Copyable
 from arranger.events.kinds import Batch, EpochBegun
 from arranger.events.log import (
     EPOCH_WRITER,
@@ -55,8 +56,10 @@ from arranger.events.log import (
     StoredSnapshot,
     epoch_after,
 )
-from arranger.events.redis_connection import connect, translated
-from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, LOAD, PUT_SNAPSHOT, TRIM
+from arranger.events.log_keys import UNCHECKED, UNKEYED, Authenticity, LogKeys
+from arranger.events.redis_connection import connect, of_one_stream, translated
+from arranger.events.redis_loading import load_log
+from arranger.events.redis_scripts import APPEND, BEGIN_EPOCH, PUT_SNAPSHOT, TRIM, TURN_MS
 from arranger.events.redis_urls import redacted
 
 OLDEST_SERVER = (6, 2)
@@ -64,7 +67,8 @@ WRITERS_KEPT = 10_000
 WAIT_SLICE_S = 1.0
 #: The maximum number of entries in one reply to a waiting reader; after that many it reads on by ranges.
 NEWS_AT_ONCE = 32
-_LOADED_AT_ONCE = 200
+#: How often an append with a key is tried because other writers were faster, and the wait while one has its turn.
+_MOVES, _TURN_S = 500, 0.005
 #: The fields of the record of the log's ends, in this order.
 _ENDS = ("epoch", "end", "chain", "start", "start_chain")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -75,7 +79,8 @@ class RedisLog:
 
     `now_ms` numbers the first epoch of a new log. The log refuses a batch or epoch whose time differs from the server's
     by more than `clock_bound_ms`; None accepts any. With `read_only` nothing is ever written: `open` raises
-    `UsageError` without a log. Raises `UsageError` for an unusable URL or cluster name.
+    `UsageError` without a log. `keys` sign and check entries and snapshots; without them, a log that was signed is open
+    for reading only, unchecked. Raises `UsageError` for an unusable URL or cluster name.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class RedisLog:
         now_ms: Callable[[], int] = wall_clock_ms,
         read_only: bool = False,
         clock_bound_ms: int | None = None,
+        keys: LogKeys = UNKEYED,
     ) -> None:
         if not _CLUSTER.fullmatch(cluster):
             raise UsageError(
@@ -96,6 +102,9 @@ class RedisLog:
         self._client: Any = connect(server) if isinstance(server, str) else server
         self._now_ms = now_ms
         self._read_only = read_only
+        self.keys = keys
+        #: For the scripts: 1 if we sign, 0 if we have a key and don't sign yet, empty without a key.
+        self._mark = "1" if keys.signs else "0" if keys.present else ""
         self._clock_bound: int | str = "" if clock_bound_ms is None else clock_bound_ms
         prefix = f"arranger:{{{cluster}}}:"
         self._keys = [prefix + name for name in ("log", "meta", "writers", "cursors", "snapshots")]
@@ -103,6 +112,7 @@ class RedisLog:
         self._scripts = {text: self._client.register_script(text) for text in (APPEND, BEGIN_EPOCH, TRIM, PUT_SNAPSHOT)}
         self._seen = Seen()
         self._recent = RecentBatches()
+        self._turn = asyncio.Lock()
         #: The log's end at the last read: a reader that continues there waits at once.
         self._ended_at: Position | None = None
 
@@ -111,6 +121,7 @@ class RedisLog:
             await self._check_server()
         end = await self._end(opening=True)
         if end is not None:
+            await self._check_keys()
             return end
         if self._read_only:
             raise NoLog(f"there is no log at {self._where}", hint="check the URL and the cluster's name")
@@ -128,14 +139,51 @@ class RedisLog:
                 f"Redis at {self._where} may evict the log (maxmemory-policy {policy})", hint="set it to noeviction"
             )
 
+    @property
+    def authenticity(self) -> Authenticity:
+        return self.keys.authenticity
+
+    async def _check_keys(self) -> None:
+        """Without a key, read a signed log unchecked. Raises `UsageError` if it would be written."""
+        if self.keys.present:
+            return
+        signed = (await self._ask("HGET", self._meta, "keyed")) == b"1"
+        if signed and not self._read_only:
+            raise _unsigned(self._where)
+        self.keys = UNCHECKED if signed else UNKEYED
+
     async def append(self, batch: Batch, *, epoch: int, fence: Fence | None = None) -> Appended:
         payload = encode_batch(batch)
-        seen = self._seen.in_epoch(epoch)
-        answer = await self._run(
-            *(APPEND, epoch, seen.offset, seen.chain, batch.writer, batch.seq, len(batch.events), payload),
-            *((fence.watch, fence.term, fence.cursor) if fence is not None else ("", "", "")),
-            *(batch.time_ms, self._clock_bound),
-        )
+        if not self.keys.signs:
+            return await self._append(batch, payload, epoch, fence)
+        async with self._turn:  # those of one process aren't in each other's way
+            return await self._append(batch, payload, epoch, fence)
+
+    async def _append(self, batch: Batch, payload: bytes, epoch: int, fence: Fence | None) -> Appended:
+        seen = end = self._seen.in_epoch(epoch)
+        late = 0
+        for _ in range(_MOVES):
+            # Redis must not know the key, so the chain is computed here, for the end of the log as it is known here.
+            chain = self.keys.chain(end, len(batch.events), payload) if self.keys.signs else ""
+            answer = await self._run(
+                *(APPEND, epoch, seen.offset, seen.chain, batch.writer, batch.seq, len(batch.events), payload),
+                *((fence.watch, fence.term, fence.cursor) if fence is not None else ("", "", "")),
+                *(batch.time_ms, self._clock_bound, self._mark, end.offset, end.chain, chain, late, TURN_MS),
+            )
+            match answer[0]:
+                case b"turn":
+                    await asyncio.sleep(_TURN_S)
+                case b"moved":
+                    late, end = late + 1, Position(epoch, int(answer[1]), answer[2].decode())
+                case _:
+                    return self._answered(answer, batch, payload, fence=fence, seen=seen)
+        raise LogUnavailable(f"the log at {self._where} was appended to {_MOVES} times before us")
+
+    def _answered(
+        self, answer: Sequence[Any], batch: Batch, payload: bytes, *, fence: Fence | None, seen: Position
+    ) -> Appended:
+        """The result of an append, or its error."""
+        epoch = seen.epoch
         match answer[0]:
             case b"appended":
                 return self._appended(batch, payload, epoch, [part.decode() for part in answer[1:]])
@@ -149,6 +197,8 @@ class RedisLog:
                 raise OutdatedAppend(f"writer {batch.writer} appends batch {batch.seq} after {int(answer[1])}")
             case b"tail":
                 raise _gone(seen)
+            case b"keyed":
+                raise _unsigned(self._where)
             case _:
                 raise _other_epoch(answer[1], epoch)
 
@@ -199,9 +249,9 @@ class RedisLog:
         wait_ms = max(1, round(min(wait_s, WAIT_SLICE_S) * 1000))
         read = ("XREAD", "COUNT", limit, "BLOCK", wait_ms, "STREAMS", self._stream, f"{after.offset}-0")
         answer = await self._ask(*read)
-        stored = (_stored(entry_id, fields, after) for entry_id, fields in _of_one(answer))
+        stored = (self._stored(entry_id, fields, after) for entry_id, fields in of_one_stream(answer))
         try:
-            found = verified_run(stored, after, self._recent.decode)
+            found = verified_run(stored, after, self._recent.decode, keys=self.keys)
         except DamagedEntry:
             return []
         if found:
@@ -220,9 +270,11 @@ class RedisLog:
             meta, raw = await self._fetch(after, "+", 1)
             end = _check_position(meta, after)
             if not raw and end.offset > after.offset:
-                raise DamagedEntry(after.offset + 1, f"the log ends at offset {end.offset}, and nothing follows here")
+                reason = f"the log ends at offset {end.offset}, and nothing follows here"
+                raise self.keys.refusal(after.offset + 1, reason)
         try:
-            found = verified_run((_stored(entry_id, fields, after) for entry_id, fields in raw), after)
+            stored = (self._stored(entry_id, fields, after) for entry_id, fields in raw)
+            found = verified_run(stored, after, keys=self.keys)
         except UnknownEvent:
             raise
         except DamagedEntry:
@@ -237,55 +289,25 @@ class RedisLog:
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
         meta, raw = await self._fetch(after, "+", limit)
         _check_position(meta, after)
-        return [_stored(entry_id, fields, after) for entry_id, fields in raw]
+        return [self._stored(entry_id, fields, after) for entry_id, fields in raw]
 
     async def load(self, source: Copyable) -> Position:
         """Copy a log into Redis with its epoch, offsets, chain and snapshots; returns its end.
 
         It is stored whole or not at all. Every entry is checked. Raises `UsageError` if a log exists already.
         """
-        loading = [f"{self._stream}:loading", f"{self._snapshots}:loading"]
-        try:
-            with translated(self._where, opening=True):
-                await self._check_server()
-                if await self._client.exists(*self._keys):
-                    raise self._there()
-                await self._client.unlink(*loading)
-            start = await source.start()
-            end = await self._load_entries(source, start, loading[0])
-            await self._load_snapshots(source, loading[1])
-            with translated(self._where):
-                arguments = (end.epoch, end.offset, end.chain, start.offset, start.chain)
-                script = self._client.register_script(LOAD)
-                answer: list[bytes] = await script(keys=[*self._keys, *loading], args=arguments)
-                if answer[0] == b"there":
-                    raise self._there()
-        finally:
-            with suppress(LogUnavailable), translated(self._where):
-                await self._client.unlink(*loading)
+        with translated(self._where, opening=True):
+            await self._check_server()
+            if await self._client.exists(*self._keys):
+                raise self._there()
+        end = await load_log(self._client, self._keys, source, where=self._where)
+        if end is None:
+            raise self._there()
         return end
 
     def _there(self) -> UsageError:
         hint = "give an empty database or another --cluster: nothing is overwritten"
         return UsageError(f"there is a log at {self._where} already", hint=hint)
-
-    async def _load_entries(self, source: Copyable, after: Position, stream: str) -> Position:
-        async for stored in stored_entries(source, after, at_once=_LOADED_AT_ONCE):
-            with translated(self._where):
-                async with self._client.pipeline(transaction=False) as pipe:
-                    for one in stored:
-                        pipe.xadd(stream, {"p": one.payload, "c": one.chain, "n": one.count}, id=f"{one.last}-0")
-                    await pipe.execute()
-            after = Position(after.epoch, stored[-1].last, stored[-1].chain)
-        return after
-
-    async def _load_snapshots(self, source: Copyable, key: str) -> None:
-        for mark in await source.snapshot_marks():
-            stored = await source.newest_snapshot(at_most=mark.offset)
-            if stored is not None:
-                content = await asyncio.to_thread(encode_snapshot, stored)
-                with translated(self._where):
-                    await self._client.hset(key, str(stored.position.offset), content)
 
     async def old_epochs(self) -> Sequence[int]:
         """The epochs that have ended and whose streams are still kept, oldest first."""
@@ -304,13 +326,22 @@ class RedisLog:
         if not first or not last:
             return 0, 0
         origin = Position(epoch, 0, "")
-        return _stored(first[0][0], first[0][1], origin).before, int(last[0][0].partition(b"-")[0])
+        return self._stored(first[0][0], first[0][1], origin).before, int(last[0][0].partition(b"-")[0])
 
     async def read_old(self, after: Position, limit: int) -> Sequence[StoredEntry]:
         """Entries of an ended epoch as stored, unchecked."""
         stream = self._old_stream(after.epoch)
         raw = await self._ask("XRANGE", stream, f"{after.offset + 1}-0", "+", "COUNT", limit)
-        return [_stored(entry_id, fields, after) for entry_id, fields in raw]
+        return [self._stored(entry_id, fields, after) for entry_id, fields in raw]
+
+    def _stored(self, entry_id: bytes, fields: Mapping[bytes, bytes] | None, after: Position) -> StoredEntry:
+        try:
+            last = int(entry_id.partition(b"-")[0])
+            present = fields or {}
+            return StoredEntry(last, int(present[b"n"]), present[b"c"].decode(), present[b"p"])
+        except (KeyError, ValueError) as error:
+            reason = f"stream entry {entry_id.decode()} isn't an entry of ours"
+            raise self.keys.refusal(after.offset + 1, reason) from error
 
     async def _fetch(self, after: Position, until: str, limit: int) -> tuple[list[Any], list[Any]]:
         """The record of the log's ends, and then the entries after a position.
@@ -365,7 +396,11 @@ class RedisLog:
         epoch = epoch_after(lost, time_ms)
         payload = encode_batch(Batch(EPOCH_WRITER, 1, time_ms, (EpochBegun(epoch, lost, reason, cluster),)))
         named = (fence.watch, fence.term) if fence is not None else ("", "")
-        answer = await self._run(BEGIN_EPOCH, lost, epoch, payload, *named, time_ms, self._clock_bound)
+        chain = self.keys.chain(Position(epoch, 0, ""), 1, payload) if self.keys.signs else ""
+        signed = (self._mark, chain)
+        answer = await self._run(BEGIN_EPOCH, lost, epoch, payload, *named, time_ms, self._clock_bound, *signed)
+        if answer[0] == b"keyed":
+            raise _unsigned(self._where)
         if answer[0] == b"clock":
             raise ClockOff(int(answer[1]))
         if fence is not None and answer[0] == b"superseded":
@@ -376,7 +411,7 @@ class RedisLog:
         return position
 
     async def put_snapshot(self, snapshot: StoredSnapshot) -> None:
-        content = await asyncio.to_thread(encode_snapshot, snapshot)
+        content = await asyncio.to_thread(lambda: encode_snapshot(signed_snapshot(snapshot, self.keys)))
         position = snapshot.position
         named = (position.epoch, position.offset, position.chain)
         answer = await self._run(PUT_SNAPSHOT, *named, content, SNAPSHOTS_KEPT)
@@ -393,12 +428,18 @@ class RedisLog:
             content = await self._ask("HGET", self._snapshots, offsets[-1])
             # Newer snapshots may have replaced it between the two commands.
             if content is not None:
-                stored = await asyncio.to_thread(decode_snapshot, content, offsets[-1])
+                try:
+                    stored = await asyncio.to_thread(decode_snapshot, content, offsets[-1])
+                    stored = await asyncio.to_thread(checked_snapshot, stored, self.keys)
+                except DamagedEntry as problem:
+                    # Its own words name an offset, and the next older snapshot is the one below its place.
+                    raise self.keys.refusal(offsets[-1], problem.reason) from problem
                 self._seen.passed(stored.position)
                 return stored
 
     async def snapshot_marks(self) -> Sequence[SnapshotMark]:
-        return [SnapshotMark(offset) for offset in sorted(map(int, await self._ask("HKEYS", self._snapshots)))]
+        offsets = await self._ask("HKEYS", self._snapshots)
+        return [SnapshotMark(offset) for offset in sorted(int(offset) for offset in offsets if offset.isdigit())]
 
     async def trim(self, before: int, *, epoch: int) -> int:
         answer = await self._run(TRIM, epoch, before, WRITERS_KEPT)
@@ -409,17 +450,6 @@ class RedisLog:
     async def close(self) -> None:
         if self._owns_client:
             await self._client.aclose()
-
-
-def _of_one(answer: Any) -> Sequence[tuple[bytes, Any]]:
-    """The entries in a reply to XREAD of one stream, in either version of the protocol."""
-    if not answer:
-        return ()
-    if isinstance(answer, Mapping):
-        (found,) = answer.values()
-        return found[0] if found and isinstance(found[0], list) else found
-    ((_, found),) = answer
-    return found  # type: ignore[no-any-return]
 
 
 def _other_epoch(present: bytes | None, mine: int | None) -> EpochLost:
@@ -434,6 +464,13 @@ def _gone(position: Position) -> EpochLost:
 
 def _superseded(fence: Fence, present: bytes) -> WatchSuperseded:
     return superseded(fence, None if present == b"none" else int(present))
+
+
+def _unsigned(where: str) -> UsageError:
+    return UsageError(
+        f"the log at {where} is signed with a key, and this process has none",
+        hint="set log_key (ARRANGER_LOG_KEY) as for the other processes",
+    )
 
 
 def _incomplete() -> LogError:
@@ -461,12 +498,3 @@ def _check_position(meta: Sequence[bytes | None], after: Position) -> Position:
         if after.offset == int(offset) and after.chain.encode() != known:
             raise EpochLost(f"the log up to offset {after.offset} is not the one that was read: it was written again")
     return Position(after.epoch, int(end), chain.decode())
-
-
-def _stored(entry_id: bytes, fields: Mapping[bytes, bytes] | None, after: Position) -> StoredEntry:
-    try:
-        last = int(entry_id.partition(b"-")[0])
-        present = fields or {}
-        return StoredEntry(last, int(present[b"n"]), present[b"c"].decode(), present[b"p"])
-    except (KeyError, ValueError) as error:
-        raise DamagedEntry(after.offset + 1, f"stream entry {entry_id.decode()} isn't an entry of ours") from error

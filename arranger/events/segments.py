@@ -7,7 +7,8 @@ and the first and last time; a snapshot's name has the epoch, the offset and the
 Both begin with a magic line and a head (MessagePack, with its length and CRC before it). A body compressed with
 zstandard follows, whose SHA-256 is in the head. A segment's body has the lengths of all payloads, then the numbers of
 their events, then the payloads. The chain of each entry follows from the chain before the segment and the payloads, so
-it isn't stored; the chain after the segment is stored and must match.
+it isn't stored; the chain after the segment is stored and must match. With a key (`log_keys`) the chains follow the
+payloads, so that a reader without the key has them too.
 """
 
 import hashlib
@@ -22,8 +23,9 @@ import numpy
 import zstandard
 
 from arranger.errors import DamagedEntry
-from arranger.events.codec import StoredEntry, next_chain
+from arranger.events.codec import StoredEntry, checked_snapshot
 from arranger.events.log import Position, StoredSnapshot
+from arranger.events.log_keys import UNKEYED, LogKeys, next_chain
 
 _MAGIC = {"events": b"arranger events 1\n", "snapshot": b"arranger snapshot 1\n"}
 #: Length and CRC-32 of the head.
@@ -31,6 +33,8 @@ _LENGTHS = struct.Struct(">II")
 #: Enough bytes for magic and head of either kind of file.
 HEAD_BYTES = 512
 
+#: Bytes of a chain.
+_CHAIN_BYTES = 20
 #: Measured on a log of 1,000,000 events: each level above saves less than 3 % and takes half as long again.
 _LEVEL = 9
 #: Large enough to find most pods' earlier observations in the same file.
@@ -79,7 +83,10 @@ def parsed_name(file: str) -> SegmentName | SnapshotName | None:
 
 
 class SegmentHead(msgspec.Struct, frozen=True, array_like=True):
-    """The head before a segment's body; `times_ms` are the first and the last time in it, since 1970."""
+    """The head before a segment's body; `times_ms` are the first and the last time in it, since 1970.
+
+    `keyed`: entries are signed, and the body has their chains.
+    """
 
     epoch: int
     first: int
@@ -90,6 +97,7 @@ class SegmentHead(msgspec.Struct, frozen=True, array_like=True):
     entries: int
     body_bytes: int
     sha256: bytes
+    keyed: bool = False
 
     @property
     def before(self) -> Position:
@@ -109,14 +117,16 @@ class _SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
     time_ms: int
     body_bytes: int
     sha256: bytes
+    signature: str = ""
 
 
 class Segment:
-    """Entries of a segment that was read: payloads and their ends; chains are computed as far as needed."""
+    """Entries of a segment that was read: payloads and their ends; chains are computed and checked as far as needed."""
 
-    def __init__(self, head: SegmentHead, body: bytes, file: str) -> None:
+    def __init__(self, head: SegmentHead, body: bytes, file: str, keys: LogKeys = UNKEYED) -> None:
         self.head = head
         self.file = file
+        self._keys = keys.of_file(signed=head.keyed)
         table = numpy.frombuffer(body, dtype="<u4", count=2 * head.entries).astype(numpy.int64)
         lengths, counts = table[: head.entries], table[head.entries :]
         ends = numpy.cumsum(lengths) + 8 * head.entries
@@ -126,7 +136,9 @@ class Segment:
         self._counts: list[int] = counts.tolist()
         self._body = body
         self._chains: list[str] = []
-        if head.entries == 0 or self._ends[-1] != len(body) or self.lasts[-1] != head.last:
+        #: Where the chains begin that are stored with a key.
+        self._chains_at = len(body) - (_CHAIN_BYTES * head.entries if head.keyed else 0)
+        if head.entries == 0 or self._ends[-1] != self._chains_at or self.lasts[-1] != head.last:
             raise damaged(head.first, f"{file}: its body isn't what its head says")
 
     def __len__(self) -> int:
@@ -146,18 +158,33 @@ class Segment:
         chains = self._chains
         chain = chains[-1] if chains else self.head.chain_before
         while len(chains) <= number:
-            chain = next_chain(chain, self.payload(len(chains)))
+            chain = self._next(len(chains), chain)
             chains.append(chain)
         if number == len(self) - 1 and chains[-1] != self.head.chain_after:
             raise damaged(self.head.last, f"{self.file}: its chain of hashes doesn't come out")
         return chains[number]
 
+    def _next(self, number: int, before: str) -> str:
+        """The chain after an entry, checked if it is stored. Raises `ForgedEntry`."""
+        if not self.head.keyed:
+            return next_chain(before, self.payload(number))
+        at, count = self._chains_at + _CHAIN_BYTES * number, self.count(number)
+        chain = self._body[at : at + _CHAIN_BYTES].hex()
+        position = Position(self.head.epoch, self.lasts[number] - count, before)
+        if not self._keys.follows(position, count, chain, self.payload(number)):
+            reason = f"{self.file}: its chain hash doesn't follow from the entry before it"
+            raise self._keys.refusal(position.offset + 1, reason)
+        return chain
 
-def encode_segment(before: Position, entries: Sequence[StoredEntry], times_ms: tuple[int, int]) -> tuple[str, bytes]:
-    """Name and content of the file for checked entries after a position; `times_ms` as in `SegmentHead`."""
+
+def encode_segment(
+    before: Position, entries: Sequence[StoredEntry], times_ms: tuple[int, int], *, keyed: bool = False
+) -> tuple[str, bytes]:
+    """Name and content of the file for checked entries after a position; `times_ms` and `keyed` as in `SegmentHead`."""
     lengths = numpy.array([len(entry.payload) for entry in entries], dtype="<u4")
     counts = numpy.array([entry.count for entry in entries], dtype="<u4")
-    raw = b"".join((lengths.tobytes(), counts.tobytes(), *(entry.payload for entry in entries)))
+    chains = [bytes.fromhex(entry.chain) for entry in entries] if keyed else []
+    raw = b"".join((lengths.tobytes(), counts.tobytes(), *(entry.payload for entry in entries), *chains))
     last = entries[-1]
     body = _compressed(raw)
     name = SegmentName(before.epoch, before.offset + 1, last.last, *times_ms)
@@ -171,16 +198,17 @@ def encode_segment(before: Position, entries: Sequence[StoredEntry], times_ms: t
         entries=len(entries),
         body_bytes=len(raw),
         sha256=hashlib.sha256(body).digest(),
+        keyed=keyed,
     )
     return name.file, _framed("events", head) + body
 
 
-def decode_segment(name: SegmentName, content: bytes) -> Segment:
-    """The inverse of `encode_segment`. Raises `DamagedEntry`, which names the file."""
+def decode_segment(name: SegmentName, content: bytes, keys: LogKeys = UNKEYED) -> Segment:
+    """The inverse of `encode_segment`; `keys` check it if it is signed. Raises `DamagedEntry`, which names the file."""
     head, body = _opened("events", SegmentHead, content, name.first, name.file)
     if (head.epoch, head.first, head.last) != (name.epoch, name.first, name.last):
         raise damaged(name.first, f"{name.file} holds offsets {head.first} to {head.last}")
-    return Segment(head, body, name.file)
+    return Segment(head, body, name.file, keys)
 
 
 def decode_segment_head(name: SegmentName, begin: bytes) -> SegmentHead:
@@ -192,17 +220,17 @@ def encode_snapshot_file(snapshot: StoredSnapshot, time_ms: int) -> tuple[str, b
     """Name and content of the file for a snapshot; `time_ms` is the time of its state."""
     position = snapshot.position
     body = _compressed(snapshot.content)
-    head = _SnapshotHead(
-        position.epoch, position.offset, position.chain, time_ms, len(snapshot.content), hashlib.sha256(body).digest()
-    )
+    sizes = (len(snapshot.content), hashlib.sha256(body).digest())
+    head = _SnapshotHead(position.epoch, position.offset, position.chain, time_ms, *sizes, snapshot.signature)
     name = SnapshotName(position.epoch, position.offset, time_ms)
     return name.file, _framed("snapshot", head) + body
 
 
-def decode_snapshot_file(name: SnapshotName, content: bytes) -> StoredSnapshot:
-    """The inverse of `encode_snapshot_file`. Raises `DamagedEntry`, which names the file."""
+def decode_snapshot_file(name: SnapshotName, content: bytes, keys: LogKeys = UNKEYED) -> StoredSnapshot:
+    """The inverse of `encode_snapshot_file`, whose signature `keys` check. Raises `DamagedEntry`."""
     head, body = _opened("snapshot", _SnapshotHead, content, name.offset, name.file)
-    return StoredSnapshot(Position(head.epoch, head.offset, head.chain), body)
+    snapshot = StoredSnapshot(Position(head.epoch, head.offset, head.chain), body, head.signature)
+    return checked_snapshot(snapshot, keys)
 
 
 def damaged(offset: int, reason: str) -> DamagedEntry:

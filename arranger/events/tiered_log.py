@@ -12,19 +12,30 @@ from arranger.events.blob_stores import BlobStore
 from arranger.events.codec import StoredEntry
 from arranger.events.file_log import Copyable
 from arranger.events.log import Entry, OnlyRead, Position, SnapshotMark, StoredSnapshot
+from arranger.events.log_keys import UNKEYED, Authenticity, LogKeys
 
 
 class TieredLog(OnlyRead):
     """The log `live` (open) with the archive of its epoch behind it. Nothing is ever written."""
 
-    def __init__(self, live: Copyable, blob_store: BlobStore) -> None:
+    def __init__(self, live: Copyable, blob_store: BlobStore, keys: LogKeys = UNKEYED) -> None:
         self._live = live
+        self._own_keys = keys
+        #: What checks the entries that were read last.
+        self.keys = live.keys
         self._blob_store = blob_store
         self._archive: ArchiveLog | None = None
         self._looked = False
 
     async def open(self) -> Position:
-        return await self._live.open()
+        end = await self._live.open()
+        self.keys = self._live.keys
+        return end
+
+    @property
+    def authenticity(self) -> Authenticity:
+        live = self._live.authenticity
+        return min(live, self._archive.authenticity) if self._archive is not None else live
 
     async def end(self) -> Position:
         return await self._live.end()
@@ -32,7 +43,7 @@ class TieredLog(OnlyRead):
     async def _archived(self, *, again: bool = False) -> ArchiveLog | None:
         """The archive of the live log's epoch; None if it has none."""
         if not self._looked:
-            archive = ArchiveLog(self._blob_store, epoch=(await self._live.end()).epoch)
+            archive = ArchiveLog(self._blob_store, epoch=(await self._live.end()).epoch, keys=self._own_keys)
             try:
                 await archive.open()
                 self._archive = archive
@@ -65,7 +76,10 @@ class TieredLog(OnlyRead):
     async def read_stored(self, after: Position, *, limit: int = 1000) -> Sequence[StoredEntry]:
         archive = await self._behind(after)
         if archive is not None:
-            return await archive.read_stored(after, limit=limit)
+            stored = await archive.read_stored(after, limit=limit)
+            self.keys = archive.keys
+            return stored
+        self.keys = self._live.keys
         return await self._live.read_stored(after, limit=limit)
 
     async def _behind(self, after: Position) -> ArchiveLog | None:

@@ -219,6 +219,19 @@ class HttpCluster:
         }
         await self._call("create", PODS, PODS.path(namespace, name, "eviction"), body=body)
 
+    async def bind(self, namespace: str, name: str, *, uid: str, node: str, still: Callable[[], bool] = always) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        before = _still.set(still)
+        try:
+            await self._call("create", PODS, PODS.path(namespace, name, "binding"), body=body)
+        finally:
+            _still.reset(before)
+
     async def close(self) -> None:
         session, self._lazy_session = self._lazy_session, None
         if session is not None:

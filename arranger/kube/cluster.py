@@ -161,5 +161,12 @@ class Cluster(Watchable, Protocol):
         Raises `ApiError`: 429 with the budget in its message, 404 if the pod doesn't exist, 409 if it is another one.
         """
 
+    async def bind(self, namespace: str, name: str, *, uid: str, node: str, still: Callable[[], bool] = always) -> None:
+        """Bind the pod of this UID to a node. `still` as in `create`.
+
+        Raises `ApiError`: 404 if the pod doesn't exist, 409 if it has a node already, is being deleted, or is another
+        one.
+        """
+
     async def close(self) -> None:
         """Close all connections."""

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from arranger.events.kinds import JobSeen, NamespaceSeen, NodeSeen, PodSeen, PriorityClassSeen, QueueSeen, QuotaSeen
+from arranger.kube.creator import creator_of
+from arranger.kube.pods_to_place import pod_to_place
 from arranger.kube.times import parse_time_ms
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
@@ -88,8 +90,9 @@ def node_seen(node: Json, term: int) -> NodeSeen:
     )
 
 
-def pod_seen(pod: Json, term: int) -> PodSeen:
-    """The observation of a Pod, ours or not, as of the watcher's term."""
+def pod_seen(pod: Json, term: int, scheduler: str = "") -> PodSeen:
+    """The observation of a Pod, ours or not, as of the watcher's term. One that no TYJob owns and that names this
+    `scheduler` is to be placed."""
     metadata = pod["metadata"]
     spec = pod.get("spec") or _NOTHING
     status = pod.get("status") or _NOTHING
@@ -102,6 +105,7 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
     owner, ready = _owner(metadata), _condition_is_true(status, "Ready")
     restarts = sum([container.get("restartCount") or 0 for container in containers])
     troubled = owner is not None and (restarts or not ready)  # else no container has failed
+    traits = _traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None)
     return PodSeen(
         *_head(metadata, term),
         node=spec.get("nodeName") or "",
@@ -115,9 +119,10 @@ def pod_seen(pod: Json, term: int) -> PodSeen:
         reason=first_line(reason, POD_REASON_LIMIT) if reason else "",
         message=first_line(message, POD_MESSAGE_LIMIT) if message else "",
         waiting=first_line(waiting, POD_REASON_LIMIT) if waiting else "",
-        traits=_traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None),
+        traits=traits,
         ended=_failed_container(containers) if troubled else None,
         checkpoint_ms=_checkpoint_ms(metadata) if owner is not None else 0,
+        asks=pod_to_place(pod, traits.labels, scheduler) if owner is None else None,
     )
 
 
@@ -153,6 +158,7 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, 
     status = job.get("status")
     if not isinstance(status, dict):
         status = {}
+    created_by, created_by_groups = creator_of(metadata)
     return JobSeen(
         *_head(metadata, term),
         generation=generation,
@@ -164,6 +170,8 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, 
         status=job_status_seen(status, spec) if with_status else None,
         user=_short(_text((metadata.get("labels") or _NOTHING).get(USER_LABEL))),
         checkpoint_ms=_checkpoint_ms(metadata),
+        created_by=created_by,
+        created_by_groups=created_by_groups,
     )
 
 

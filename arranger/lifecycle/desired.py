@@ -56,7 +56,7 @@ def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int 
     """The difference between the job's accepted decisions and its observed pods. The later of `now_ms` and the state's
     time decides which nodes have been down for `lost_ms`."""
     pods = sorted(state.pods_of.get(job.uid, {}).values(), key=_highest_first)
-    if not state.synced:
+    if not state.synced or job.of_pods:
         return Desired([], [])
     if job.seen.deleting:  # garbage collection deletes its pods by owner reference, except on lost nodes
         return _without([pod for pod in pods if pod.deleting], state, now_ms, lost_ms)

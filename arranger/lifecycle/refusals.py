@@ -33,7 +33,15 @@ def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> Wo
     """Release the nodes of refused workers beyond the quorum. Refused workers within the quorum of a running job keep
     their nodes for `quorum_ms`, so that a brief refusal doesn't discard the job's work."""
     overdue = _overdue(job, config, time_ms)
-    given_up = _spare(job, overdue) if overdue else []
+    return _released(job, _spare(job, overdue), config, time_ms) if overdue else None
+
+
+def refused_pods(job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
+    """Release the nodes of all pods of a group that no TYJob owns whose binding is refused, while others were bound."""
+    return _released(job, _overdue(job, config, time_ms), config, time_ms)
+
+
+def _released(job: JobRecord, given_up: list[SlotKey], config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
     if not given_up:
         return None
     workers = tuple(

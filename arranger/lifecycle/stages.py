@@ -12,6 +12,7 @@ from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
 from arranger.events.kinds import LeaderAddressed, PodSeen, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.awaited_room import room_is_free, room_lost
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.pods_to_place import decision_on_pods
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
 from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
@@ -38,6 +39,8 @@ def next_decision(
 
     `no_image_ms` is the time since which the leader's image can't be pulled, or None (`ImageWaits`).
     """
+    if job.of_pods:
+        return decision_on_pods(state, job, config, time_ms)
     if job.ended or job.seen.deleting:
         return None if job.ended else _deleted(job)
     if job.seen.faults or job.refused:

@@ -127,7 +127,11 @@ def _workers(count: int, one: str, more: str) -> str:
 def _node_lost(facts: StageFacts) -> str:
     how = "gone" if facts.gone else "not ready"
     since = f"has been {how} for {facts.seconds} s" if facts.seconds else f"is {how}"
-    return f"the leader's node {facts.node} {since}; scheduled again"
+    return f"{_whose_node(facts)} {since}; scheduled again"
+
+
+def _whose_node(facts: StageFacts) -> str:
+    return f"its node {facts.node}" if facts.leaderless else f"the leader's node {facts.node}"
 
 
 def _restart_limit(facts: StageFacts) -> str:
@@ -230,9 +234,9 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.LEADER_MOVED: lambda facts: f"the leader's address changed from {facts.was} to {facts.address}; scheduled again",
     _R.NODE_LOST: _node_lost,
     _R.NODE_CLOSED: lambda facts: (
-        f"the leader's node {facts.node} {closed_text(cordoned=facts.cordoned, taint=facts.taint)}; scheduled again"
+        f"{_whose_node(facts)} {closed_text(cordoned=facts.cordoned, taint=facts.taint)}; scheduled again"
     ),
-    _R.ROOM_TAKEN: lambda facts: f"the leader's node {facts.node} has no room for it any more; scheduled again",
+    _R.ROOM_TAKEN: lambda facts: f"{_whose_node(facts)} has no room for it any more; scheduled again",
     _R.PREEMPTED: lambda facts: f"preempted for {taken_text(facts.taken_by)}; scheduled again",
     _R.ROOM_NOT_FREED: lambda _: "other pods didn't leave its nodes in time, or a node closed; scheduled again",
     _R.WORKERS_LOST: _workers_lost,

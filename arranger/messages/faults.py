@@ -40,6 +40,7 @@ def fault_text(fault: Fault) -> str:
 _SETTERS = {
     "nodeName": "Arranger chooses the node (use nodeSelector or affinity)",
     "schedulerName": "Arranger places the job's pods itself",
+    "schedulingGates": "Arranger makes the pods with a node (use spec.suspend)",
 }
 
 _NAMES_TOO_LONG = (

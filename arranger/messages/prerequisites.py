@@ -3,6 +3,8 @@ isn't known, and a Queue that it can't use."""
 
 from arranger.events.kinds import Watched
 from arranger.messages.queues import denial_text
+from arranger.model.pods_to_place import pod_of
+from arranger.model.text import counted
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
 from arranger.projections.priorities import lacks_class
@@ -15,6 +17,11 @@ _NAMED = 5
 
 def prerequisites_text(state: State, job: JobRecord) -> str:
     """What a job waits for before it is in the queue; empty if it waits for nothing of that."""
+    pod = state.pods.get(pod_of(job.uid)) if job.of_pods and job.stands_still else None
+    if pod is not None and pod.asks is not None:
+        return f"waits for its scheduling gates to be removed: {', '.join(pod.asks.gates)}"
+    if job.pods_lacking:
+        return _lacking(state, job)
     names = [of.name for of in awaited_jobs(job)]
     jobs = [_job(state, job, name) for name in names[:_NAMED]]
     more = f"; for {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -24,6 +31,14 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
     if (denial := kept_out(state, job)) is not None:
         parts.append(denial_text(denial, state.unwatched.get(Watched.QUEUE, 0)))
     return "; ".join(parts)
+
+
+def _lacking(state: State, job: JobRecord) -> str:
+    least, lacking = job.valid_spec.min_workers, job.pods_lacking
+    pods = [state.pods[uid] for uid in job.slots.members]
+    gated = sum([bool(pod.asks is not None and pod.asks.gates and not pod.node) for pod in pods])
+    more = f"; {counted(gated, 'pod')} of it can't be placed because of scheduling gates" if gated else ""
+    return f"waits for {counted(lacking, 'more pod')} of its group, which needs {least} and has {least - lacking}{more}"
 
 
 def short_text(job: JobRecord, *, queue: str = "") -> str:

@@ -239,7 +239,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     end is that of the job: the leader, or worker sets. `queue` is empty if the job names none. `preemptible`: it may be
     preempted for other jobs. `expected_s` is how long it is expected to run from its start, in seconds; None if it
     doesn't say. `image` identifies the image that the job mainly runs: a digest of its name, "" if it isn't known, and
-    in logs of versions that didn't record it.
+    in logs of versions that didn't record it. `preempts`: other jobs may give room to it; only pods that no TYJob owns
+    can forbid that (`preemptionPolicy: Never`).
     """
 
     groups: tuple[PodGroup, ...]
@@ -265,6 +266,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preemptible: bool = True
     expected_s: int | None = None
     image: str = ""
+    preempts: bool = True
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

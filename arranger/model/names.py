@@ -33,6 +33,15 @@ USER_LABEL = LABEL_PREFIX + "user"
 #: The annotation of a TYJob, or of a pod of one, with the time of the job's last checkpoint (RFC 3339).
 CHECKPOINT_ANNOTATION = LABEL_PREFIX + "last-checkpoint"
 
+#: The annotations of a TYJob in which the API server writes who created it, and that user's groups, a line each.
+CREATED_BY_ANNOTATION = LABEL_PREFIX + "created-by"
+CREATED_BY_GROUPS_ANNOTATION = CREATED_BY_ANNOTATION + "-groups"
+
+#: The UID and the name of the record of a pod that no TYJob owns begin with this. No TYJob has a colon in its own.
+POD_PREFIX = "pod:"
+#: The same of the record of a group of such pods.
+GROUP_PREFIX = "group:"
+
 LEADER_ROLE = "leader"
 WORKER_ROLE = "worker"
 

@@ -165,6 +165,33 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     rules: PodRules | None = None
 
 
+class GroupAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The group of its namespace that a pod names. No pod of it gets a node before so many of them can have one."""
+
+    name: str
+    min_count: int
+
+
+class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the scheduler needs of a pod that no TYJob owns and that names Arranger as its scheduler.
+
+    `priority` is the value that the API server gave it. It gets no node while it has `gates`, the names of its
+    scheduling gates. `queue` is that of its annotation, and `user` that of its label; "" without one. `grace_s` is how
+    long it may take to end once it is deleted, in seconds. `preempts`: other jobs may give room to it. `group` is None
+    for a pod that is placed alone, and in logs of versions that knew no groups.
+    """
+
+    shape: PodShape
+    priority: int = 0
+    gates: tuple[str, ...] = ()
+    created_ms: int = 0
+    queue: str = ""
+    user: str = ""
+    grace_s: int = 30
+    preempts: bool = True
+    group: GroupAsked | None = None
+
+
 class ContainerEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a container of a pod failed: exit code, signal (0 if the runtime names none), reason (`OOMKilled`, `Error`),
     and the first line of its termination message."""

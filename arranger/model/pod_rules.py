@@ -80,6 +80,12 @@ def _no_reserved_labels(metadata: dict[str, Any], path: str) -> Faults:
             yield Fault(f"{path}.labels", _K.RESERVED_LABEL, shown(name))
 
 
+def _pod(spec: dict[str, Any], path: str) -> Faults:
+    if gates := spec.get("schedulingGates"):
+        yield Fault(f"{path}.schedulingGates", _K.MUST_BE_EMPTY, f'"{json_type(gates)}"')
+    yield from _names_of_containers(spec, path)
+
+
 def _names_of_containers(spec: dict[str, Any], path: str) -> Faults:
     taken = {container["name"] for container in spec["containers"]}
     for container in spec.get("initContainers") or ():
@@ -114,7 +120,7 @@ RULES: Mapping[str, Callable[[dict[str, Any], str], Faults]] = {
     "LabelSelectorRequirement": _values_fit,
     "NodeSelectorRequirement": _values_fit,
     "ObjectMeta": _no_reserved_labels,
-    "PodSpec": _names_of_containers,
+    "PodSpec": _pod,
     "Probe": _one_handler,
     "ResourceRequirements": _requests_and_limits,
     "Toleration": _toleration,

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from arranger.model.job import Stage
+from arranger.model.pod import TERMINAL
+from arranger.model.pods_to_place import SLOT, pod_of
 from arranger.projections.job_parts import is_ready
-from arranger.projections.jobs import JobRecord, holds, requests_of
+from arranger.projections.jobs import JobRecord, group_of, holds, record_uid, requests_of
 from arranger.projections.queue_tree import queue_tree
 from arranger.projections.queue_use import used
 from arranger.projections.run_times import KINDS_KEPT, TIMES_KEPT, RunTimes
@@ -73,6 +75,12 @@ def _of_derived(state: "State") -> Iterator[str]:
         yield f"queues count {state.queue_use.own} as used, their jobs and assumed pods hold {use.own}"
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
         yield "the index of pods that keep others away isn't that of the pods"
+    there = {uid for pod in state.pods.values() if (uid := record_uid(pod))}
+    if found := sorted(there ^ {uid for uid, job in state.jobs.items() if job.of_pods}):
+        yield f"pods to place and their records differ: {found}"
+    ended = {pod.uid: group_of(pod) for pod in state.pods.values() if pod.phase in TERMINAL and group_of(pod)}
+    if ended != {uid: group for group, uids in state.finished.items() for uid in uids}:
+        yield f"the index of finished pods of groups isn't that of the pods: {state.finished}"
     yield from _of_run_times(state.run_times)
 
 
@@ -114,13 +122,58 @@ def _of_job(state: "State", job: JobRecord) -> Iterator[str]:
     yield from _of_slots(job)
     if len(set(job.bound.values())) < len(job.bound):
         yield "a pod fills two slots"
+    yield from _of_pods(state, job)
+    yield from _of_ready(state, job)
+
+
+def _of_pods(state: "State", job: JobRecord) -> Iterator[str]:
+    if job.of_group:
+        yield from _of_members(state, job)
+    elif job.of_pods and (problem := _misbound(state, job)):
+        yield problem
     for slot, uid in job.bound.items():
         pod = state.pods.get(uid)
         if pod is None:
             yield f"the pod {uid} in slot {slot} isn't there"
+        elif job.of_pods:
+            continue
         elif pod.owner is None or pod.owner.job_uid != job.uid or job.slot_of(pod.owner) != slot:
             yield f"the pod {pod.name} in slot {slot} claims another"
-    yield from _of_ready(state, job)
+
+
+def _of_members(state: "State", job: JobRecord) -> Iterator[str]:
+    """How the slots of a group of pods that no TYJob owns differ from the pods."""
+    slots = job.slots
+    members = {uid for uid, pod in state.pods.items() if group_of(pod) == job.uid}
+    if members != slots.members.keys() or len(dict.fromkeys(slots.members.values())) < len(members):
+        yield f"it has the pods {sorted(members)}, and these have slots: {slots.members}"
+        return
+    if slots.names != {slot: state.pods[uid].name for uid, slot in slots.members.items()}:
+        yield f"its slots have the names {slots.names}"
+    for uid, slot in sorted(slots.members.items()):
+        pod = state.pods[uid]
+        held = bool(pod.asks is not None and pod.asks.gates) or pod.deleting
+        is_so = (slots.pods.get(slot) == uid, slot in slots.finished, slot in slots.given_up)
+        if is_so != (holds(pod), pod.phase in TERMINAL, not pod.node and held and pod.phase not in TERMINAL):
+            yield f"its pod {pod.name} in slot {slot}: filled, finished and given up are {is_so}"
+        if holds(pod) and slots.nodes[slot] != pod.node:
+            yield f"its pod {pod.name} is on node {pod.node!r}, and its slot on {slots.nodes[slot]}"
+    known = {*slots.members.values(), *slots.given_up}
+    groups = enumerate(job.valid_spec.groups)
+    if {(number, index) for number, of in groups for index in range(of.count)} != known:
+        yield f"it has {job.valid_spec.total_workers} slots, and these have pods or are given up: {sorted(known)}"
+
+
+def _misbound(state: "State", job: JobRecord) -> str:
+    """How the slot of a pod that no TYJob owns differs from the pod, as text; empty if it doesn't."""
+    pod = state.pods.get(pod_of(job.uid))
+    if pod is None or job.ended:
+        return ""
+    if bool(pod.node) != (SLOT in job.bound):
+        return f"its pod is on node {pod.node!r}, and its slot is {'filled' if SLOT in job.bound else 'empty'}"
+    if pod.node and (job.bound[SLOT], job.placements[SLOT]) != (pod.uid, pod.node):
+        return f"its slot on {job.placements[SLOT]} is filled by {job.bound[SLOT]}, and its pod is on {pod.node}"
+    return ""
 
 
 def _of_slots(job: JobRecord) -> Iterator[str]:

@@ -43,9 +43,10 @@ class ExpectedEnd(NamedTuple):
 def expected_end(state: State, job: JobRecord, config: CycleConfig, time_ms: int) -> ExpectedEnd | None:
     """When a started job is expected to end, as of `time_ms`; always later than that. None if that isn't known, or the
     job hasn't started."""
-    if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.spec is None or not job.began_ms:
+    begun_ms = job.began_ms if job.stage in (Stage.STARTING, Stage.RUNNING) and job.spec is not None else 0
+    if not begun_ms:
         return None
-    deadline_ms, begun_ms = _deadline_ms(job), job.began_ms
+    deadline_ms = _deadline_ms(job)
     if deadline_ms is not None and deadline_ms <= time_ms:
         return ExpectedEnd(_extended(deadline_ms, ENDING_MS, time_ms), EndSource.DEADLINE, outlived=True)
     run = _run_ms(state, job, config)

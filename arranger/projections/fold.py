@@ -13,7 +13,7 @@ from arranger.events.facts import EndKind
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import Replacement, Stage
-from arranger.model.pod import NO_TRAITS
+from arranger.model.names import GROUP_PREFIX, POD_PREFIX
 from arranger.projections import dependencies, placements
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
@@ -24,6 +24,8 @@ from arranger.projections.jobs import expand, holds
 from arranger.projections.judging import irreplaceable, out_of_turn, outdated
 from arranger.projections.namespace_terms import pod_with_selected, select_again
 from arranger.projections.ownership import disowned, is_own
+from arranger.projections.pod_groups import follow_member
+from arranger.projections.pods_to_place import follow_pod
 from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
@@ -68,6 +70,8 @@ def apply_by_event(state: State, entry: Entry, changes: Changes) -> Iterator[int
 
 
 _POD = k.Watched.POD
+#: No TYJob has a UID that begins with these.
+_OF_PODS = (POD_PREFIX, GROUP_PREFIX)
 
 #: For a batch without a cycle, whose placements are refused anyway.
 _NO_CONFIG = CycleConfig()
@@ -145,7 +149,7 @@ class _Fold(JobLife):
         ):
             self.changes.schedulable = True
 
-    def pod_seen(self, _offset: int, event: k.PodSeen) -> None:
+    def pod_seen(self, offset: int, event: k.PodSeen) -> None:
         state, uid = self.state, event.uid
         if state.terms.get(_POD) != event.term:
             self._count("Observation", accepted=False)
@@ -160,11 +164,12 @@ class _Fold(JobLife):
                     event, owner, job, moved = disowned(event), None, None, True
         if state.assumed and old is None and owner is not None:
             forget_assumed(state, assumed_of(state, owner, event.node), self.changes)
-        if event.traits is not NO_TRAITS and event.traits.anti_affinity:
-            state.repelling[uid] = event = pod_with_selected(state, event)
-        elif state.repelling:
-            state.repelling.pop(uid, None)
+        if event.traits.anti_affinity or state.repelling:
+            event = _repelling(state, event)
         state.pods[uid], traits = event, event.traits
+        if event.asks is not None or (old is not None and old.asks is not None):
+            follow_pod(self, offset, old, event)
+            follow_member(self, offset, old, event)
         if moved and old is not None and old.owner is not None:
             self._forget_pod_of_job(old)
         if owner is not None:
@@ -197,7 +202,7 @@ class _Fold(JobLife):
         elif not holding and new.namespace in self.state.quotas:
             self.state.job_changes += 1  # a pod without a node holds nothing, but it may use the quotas
 
-    def pod_gone(self, _offset: int, event: k.PodGone) -> None:
+    def pod_gone(self, offset: int, event: k.PodGone) -> None:
         if not self._current(_POD, event.term):
             return
         state = self.state
@@ -205,6 +210,9 @@ class _Fold(JobLife):
         if pod is None:
             return
         state.repelling.pop(event.uid, None)
+        if pod.asks is not None:
+            follow_pod(self, offset, pod, None)
+            follow_member(self, offset, pod, None)
         if holds(pod):
             state.nodes.release(pod.node, pod.requests)
             self.changes.schedulable = True
@@ -214,7 +222,7 @@ class _Fold(JobLife):
             self._forget_pod_of_job(pod)
 
     def job_seen(self, offset: int, event: k.JobSeen) -> None:
-        if not self._current(k.Watched.JOB, event.term):
+        if not self._current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
             return
         self.changes.jobs[event.uid] = None
         job = self.state.jobs.get(event.uid)
@@ -234,7 +242,7 @@ class _Fold(JobLife):
             self.changes.schedulable = True
 
     def job_gone(self, _offset: int, event: k.JobGone) -> None:
-        if not self._current(k.Watched.JOB, event.term):
+        if not self._current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
             return
         job = self.state.jobs.pop(event.uid, None)
         if job is not None:
@@ -400,6 +408,15 @@ class _Fold(JobLife):
         if counts is None:
             counts = self.state.verdicts[kind] = [0, 0]
         counts[0 if accepted else 1] += 1
+
+
+def _repelling(state: State, pod: k.PodSeen) -> k.PodSeen:
+    """The pod with the namespaces that its terms select, noted among those that keep others away if it does."""
+    if not pod.traits.anti_affinity:
+        state.repelling.pop(pod.uid, None)
+        return pod
+    state.repelling[pod.uid] = pod = pod_with_selected(state, pod)
+    return pod
 
 
 def _only_recorded(_fold: _Fold, _offset: int, _event: Any) -> None:

@@ -300,6 +300,7 @@ class JobLife(Slots):
 
     def _note_seen(self, job: JobRecord, owner: PodOwner, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
         """`_note_pod` where the observation says anything new of a slot."""
+        job.slots.pod_changes += 1
         slot = job.slot_of(owner)
         if slot is None:
             return False
@@ -390,6 +391,7 @@ class JobLife(Slots):
         job = self.state.jobs.get(uid)
         slot = job.slot_of(pod.owner) if job is not None else None
         if job is not None:
+            job.slots.pod_changes += 1
             job.slots.unevicted = None
         if job is None or slot is None or job.bound.get(slot) != pod.uid:
             return

@@ -69,6 +69,12 @@ class SlotTable:
     #: pods. Both follow from the pods, so a snapshot doesn't have them.
     ready: dict[SlotKey, None] = field(default_factory=dict)
     ready_counts: dict[int, int] = field(default_factory=dict)
+    #: Of the record of a group of pods that no TYJob owns: the UID of each pod → its slot. The pod may still wait for a
+    #: node, or have finished. `names` are the pods' names by slot; they follow from the pods.
+    members: dict[str, SlotKey] = field(default_factory=dict)
+    names: dict[SlotKey, str] = field(default_factory=dict)
+    #: Counts the observations of the job's pods. It belongs to this process, as `State.job_changes` does.
+    pod_changes: int = field(default=0, compare=False)
 
     def place(self, slot: SlotKey, node: str) -> None:
         self.nodes[slot] = node

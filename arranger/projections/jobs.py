@@ -24,8 +24,9 @@ from arranger.model.job import (
     ScheduleState,
     Stage,
 )
-from arranger.model.names import name_in_slot
+from arranger.model.names import GROUP_PREFIX, POD_PREFIX, name_in_slot
 from arranger.model.pod import FAILURES_KEPT, TERMINAL, Failure, Phase, PodOwner
+from arranger.model.pods_to_place import group_name, group_uid, pod_of, record_of
 from arranger.model.stages import StageReason
 from arranger.projections.job_parts import (
     LEADER,
@@ -114,6 +115,24 @@ class JobRecord:
         return self.seen.uid
 
     @property
+    def of_pods(self) -> bool:
+        """Whether this is no TYJob, but the record of a pod, or of a group of pods, that somebody else made and
+        Arranger only places."""
+        return self.seen.uid.startswith((POD_PREFIX, GROUP_PREFIX))
+
+    @property
+    def of_group(self) -> bool:
+        """Whether this is the record of a group of such pods."""
+        return self.seen.uid.startswith(GROUP_PREFIX)
+
+    @property
+    def pods_lacking(self) -> int:
+        """How many pods a group lacks for its minimum: those that it has and may get nodes, have one, or have finished,
+        are too few."""
+        there = self.pods_desired() + len(self.slots.finished)
+        return max(self.valid_spec.min_workers - there, 0) if self.of_group else 0
+
+    @property
     def valid_spec(self) -> JobSpec:
         """The spec of a job that has one. A job with an invalid spec has none, and can only end."""
         assert self.spec is not None, f"job {self.seen.namespace}/{self.seen.name} has no valid spec"
@@ -175,6 +194,10 @@ class JobRecord:
 
     def pod_name(self, slot: SlotKey) -> str:
         """The name of the pod of a slot of this attempt."""
+        if slot in self.slots.names:
+            return self.slots.names[slot]
+        if self.of_pods:
+            return self.seen.name.removeprefix(POD_PREFIX)
         return name_in_slot(self.seen.name, self.owner_of(slot))
 
     @property
@@ -249,12 +272,17 @@ class JobRecord:
         return 0 < finished + given_up == sum(spec.groups[group].count for group in spec.success)
 
     def may_start(self, group: int) -> bool:
-        """Whether pods of a group may be created now: the leader's until it has an address, and those of a worker set
-        once what it starts after is there."""
-        spec = self.valid_spec
-        if group == LEADER_GROUP or (spec.has_leader and not self.leader.address):
-            return (group == LEADER_GROUP) == (not self.leader.address)
-        return self.may_start_after(spec.groups[group])
+        """Whether pods of a group may be created now: the leader's until the job is led, and those of a worker set
+        from then on, once what it starts after is there."""
+        if group == LEADER_GROUP or not self.led:
+            return (group == LEADER_GROUP) != self.led
+        return self.may_start_after(self.valid_spec.groups[group])
+
+    @property
+    def led(self) -> bool:
+        """Whether workers wait for no leader: there is none, it has an address, or it has finished. One that finishes
+        at once may never be seen with an address."""
+        return not self.valid_spec.has_leader or bool(self.leader.address) or LEADER in self.slots.finished
 
     def may_start_after(self, of: PodGroup) -> bool:
         """Whether the group that a worker set starts after has been ready in this attempt, if there is one."""
@@ -330,7 +358,14 @@ def _copied(value: Any) -> Any:
         deep = bool(value) and bool(_parts_of(next(iter(value.values()))))
         return {key: _copied(item) for key, item in value.items()} if deep else dict(value)
     names = _parts_of(value)
-    return type(value)(*[_copied(getattr(value, name)) for name in names]) if names else value
+    if not names:
+        return value
+    parts = [getattr(value, name) for name in names]
+    return type(value)(*[part if type(part) in _PLAIN else _copied(part) for part in parts])
+
+
+#: Types of most parts, which never change: a call for each would take half of the time.
+_PLAIN = (int, str, bool, tuple, type(None))
 
 
 #: Type → the names of its fields if it is a dataclass: to ask for them takes longer than to copy most records.
@@ -378,6 +413,41 @@ def runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
 def holds(pod: PodSeen) -> bool:
     """Whether a pod holds resources: bound to a node and not Succeeded or Failed."""
     return pod.node != "" and pod.phase not in TERMINAL
+
+
+def record_uid(pod: PodSeen) -> str:
+    """The UID of the record among the jobs that a pod has, alone or with its group; "" if it has none. It has one if no
+    TYJob owns it, if it names Arranger as its scheduler, and until it ends."""
+    return asked_record(pod) if pod.phase not in TERMINAL else ""
+
+
+def asked_record(pod: PodSeen) -> str:
+    """The same for a pod that may have ended."""
+    if pod.asks is None:
+        return ""
+    group = pod.asks.group
+    return group_uid(pod.namespace, group.name) if group is not None else record_of(pod.uid)
+
+
+def group_of(pod: PodSeen | None) -> str:
+    """The UID of the record that a pod's group has while one of its pods hasn't ended; "" without a group, and for a
+    pod that has failed."""
+    if pod is None or pod.asks is None or pod.asks.group is None or pod.phase == Phase.FAILED:
+        return ""
+    return asked_record(pod)
+
+
+def record_name(pod: PodSeen) -> str:
+    """The name of that record."""
+    group = pod.asks.group if pod.asks is not None else None
+    return group_name(group.name) if group is not None else record_of(pod.name)
+
+
+def pods_of_record(job: JobRecord) -> tuple[str, ...]:
+    """The UIDs of the pods that the record of a pod, or of a group, is of; none for a TYJob."""
+    if job.of_group:
+        return tuple(sorted(job.slots.members))
+    return (pod_of(job.uid),) if job.of_pods else ()
 
 
 def by_group(spec: JobSpec, slots: Collection[SlotKey]) -> list[int]:

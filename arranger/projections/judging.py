@@ -24,6 +24,10 @@ from arranger.projections.worker_groups import parted
 NOTHING_FREED: Mapping[str, Amounts] = MappingProxyType({})
 
 
+#: Why no decision takes a pod out of its slot that no TYJob owns: only who made the pod may end it.
+NOT_OURS = "its pod isn't a TYJob's"
+
+
 def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_needed: bool = True) -> str:
     """Why a decision on a job is no longer current; empty if it is."""
     if job is None:
@@ -43,6 +47,8 @@ def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
     """Why a job can't enter a stage from its present one; empty if it may."""
     if job is None:
         return ""
+    if job.of_pods and job.bound:
+        return NOT_OURS
     if not may_enter(job.stage, event.reason, event.stage):
         return f"a job doesn't go from {job.stage} to {event.stage} for the reason {event.reason}"
     if event.stage in (Stage.STARTING, Stage.RUNNING) and not job.quorum_placed():
@@ -73,6 +79,8 @@ def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) 
             return f"slot {slot} has finished and needs no node"
         if not exists(spec, slot):
             return f"the job has no slot {slot}"
+        if job.of_group and slot in job.slots.given_up:
+            return f"no pod may fill slot {slot}"
     if refused := placed_in_part(job, desired) or _not_whole(spec, desired, provided):
         return refused
     if (spec.pod_policy or config.pod_policy) == GANG and len(desired) + len(placements) < job.pods_desired():
@@ -163,6 +171,8 @@ def _nodes_of_units(
 
 def irreplaceable(nodes: NodeTable, job: JobRecord, event: k.WorkersReplaced) -> str:
     """Why the workers of a decision don't fill their slots, or why their next pods don't fit the kept nodes."""
+    if job.of_pods and (not job.of_group or any(of.pod_uid or of.how != Replacement.ELSEWHERE for of in event.workers)):
+        return NOT_OURS
     again: dict[SlotKey, str] = {}
     met: set[SlotKey] = set()
     for worker in event.workers:

@@ -11,7 +11,7 @@ from arranger.events.kinds import PodSeen, Preempted
 from arranger.model.job import CleanPodPolicy, Stage
 from arranger.model.pod import PodOwner
 from arranger.projections.jobs import JobRecord, expand, holds, is_quorum, requests_of
-from arranger.projections.judging import outdated
+from arranger.projections.judging import NOT_OURS, outdated
 from arranger.projections.nodes import Amounts, Requests
 from arranger.projections.placements import Freed
 from arranger.projections.queue_membership import counted_priority
@@ -46,6 +46,8 @@ def no_victims(state: State, job: JobRecord, event: Preempted) -> str:
 def _keeps(of: JobRecord, victim: Victim) -> str:
     """Why a job doesn't lose the pods of a victim: it doesn't have them, or keeps a part that it can't run with."""
     slots = expand(victim.pods)
+    if of.of_pods:
+        return NOT_OURS
     if of.stage not in _BEGUN or not slots:
         return f"it is {of.stage}, or loses nothing"
     for slot, node in slots.items():

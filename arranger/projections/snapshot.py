@@ -23,9 +23,10 @@ from arranger.events.kinds import (
 )
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
+from arranger.model.pod import TERMINAL
 from arranger.projections import dependencies
 from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
-from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.jobs import JobRecord, group_of, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.queue_use import count_all
@@ -62,6 +63,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     finished: tuple[SlotKey, ...] = ()
     room: Preempted | None = None
     unevicted: EffectFailed | None = None
+    members: tuple[tuple[str, SlotKey], ...] = ()
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -234,6 +236,8 @@ def _restore_pod(state: State, pod: PodSeen) -> None:
     state.pods[pod.uid] = pod
     if pod.traits.anti_affinity:
         state.repelling[pod.uid] = pod
+    if pod.phase in TERMINAL and (group := group_of(pod)):
+        state.finished.setdefault(group, {})[pod.uid] = None
     if pod.owner is not None:
         state.pods_of.setdefault(pod.owner.job_uid, {})[pod.uid] = pod
 
@@ -255,6 +259,7 @@ def _job_image(job: JobRecord) -> JobImage:
         tuple(sorted(slots.finished)),
         slots.room,
         slots.unevicted,
+        tuple(sorted(slots.members.items())),
     )
 
 
@@ -272,7 +277,12 @@ def _restore_job(state: State, image: JobImage) -> None:
         dict.fromkeys(image.finished),
         image.room,
         image.unevicted,
+        members=dict(image.members),
     )
+    for uid, slot in image.members:
+        if uid not in state.pods:
+            raise UnusableSnapshot(f"the snapshot has no pod {uid}, which is in the group {job.uid}")
+        job.slots.names[slot] = state.pods[uid].name
     state.jobs[job.uid] = job
     if image.room is not None:
         state.awaiting[job.uid] = None

@@ -111,6 +111,9 @@ class State:
     pods: dict[str, PodSeen] = field(default_factory=dict)
     pods_of: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
     repelling: dict[str, PodSeen] = field(default_factory=dict)
+    #: UID of the record of a group of pods that no TYJob owns → the UIDs of those that have succeeded. It follows from
+    #: the pods, and is there without the record, too.
+    finished: dict[str, dict[str, None]] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     #: By slot and node, in the order in which they end.
     assumed: dict[tuple[PodOwner, str], Assumed] = field(default_factory=dict)

@@ -21,21 +21,32 @@ def lost_ms(state: State, job: JobRecord, slots: Iterable[SlotKey], time_ms: int
     later, times the GPUs of the pod. A slot without such a pod loses nothing. The state doesn't have the times at which
     single pods began, so a worker that joined later counts as if it had run as long as its job.
     """
-    gpus = 0
+    gpus = working_gpus(state, job, slots)
+    return gpus * max(time_ms - max(job.began_ms, checkpoint_ms(state, job, time_ms)), 0) if gpus else 0
+
+
+def working_gpus(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> int:
+    """The GPUs of those pods in these slots that have work to lose."""
+    gpus, each, last, bound = 0, 0, None, job.bound
     for slot in slots:
-        uid = job.bound.get(slot)
+        uid = bound.get(slot)
         pod = state.pods[uid] if uid is not None else None
         if pod is not None and pod.phase not in _IDLE:
-            gpus += gpus_of(pod.requests)
-    if not gpus:
-        return 0
-    return gpus * max(time_ms - max(job.began_ms, checkpoint_ms(state, job, time_ms)), 0)
+            if pod.requests != last:  # those of a group follow each other, and nearly all request the same
+                each, last = gpus_of(pod.requests), pod.requests
+            gpus += each
+    return gpus
 
 
 def checkpoint_ms(state: State, job: JobRecord, time_ms: int) -> int:
     """The time of the job's last checkpoint as of `time_ms`: the newest that its TYJob or one of its pods has, also of
     an earlier attempt; 0 without one. A time in the future counts as the present."""
+    return min(newest_checkpoint_ms(state, job), time_ms)
+
+
+def newest_checkpoint_ms(state: State, job: JobRecord) -> int:
+    """The same, also if it is in the future."""
     newest = job.seen.checkpoint_ms
     for pod in state.pods_of.get(job.uid, {}).values():
         newest = max(newest, pod.checkpoint_ms)
-    return min(newest, time_ms)
+    return newest

@@ -166,6 +166,11 @@ _POD_DEFAULTS: dict[str, Any] = {
     "preemptionPolicy": "PreemptLowerPriority",
 }
 
+_GATED = {
+    "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}  # fmt: skip
+
 
 def _hold_type(value: Any, expected: type, kind: str, version: str) -> None:
     try:
@@ -252,6 +257,8 @@ def default_pod(pod: Object) -> None:
         ]
         spec["tolerations"] = tolerations + missing
     pod["status"] = {"phase": "Pending", "qosClass": quality(spec)}
+    if spec.get("schedulingGates"):
+        pod["status"]["conditions"] = [dict(_GATED)]
 
 
 def _container_errors(containers: list[dict[str, Any]], path: str) -> Iterator[FieldError]:
@@ -304,7 +311,13 @@ def _frozen(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def pod_update_errors(new: Object, old: Object) -> Iterator[FieldError]:
-    if new["spec"] != old["spec"] and _frozen(new["spec"]) != _frozen(old["spec"]):
+    asked, there = new["spec"], old["spec"]
+    if asked.get("schedulingGates") != there.get("schedulingGates"):
+        left, gates = asked.get("schedulingGates") or [], there.get("schedulingGates") or []
+        if all(gate in gates for gate in left):  # gates may only go
+            there = {**there, "schedulingGates": asked.get("schedulingGates")}
+            asked = {**asked, "schedulingGates": asked.get("schedulingGates")}
+    if asked != there and _frozen(asked) != _frozen(there):
         yield FieldError("spec", _POD_UPDATES, "FieldValueForbidden")
 
 

@@ -122,6 +122,11 @@ class DirectCluster:
             told = [of["message"] for of in causes if of["reason"] == "DisruptionBudget"]
             raise ApiError(refused.code, refused.reason or "Unknown", " ".join([refused.detail, *told])) from refused
 
+    async def bind(self, namespace: str, name: str, *, uid: str, node: str, still: Callable[[], bool] = always) -> None:
+        if not still():
+            raise Withdrawn("bind pods: no longer wanted")
+        self._store.bind(namespace, name, node, uid=uid)
+
     async def close(self) -> None:
         """Nothing to close."""
 

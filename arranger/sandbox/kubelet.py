@@ -82,11 +82,16 @@ class SimulatedKubelets:
         await self._nodes.register(node)
 
     async def set_ready(self, name: str, ready: bool) -> None:
-        """Make a node Ready or not, with the taints that the node controller would give it."""
+        """Make a node Ready or not, with the taints that the node controller would give it.
+
+        Raises `ApiError` if the node was deleted; a kubelet that was cut off looks after its pods all the same.
+        """
         was_lost = self._nodes.is_lost(name)
-        await self._nodes.report(name, "True" if ready else "False")
-        if was_lost:
-            await self._list()
+        try:
+            await self._nodes.report(name, "True" if ready else "False")
+        finally:
+            if was_lost:
+                await self._list()
 
     async def lose(self, name: str) -> None:
         """Cut the node off from the network: its pods neither run nor stop until `set_ready` restores it."""

@@ -131,10 +131,11 @@ class Serving:
         return web.Response(text="This pod is simulated: it runs no program and has no logs.\n")
 
     async def bind(self, call: Call) -> web.StreamResponse:
-        target = (await call.object()).get("target")
+        body = await call.object()
+        target, uid = body.get("target"), (body.get("metadata") or {}).get("uid")
         if not isinstance(target, dict) or not isinstance(target.get("name"), str):
             raise invalid("Binding", "", call.name, [required("target.name")])
-        self._store.bind(call.namespace, call.name, target["name"])
+        self._store.bind(call.namespace, call.name, target["name"], uid=uid or None)
         return json_response(_success(code=201), 201)
 
     async def evict(self, call: Call) -> web.StreamResponse:

@@ -329,11 +329,18 @@ class Store:
 
     # Subresources of pods
 
-    def bind(self, namespace: str, name: str, node: str) -> None:
-        """Bind a pod to a node; 409 if it is bound already."""
+    def bind(self, namespace: str, name: str, node: str, *, uid: str | None = None) -> None:
+        """Bind a pod to a node; 409 if it isn't the one of this UID, is bound or gated, or is being deleted."""
         pod = self.get(PODS, namespace, name)
+        if uid not in (None, pod.uid):
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod.uid}"
+            raise conflict("pods/binding", "", name, why)
+        if "deletionTimestamp" in pod.object["metadata"]:
+            raise conflict("pods/binding", "", name, f"pod {name} is being deleted, cannot be assigned to a host")
         if bound := pod.object["spec"].get("nodeName"):
             raise conflict("pods/binding", "", name, f'pod {name} is already assigned to node "{bound}"')
+        if pod.object["spec"].get("schedulingGates"):
+            raise conflict("pods/binding", "", name, f"pod {name} has non-empty .spec.schedulingGates")
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._timestamp()}
         spec = {**pod.object["spec"], "nodeName": node}
         status = strategic_merge(pod.object["status"], {"conditions": [condition]})

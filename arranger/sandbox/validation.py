@@ -48,6 +48,11 @@ def _rule(declared: bytes) -> Rule:
     return Rule(msgspec.json.decode(declared))
 
 
+def _same(value: Any, old: Any) -> bool:
+    """Whether two JSON values are the same; 1 and true aren't."""
+    return bool(value == old) and msgspec.json.encode(value) == msgspec.json.encode(old)
+
+
 class Schema:
     """A compiled structural schema. Raises `ValueError` for a rule or pattern that can't be compiled."""
 
@@ -119,8 +124,9 @@ class Schema:
         for sub, part, _ in self._parts(value, ""):
             sub.default(part)
 
-    def errors(self, value: Any, path: str = "") -> list[FieldError]:
-        """The errors in the value and everything below it, without rules."""
+    def errors(self, value: Any, path: str = "", old: Any = None) -> list[FieldError]:
+        """The errors in the value and everything below it, without rules. Fields that the `old` value has in the same
+        way aren't checked again, as on the real server (ratcheting)."""
         if value is None and self.nullable:
             return []
         if not self._right_type(value):
@@ -130,7 +136,8 @@ class Schema:
             return [FieldError(path, text, "FieldValueTypeInvalid")]
         found = [*self._missing(value, path), *self._wrong_value(value, path), *self._wrong_size(value, path)]
         for sub, part, where in self._parts(value, path):
-            if not (part is None and where.rpartition(".")[2] in self.required):
+            name = where.rpartition(".")[2]
+            if not (part is None and name in self.required) and not (old is not None and _same(part, old.get(name))):
                 found += sub.errors(part, where)
         return [*found, *self._duplicates(value, path), *self._wrong_alternatives(value, path)]
 
@@ -260,7 +267,7 @@ class Schema:
 
     def verdict(self, value: Any, old: Any, known: list[FieldError]) -> list[FieldError]:
         """All errors in a whole object: the `known` ones, those of its values and, if these allow it, of its rules."""
-        found = known + self.errors(value)
+        found = known + self.errors(value, old=old)
         if not self.has_rules:
             return found
         if any(error.reason in _BLOCKING for error in found):

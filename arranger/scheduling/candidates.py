@@ -8,7 +8,6 @@ nodes in the same cycle.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
@@ -21,9 +20,10 @@ from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.queue_membership import most_priority
-from arranger.projections.queue_use import Use, less, queue_of, sum_of
+from arranger.projections.queue_use import Use, less, queue_of
 from arranger.projections.state import State
 from arranger.projections.work_at_risk import lost_ms
+from arranger.scheduling.known_jobs import KnownJob, KnownJobs, Units
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.queue_standing import QueueStanding
@@ -31,10 +31,10 @@ from arranger.scheduling.registry import Policies
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 _ALLOWED = PreemptionMode.ALLOWED
+_NOTHING: Amounts = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """Pods of one job that may give room. `units` lose their nodes one after the other, each as a whole: the workers or
     worker groups of its surplus, or all of its pods at once."""
 
@@ -42,7 +42,7 @@ class Candidate:
     kind: PreemptionKind
     #: The one that counts in its queue.
     priority: int
-    units: tuple[tuple[SlotKey, ...], ...]
+    units: Units
     #: GPU-milliseconds for all units, as in `Victim`.
     lost_ms: int
     queue: str
@@ -58,19 +58,31 @@ class _Begun(NamedTuple):
     priority: int
     queue: str
     job: JobRecord
+    known: KnownJob
 
 
 class Candidates:
-    """The candidates of one cycle. `waiting` are its waiting jobs."""
+    """The candidates of one cycle. `waiting` are its waiting jobs, `jobs` what is known of those that have nodes."""
 
     def __init__(
-        self, state: State, config: CycleConfig, policies: Policies, waiting: list[JobRecord], time_ms: int
+        self,
+        state: State,
+        config: CycleConfig,
+        policies: Policies,
+        waiting: list[JobRecord],
+        time_ms: int,
+        *,
+        jobs: KnownJobs | None = None,
     ) -> None:
         self._state = state
         self._config = config
         self._policies = policies
         self._waiting = waiting
         self._time_ms = time_ms
+        if jobs is None:
+            jobs = KnownJobs()
+            jobs.renew(state, config)
+        self._jobs = jobs
         #: Queue → the highest priority that counts there, None for any.
         self._most: dict[str, int | None] = {}
         #: A priority and a queue → whether its jobs may take room from anybody.
@@ -82,24 +94,27 @@ class Candidates:
     @cached_property
     def _begun(self) -> list[_Begun]:
         """The jobs that may give room at all, in order."""
-        found = [(of.priority, -of.job.began_ms, of.job.uid, of) for of in self._givers]
+        found = [(of.priority, -of.known.began_ms, of.job.seen.uid, of) for of in self._givers]
         found.sort()  # no two have the same UID
         return [of for *_, of in found]
 
     @cached_property
     def _givers(self) -> list[_Begun]:
         """The same in any order: most cycles need no other."""
-        found = []
+        found, since_ms = [], dict[str, int]()
         for job in self._state.jobs.values():
-            if job.stage in _BEGUN and job.placements and job.active and not job.stands_still:
-                priority, queue = self._standing_of(job)
-                if self._may_give(job, queue):
-                    found.append(_Begun(priority, queue, job))
+            if job.stage in _BEGUN and job.slots.nodes:
+                known = self._jobs.of(job)
+                queue = known.queue
+                if queue not in since_ms:
+                    since_ms[queue] = self._time_ms - self._least_ms(queue)
+                if self._may_give(known, since_ms[queue]):
+                    found.append(_Begun(self._counted(job, queue), queue, job, known))
         return found
 
-    def _may_give(self, job: JobRecord, queue: str) -> bool:
-        """Whether a job is preemptible, and has run for as long as its queue says."""
-        return job.valid_spec.preemptible and self._time_ms - job.began_ms >= self._least_ms(queue)
+    def _may_give(self, known: KnownJob, since_ms: int) -> bool:
+        """Whether a job may give room at all, and has run since this time, as its queue says."""
+        return known.may_give and known.began_ms <= since_ms
 
     def _least_ms(self, queue: str) -> int:
         """How long jobs of a queue run before they may give room, in milliseconds."""
@@ -107,11 +122,16 @@ class Candidates:
 
     def _standing_of(self, job: JobRecord) -> tuple[int, str]:
         """The priority of a job that counts in its queue, and the queue."""
-        queue, priority = queue_of(self._state, job), job.valid_spec.priority
+        queue = queue_of(self._state, job)
+        return self._counted(job, queue), queue
+
+    def _counted(self, job: JobRecord, queue: str) -> int:
+        """The priority of a job that counts in this queue, which is its own."""
+        priority = job.valid_spec.priority
         if queue not in self._most:
             self._most[queue] = most_priority(self._state, queue)
         most = self._most[queue]
-        return (priority if most is None or priority < most else most), queue
+        return priority if most is None or priority < most else most
 
     @cached_property
     def _lowest(self) -> dict[str, int]:
@@ -164,12 +184,13 @@ class Candidates:
         placed: Use,
         taken: Collection[str],
         *,
-        nodes: Collection[str] | None = None,
+        nodes: dict[str, None] | None = None,
     ) -> Iterator[Candidate]:
         """The candidates for a quorum that requests `asked`, in order, each only while its queue may give more.
 
         `placed` is what queues' own jobs got in this cycle, `taken` the jobs by UID that can't give room any more,
-        because they got nodes or gave room in it. With `nodes`, only jobs that have pods on them are candidates.
+        because they got nodes or gave room in it. With `nodes`, only jobs that have pods on them are candidates,
+        and of their surplus what is there.
         """
         self.kept_by_shares = False
         own, queue = self._standing_of(job)
@@ -180,10 +201,10 @@ class Candidates:
         givers = self._queues(queue, line)
         may = [of for of in self._begun if _gives(of, queue, own, givers) and of.job.uid not in taken]
         if nodes is not None:
-            may = [of for of in may if any(node in nodes for node in of.job.placements.values())]
+            may = [of for of in may if not nodes.keys().isdisjoint(of.job.placements.values())]
         if rules.surplus == _ALLOWED:
             for of in may:
-                if units := self._surplus(of.job):
+                if units := _on(nodes, of.job, self._surplus(of)):
                     yield from self._within(line, self._candidate(of, PreemptionKind.SURPLUS, units, queue))
         if line is not None:
             yield from self._whole([of for of in may if of.queue != queue], PreemptionKind.RECLAIM, queue, line)
@@ -222,7 +243,7 @@ class Candidates:
     def _whole(self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "Line | None") -> Iterator[Candidate]:
         """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
         for _, of_priority in groupby(jobs, key=attrgetter("priority")):
-            found = [self._candidate(of, kind, (tuple(sorted(of.job.placements)),), queue) for of in of_priority]
+            found = [self._candidate(of, kind, (of.known.slots,), queue) for of in of_priority]
             for candidate in sorted(found, key=attrgetter("lost_ms")):
                 yield from self._within(line, candidate)
 
@@ -233,12 +254,21 @@ class Candidates:
         else:
             self.kept_by_shares = True
 
-    def _surplus(self, job: JobRecord) -> tuple[tuple[SlotKey, ...], ...]:
+    def _surplus(self, of: _Begun) -> Units:
         """The workers above the quorum, one by one or in their worker groups, the highest index first."""
+        if of.known.surplus is None:
+            of.known.surplus = self._surplus_of(of.job)
+        return of.known.surplus
+
+    def _surplus_of(self, job: JobRecord) -> Units:
         spec, found = job.valid_spec, []
         if len(job.provided) <= spec.has_leader + spec.min_workers or self._policy(job).whole:
             return ()
         there = by_group(spec, job.provided)
+        if not (spec.has_minimums or spec.has_worker_groups):
+            workers = [slot for slot in job.placements if slot[0] != LEADER_GROUP]
+            workers.sort(key=lambda slot: (-slot[1], -slot[0]))
+            return tuple([(slot,) for slot in workers[: max(sum(there[1:]) - spec.min_workers, 0)]])
         units = {
             (group, of.worker_group(index)[0])
             for group, index in job.placements
@@ -258,16 +288,22 @@ class Candidates:
     def _policy(self, job: JobRecord) -> PodPolicy:
         return self._policies.pod_policy(job, self._config)
 
-    def _candidate(
-        self, of: _Begun, kind: PreemptionKind, units: tuple[tuple[SlotKey, ...], ...], queue: str
-    ) -> Candidate:
-        slots = [slot for unit in units for slot in unit]
-        lost = self.lost_ms(of.job, slots)
-        return Candidate(of.job, kind, of.priority, units, lost, of.queue, sum_of(of.job, slots), of.queue != queue)
+    def _candidate(self, of: _Begun, kind: PreemptionKind, units: Units, queue: str) -> Candidate:
+        slots = units[0] if len(units) == 1 else tuple([slot for unit in units for slot in unit])
+        part = of.known.part(slots)
+        lost_ms = of.known.lost_ms(part, self._time_ms)
+        return Candidate(of.job, kind, of.priority, units, lost_ms, of.queue, part.amounts, of.queue != queue)
 
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
         return lost_ms(self._state, job, slots, self._time_ms)
+
+
+def _on(nodes: dict[str, None] | None, job: JobRecord, units: Units) -> Units:
+    """The units that have pods on these nodes; None for any."""
+    if nodes is None or not units:
+        return units
+    return tuple([unit for unit in units if any([job.placements[slot] in nodes for slot in unit])])
 
 
 def _gives(of: _Begun, queue: str, priority: int, others: Collection[str]) -> bool:
@@ -288,11 +324,16 @@ class Line:
         more: Use = {name: {one: -amount for one, amount in of.items()} for name, of in placed.items()}
         #: What queues and those below them use, with what this cycle placed.
         self._used = less(state.queue_totals, more, tree.paths)
+        #: What of that candidates have given.
+        self._given: Use = {}
+        #: Other queue → as in `_reclaimed_from`.
+        self._others: dict[str, list[str]] = {}
         #: The queues on the way that would be above their share with the quorum.
         self._above = [name for name in self._way if any(self._over(name, one, asked[one]) for one in self._asked)]
 
     def _over(self, name: str, resource: str, more: int = 0) -> bool:
-        return self._used.get(name, {}).get(resource, 0) + more > self._shares.get(name, {}).get(resource, 0)
+        used = self._used.get(name, _NOTHING).get(resource, 0) - self._given.get(name, _NOTHING).get(resource, 0)
+        return used + more > self._shares.get(name, _NOTHING).get(resource, 0)
 
     def own_above(self, queue: str) -> bool:
         """Whether a queue on the quorum's way, but not on that of another queue, would be above its share with it."""
@@ -302,19 +343,29 @@ class Line:
     def may_reclaim(self, queue: str) -> bool:
         """Whether jobs of a queue may give room: below the first queue that both ways share, every queue on its way is
         above its share of something that is asked, and none on the quorum's way would be."""
+        if queue not in self._others:
+            self._others[queue] = self._reclaimed_from(queue)
+        others = self._others[queue]
+        if not others:
+            return False
+        return any([all([self._over(name, resource) for name in others]) for resource in self._asked])
+
+    def _reclaimed_from(self, queue: str) -> list[str]:
+        """The queues on another queue's way alone, if jobs of it may give room while these are above their shares."""
         way = self._paths.get(queue, ())
         own = [name for name in self._way if name not in way]
         others = [name for name in way if name not in self._way]
-        if not own or not others or any(name in self._above for name in own):
-            return False
-        if not all(self._specs[name].reclaimable for name in others):
-            return False
-        return any(all(self._over(name, one) for name in others) for one in self._asked)
+        if not own or any(name in self._above for name in own):
+            return []
+        return others if all(self._specs[name].reclaimable for name in others) else []
 
     def takes(self, candidate: Candidate) -> bool:
         """Whether a candidate's queue may still give room; then it has given that of the candidate."""
         if candidate.reclaimed:
             if not self.may_reclaim(candidate.queue):
                 return False
-            self._used = less(self._used, {candidate.queue: dict(candidate.amounts)}, self._paths)
+            for name in self._paths.get(candidate.queue, ()):
+                given = self._given.setdefault(name, {})
+                for resource, amount in candidate.amounts.items():
+                    given[resource] = given.get(resource, 0) + amount
         return True

@@ -66,6 +66,7 @@ def turn_of(
     if not tries:
         turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms)
         room = _Room(
+            state,
             Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
             Reservations(state, config, placer, jobs, time_ms=time_ms),
         )
@@ -113,15 +114,17 @@ def _plan(
     kept: Kept | None = None,
     too_large: TooLarge | None = None,
 ) -> Plan:
-    jobs = queue.waiting_jobs(state, time_ms)
+    short = too_large.short(state) if too_large is not None else None
+    jobs = queue.waiting_jobs(state, time_ms, short)
     if not jobs or not state.synced:
-        return Plan((), queue.next_ms(state, time_ms))
+        return Plan((), queue.next_ms(state, time_ms, short))
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
     reasons = _Reasons(config, time_ms, waiting=len(jobs))
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
     room = _Room(
+        state,
         Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
         Reservations(state, config, placer, jobs, time_ms=time_ms),
     )
@@ -133,23 +136,28 @@ def _plan(
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
     due_ms = min([room.reservations.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
-    return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms)))
+    return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms, short)))
 
 
 class _Room(NamedTuple):
     """How quorums that don't fit get room in one cycle, and how it is kept for them."""
 
+    state: State
     preemption: Preemption
     reservations: Reservations
     too_large: TooLarge | None = None
 
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:
         """As `Preemption.make_room`, without the jobs for whose ends a reservation waits."""
+        if self.too_large is not None and not self.too_large.may_take_room(self.state, tried.job):
+            return None
         return self.preemption.make_room(tried, self.reservations.awaited)
 
     def surely_none(self, job: JobRecord, placer: Placer) -> bool:
         """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
-        if self.too_large is None or self.reservations.may_reserve(job) or self.preemption.may_make_room(job):
+        if self.too_large is None or self.reservations.may_reserve(job):
+            return False
+        if self.too_large.may_take_room(self.state, job) and self.preemption.may_make_room(job):
             return False
         return self.too_large.holds(job, placer.view)
 
@@ -192,7 +200,8 @@ class _Reasons:
 
     def _state(self, tried: PlacementTry, shortage: Shortage) -> ScheduleState:
         job = tried.job
-        known_ms = job.times.infeasible_ms if shortage.infeasible else 0
+        # A pod that somebody else made can't fail for that: it waits for a node as long as it is there.
+        known_ms = job.times.infeasible_ms if shortage.infeasible and not job.of_pods else 0
         if known_ms and self.time_ms - known_ms >= self.config.infeasible_grace_ms:
             return ScheduleState.FAILED
         return ScheduleState.PARTLY if tried.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
@@ -209,7 +218,8 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     if shortage is None:
         return due_ms
     due_ms = next_end_ms(job, reasons.config, reasons.time_ms)
-    if shortage.infeasible and job.times.infeasible_ms and job.schedule_state != ScheduleState.FAILED:
+    failing = shortage.infeasible and job.times.infeasible_ms and not job.of_pods
+    if failing and job.schedule_state != ScheduleState.FAILED:
         due_ms = min(due_ms, job.times.infeasible_ms + reasons.config.infeasible_grace_ms)
     return min(due_ms, job.times.waits_ms + reasons.rest_ms(tried, shortage))
 

@@ -1,6 +1,7 @@
 """Pods that leave one after the other, on one cycle's view, and how many of them must until a quorum fits."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.placer import Placer
@@ -9,32 +10,37 @@ from arranger.scheduling.vacating import Departing, Vacated, Vacating
 
 
 class Departures:
-    """The pods that leave before a job's quorum is placed, in their order. `leaving` is read only as far as needed."""
+    """The pods that leave before a job's quorum is placed, in their order. `leaving` is read only as far as needed. The
+    first `short` are surely not enough, by `room_bound`."""
 
-    def __init__(self, placer: Placer, vacating: Vacating, job: JobRecord, leaving: Iterator[Vacated]) -> None:
+    def __init__(
+        self, placer: Placer, vacating: Vacating, job: JobRecord, leaving: Iterator[Vacated], *, short: int = -1
+    ) -> None:
         self._placer = placer
         self._vacating = vacating
         self._job = job
         self._more = leaving
-        self._leaving = Departing()
+        self.leaving = Departing()
         self._bound = RoomBound(placer, job)
         #: So many of the first have left.
         self.left = 0
+        #: So many are surely not enough.
+        self.short = short
 
     def go_to(self, count: int) -> None:
         """Let the first so many leave, or all if these are fewer, and let all others be there again."""
         count = self._read(count)
         if self.left < count:
-            self._vacating.release_some(self._leaving, self.left, count)
+            self._vacating.release_some(self.leaving, self.left, count)
         elif self.left > count:
-            self._vacating.release_some(self._leaving, count, self.left, -1)
+            self._vacating.release_some(self.leaving, count, self.left, -1)
         self.left = count
 
     def _read(self, count: int) -> int:
         """Read so many, and tell how many there are of these."""
-        while len(self._leaving) < count and (vacated := next(self._more, None)) is not None:
-            self._leaving.append(vacated)
-        return min(count, len(self._leaving))
+        if len(self.leaving) < count:
+            self.leaving.extend(islice(self._more, count - len(self.leaving)))
+        return min(count, len(self.leaving))
 
     def enough(self) -> int | None:
         """The smallest number of first ones whose departure is enough for the quorum; None if all of them aren't. It is
@@ -58,22 +64,21 @@ class Departures:
 
     def _least(self) -> int | None:
         """The smallest number of first ones that may be enough; None if all of them surely aren't."""
-        if not self._lacks(0):
-            return 0
-        short, open_ = 0, 1
-        while self._lacks(open_):
-            if len(self._leaving) < open_:
+        short, step = self.short, 1
+        while self._lacks(short + step):
+            if len(self.leaving) < short + step:
                 return None
-            short, open_ = open_, open_ * 2
-        open_ = min(open_, len(self._leaving))
+            short, step = short + step, step * 2
+        open_ = min(short + step, len(self.leaving))
         while open_ - short > 1:
             middle = (short + open_) // 2
             short, open_ = (middle, open_) if self._lacks(middle) else (short, middle)
+        self.short = short
         return open_
 
     def _lacks(self, count: int) -> bool:
         """Whether the quorum surely doesn't fit once the first so many have left. None have yet."""
-        return self._bound.lacks(*self._leaving.rooms(0, self._read(count)))
+        return self._bound.lacks(*self.leaving.rooms(0, self._read(count)))
 
     def _fits(self, count: int) -> bool:
         self.go_to(count)

@@ -50,6 +50,6 @@ def _desired(state: State) -> Iterator[tuple[PodShape, int]]:
 def _held(state: State) -> Iterator[tuple[PodShape, int]]:
     counts: dict[tuple[tuple[str, int], ...], int] = {}
     for pod in state.pods.values():
-        if holds(pod) and (pod.owner is None or pod.owner.job_uid not in state.jobs):
+        if holds(pod) and pod.asks is None and (pod.owner is None or pod.owner.job_uid not in state.jobs):
             counts[pod.requests] = counts.get(pod.requests, 0) + 1
     return ((PodShape(requests), count) for requests, count in counts.items())

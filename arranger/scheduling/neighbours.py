@@ -104,7 +104,9 @@ def _selects(namespaces: Namespaces, selector: Selector, namespace: str, labels:
 def neighbour_of(job: JobRecord, group: int) -> Neighbour:
     """A pod of this group as other pods will see it."""
     of = job.valid_spec.groups[group]
-    labels = _with_known(of.shape.labels, job.seen.name, of.name, group == LEADER_GROUP)
+    labels = of.shape.labels
+    if not job.of_pods:
+        labels = _with_known(labels, job.seen.name, of.name, group == LEADER_GROUP)
     rules = of.shape.rules or _NO_RULES
     return Neighbour(job.seen.namespace, labels, rules.host_ports, rules.anti_affinity)
 

@@ -46,7 +46,7 @@ class Placing:
         self.observer = observer
         self._rankings = kept.rankings(state, config)
         self.view = self._rankings.view
-        self.rooms = kept.rooms(state, self.view)
+        self.jobs = kept.jobs(state, config)
         for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
         self.quotas = Quotas(state, time_ms, kept.limits(state))

@@ -34,8 +34,7 @@ from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.room_bound import RoomBound
 from arranger.scheduling.room_search import OTHERS, Outcome, Unit, least_harm
-from arranger.scheduling.vacating import Departing, Vacated, Vacating, by_uid, grace_ms, held_by, leaving
-from arranger.scheduling.view import add_to
+from arranger.scheduling.vacating import Vacated, Vacating, by_uid, grace_ms, held_by
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: How many quorums of a cycle get room. The others have their turns in later cycles.
@@ -61,7 +60,7 @@ class Preemption:
     ) -> None:
         self._state = state
         self._placer = placer
-        self._candidates = Candidates(state, config, policies, waiting, time_ms)
+        self._candidates = Candidates(state, config, policies, waiting, time_ms, jobs=placer.placing.jobs)
         self._time_ms = time_ms
         self._bound_ms = config.room_bound_ms
         self._vacating = Vacating(state, placer.placing)
@@ -97,13 +96,13 @@ class Preemption:
 
     def may_make_room(self, job: JobRecord) -> bool:
         """Whether a job may take room from anybody, found quickly."""
-        return self._candidates.may_be_some(job)
+        return job.valid_spec.preempts and self._candidates.may_be_some(job)
 
     def make_room(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
         """The quorum of a failed try, placed where others give it room; None if they don't. The view then has both on
         it, because the room is free only later. The jobs in `kept` (UIDs) give none."""
         job, view = tried.job, self._placer.view
-        if not self._helps(tried) or not self._candidates.may_be_some(job):
+        if not self._helps(tried) or not self.may_make_room(job):
             return None
         key = (queue_of(self._state, job), counted_priority(self._state, job), self._placer.alike(job))
         if self._failed.get(key) == view.content:
@@ -134,12 +133,14 @@ class Preemption:
         """`make_room`, without the checks."""
         job, found = tried.job, None
         asked = sum_of(job, [(group, index) for group, of in quorum_needs(job, tried.policy).items() for index in of])
-        pods = leaving(self._state)
+        pods = self._vacating.leaving
         vacated = [self._vacating.of_pods(pods), *self._left]
         for of in vacated:
             self._vacating.release(of)
-        if not (self._comes_anyway(job) or self._lacks(job, asked)):
-            outcome = self._least_harm(job, asked, {**self._placed, **self._victims, **dict.fromkeys(kept())})
+        helpful = None if self._comes_anyway(job) else self._helpful(job, asked)
+        if helpful is not None:
+            taken = {**self._placed, **self._victims, **dict.fromkeys(kept())}
+            outcome = self._least_harm(job, asked, taken, helpful)
             if outcome is not None:
                 found = outcome.tried
                 found.preempted = self._event(outcome, sorted([*pods, *self._departing], key=by_uid))
@@ -153,7 +154,7 @@ class Preemption:
     def _ending(self) -> list[Vacated]:
         """What the jobs leave that have nodes, but are to end, to be suspended or to be deleted."""
         jobs = [job for job in self._state.jobs.values() if job.placements and (job.stands_still or not job.active)]
-        return [self._vacating.of_job(job, tuple(job.placements), whole=True) for job in jobs]
+        return [self._vacating.of_whole(job) for job in jobs]
 
     def _comes_anyway(self, job: JobRecord) -> bool:
         """Whether the quorum fits once those have left who leave anyway."""
@@ -164,18 +165,24 @@ class Preemption:
             self._vacating.take_again(vacated)
         return fits
 
-    def _least_harm(self, job: JobRecord, asked: Amounts, taken: Collection[str]) -> Outcome | None:
+    def _least_harm(
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None]
+    ) -> Outcome | None:
         """Who gives room to a quorum that requests `asked`, without the jobs in `taken`; None if nobody does.
 
         What other queues may give ends at their shares, and the first candidates may use that up in vain: on nodes that
         they can't free. Then the search is repeated with those on helpful nodes, and on some of these alone.
+
+        If pods that leave change nothing but room, only those on the `helpful` nodes are asked at all.
         """
-        outcome = least_harm(self._placer, self._vacating, job, self._candidates.of(job, asked, self._use, taken))
+        only = helpful if self._vacating.by_room_alone else None
+        candidates = self._candidates.of(job, asked, self._use, taken, nodes=only)
+        outcome = least_harm(self._placer, self._vacating, job, candidates)
         if outcome is not None or not self._candidates.kept_by_shares:
             return outcome
         others = self._candidates.jobs_of_others(job, asked, self._use, taken)
-        helpful = self._vacating.helpful_nodes(job, others)
-        for nodes in (helpful, *[[node] for node in helpful[:_NODES]]) if helpful else ():
+        free = self._vacating.helpful_nodes(job, others)
+        for nodes in (free, *[[node] for node in free[:_NODES]]) if free else ():
             candidates = self._candidates.of(job, asked, self._use, taken, nodes=dict.fromkeys(nodes))
             outcome = least_harm(self._placer, self._vacating, job, candidates)
             if outcome is not None:
@@ -184,32 +191,33 @@ class Preemption:
 
     def _give(self, unit: Unit) -> None:
         """The unit's pods are on the view again, and leave the room that they use there, as do slots to which no pod
-        can come. A later search counts on that. Slots whose pods may still come keep their room: a later decision can't
-        name these pods as leaving.
+        can come. A later search counts on that. Slots whose pods may still come keep their room and count in their
+        queue: a later decision can't name these pods as leaving.
         """
         of = unit.candidate.job
         self._vacating.take_again(unit.vacated, use=False)
-        empty = tuple([slot for slot in unit.slots if slot not in of.bound and not may_come(of, slot, of.stage)])
+        unseen = [slot for slot in unit.slots if slot not in of.bound]
+        empty = tuple([slot for slot in unseen if not may_come(of, slot, of.stage)])
+        coming = tuple([slot for slot in unseen if may_come(of, slot, of.stage)])
+        self._vacating.count_again(self._vacating.of_job(of, coming, whole=False))
         pods = held_by(self._state, of, unit.slots)
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
         self._departing += pods
         self._victims[of.uid] = None
         self._count(of, unit.slots, -1)
 
-    def _lacks(self, job: JobRecord, asked: Amounts) -> bool:
-        """Whether a quorum surely doesn't fit even without all candidates. Quorums with the same ones share what these
-        leave."""
+    def _helpful(self, job: JobRecord, asked: Amounts) -> dict[str, None] | None:
+        """The nodes on which a pod of a quorum may fit without all candidates; None if it surely doesn't fit even then.
+        Quorums with the same ones share what these leave."""
         key, jobs = self._candidates.every(job, asked, self._use)
         view = self._placer.view
         given = self._given.get(key)
         if given is None:
-            departing = Departing()
-            for of in jobs:
-                departing.append(self._vacating.of_job(of, tuple(sorted(of.placements)), whole=True))
-            levels = np.zeros_like(view.free)
-            add_to(levels, *departing.rooms(0, len(departing)))
-            given = self._given[key] = levels.astype(np.int64)
-        return RoomBound(self._placer, job).lacks(np.arange(len(view)), given)
+            given = self._given[key] = self._vacating.sum_of(jobs).astype(np.int64)
+        bound, rows = RoomBound(self._placer, job), np.arange(len(view))
+        if bound.lacks(rows, given):
+            return None
+        return {view.names[row]: None for row in np.flatnonzero(bound.helpful(rows, given)).tolist()}
 
     def _event(self, outcome: Outcome, pods: list[PodSeen]) -> Preempted:
         job, tried = outcome.tried.job, outcome.tried

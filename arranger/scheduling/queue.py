@@ -24,10 +24,10 @@ from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import ClusterView
 
 
-def waiting_jobs(state: State, time_ms: int) -> list[JobRecord]:
+def waiting_jobs(state: State, time_ms: int, short: list[JobRecord] | None = None) -> list[JobRecord]:
     """Jobs with slots that may get nodes at that time, by UID; jobs in back-off are left out. Their specs have the
-    priority that counts in their queues."""
-    jobs = [job for job in _wanting(state) if job.not_before_ms <= time_ms]
+    priority that counts in their queues. `short` are the active jobs that lack nodes, if these are known."""
+    jobs = [job for job in _wanting(state, short) if job.not_before_ms <= time_ms]
     if all([spec.max_priority is None for spec in state.queue_tree.specs.values()]):
         return jobs
     return [_as_counted(state, job) for job in jobs]
@@ -60,14 +60,15 @@ def considered(state: State, jobs: list[JobRecord]) -> tuple[list[JobRecord], li
     return [job for job in jobs if job.uid not in left_out], over
 
 
-def next_ms(state: State, time_ms: int) -> float:
+def next_ms(state: State, time_ms: int, short: list[JobRecord] | None = None) -> float:
     """When the first job in back-off at that time may get nodes again, in milliseconds; infinite without any."""
-    return min((job.not_before_ms for job in _wanting(state) if job.not_before_ms > time_ms), default=math.inf)
+    return min((job.not_before_ms for job in _wanting(state, short) if job.not_before_ms > time_ms), default=math.inf)
 
 
-def _wanting(state: State) -> list[JobRecord]:
-    # Most of the thousands of jobs have all their nodes, so the cheapest check for that comes first.
-    short = [job for job in state.jobs.values() if len(job.placements) < job.pods_desired()]
+def _wanting(state: State, short: list[JobRecord] | None = None) -> list[JobRecord]:
+    if short is None:
+        # Most of the thousands of jobs have all their nodes, so the cheapest check for that comes first.
+        short = [job for job in state.jobs.values() if len(job.placements) < job.pods_desired()]
     known: Known = {}
     return sorted([job for job in short if _wants_nodes(state, job, known)], key=_by_uid)
 
@@ -157,6 +158,8 @@ def _wants_nodes(state: State, job: JobRecord, known: Known) -> bool:
         return False
     begun = job.stage in (Stage.STARTING, Stage.RUNNING)
     if not job.valid_spec.priority_known or job.valid_spec.unmet or (not begun and denied(state, job, known)):
+        return False
+    if job.of_pods and job.pods_lacking:
         return False
     if parted(job.valid_spec, job.provided):
         return False  # the controller first releases what is left of a worker group

@@ -82,8 +82,9 @@ class Quotas:
         """`limits` are those of the state's tree of queues, if they are known."""
         self._state = state
         self._room = QueueRoom(state, time_ms, limits) if state.queue_tree.limited else None
-        #: A namespace, and the queue that a job of it names → the job's accounts; found on first use.
-        self._found: dict[tuple[str, str], Accounts] = {}
+        #: Whether a job is the record of a pod, its namespace, and the queue that it names → its accounts; found on
+        #: first use.
+        self._found: dict[tuple[bool, str, str], Accounts] = {}
         #: Of each queue.
         self._queues: dict[str, QueueAccount] = {}
         #: The groups that were last asked for, and what all their pods request: most jobs that follow each other have
@@ -119,13 +120,13 @@ class Quotas:
 
     def _count_decided(self, state: State, time_ms: int) -> None:
         for job in state.jobs.values():
-            if len(job.bound) < len(job.placements) and job.seen.namespace in self._accounts:
+            if len(job.bound) < len(job.placements) and _namespace_of(job) in self._accounts:
                 for slot in job.placements:
                     if slot not in job.bound:
                         self._decided(job, slot[0])
         for pod in state.assumed.values():
             job_of = state.jobs.get(pod.owner.job_uid)
-            if job_of is None or job_of.spec is None or pod.until_ms <= time_ms:
+            if job_of is None or job_of.spec is None or job_of.of_pods or pod.until_ms <= time_ms:
                 continue
             for number, group in enumerate(job_of.spec.groups):
                 if (group.name, number == LEADER_GROUP) == (pod.owner.group_name, pod.owner.leader):
@@ -149,7 +150,7 @@ class Quotas:
         """What may limit the job: its namespace if that has quotas, and its queue if that lacks room for all pods of
         the job, even if the job had none yet. Any other queue changes nothing for it, and jobs with equal names have
         the same limits."""
-        namespace = job.seen.namespace if job.seen.namespace in self._accounts else ""
+        namespace = of if (of := _namespace_of(job)) in self._accounts else ""
         if self._room is None:
             return (namespace, "") if namespace else UNLIMITED
         enough = self._has_room(job)
@@ -179,10 +180,10 @@ class Quotas:
 
     def _of(self, job: JobRecord) -> Accounts:
         """The job's accounts, the queue's last."""
-        key = (job.seen.namespace, job.valid_spec.queue)
+        key = (job.of_pods, job.seen.namespace, job.valid_spec.queue)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._find(job.seen.namespace, queue_of(self._state, job))
+            found = self._found[key] = self._find(_namespace_of(job), queue_of(self._state, job))
         return found
 
     def _limiting(self, job: JobRecord) -> Accounts:
@@ -290,6 +291,12 @@ class Quotas:
             if lacks := account.lacks(needed):
                 return _first(lacks)
         return None
+
+
+def _namespace_of(job: JobRecord) -> str:
+    """The namespace whose quotas limit a job. A pod that exists already was counted when it was created, so none limits
+    its record."""
+    return "" if job.of_pods else job.seen.namespace
 
 
 def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) -> list[QuotaLack]:

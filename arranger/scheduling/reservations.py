@@ -30,17 +30,18 @@ from arranger.projections.openness import closed_to_new
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Reservation, State
 from arranger.scheduling.departures import Departures
+from arranger.scheduling.known_jobs import RowRooms
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
-from arranger.scheduling.vacating import Vacating, grace_ms, leaving
-from arranger.scheduling.view import Levels
+from arranger.scheduling.vacating import Departing, Vacating, grace_ms
+from arranger.scheduling.view import add_to
 
 
 class _Held(NamedTuple):
     """What one reservation takes out of the view, and its start and the awaited jobs as in `Reserved`."""
 
-    rooms: list[tuple[int, Levels]]
+    rooms: RowRooms
     start_ms: int
     awaits: tuple[str, ...]
 
@@ -97,7 +98,7 @@ class Reservations:
             return
         held = self._held.pop(job.uid, None)
         if held is not None:
-            self._placer.view.hold(held.rooms, sign=-1)
+            self._placer.view.hold(*held.rooms, sign=-1)
         for other in self._later:
             waits = other.uid not in self._turned and other.uid not in self._held
             if waits and seniority(other) < seniority(job) and self._queue(other) == self._queue(job):
@@ -207,8 +208,8 @@ class Reservations:
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
         ends = self._ends()
-        first = self._vacating.of_pods(leaving(self._state))
-        rest = (self._vacating.of_job(of, tuple(of.placements), whole=True) for _, of in ends)
+        first = self._vacating.of_pods(self._vacating.leaving)
+        rest = (self._vacating.of_whole(of) for _, of in ends)
         departures = Departures(self._placer, self._vacating, job, chain([first], rest))
         enough, found = departures.enough(), None
         if enough is not None:
@@ -236,7 +237,7 @@ class Reservations:
         pods = self._placer.placed_pods(tried)
         nodes = {of.node for of in pods}
         awaited = [(end_ms, job) for end_ms, job in before if not nodes.isdisjoint(job.placements.values())]
-        last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, (), leaving(self._state))
+        last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, (), self._vacating.leaving)
         start_ms = int(last_ms) if last_ms < math.inf else 0
         return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
 
@@ -245,23 +246,21 @@ class Reservations:
         before."""
         view = self._placer.view
         rows, groups = view.node_index.rows(), job.valid_spec.groups
-        needed: dict[int, Levels] = {}
-        for of in decided.pods:
-            pods = sum(last - first + 1 for first, last in of.indices)
-            amounts = view.amounts(groups[of.group].shape.requests) * pods
-            row = rows[of.node]
-            needed[row] = needed[row] + amounts if row in needed else amounts.astype(np.float64)
-        leave = [self._vacating.of_pods(leaving(self._state))]
+        each = [view.amounts(group.shape.requests) for group in groups]
+        pods = [each[of.group] * sum(last - first + 1 for first, last in of.indices) for of in decided.pods]
+        departing = Departing()
+        departing.extend([self._vacating.of_pods(self._vacating.leaving)])
         for uid in decided.awaits:
             awaited = self._state.jobs.get(uid)
             if awaited is not None and awaited.placements:
-                leave.append(self._vacating.of_job(awaited, tuple(awaited.placements), whole=True))
-        for vacated in leave:
-            for row, amounts in vacated.rooms:
-                if row in needed:
-                    needed[row] = needed[row] - amounts
-        rooms = [(row, np.maximum(amounts, 0)) for row, amounts in needed.items()]
-        view.hold(rooms)
+                departing.extend([self._vacating.of_whole(awaited)])
+        needed, on = np.zeros_like(view.free), np.array([rows[of.node] for of in decided.pods], np.int64)
+        if pods:
+            add_to(needed, on, np.array(pods))
+        add_to(needed, *departing.rooms(0, len(departing)), -1)
+        held = np.unique(on)
+        rooms = RowRooms(held, np.maximum(needed[held], 0).astype(np.int64))
+        view.hold(rooms.rows, rooms.amounts)
         self._held[job.uid] = _Held(rooms, decided.start_ms, decided.awaits)
 
     # --- jobs behind ----------------------------------------------------------------------------------------
@@ -276,10 +275,11 @@ class Reservations:
         free = [of for of in self._held.values() if of.start_ms and self._time_ms + run_ms <= of.start_ms]
         if not free:
             return None
-        view, rooms = self._placer.view, [room for of in free for room in of.rooms]
+        view, rows = self._placer.view, np.concatenate([of.rooms.rows for of in free])
+        amounts = np.concatenate([of.rooms.amounts for of in free])
         before, key = view.content, (view.content, len(free))
-        view.hold(rooms, self._lifted.get(key), sign=-1)
+        view.hold(rows, amounts, self._lifted.get(key), sign=-1)
         self._lifted[key] = view.content
         again = self._placer.quorum(tried.job)
-        view.hold(rooms, None if again.quorum_stands else before)
+        view.hold(rows, amounts, None if again.quorum_stands else before)
         return again if again.quorum_stands else None

@@ -12,7 +12,7 @@ from arranger.projections.nodes import Amounts
 from arranger.scheduling.filters import fitting
 from arranger.scheduling.needs import Quorum, quorum_needs
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.view import Part, Rows, add_to
+from arranger.scheduling.view import Mask, Part, Rows, add_to
 
 
 class RoomBound:
@@ -32,6 +32,15 @@ class RoomBound:
         self._columns = np.flatnonzero(least)
         self._least = least[self._columns]
         self._all = np.arange(len(placer.view))
+
+    def helpful(self, rows: Rows, amounts: Amounts) -> Mask:
+        """The rows on which some pod of the quorum may fit with these amounts more on these rows."""
+        part = Part(self._view, self._all)
+        add_to(part.free, rows, amounts)
+        found = np.zeros(len(part), np.bool_)
+        for group, shape in self._shapes.items():
+            found |= (fitting(part, shape) > 0) & self._allowed[group]
+        return found
 
     def lacks(self, rows: Rows, amounts: Amounts) -> bool:
         """Whether the quorum surely doesn't fit the view with these amounts more on these rows."""

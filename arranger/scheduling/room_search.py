@@ -7,9 +7,12 @@ If several whole jobs are needed, the search is repeated without the most harmfu
 the victims of another node may be fewer, or of lower priority.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +23,8 @@ from arranger.scheduling.candidates import Candidate
 from arranger.scheduling.departures import Departures
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.vacating import Vacated, Vacating
+from arranger.scheduling.vacating import Departing, Vacated, Vacating
+from arranger.scheduling.view import Mask
 
 #: How many units are named that come after those that are enough.
 OTHERS = 8
@@ -30,13 +34,16 @@ _REPEATS = 3
 _RETRIES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """Pods that give room together. Those of a whole job are without its surplus, which precedes them."""
 
     candidate: Candidate
     slots: tuple[SlotKey, ...]
     vacated: Vacated
+    #: Its place in the order of all units.
+    at: int
+    #: Of a whole job, the places of the units of its surplus, which precede it.
+    surplus: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -59,27 +66,36 @@ class _Units:
         self._known: list[Unit] = []
 
     def _read(self, candidates: Iterable[Candidate]) -> Iterator[Unit]:
-        before: dict[str, dict[SlotKey, None]] = {}
+        #: Job UID → the slots of its surplus, each with the place of its unit.
+        before: dict[str, dict[SlotKey, int]] = {}
         for candidate in candidates:
-            given = before.setdefault(candidate.job.uid, {})
-            whole = candidate.kind != PreemptionKind.SURPLUS
+            job, whole = candidate.job, candidate.kind != PreemptionKind.SURPLUS
+            given = before.get(job.seen.uid)
             for unit in candidate.units:
-                slots = tuple([slot for slot in unit if slot not in given])
-                given.update(dict.fromkeys(slots))
-                yield Unit(candidate, slots, self._vacating.of_job(candidate.job, slots, whole=whole))
+                at, slots, surplus = len(self._known), unit, tuple[int, ...]()
+                if not whole:
+                    given = before.setdefault(job.seen.uid, {})
+                    given.update(dict.fromkeys(unit, at))
+                elif given:
+                    slots = tuple([slot for slot in unit if slot not in given])
+                    surplus = tuple(dict.fromkeys(given.values()))
+                yield Unit(candidate, slots, self._vacating.of_job(job, slots, whole=whole), at, surplus)
 
     def without(self, left_out: list[Unit]) -> Iterator[Unit]:
         """All units but these."""
-        at = 0
+        at, left = 0, [unit.at for unit in left_out]
         while True:
             if at == len(self._known):
                 unit = next(self._more, None)
                 if unit is None:
                     return
                 self._known.append(unit)
-            if all(self._known[at] is not of for of in left_out):
+            if at not in left:
                 yield self._known[at]
             at += 1
+
+
+_place = attrgetter("at")
 
 
 def least_harm(placer: Placer, vacating: Vacating, job: JobRecord, candidates: Iterable[Candidate]) -> Outcome | None:
@@ -92,12 +108,12 @@ def least_harm(placer: Placer, vacating: Vacating, job: JobRecord, candidates: I
         if len(whole) < 2:
             break
         search.undo(best)
-        again = RoomSearch(placer, vacating, job)
+        again = RoomSearch(placer, vacating, job, short=max(search.short - 1, -1))
         found = again.run(units.without([*left_out, whole[-1]]))
         if found is None or _harm(found) >= _harm(best):
             if found is not None:
                 again.undo(found)
-            best = RoomSearch(placer, vacating, job).run(units.without(left_out))
+            best = RoomSearch(placer, vacating, job, short=search.short).run(units.without(left_out))
             break
         left_out.append(whole[-1])
         search, best = again, found
@@ -115,9 +131,11 @@ def _harm(outcome: Outcome) -> tuple[list[tuple[bool, int]], int, int]:
 
 
 class RoomSearch:
-    """The search for one quorum on one cycle's view."""
+    """The search for one quorum on one cycle's view. The first `short` units are known not to be enough."""
 
-    def __init__(self, placer: Placer, vacating: Vacating, job: JobRecord) -> None:
+    def __init__(self, placer: Placer, vacating: Vacating, job: JobRecord, *, short: int = -1) -> None:
+        #: So many of the first units are surely not enough.
+        self.short = short
         self._placer = placer
         self._placing = placer.placing
         self._vacating = vacating
@@ -126,7 +144,12 @@ class RoomSearch:
         self._retries = _RETRIES
         self._tried: PlacementTry
         #: The rows on which the quorum is placed, and the columns that it requests.
-        self._rows: set[int] = set()
+        self._rows: dict[int, None] = {}
+        #: Of each unit, whether it has room on these rows, once that is known.
+        self._near: Mask | None = None
+        #: The units' room, and the places of units that are spared, but aren't in their places yet.
+        self._departing = Departing()
+        self._spared: list[int] = []
         groups = job.valid_spec.groups
         self._asked = np.logical_or.reduce([placer.view.request(group.shape) > 0 for group in groups])
         self._mark = (0, 0)
@@ -134,8 +157,8 @@ class RoomSearch:
     def run(self, units: Iterator[Unit]) -> Outcome | None:
         """The quorum on the view with the room of its victims, and only that, released; None if it can't be placed."""
         more = self._read(units)
-        departures = Departures(self._placer, self._vacating, self._job, (unit.vacated for unit in more))
-        enough = departures.enough()
+        departures = Departures(self._placer, self._vacating, self._job, more, short=self.short)
+        enough, self.short, self._departing = departures.enough(), departures.short, departures.leaving
         departures.go_to(enough or 0)
         if enough is None or not self._place():
             departures.go_to(0)
@@ -150,18 +173,18 @@ class RoomSearch:
         for unit in outcome.victims:
             self._vacating.take_again(unit.vacated)
 
-    def _read(self, units: Iterator[Unit]) -> Iterator[Unit]:
-        """The units in order; those that were read are kept."""
+    def _read(self, units: Iterator[Unit]) -> Iterator[Vacated]:
+        """What the units leave, in order; those that were read are kept."""
         for unit in units:
             self._units.append(unit)
-            yield unit
+            yield unit.vacated
 
     def _place(self) -> bool:
         """Place the quorum on the view as it is now, and remember how to undo that."""
         self._mark = self._placing.mark()
         tried = self._placer.without_memory(self._job)
         if tried is not None:
-            self._tried, self._rows = tried, {piece.row for piece in tried.pieces}
+            self._tried, self._rows, self._near = tried, dict.fromkeys(piece.row for piece in tried.pieces), None
         return tried is not None
 
     def _remove(self) -> None:
@@ -171,25 +194,46 @@ class RoomSearch:
 
     def _reprieved(self, enough: int) -> Outcome:
         """Spare each of the first so many units without which the quorum fits as well."""
-        victims: list[Unit] = []
-        spared: list[Unit] = []
-        whole: dict[str, None] = {}
-        for unit in reversed(self._units[:enough]):
-            if unit.candidate.job.uid not in whole and self._may_spare(unit):
+        victims, spared = list[Unit](), list[Unit]()
+        #: The surplus of whole jobs that give room goes with them.
+        goes, end = np.zeros(enough, np.bool_), enough
+        while end:
+            at = self._last_near(goes[:end])
+            beside = range(end - 1, at, -1)
+            self._spared += beside
+            spared += [self._units[one] for one in beside]
+            end = max(at, 0)
+            if at < 0:
+                break
+            unit = self._units[at]
+            if not goes[at] and self._may_spare(at):
                 spared.append(unit)
                 continue
             victims.append(unit)
-            if unit.candidate.kind != PreemptionKind.SURPLUS:
-                whole[unit.candidate.job.uid] = None  # its surplus goes with it
+            goes[[bisect_left(self._units, one, key=_place) for one in unit.surplus]] = True
+        self._take_spared()
         return Outcome(self._tried, victims[::-1], spared[::-1], self._units[enough:])
 
-    def _may_spare(self, unit: Unit) -> bool:
-        """Whether the quorum fits with the unit in its places; then they are. If not, nothing has changed."""
+    def _last_near(self, goes: Mask) -> int:
+        """The last of the first units that is in `goes`, or has something to do with where the quorum is placed; -1 if
+        none. Most units have not, and to take them again one by one would cost more than all the rest."""
+        if not self._vacating.by_room_alone:
+            return len(goes) - 1
+        if self._near is None:
+            self._near = self._departing.on([*self._rows], len(self._placing.view))
+        found = np.flatnonzero(self._near[: len(goes)] | goes)
+        return int(found[-1]) if len(found) else -1
+
+    def _may_spare(self, at: int) -> bool:
+        """Whether the quorum fits with the unit in its places; then they are, or will be once that matters. If not,
+        nothing has changed."""
+        unit = self._units[at]
         self._vacating.take_again(unit.vacated)
         if self._stands(unit):
             return True
         if self._retries:
             self._retries -= 1
+            self._take_spared()
             self._remove()
             if self._place():
                 return True
@@ -200,9 +244,16 @@ class RoomSearch:
             self._vacating.release(unit.vacated)
         return False
 
+    def _take_spared(self) -> None:
+        """Let all units that were spared be in their places."""
+        if self._spared:
+            self._vacating.take_all_again(self._departing, self._spared)
+            self._spared = []
+
     def _stands(self, unit: Unit) -> bool:
         """Whether the quorum surely fits where it is placed, with the unit in its places."""
         view, quotas = self._placing.view, self._placing.quotas
         if view.neighbours is not None or quotas.guarantees or quotas.exceeded(self._job):
             return False
-        return not any((view.free[row][self._asked] < 0).any() for row, _ in unit.vacated.rooms if row in self._rows)
+        rows = [row for row in unit.vacated.rooms.rows.tolist() if row in self._rows]
+        return not any((view.free[row][self._asked] < 0).any() for row in rows)

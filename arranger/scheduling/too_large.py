@@ -1,5 +1,5 @@
 """Jobs that certainly get no nodes in a cycle, found without a try: their quorums ask for more than all nodes together
-have free.
+have free, and nobody can give them room.
 
 A cycle that is to give reasons tries every job. Where only placements count, as in a forecast, most tries can be left
 out in a full cluster, and the decisions stay the same.
@@ -12,13 +12,23 @@ import numpy as np
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import State
 from arranger.scheduling.view import ClusterView, Levels
 
 
 class TooLarge:
-    """Remembers what quorums ask for, from one cycle to the next. `jobs` are all that may be placed."""
+    """Remembers what quorums ask for, from one cycle to the next. `jobs` are all that may have or get nodes: none comes
+    later, and neither their specs nor their queues change."""
 
     def __init__(self, jobs: Iterable[JobRecord]) -> None:
+        self._jobs = list(jobs)
+        jobs = self._jobs
+        #: Queue → the lowest priority of a job in it; None until it is needed.
+        self._lowest: dict[str, int] | None = None
+        #: UID → jobs that lack nodes, and those that have changed since that was looked at. None if nobody tells that.
+        self._short: dict[str, None] = {}
+        self._changed: dict[str, None] | None = None
         self._shapes = list(dict.fromkeys(of.shape for job in jobs for of in job.valid_spec.groups if of.count))
         #: Job UID → its spec, and the least that its quorum asks for.
         self._asks: dict[str, tuple[JobSpec, Amounts]] = {}
@@ -36,6 +46,34 @@ class TooLarge:
             self._view, self._content, self._free = view, view.content, self._all_free(view)
         width = min(len(asks), len(self._free))
         return bool((asks[:width] > self._free[:width]).any())
+
+    def may_take_room(self, state: State, job: JobRecord) -> bool:
+        """Whether there is a job at all that may give room to this one: one of a lower priority in its queue, or one of
+        another queue."""
+        if self._lowest is None:
+            self._lowest = {}
+            for of in self._jobs:
+                queue, priority = queue_of(state, of), of.valid_spec.priority
+                self._lowest[queue] = min(priority, self._lowest.get(queue, priority))
+        lowest = self._lowest.get(queue_of(state, job))
+        return lowest is None or len(self._lowest) > 1 or lowest < job.valid_spec.priority
+
+    def note(self, changed: Iterable[str]) -> None:
+        """These jobs (UIDs) have changed, or are new. Whoever tells of some must tell of all of them."""
+        self._changed = (self._changed or {}) | dict.fromkeys(changed)
+
+    def short(self, state: State) -> list[JobRecord] | None:
+        """The jobs that lack nodes; None if nobody tells which ones change."""
+        if self._changed is None:
+            return None
+        for uid in self._changed:
+            job = state.jobs.get(uid)
+            if job is not None and not job.ended and len(job.placements) < job.pods_desired():
+                self._short[uid] = None
+            else:
+                self._short.pop(uid, None)
+        self._changed = {}
+        return [state.jobs[uid] for uid in self._short if uid in state.jobs]
 
     def _asked(self, job: JobRecord, view: ClusterView) -> Amounts:
         spec = job.valid_spec

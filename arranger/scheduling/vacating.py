@@ -5,6 +5,7 @@ it is gone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -16,12 +17,12 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.nodes import Amounts, Requests
 from arranger.projections.preemption import leaves
-from arranger.projections.queue_use import JOBS, queue_of, sum_of
+from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
-from arranger.scheduling.kept import RowRooms
+from arranger.scheduling.known_jobs import KnownPart, RowRooms
 from arranger.scheduling.neighbours import Neighbour, neighbour_of, of_pod
 from arranger.scheduling.placing import Placing
-from arranger.scheduling.view import Rows
+from arranger.scheduling.view import Levels, Mask, Rows
 
 
 class Vacated(NamedTuple):
@@ -40,8 +41,12 @@ class Departing:
         self._leaving: list[Vacated] = []
         self._rows: Rows = np.zeros(0, np.int64)
         self._amounts: Amounts = np.zeros((0, 0), np.int64)
+        #: For each row, the place of the one whose room it is.
+        self._whose: Rows = np.zeros(0, np.int64)
         #: The number of rooms of the first so many.
         self._ends: list[int] = [0]
+        #: How many are in the columns already.
+        self._joined = 0
 
     def __len__(self) -> int:
         return len(self._leaving)
@@ -49,19 +54,45 @@ class Departing:
     def __getitem__(self, at: int) -> Vacated:
         return self._leaving[at]
 
-    def append(self, vacated: Vacated) -> None:
-        """Add the next."""
-        self._leaving.append(vacated)
-        self._ends.append(self._ends[-1] + len(vacated.rooms))
+    def extend(self, vacated: Iterable[Vacated]) -> None:
+        """Add the next ones."""
+        first = len(self._leaving)
+        self._leaving += vacated
+        for of in self._leaving[first:]:
+            self._ends.append(self._ends[-1] + len(of.rooms.rows))
+
+    def _join(self) -> None:
+        if self._joined < len(self._leaving):
+            added = [of.rooms for of in self._leaving[self._joined :] if len(of.rooms.rows)]
+            self._joined = len(self._leaving)
+            self._whose = np.repeat(np.arange(self._joined), np.diff(self._ends))
+            parts = added if not len(self._rows) else [RowRooms(self._rows, self._amounts), *added]
+            if added:
+                self._rows = np.concatenate([of.rows for of in parts])
+                self._amounts = np.concatenate([of.amounts for of in parts])
 
     def rooms(self, first: int, last: int) -> tuple[Rows, Amounts]:
         """Rows and amounts of those from `first` on, before `last`."""
-        if len(self._rows) < self._ends[-1]:
-            every = [room for vacated in self._leaving for room in vacated.rooms]
-            self._rows = np.array([row for row, _ in every], np.int64)
-            self._amounts = np.array([amounts for _, amounts in every], np.int64)
+        self._join()
         part = slice(self._ends[first], self._ends[last])
         return self._rows[part], self._amounts[part]
+
+    def of(self, which: Sequence[int]) -> tuple[Rows, Amounts]:
+        """Rows and amounts of these."""
+        self._join()
+        chosen = np.zeros(len(self), np.bool_)
+        chosen[which] = True
+        rooms = chosen[self._whose]
+        return self._rows[rooms], self._amounts[rooms]
+
+    def on(self, rows: Sequence[int], count: int) -> Mask:
+        """For each, whether it has room on one of these of so many rows."""
+        self._join()
+        there = np.zeros(count, np.bool_)
+        there[rows] = True
+        found = np.zeros(len(self), np.bool_)
+        found[self._whose[there[self._rows]]] = True
+        return found
 
 
 class Vacating:
@@ -73,23 +104,41 @@ class Vacating:
         #: Requests → the room that one pod with them uses.
         self._each: dict[Requests, Amounts] = {}
 
+    @cached_property
+    def leaving(self) -> list[PodSeen]:
+        """The pods that leave anyway in this cycle."""
+        return leaving(self._state)
+
+    def of_whole(self, job: JobRecord) -> Vacated:
+        """What a job leaves that has no nodes any more."""
+        return self.of_job(job, self._placing.jobs.of(job).slots, whole=True)
+
     def of_job(self, job: JobRecord, slots: tuple[SlotKey, ...], *, whole: bool) -> Vacated:
         """What these slots of a job leave; with `whole` the job has no nodes any more."""
-        use = [*sum_of(job, slots).items(), *([(JOBS, 1)] if whole else [])] if self._placing.quotas.of_queues else []
-        queue = queue_of(self._state, job)
+        known, use = self._placing.jobs.of(job), tuple[tuple[str, int], ...]()
+        part = known.part(slots)
+        if self._placing.quotas.of_queues:
+            use = (*part.amounts.items(), (JOBS, 1)) if whole else tuple(part.amounts.items())
         if self._placing.view.neighbours is None:
-            kept = self._placing.rooms
-            rooms = kept.get(job, slots)
-            if rooms is None:
-                counts = self._counts(job, slots)
-                rooms, nodes = self._rooms(counts), self._placing.view.node_index.rows()
-                # Only a pod that uses room on a known node can't change without a change of that node's amounts.
-                if sum(count for _, _, count in counts) == len(slots) and all(node in nodes for node, _, _ in counts):
-                    kept.keep(job, slots, rooms)
-            return Vacated(rooms, (), queue, tuple(use))
+            return Vacated(self._rooms_of(job, part), (), known.queue, use)
         held = [*self._held(job, slots)]
         seen = [(of_pod(pod) if pod is not None else neighbour_of(job, group), node) for group, pod, node, _ in held]
-        return self._vacated([(node, requests, 1) for _, _, node, requests in held], seen, queue, tuple(use))
+        return self._vacated([(node, requests, 1) for _, _, node, requests in held], seen, known.queue, use)
+
+    def _rooms_of(self, job: JobRecord, part: KnownPart) -> RowRooms:
+        """What the pods of a part of a job use together."""
+        if part.rooms is None:
+            part.rooms = self._rooms(self._counts(job, part.slots))
+        return part.rooms
+
+    def sum_of(self, jobs: Iterable[JobRecord]) -> Levels:
+        """What all pods of these jobs use, by row of the view and resource. Don't modify it."""
+        known = self._placing.jobs
+        return known.sum_of(
+            map(known.of, jobs),
+            self._placing.view.free.shape,
+            lambda of: self._rooms_of(of.job, of.whole),
+        )
 
     def _counts(self, job: JobRecord, slots: tuple[SlotKey, ...]) -> list[tuple[str, Requests, int]]:
         """Nodes and requests with the number of these pods. Most pods request what their group does, and are counted by
@@ -145,7 +194,7 @@ class Vacating:
                     each = self._each[requests] = view.amounts(requests)
                 amounts = each * count
                 rooms[row] = rooms[row] + amounts if row in rooms else amounts
-        return tuple(rooms.items())
+        return RowRooms.of(rooms)
 
     def helpful_nodes(self, job: JobRecord, others: Iterable[JobRecord]) -> list[str]:
         """The nodes with room for a pod of a job if all these others left, in their order."""
@@ -155,21 +204,31 @@ class Vacating:
                 key = (node, requests_of(of, slot))
                 counts[key] = counts.get(key, 0) + 1
         asked = [view.request(group.shape) for group in job.valid_spec.groups if group.count]
+        rooms = self._rooms((node, requests, count) for (node, requests), count in counts.items())
         return [
             view.names[row]
-            for row, amounts in self._rooms((node, requests, count) for (node, requests), count in counts.items())
+            for row, amounts in zip(*rooms, strict=True)
             if any((view.free[row] + amounts >= each)[each > 0].all() for each in asked)
         ]
 
     def release(self, vacated: Vacated) -> None:
         """Let the pods leave."""
-        self._placing.view.shift(vacated.rooms, vacated.pods, 1)
+        self._placing.view.shift(*vacated.rooms, vacated.pods, 1)
         self._placing.quotas.release(vacated.queue, vacated.use, 1)
+
+    @property
+    def by_room_alone(self) -> bool:
+        """Whether pods that leave change nothing but the free amounts of their nodes."""
+        return self._placing.view.neighbours is None and not self._placing.quotas.of_queues
+
+    def take_all_again(self, departing: Departing, which: Sequence[int]) -> None:
+        """Let these be there again, if they leave by room alone."""
+        self._placing.view.shift_all(*departing.of(which), -1)
 
     def release_some(self, departing: Departing, first: int, last: int, sign: int = 1) -> None:
         """Let those from `first` on, before `last`, leave, or with the sign -1 be there again."""
         view = self._placing.view
-        if view.neighbours is None and not self._placing.quotas.of_queues:
+        if self.by_room_alone:
             view.shift_all(*departing.rooms(first, last), sign)
             return
         for at in range(first, last):
@@ -180,9 +239,13 @@ class Vacating:
 
     def take_again(self, vacated: Vacated, *, use: bool = True) -> None:
         """Let the pods be there again; without `use` their queue doesn't count them any more."""
-        self._placing.view.shift(vacated.rooms, vacated.pods, -1)
+        self._placing.view.shift(*vacated.rooms, vacated.pods, -1)
         if use:
-            self._placing.quotas.release(vacated.queue, vacated.use, -1)
+            self.count_again(vacated)
+
+    def count_again(self, vacated: Vacated) -> None:
+        """Let the queue count the pods again, and their room be as it is."""
+        self._placing.quotas.release(vacated.queue, vacated.use, -1)
 
 
 def grace_ms(state: State, slots: Iterable[tuple[JobRecord, SlotKey]], pods: Iterable[PodSeen]) -> int:

@@ -227,12 +227,12 @@ class ClusterView:
         amounts[self._table.columns[NOWHERE]] = 0
         return amounts
 
-    def shift(self, rooms: Iterable[tuple[int, Amounts]], pods: Iterable[tuple[Neighbour, int]], sign: int) -> None:
-        """Pods leave these rows (or with the sign -1 are there again): the amounts that they use, and the pods as
-        others see them."""
-        for row, amounts in rooms:
-            self.free[row] += amounts * sign
-            self.journal.append(row)
+    def shift(self, rows: Rows, amounts: Amounts, pods: Iterable[tuple[Neighbour, int]], sign: int) -> None:
+        """Pods leave these rows, each once (or with the sign -1 are there again): the amounts that they use, and the
+        pods as others see them."""
+        if len(rows):
+            self.free[rows] += amounts * sign
+            self.journal += rows.tolist()
         self.touch()
         if self.neighbours is not None:
             for pod, row in pods:
@@ -244,15 +244,14 @@ class ClusterView:
         self.journal += rows.tolist()
         self.touch()
 
-    def hold(self, rooms: Iterable[tuple[int, Levels]], content: int | None = None, *, sign: int = 1) -> None:
-        """Take room out for jobs that have a reservation, or with the sign -1 put it back. `content` is the number of
-        the new content, if the view had it before."""
+    def hold(self, rows: Rows, amounts: Amounts, content: int | None = None, *, sign: int = 1) -> None:
+        """Take room on these rows out for jobs that have a reservation, or with the sign -1 put it back. `content` is
+        the number of the new content, if the view had it before."""
         if self.held is None:
             self.held = np.zeros_like(self.free)
-        for row, amounts in rooms:
-            self.free[row] -= amounts * sign
-            self.held[row] += amounts * sign
-            self.journal.append(row)
+        add_to(self.free, rows, amounts, -sign)
+        add_to(self.held, rows, amounts, sign)
+        self.journal += rows.tolist()
         if content is None:
             self.touch()
         else:

@@ -14,6 +14,7 @@ from arranger.lifecycle.desired import desired_status, expires_ms
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes
+from arranger.workers.binder import Binder
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_expired
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
@@ -54,6 +55,7 @@ class Applier:
         self._creation = Creation(self._effects, self._queue, writer)
         evictions = Evictions(self._effects, self._queue, writer)
         self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions)
+        self._binder = Binder(self._effects, self._queue, self._creation, self._reports)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 
     def changed(self, changes: Changes) -> None:
@@ -138,6 +140,9 @@ class Applier:
             await self._pods.delete_orphans(uid, progress)
             return
         look = Look(self._follower, job, progress)
+        if job.of_pods:
+            await self._binder.look(look)
+            return
         if job.seen.deleting:
             await self._pods.reconcile(look)
             return

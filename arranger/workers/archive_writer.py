@@ -15,8 +15,9 @@ import msgspec
 from arranger.errors import DamagedEntry
 from arranger.events.archive import ArchiveLog, Contents, contents_of
 from arranger.events.blob_stores import BlobStore
-from arranger.events.codec import StoredEntry, verified
+from arranger.events.codec import StoredEntry, signed_snapshot, verified
 from arranger.events.log import Entry, Position, StoredSnapshot
+from arranger.events.log_keys import UNKEYED, LogKeys
 from arranger.events.segments import encode_segment, encode_snapshot_file
 from arranger.logs import log_event
 from arranger.projections import snapshot
@@ -42,10 +43,14 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class ArchiveWriter:
-    """Puts segments into a blob store, each of at least `every_events` events, or of all if there are fewer."""
+    """Puts segments into a blob store, each of at least `every_events` events, or of all if there are fewer.
 
-    def __init__(self, blob_store: BlobStore, *, every_events: int) -> None:
+    `keys` are those of the source: they check its entries and sign the snapshots.
+    """
+
+    def __init__(self, blob_store: BlobStore, *, every_events: int, keys: LogKeys = UNKEYED) -> None:
         self.blob_store = blob_store
+        self._keys = keys
         self._every_events = every_events
 
     async def contents(self, epoch: int) -> Contents:
@@ -57,7 +62,7 @@ class ArchiveWriter:
         """The archive's last position in an epoch; None if it has nothing of the epoch."""
         if not (await self.contents(epoch)).segments:
             return None
-        archive = ArchiveLog(self.blob_store, epoch=epoch)
+        archive = ArchiveLog(self.blob_store, epoch=epoch, keys=self._keys)
         try:
             return await archive.open()
         finally:
@@ -77,7 +82,7 @@ class ArchiveWriter:
         `newest` is a snapshot at `until`. `state` is the caller's state at `begin`, if any, which is modified. Raises
         the errors of reading and of the blob store.
         """
-        segments = _Segments(begin, self._every_events)
+        segments = _Segments(begin, self._every_events, self._keys)
         far = until - begin.offset >= 2 * self._every_events
         if state is None and (far or newest is None):
             state = await self._state_at(begin)
@@ -103,7 +108,8 @@ class ArchiveWriter:
 
     async def _put(self, segments: "_Segments") -> tuple[int, tuple[int, int]]:
         before, entries, times_ms = segments.take()
-        name, content = await asyncio.to_thread(encode_segment, before, entries, times_ms)
+        keyed = self._keys.signed
+        name, content = await asyncio.to_thread(lambda: encode_segment(before, entries, times_ms, keyed=keyed))
         await asyncio.to_thread(self.blob_store.put, name, content)
         events = segments.position.offset - before.offset
         log_event(_log, "segment archived", file=name, events=events, bytes=len(content))
@@ -111,7 +117,8 @@ class ArchiveWriter:
 
     async def _put_snapshot(self, stored: StoredSnapshot) -> int:
         time_ms = snapshot.time_ms(stored.content)
-        name, content = await asyncio.to_thread(encode_snapshot_file, stored, time_ms)
+        signed = signed_snapshot(stored, self._keys)
+        name, content = await asyncio.to_thread(encode_snapshot_file, signed, time_ms)
         await asyncio.to_thread(self.blob_store.put, name, content)
         return len(content)
 
@@ -121,9 +128,9 @@ class ArchiveWriter:
             return State()
         for name in (await self.contents(position.epoch)).snapshots:
             if name.offset == position.offset:
-                archive = ArchiveLog(self.blob_store, epoch=position.epoch)
+                archive = ArchiveLog(self.blob_store, epoch=position.epoch, keys=self._keys)
                 try:
-                    await archive.refresh()
+                    await archive.open()
                     stored = await archive.newest_snapshot(at_most=position.offset)
                     return snapshot.restore(stored.content) if stored is not None else None
                 except (DamagedEntry, snapshot.UnusableSnapshot) as problem:
@@ -136,8 +143,9 @@ class ArchiveWriter:
 class _Segments:
     """Collects checked entries until a segment is full."""
 
-    def __init__(self, begin: Position, every_events: int) -> None:
+    def __init__(self, begin: Position, every_events: int, keys: LogKeys) -> None:
         self.position = begin
+        self._keys = keys
         self._every_events = every_events
         self._begin = begin
         self._entries: list[StoredEntry] = []
@@ -149,7 +157,7 @@ class _Segments:
 
     def add(self, stored: StoredEntry) -> Entry:
         """Check and add the next entry. Raises `DamagedEntry`."""
-        entry = verified(stored, self.position)
+        entry = verified(stored, self.position, keys=self._keys)
         self._entries.append(stored)
         self._told.append(entry.batch.time_ms)
         self.position = Position(self.position.epoch, entry.last, entry.chain)

@@ -66,9 +66,9 @@ class Creation:
                 return await self._ours(
                     look, slot, resource, body["metadata"]["name"], body.get("spec", {}).get("nodeName")
                 )
-            if refused.code == 429 or (refused.code >= 500 and not _by_admission(refused)):
+            if refused.code == 429 or (refused.code >= 500 and not by_admission(refused)):
                 raise
-            await self._refused(look, slot, refused)
+            await self.refused(look, slot, refused)
             return False
 
     def _later(self, look: Look) -> bool:
@@ -104,7 +104,7 @@ class Creation:
             return False
         else:
             what = f"a {kind} named {name} of an earlier job hasn't gone; delete it if it doesn't go"
-        await self._refused(look, slot, ApiError(409, "AlreadyExists", what))
+        await self.refused(look, slot, ApiError(409, "AlreadyExists", what))
         return False
 
     def _awaited(self, look: Look, slot: SlotKey) -> bool:
@@ -119,19 +119,19 @@ class Creation:
         self._queue.look_again(look.job.uid, max(waited_s / 2, STALE_S))
         return True
 
-    async def _refused(self, look: Look, slot: SlotKey, refused: ApiError) -> None:
-        """Record a new refusal in the log, and retry after a delay unless it is permanent."""
+    async def refused(self, look: Look, slot: SlotKey, refused: ApiError, effect: str = "create") -> None:
+        """Record a new refusal of an effect in the log, and retry after a delay unless it is permanent."""
         job, identity = look.job, self._effects.parts.identity
         if identity is not None:  # a refusal by another cluster at this address doesn't concern the job
             await identity.confirm(self._effects.parts.follower.cluster)
-        permanent = refused.code in (400, 422) and not _by_admission(refused)
+        permanent = refused.code in (400, 422) and not by_admission(refused)
         reason, detail = one_line(refused.reason)[:LONGEST_REASON], one_line(refused.detail)[:LONGEST_DETAIL]
         refusals, key = _refusals(look, slot), (job.attempt, slot)
         unknown = slot in job.placements and slot not in job.slots.refused_ms
         refusals.tries += 1
         in_a_row = refusals.in_a_row = 1 if unknown else refusals.in_a_row + 1
         failed = EffectFailed(
-            job.uid, job.attempt, "create", Slot(*slot), refused.code, reason, detail, permanent, refusals.tries
+            job.uid, job.attempt, effect, Slot(*slot), refused.code, reason, detail, permanent, refusals.tries
         )  # fmt: skip
         log_event(
             _log, "the API server refuses an object of a job", level=logging.WARNING, job=job.seen.name, problem=refused
@@ -151,7 +151,7 @@ def _refusals(look: Look, slot: SlotKey) -> Refusals:
     return look.progress.refusals.setdefault((look.job.attempt, slot), Refusals())
 
 
-def _by_admission(refused: ApiError) -> bool:
+def by_admission(refused: ApiError) -> bool:
     """Whether a webhook or an admission policy caused the refusal, whatever its code: its verdict can change by itself,
     and an unreachable webhook stays so for too long to retry without a record."""
     return any(words in refused.detail for words in _ADMISSION)

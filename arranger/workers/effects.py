@@ -1,7 +1,7 @@
 """The effects of an applier on the cluster: whether they are allowed, and how many run at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from arranger.errors import ClusterError
 from arranger.workers.identity import ForeignCluster
@@ -44,3 +44,14 @@ class Effects:
                 raise
             finally:
                 self._metrics.effects_in_flight.dec()
+
+
+async def together(effects: Sequence[Awaitable[bool]]) -> list[bool]:
+    """Run all at once; raise the first error after every one has ended. Returns what each of them did."""
+    results = await asyncio.gather(*effects, return_exceptions=True)
+    done: list[bool] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        done.append(result)
+    return done

@@ -2,7 +2,8 @@
 
 All roles of a process share its projection. Everything here runs on the event loop's thread, so no role sees half a
 batch. A new epoch empties the projection and restarts the fold. A damaged or unknown entry stops the fold permanently,
-because a fold that skips an entry is worse than one that stops.
+because a fold that skips an entry is worse than one that stops. At an entry that isn't authentic the process waits,
+does nothing and says where, until an operator has removed the entry or the log.
 """
 
 import asyncio
@@ -14,7 +15,15 @@ from contextlib import suppress
 from typing import Protocol
 
 from arranger.clock import Clock
-from arranger.errors import ClockOff, DamagedEntry, EntriesTrimmed, EpochLost, LogUnavailable, WatchSuperseded
+from arranger.errors import (
+    ClockOff,
+    DamagedEntry,
+    EntriesTrimmed,
+    EpochLost,
+    ForgedEntry,
+    LogUnavailable,
+    WatchSuperseded,
+)
 from arranger.events.fence import Fence
 from arranger.events.kinds import Batch, Event, kind_of
 from arranger.events.log import EVENTS_A_READ, Appended, Entry, Log, Position
@@ -24,8 +33,10 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.workers.backoff import Backoff
 from arranger.workers.beginning import HistoryGone, LaterVersionAtWork, find_beginning
+from arranger.workers.decision_counts import DecisionCounts
+from arranger.workers.forgery import Forgery
 from arranger.workers.own_batches import OwnBatches, not_folded
-from arranger.workers.room_counts import count_room
+from arranger.workers.standstill import Standstill
 from arranger.workers.writes import Writes
 
 _log = logging.getLogger(__name__)
@@ -60,14 +71,17 @@ class Listener(Protocol):
 class Follower:
     """One process's warm projection, kept up to date with the log."""
 
-    def __init__(self, log: Log, *, clock: Clock, metrics: Metrics, reader: str, gone_s: float = math.inf) -> None:
-        """After `gone_s` without a heartbeat, other processes act for this one."""
+    def __init__(
+        self, log: Log, *, clock: Clock, metrics: Metrics, reader: str, gone_s: float = math.inf, member: str = ""
+    ) -> None:
+        """After `gone_s` without a heartbeat, other processes act for this one, whose ID among them is `member`."""
         self.log = log
         self._wait_s, self._fresh_s = min(_WAIT_S, gone_s * _WAIT_PART), min(_FRESH_S, gone_s * _FRESH_PART)
         self.state = State()
         self.position = Position(0, 0, "")
         #: Why the fold stopped permanently; None while it hasn't.
         self.stopped: DamagedEntry | None = None
+        self.forgery = Forgery(clock, metrics)
         #: Why the fold can't begin: the history belongs to a later version. None while it can.
         self.refused: LaterVersionAtWork | None = None
         #: Whether the log's server accepts this process's writes.
@@ -77,9 +91,8 @@ class Follower:
         self.caught_up = False
         #: The Kubernetes cluster that the log belongs to, according to any epoch read so far (`State.cluster`).
         self.cluster = ""
-        self._clock = clock
-        self._metrics = metrics
-        self._reader = reader
+        self._clock, self._metrics, self._reader = clock, metrics, reader
+        self._counts = DecisionCounts(metrics, member)
         self._listeners: list[Listener] = []
         self._advanced = asyncio.Event()
         self._read_s = -math.inf
@@ -88,6 +101,7 @@ class Follower:
         #: The log's ends at earlier measurements, unless folded by now: epoch, offset, and time of the measurement.
         self._ends: deque[tuple[int, int, float]] = deque()
         self._own = OwnBatches()
+        self.still = Standstill()
 
     def listen(self, listener: Listener) -> None:
         """Notify this role of everything that is folded from now on."""
@@ -111,6 +125,9 @@ class Follower:
                 await backoff.wait()
             except LaterVersionAtWork as problem:
                 await self._refuse(problem, backoff)
+            except ForgedEntry as problem:
+                self.connected = True
+                await self.forgery.hold(problem, backoff)
             except (EpochLost, EntriesTrimmed) as problem:
                 await self._begin_again(problem)
 
@@ -128,6 +145,9 @@ class Follower:
                 await backoff.wait()
             except (EpochLost, EntriesTrimmed) as problem:
                 await self._begin_again(problem)
+            except ForgedEntry as problem:
+                self.connected, self.caught_up = True, False
+                await self.forgery.hold(problem, backoff)
             except DamagedEntry as problem:
                 self.stopped = problem
                 log_event(_log, "the fold stops", level=logging.ERROR, offset=problem.offset, reason=problem.reason)
@@ -135,7 +155,7 @@ class Follower:
 
     def fresh(self) -> bool:
         """Whether the log was read recently. A process that was paused has an old state until its next read."""
-        return self._clock.monotonic_s() - self._read_s < self._fresh_s
+        return self.forgery.entry is None and self._clock.monotonic_s() - self._read_s < self._fresh_s
 
     async def folded(self, epoch: int, offset: int) -> bool:
         """Wait until this offset is folded; returns False if its epoch ends first."""
@@ -167,14 +187,11 @@ class Follower:
             end = await self.log.end()
             folded, now_s = self.state, self._clock.monotonic_s()
             self._ends.append((end.epoch, end.offset, now_s))
-            while self._ends and (self._ends[0][0] != end.epoch or self._has_folded(*self._ends[0][:2])):
+            while self._ends and (self._ends[0][0] != end.epoch or _has_folded(folded, *self._ends[0][:2])):
                 self._ends.popleft()
             behind = max(0, end.offset - folded.offset) if end.epoch == folded.epoch else end.offset
             self.lag = (behind, now_s - self._ends[0][2] if self._ends else 0.0)
             self._metrics.lag(self._reader, events=self.lag[0], seconds=self.lag[1])
-
-    def _has_folded(self, epoch: int, offset: int) -> bool:
-        return epoch == self.state.epoch and offset <= self.state.offset
 
     async def _begin(self) -> None:
         """Begin at the newest usable snapshot, else at the start of the log. Raises `LaterVersionAtWork`."""
@@ -243,6 +260,8 @@ class Follower:
         asked_s, before = self._clock.monotonic_s(), self.position
         entries = await self.log.read(before, limit=_AT_ONCE, wait_s=wait_s)
         self.connected = True
+        self.forgery.gone(before.offset)
+        await self.still.over()
         news = not_folded(entries, self.position)
         if news:
             self._fold(news)
@@ -266,7 +285,7 @@ class Follower:
         if at.offset >= appended.last:
             self._own.check(batch, appended.last)
             return
-        if appended.entry is None or at.offset != appended.first - 1:
+        if appended.entry is None or at.offset != appended.first - 1 or self.still.lasts:
             self._own.expect(batch, appended.last)
             return
         if at.chain != appended.chain_before:
@@ -274,18 +293,15 @@ class Follower:
         self._fold([appended.entry])
 
     def _fold(self, entries: Sequence[Entry]) -> None:
-        changes, reserved = Changes(), dict(self.state.reservations)
+        changes = Changes()
+        self._counts.begin(self.state, entries)
         self._own.fold(entries)
         for entry in entries:
             apply_entry(self.state, entry, changes)
         self._note_cluster()
         last = entries[-1]
         self.position = Position(self.state.epoch, last.last, last.chain)
-        for verdict in changes.verdicts:
-            self._metrics.decisions.labels(verdict.kind, "accepted" if verdict.accepted else "rejected").inc()
-            if not verdict.accepted and (verdict.kind == "CycleTaken" or not verdict.superseded):
-                log_event(_log, "decision rejected", kind=verdict.kind, offset=verdict.offset, reason=verdict.reason)
-        count_room(self._metrics, entries, changes.verdicts, reserved)
+        self._counts.count(self.state, changes)
         self._metrics.epoch.set(self.state.epoch)
         self._metrics.offset.labels(self._reader).set(self.state.offset)
         self._wake()
@@ -302,6 +318,10 @@ class Follower:
     def _wake(self) -> None:
         self._advanced.set()
         self._advanced = asyncio.Event()
+
+
+def _has_folded(state: State, epoch: int, offset: int) -> bool:
+    return epoch == state.epoch and offset <= state.offset
 
 
 class Writer:
@@ -331,6 +351,7 @@ class Writer:
             self._seq += 1
             backoff, refused = Backoff(self._clock), 0
             while True:
+                await self._follower.forgery.over()
                 batch = Batch(self._name, self._seq, self._clock.now_ms(), tuple(events))
                 try:
                     began_s = self._clock.monotonic_s()
@@ -338,8 +359,7 @@ class Writer:
                     self._follower.writes.taken()
                     self._metrics.append_seconds.observe(self._clock.monotonic_s() - began_s)
                     self._metrics.appends.labels("duplicate" if appended.duplicate else "ok").inc()
-                    for event in events:
-                        self._metrics.events.labels(kind_of(event)).inc()
+                    self._count(events)
                     self._follower.fold_own(batch, appended, epoch=epoch)
                     return appended
                 except LogUnavailable as problem:
@@ -359,6 +379,10 @@ class Writer:
                     self._metrics.appends.labels("lost").inc()
                     await self._begin_epoch(epoch, str(problem))
                     raise
+
+    def _count(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._metrics.events.labels(kind_of(event)).inc()
 
     async def _begin_epoch(self, lost: int, reason: str) -> None:
         """Begin the next epoch unless one has begun. The fold doesn't miss a tail that was lost before it was folded,

@@ -8,8 +8,9 @@ from arranger.workers.member_problems import ProblemKind
 from arranger.workers.parts import Parts
 from arranger.workers.roles import Roles
 
-#: A watch that was silent for this long won't recover: the process is to be restarted.
-_DEAF_S = 300.0
+#: The API server sends a bookmark about once a minute. A watch that was silent for twice that time hears nothing, and
+#: one that was silent for this long won't recover: the process is to be restarted.
+_SILENT_S, _DEAF_S = 120.0, 300.0
 
 
 class HealthReport:
@@ -35,8 +36,13 @@ class HealthReport:
         refused = follower.writes.problem
         self._health.set("writes", refused is None, str(refused))
         self._problems.tell(ProblemKind.WRITES_REFUSED, refused is not None, cause=str(refused or ""))
+        forged = follower.forgery.entry
+        self._problems.tell_one(ProblemKind.FORGED, str(forged.offset) if forged is not None else None)
         if follower.stopped is not None:
             self._health.set("fold", False, str(follower.stopped), vital=True)
+        elif forged is not None:
+            # A restart would stop at the same entry, so this isn't vital.
+            self._health.set("fold", False, str(forged))
         elif follower.refused is not None:
             self._health.set("fold", False, str(follower.refused))
         else:
@@ -44,6 +50,7 @@ class HealthReport:
         if self._roles.api is not None:
             self._tell_api(self._roles.api)
         self._tell_watches()
+        self._tell_archive()
         state, lag = follower.state, follower.lag
         self._parts.membership.progress(state.epoch, state.offset, lag=lag, problems=self._problems.present())
 
@@ -69,8 +76,15 @@ class HealthReport:
     def _tell_watches(self) -> None:
         for kind, watcher in self._roles.watchers.items():
             age_s = self._parts.metrics.heard_age_s(kind) or 0.0
-            deaf = age_s > _DEAF_S
-            problem = watcher.problem or (f"silent for {age_s:.0f} s" if deaf else "")
-            self._health.set(f"watch-{kind}", not problem, problem, vital=deaf)
-            since_s = age_s if deaf else 0.0
+            silent = age_s > _SILENT_S
+            problem = watcher.problem or (f"silent for {age_s:.0f} s" if silent else "")
+            self._health.set(f"watch-{kind}", not problem, problem, vital=age_s > _DEAF_S)
+            since_s = age_s if silent else 0.0
             self._problems.tell(ProblemKind.WATCH, bool(problem), subject=kind, cause=watcher.problem, since_s=since_s)
+
+    def _tell_archive(self) -> None:
+        """Report what archiving reports. The process stays ready, because stopping it would not help."""
+        if "archive" in self._roles.tasks:
+            problem = next((one for one in self._problems.present() if one.kind == ProblemKind.ARCHIVE), None)
+            reason = f"archiving fails: {problem.cause}" if problem is not None else ""
+            self._health.set("archive", problem is None, reason, needed=False)

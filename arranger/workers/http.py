@@ -21,12 +21,14 @@ _log = logging.getLogger(__name__)
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Check(msgspec.Struct, frozen=True):
-    """One condition of health; `reason` says why it fails. `vital`: a failure calls for a restart."""
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One condition of health; `reason` says why it fails. `vital`: a failure calls for a restart. Not `needed`: the
+    process does its work nevertheless, and stays ready."""
 
     ok: bool
     reason: str
     vital: bool
+    needed: bool = True
 
 
 #: An expected check before its first report.
@@ -41,12 +43,14 @@ class Health:
         self._checks = dict.fromkeys(expected, _UNREPORTED)
         self._tell()
 
-    def set(self, name: str, ok: bool, reason: str = "", *, vital: bool = False, passing: bool = True) -> None:
+    def set(
+        self, name: str, ok: bool, reason: str = "", *, vital: bool = False, passing: bool = True, needed: bool = True
+    ) -> None:
         """Report a check. Changes are logged, so the log shows when and why a process became unready.
 
         Not `passing`: a failure won't resolve itself while the process starts, so the first report of it is logged too.
         """
-        before, check = self._checks.get(name), Check(ok, "" if ok else reason, vital)
+        before, check = self._checks.get(name), Check(ok, "" if ok else reason, vital, needed)
         if check == before:
             return
         self._checks[name] = check
@@ -59,7 +63,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        return all(check.ok for check in self._checks.values())
+        return all(check.ok for check in self._checks.values() if check.needed)
 
     @property
     def alive(self) -> bool:
@@ -70,6 +74,8 @@ class Health:
 
     def _tell(self) -> None:
         self._metrics.ready.set(1 if self.ready else 0)
+        for name, check in self._checks.items():
+            self._metrics.check.labels(name).set(1 if check.ok else 0)
 
 
 class HttpServer:

@@ -30,6 +30,7 @@ class Maintenance:
         self._membership = parts.membership
         self._clock = parts.clock
         self._metrics = parts.metrics
+        self._metrics.snapshots.labels("stored")  # at 0: an alert asks whether any was stored
         self._settings = parts.settings
         self._guard = guard
         self._archive_writer = archive_writer

@@ -31,6 +31,8 @@ class ProblemKind(StrEnum):
     CLOCK = "Clock"
     #: The process is connected to a Kubernetes cluster other than the log's. `subject` is the UID of its kube-system.
     CLUSTER = "Cluster"
+    #: An entry of the log isn't authentic, and the process waits there. `subject` is its offset.
+    FORGED = "Forged"
     #: A kind that only another version defines.
     OTHER = "Other"
 

@@ -36,10 +36,9 @@ _ORDER: dict[str, int] = {
 ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen
 Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | ByName
 
-#: Kind → how its objects are observed.
+#: Kind → how its objects are observed, of the kinds whose observation depends on nothing else.
 _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.NODE: node_seen,
-    k.Watched.POD: pod_seen,
     k.Watched.QUOTA: quota_seen,
     k.Watched.PRIORITY_CLASS: priority_class_seen,
     k.Watched.QUEUE: queue_seen,
@@ -48,16 +47,25 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
 
 
 def translate(
-    item: Object, kind: k.Watched, term: int, *, with_status: bool, checks: Check, last: k.JobSeen | None = None
+    item: Object,
+    kind: k.Watched,
+    term: int,
+    *,
+    with_status: bool,
+    checks: Check,
+    scheduler: str = "",
+    last: k.JobSeen | None = None,
 ) -> Seen:
     """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new. `last` is
-    an earlier observation of the same TYJob by the same process."""
-    if kind != k.Watched.JOB:
-        return _PLAIN[kind](item, term)
-    return job_seen(item, term, with_status=with_status, checks=checks, last=last)
+    an earlier observation of the same TYJob by the same process. `scheduler` as in `pod_seen`."""
+    if kind == k.Watched.JOB:
+        return job_seen(item, term, with_status=with_status, checks=checks, last=last)
+    return pod_seen(item, term, scheduler) if kind == k.Watched.POD else _PLAIN[kind](item, term)
 
 
-def news(changes: Sequence[Change], kind: k.Watched, term: int, state: State, *, checks: Check) -> list[k.Event]:
+def news(
+    changes: Sequence[Change], kind: k.Watched, term: int, state: State, *, checks: Check, scheduler: str = ""
+) -> list[k.Event]:
     """The observations in some changes, without those that repeat what the projection has."""
     events: list[k.Event] = []
     touched: set[str] = set()
@@ -65,7 +73,7 @@ def news(changes: Sequence[Change], kind: k.Watched, term: int, state: State, *,
         if change.type == "BOOKMARK":
             continue
         added, last = change.type == "ADDED", _last(change.object, kind, term, state)
-        seen = translate(change.object, kind, term, with_status=added, checks=checks, last=last)
+        seen = translate(change.object, kind, term, with_status=added, checks=checks, scheduler=scheduler, last=last)
         if change.type == "DELETED":
             events.append(gone_event(seen, term))
         elif seen.uid in touched or not known(state, seen):
@@ -151,7 +159,7 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
     elif kind == k.Watched.QUOTA:
         seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
     elif kind == k.Watched.JOB:
-        seen = [state.jobs[uid].seen for uid in sorted(state.jobs)]
+        seen = [state.jobs[uid].seen for uid in sorted(state.jobs) if not state.jobs[uid].of_pods]
     else:
         seen = [each for _, each in sorted(_by_name(state, kind).items())]
     return [(each.uid, gone_event(each, term)) for each in seen]

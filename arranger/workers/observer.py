@@ -87,6 +87,8 @@ class Observer:
         self._relist_s = parts.settings.relist_s
         #: The checks of a valid TYJob, with the names of the installed policies.
         self._checks = tyjob_checks(parts.installed.names)
+        #: Pods that name this scheduler are to be placed.
+        self._scheduler = parts.settings.scheduler_name
         self._tell_problem = tell_problem
         #: The prefix of every cursor of this cluster.
         self._ours = f"{parts.identity.uid}/" if parts.identity is not None and parts.identity.uid else ""
@@ -192,7 +194,9 @@ class Observer:
                 await self._hold_log_to(page.items, listing=True)
                 state = self._follower.state
                 seen = [
-                    translate(item, self._kind, self._term, with_status=True, checks=self._checks)
+                    translate(
+                        item, self._kind, self._term, with_status=True, checks=self._checks, scheduler=self._scheduler
+                    )
                     for item in page.items
                 ]
                 there.update(event.uid for event in seen)
@@ -221,7 +225,10 @@ class Observer:
                 there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
                 await self._hold_log_to(there, listing=False)
                 version = changes[-1].resource_version or self._version
-                events = news(changes, self._kind, self._term, self._follower.state, checks=self._checks)
+                events = news(
+                    changes, self._kind, self._term, self._follower.state,
+                    checks=self._checks, scheduler=self._scheduler,
+                )  # fmt: skip
                 if events:
                     await self._append(events, cursor=version)
                 self._version = version  # an interrupted watch continues from here: nothing is observed twice

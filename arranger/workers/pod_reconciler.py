@@ -1,6 +1,5 @@
 """The pod reconciler: creates the missing pods of a job, and deletes its surplus pods."""
 
-import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ from arranger.model.names import job_name
 from arranger.projections.job_parts import SlotKey
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_pod, is_there
-from arranger.workers.effects import SETTLE_S, STALE_S, Effects
+from arranger.workers.effects import SETTLE_S, STALE_S, Effects, together
 from arranger.workers.evictions import Evictions
 from arranger.workers.members_writer import MembersWriter
 from arranger.workers.progress import Look, Progress
@@ -73,7 +72,7 @@ class PodReconciler:
         ]
         if job.stage == Stage.RUNNING and not effects and len(job.bound) == len(job.placements):
             progress.template = None
-        await _together(effects)
+        await together(effects)
         await self._services.keep(look)
         await self._members.keep(look)
 
@@ -149,11 +148,4 @@ class PodReconciler:
             """Whether the log still doesn't have the TYJob, which its watch may have recorded since."""
             return uid not in self._follower.state.jobs
 
-        await _together([self._delete(uid, progress, pod, force=force, still=unknown) for pod, force in pods])
-
-
-async def _together(effects: list[Awaitable[bool]]) -> None:
-    """Run all at once; raise the first error after every one has ended."""
-    for result in await asyncio.gather(*effects, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
+        await together([self._delete(uid, progress, pod, force=force, still=unknown) for pod, force in pods])

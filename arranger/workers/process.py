@@ -15,6 +15,7 @@ from typing import Any
 
 from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, UsageError
+from arranger.events.key_source import log_keys
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
 from arranger.kube.client import HttpCluster
@@ -28,6 +29,8 @@ from arranger.workers.follower import Follower
 from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health, HttpServer
 from arranger.workers.identity import ClusterIdentity
+from arranger.workers.measuring import ROLE as MEASURING_ROLE
+from arranger.workers.measuring import Measuring
 from arranger.workers.member_problems import MemberProblems
 from arranger.workers.membership import MISSED_BEATS, ROLES, Membership
 from arranger.workers.parts import Parts
@@ -52,9 +55,10 @@ class Process:
         member_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         bound_ms = round(settings.clock_bound_s * 1000)
         time, metrics, client = Timekeeper(clock, bound_ms=bound_ms), Metrics(clock), connect(settings.redis_url)
-        stream = RedisLog(settings.redis_url, settings.cluster, now_ms=clock.now_ms, clock_bound_ms=bound_ms)
-        gone_s, reader = settings.heartbeat_s * MISSED_BEATS, ",".join(self._roles)
-        self.follower = Follower(stream, clock=clock, metrics=metrics, reader=reader, gone_s=gone_s)
+        keys = log_keys(settings.log_key)
+        stream = RedisLog(settings.redis_url, settings.cluster, now_ms=clock.now_ms, clock_bound_ms=bound_ms, keys=keys)
+        gone_s, names = settings.heartbeat_s * MISSED_BEATS, {"reader": ",".join(self._roles), "member": member_id}
+        self.follower = Follower(stream, clock=clock, metrics=metrics, gone_s=gone_s, **names)
         membership = Membership(
             client,
             cluster=settings.cluster,
@@ -77,7 +81,7 @@ class Process:
             time=time,
             metrics=metrics,
             problems=MemberProblems(clock),
-            ticker=Ticker(client, cluster=settings.cluster, clock=clock),
+            ticker=Ticker(client, cluster=settings.cluster, clock=clock, keys=keys),
             cluster=None,
             identity=None,
         )
@@ -136,9 +140,12 @@ class Process:
         """Start the roles, and the tick loop if a role of this process handles ticks."""
         log_event(_log, "starting", member=self._parts.member_id, roles=",".join(self._roles))
         handlers = await roles.start(self._roles)
+        if MEASURING_ROLE in self._roles:
+            roles.tasks["measuring"] = _task(Measuring(self._parts).run(), "measuring")
         if not handlers:
             return
         metrics = self._parts.metrics
+        metrics.expect_ticks(handlers)
         self._ticks = TickLoop(
             self._settings.redis_url,
             cluster=self._settings.cluster,
@@ -147,6 +154,7 @@ class Process:
             loop=asyncio.get_running_loop(),
             told=lambda tick, result: metrics.ticks.labels(tick, result).inc(),
             dropped=lambda tick: metrics.ticks_dropped.labels(tick).inc(),
+            keys=self._parts.stream.keys,
         )
         self._ticks.start()
 

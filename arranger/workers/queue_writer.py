@@ -147,9 +147,10 @@ class QueueWriter:
         try:
             if stored is None:
                 stored = await cluster.get(QUEUES, None, name)
-            if stored["metadata"]["uid"] != uid:
-                return False  # another one of that name, which the watch hasn't shown yet
-            status = queue_status(self._view.queues[name], seen.generation)
+            of = self._view.queues.get(name)
+            if of is None or stored["metadata"]["uid"] != uid:
+                return False  # deleted while it was read, or another one of that name, which the watch hasn't shown yet
+            status = queue_status(of, seen.generation)
             patch = status_patch(status, stored.get("status") or {}, rfc3339(self._clock.now_ms()))
             known = {"uid": uid, "resourceVersion": stored["metadata"]["resourceVersion"]}
             body = {"metadata": known, "status": patch}

@@ -16,13 +16,14 @@ import msgspec
 
 from arranger.clock import Clock
 from arranger.errors import ClusterError
-from arranger.kube.cluster import EVENTS, TYJOBS, Cluster
+from arranger.kube.cluster import EVENTS, PODS, TYJOBS, Cluster
 from arranger.lifecycle.desired import rfc3339
 from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.messages.prerequisites import short_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
+from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
 from arranger.model.text import one_line
 from arranger.projections.dependencies import awaited_jobs
@@ -44,11 +45,13 @@ _WORKERS = "workers"
 _REFUSED = "refused"
 _BEFORE = "before"
 _TAKING = "taking"
+_BOUND = "bound"
+_LACKING = "lacking"
 
 #: The order of Events with the same time in their names; those about a stage come after its own.
 _ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 3, Stage.RUNNING: 6}
 _LAST = 9
-_WITHIN = {"": 0, _BEFORE: 1, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _TAKING: 1, _WHOLE: 2}
+_WITHIN = {"": 0, _BEFORE: 1, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _TAKING: 1, _LACKING: 1, _WHOLE: 2, _BOUND: 2}
 
 
 class Told(msgspec.Struct):
@@ -62,6 +65,13 @@ class Told(msgspec.Struct):
     queue: str = ""
     #: The jobs that have to end first, a PriorityClass that isn't known, and that queue.
     before: tuple[str, ...] = ()
+    #: The pods that this process bound and that aren't reported yet, each with its name, its UID and its node.
+    bound: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    #: Of a group of pods that no TYJob owns: the name and the UID of the pod that its Events are on.
+    about: tuple[str, str] = ("", "")
+    #: How many pods such a group lacks, in words; "" if it lacks none.
+    lacking: str = ""
+    lacked: str = ""
     #: From whom the job takes room, "" for nobody, and what was reported of that.
     taking: str = ""
     taken: str = ""
@@ -91,6 +101,9 @@ class Reporter:
 
     async def report(self, job: JobRecord, told: Told) -> None:
         """Report a new stage, replaced workers, refused pods and a new kind of shortage, once stored."""
+        if job.of_pods:
+            await self._report_pod(job, told)
+            return
         if job.replaced.times > told.replacements:
             told.replacements = job.replaced.times
             await self._update(
@@ -110,6 +123,29 @@ class Reporter:
             told.taken = told.taking
             if told.taking:
                 await self._update(job, told, _TAKING, reason="Preempting", message=told.taking, kind=_NORMAL)
+        await self._tell_before(job, told)
+        await self._tell_waiting(job, told)
+
+    async def _report_pod(self, job: JobRecord, told: Told) -> None:
+        """Report that a pod was bound that no TYJob owns, that it can't be, or why it waits."""
+        if told.bound:
+            bound, told.bound = told.bound, []
+            for name, uid, node in bound:
+                told.about = name, uid
+                message = f"bound {job.seen.namespace}/{name} to {node}"
+                await self._update(job, told, _BOUND, reason="Scheduled", message=message, kind=_NORMAL)
+            return
+        if job.of_group and not told.about[0]:
+            told.about = min((job.slots.names[slot], uid) for uid, slot in job.slots.members.items())
+        refusal = job.refusal()
+        refused = refusal.message if refusal is not None else ""
+        if refused != told.refused:
+            told.refused = refused
+            if refused:
+                await self._update(job, told, _REFUSED, reason="FailedBinding", message=refused)
+        if told.lacking and told.lacking != told.lacked:
+            await self._update(job, told, _LACKING, reason="WaitsForPods", message=told.lacking, kind=_NORMAL)
+        told.lacked = told.lacking
         await self._tell_before(job, told)
         await self._tell_waiting(job, told)
 
@@ -177,11 +213,14 @@ class Reporter:
     ) -> bool:
         """Record an Event, or update it with the present message. Returns False if a new one couldn't be recorded."""
         stage, since_ms = _replaced_in(job) if about == _WORKERS else (job.stage, job.times.stage_ms)
-        name, now_ms = _name(job, stage, since_ms, about), self._clock.now_ms()
+        name, now_ms = _name(job, stage, since_ms, about, told.about), self._clock.now_ms()
         if about == _WORKERS:
             now_ms = job.replaced.time_ms
         times = told.times.get(name, 0)
-        if not times and await self._create(job, name, reason=reason, message=message, time_ms=now_ms, kind=kind):
+        pod = told.about
+        if not times and await self._create(
+            job, name, reason=reason, message=message, time_ms=now_ms, kind=kind, pod=pod
+        ):
             told.times[name] = 1
             return True
         told.times[name] = max(times, 1) + 1
@@ -190,12 +229,20 @@ class Reporter:
             await self._cluster.patch(EVENTS, job.seen.namespace, name, change)
         except ClusterError as problem:
             if getattr(problem, "code", 0) == 404:  # expired in the API server
-                return await self._create(job, name, reason=reason, message=message, time_ms=now_ms, kind=kind)
+                return await self._create(job, name, reason=reason, message=message, time_ms=now_ms, kind=kind, pod=pod)
             self._complain(job, problem)
         return True
 
     async def _create(
-        self, job: JobRecord, name: str, *, reason: str, message: str, time_ms: int, kind: str = _NORMAL
+        self,
+        job: JobRecord,
+        name: str,
+        *,
+        reason: str,
+        message: str,
+        time_ms: int,
+        kind: str = _NORMAL,
+        pod: tuple[str, str] = ("", ""),
     ) -> bool:
         """Record an Event; returns False if one of that name exists already, or it can't be recorded."""
         seen, told = job.seen, rfc3339(time_ms)
@@ -204,11 +251,11 @@ class Reporter:
             "kind": "Event",
             "metadata": {"name": name},
             "involvedObject": {
-                "apiVersion": TYJOBS.api_version,
-                "kind": TYJOBS.kind,
+                "apiVersion": (PODS if job.of_pods else TYJOBS).api_version,
+                "kind": (PODS if job.of_pods else TYJOBS).kind,
                 "namespace": seen.namespace,
-                "name": seen.name,
-                "uid": job.uid,
+                "name": pod[0] or pod_of(seen.name),
+                "uid": pod[1] or pod_of(job.uid),
             },
             "reason": one_line(reason),
             "message": _shown(message),
@@ -235,10 +282,11 @@ def _shown(message: str) -> str:
     return one_line(message).encode()[:_MESSAGE_LIMIT].decode(errors="ignore")
 
 
-def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "") -> str:
+def _name(job: JobRecord, stage: Stage, since_ms: int, about: str = "", pod: tuple[str, str] = ("", "")) -> str:
     """The name of an Event on a stage or on a subject within it; names sort in the order of the Events."""
     order = f"{_ORDER.get(stage, _LAST) + _WITHIN[about]:x}"
-    return f"{job.seen.name}.{since_ms:011x}.{order}-{about or stage.lower()}.{job.uid[:8]}"
+    name, uid = pod[0] or pod_of(job.seen.name), pod[1] or pod_of(job.uid)
+    return f"{name}.{since_ms:011x}.{order}-{about or stage.lower()}.{uid[:8]}"
 
 
 def _replaced_in(job: JobRecord) -> tuple[Stage, int]:

@@ -114,7 +114,9 @@ class Roles:
     def _start_archive_role(self) -> ArchiveWriter:
         settings = self._parts.settings
         blob_store = blob_store_at(settings.archive_url, settings.cluster)
-        archive_writer = ArchiveWriter(blob_store, every_events=settings.archive_every_events)
+        archive_writer = ArchiveWriter(
+            blob_store, every_events=settings.archive_every_events, keys=self._parts.stream.keys
+        )
         self._run(ArchiveRole(self._parts, archive_writer).run(), "archive")
         return archive_writer
 

@@ -16,8 +16,10 @@ from arranger.errors import EntriesTrimmed, LogUnavailable
 from arranger.events.codec import decode_batch
 from arranger.events.kinds import Batch, EpochBegun, Watched
 from arranger.events.log import Position
+from arranger.events.log_keys import Authenticity
 from arranger.events.redis_log import RedisLog
 from arranger.model.job import Stage
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queues_view
 from arranger.workers import applier, controller
@@ -83,7 +85,8 @@ class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     `of_cluster` is the UID of the namespace kube-system of the log's Kubernetes cluster; empty if none is recorded yet.
     `after_epoch` is the epoch that this one replaced, and `because` the recorded reason; 0 and empty if this is the
-    log's first epoch, or its first event was trimmed.
+    log's first epoch, or its first event was trimmed. `authenticity` is what this command knows of who wrote the log,
+    and `forged` the offset of the first entry that isn't authentic, 0 if it found none: the status ends before it.
     """
 
     epoch: int
@@ -94,6 +97,8 @@ class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
     of_cluster: str = ""
     after_epoch: int = 0
     because: str = ""
+    authenticity: Authenticity = Authenticity.NONE
+    forged: int = 0
 
 
 class Moment(msgspec.Struct, frozen=True, rename="camel"):
@@ -120,7 +125,8 @@ class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
     """The whole status at `now_ms`. `snapshot` is the end of the newest snapshot, `cycle` the last recorded cycle.
-    `queues` counts the Queues by state."""
+    `queues` counts the Queues by state. `jobs` are TYJobs, and `stages` counts them by stage; `pods_of_others` and
+    `pod_groups` count those that Arranger only places."""
 
     cluster: str
     now_ms: int
@@ -133,6 +139,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     stages: dict[str, int]
     store: StoreStatus = StoreStatus()
     queues: dict[str, int] = {}
+    pods_of_others: dict[str, int] = {}
+    pod_groups: dict[str, int] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -150,8 +158,10 @@ async def read_status(
     state: State,
     snapshot: Moment | None,
     now_ms: int,
+    forged: int = 0,
 ) -> Status:
-    """Read the status from Redis. `state` is the log's projection now, `snapshot` the one it was restored from, if any.
+    """Read the status from Redis. `state` is the log's projection now, `snapshot` the one it was restored from, if any,
+    and `forged` the offset at which the projection ends because that entry isn't authentic.
 
     Raises `LogUnavailable`, and `EpochLost` if a new epoch began meanwhile.
     """
@@ -162,24 +172,37 @@ async def read_status(
         await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start) for kind in Watched
     ]
     last_cycle = state.last_cycle
-    begun = await _begun(log, start)
     return Status(
         cluster=cluster,
         now_ms=now_ms,
-        log=LogStatus(
-            *(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.time_ms),
-            of_cluster=state.cluster,
-            after_epoch=begun.previous if begun is not None else 0,
-            because=begun.reason if begun is not None and begun.previous else "",
-        ),
+        log=await _log_status(log, start, state, forged),
         snapshot=snapshot,
         cycle=Moment(last_cycle, await _time_ms(log, start, last_cycle)) if last_cycle else None,
         members=tuple(_member(member, age_ms, shares) for member, age_ms in members.values()),
         watches=tuple(watches),
-        jobs=len(state.jobs),
-        stages={stage: count for stage in Stage if (count := sum(job.stage == stage for job in state.jobs.values()))},
+        jobs=sum(not job.of_pods for job in state.jobs.values()),
+        stages=_by_stage(job for job in state.jobs.values() if not job.of_pods),
         store=await read_store(client),
         queues=dict(sorted(Counter(of.state for of in queues_view(state).queues.values() if of.created).items())),
+        pods_of_others=_by_stage(job for job in state.jobs.values() if job.of_pods and not job.of_group),
+        pod_groups=_by_stage(job for job in state.jobs.values() if job.of_group),
+    )
+
+
+def _by_stage(jobs: Iterable[JobRecord]) -> dict[str, int]:
+    counts = Counter(job.stage for job in jobs)
+    return {stage: counts[stage] for stage in Stage if counts[stage]}
+
+
+async def _log_status(log: RedisLog, start: Position, state: State, forged: int) -> LogStatus:
+    begun = await _begun(log, start)
+    return LogStatus(
+        *(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.time_ms),
+        of_cluster=state.cluster,
+        after_epoch=begun.previous if begun is not None else 0,
+        because=begun.reason if begun is not None and begun.previous else "",
+        authenticity=log.authenticity,
+        forged=forged,
     )
 
 
@@ -286,6 +309,9 @@ def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
     if store.full or store.replica or (store.disk_failing and not status.members):
         return []
     found: list[Problem] = []
+    if status.log.forged:
+        what = f"the entry of the log at offset {status.log.forged} isn't authentic: nothing is done for it or after it"
+        found.append(Problem(what, "docs/operations.md, When an entry is not authentic, says how to go on"))
     present = {role for member in status.members for role in member.roles}
     for role in ROLES:
         if role not in present:

@@ -2,7 +2,8 @@
 
 A client that can write to Redis can put any job into a queue. rq would import and call the functions that a job names
 (its own, a method, callbacks) and send webhooks. So this module checks the raw hash of a job, and rq never loads it.
-The worker drops every job that is not a tick.
+The worker drops every job that is not a tick. With a key (`log_keys`) a tick also names when it was made, and has a
+signature, so the worker drops ticks that nobody with a key made, and old ones.
 """
 
 import uuid
@@ -15,6 +16,8 @@ import redis
 import rq.job
 import rq.queue
 import rq.serializers
+
+from arranger.events.log_keys import UNKEYED, LogKeys
 
 #: The function that a tick names in Redis. Its name and its arguments never change.
 FUNCTION = "arranger.workers.ticks.handle_tick"
@@ -59,7 +62,15 @@ table.insert(found, 1, 'hash')
 return found
 """
 
-_data = msgspec.json.Decoder(tuple[str, None, tuple[str, str], dict[str, msgspec.Raw]])
+
+class _Signed(msgspec.Struct, forbid_unknown_fields=True):
+    """The named arguments of a tick: none without a key."""
+
+    made_ms: int = 0
+    signature: str = ""
+
+
+_data = msgspec.json.Decoder(tuple[str, None, tuple[str, str], _Signed])
 
 
 class Fault(StrEnum):
@@ -71,6 +82,8 @@ class Fault(StrEnum):
     DATA = "data"
     FUNCTION = "function"
     ARGUMENTS = "arguments"
+    SIGNATURE = "signature"
+    AGE = "age"
 
 
 class NoTick(Exception):
@@ -98,14 +111,19 @@ def job_key(job_id: bytes) -> bytes:
     return rq.job.Job.redis_job_namespace_prefix.encode() + job_id
 
 
-def tick_job(function: Any, cluster: str, tick: str, unused: redis.Redis) -> rq.job.Job:
+def tick_job(
+    function: Any, cluster: str, tick: str, unused: redis.Redis, *, keys: LogKeys = UNKEYED, now_ms: int = 0
+) -> rq.job.Job:
     """A new tick as rq's record of a job. `unused` is a client that rq requires and never calls."""
+    job_id = uuid.uuid4().hex
+    signature = keys.tick_signature(cluster, tick, job_id, str(now_ms))
     return rq.job.Job.create(
         function,
         args=(cluster, tick),
+        kwargs={"made_ms": now_ms, "signature": signature} if signature else {},
         connection=unused,
         serializer=rq.serializers.JSONSerializer,
-        id=uuid.uuid4().hex,
+        id=job_id,
         origin=queue_name(cluster, tick),
         description=f"tick {tick} of {cluster}",
         status=rq.job.JobStatus.QUEUED,
@@ -115,7 +133,9 @@ def tick_job(function: Any, cluster: str, tick: str, unused: redis.Redis) -> rq.
     )
 
 
-def check_tick(answer: list[bytes], *, cluster: str, tick: str) -> bool:
+def check_tick(
+    answer: list[bytes], *, cluster: str, tick: str, job_id: bytes = b"", keys: LogKeys = UNKEYED, now_ms: int = 0
+) -> bool:
     """Whether the reply of `TAKE` is a tick of this cluster and name; False if its record has expired.
 
     Raises `NoTick` for anything else.
@@ -126,17 +146,23 @@ def check_tick(answer: list[bytes], *, cluster: str, tick: str) -> bool:
     if found != b"hash":
         raise NoTick(Fault.RECORD)
     fields = {name: value for name, value in zip(answer[1::2], answer[2::2], strict=True) if value}
-    function, _, arguments, named = _called(fields.get(b"data", b""))
+    function, _, arguments, signed = _called(fields.get(b"data", b""))
     if any(name.decode(errors="replace") not in _FIELDS for name in fields):
         raise NoTick(Fault.FIELDS, function)
     if function != FUNCTION:
         raise NoTick(Fault.FUNCTION, function)
-    if arguments != (cluster, tick) or named:
+    if arguments != (cluster, tick) or (signed.signature and not keys.present):
         raise NoTick(Fault.ARGUMENTS, function)
+    made = (cluster, tick, job_id.decode(errors="replace"), str(signed.made_ms))
+    if not keys.accepts_tick(signed.signature, *made):
+        raise NoTick(Fault.SIGNATURE, function)
+    # Nobody can make a tick without the key, but anybody could put an old one back.
+    if keys.strict and abs(now_ms - signed.made_ms) > FORGOTTEN_AFTER_S * 1000:
+        raise NoTick(Fault.AGE, function)
     return True
 
 
-def _called(packed: bytes) -> tuple[str, None, tuple[str, str], dict[str, msgspec.Raw]]:
+def _called(packed: bytes) -> tuple[str, None, tuple[str, str], _Signed]:
     """Function, instance, arguments and named arguments in a job's data, as plain text: no name in it is resolved."""
     try:
         unpacked = zlib.decompressobj().decompress(packed, _MAX_DATA_BYTES)

@@ -28,7 +28,8 @@ import rq.worker
 import rq.worker_registration
 from redis.exceptions import RedisError
 
-from arranger.clock import Clock
+from arranger.clock import Clock, wall_clock_ms
+from arranger.events.log_keys import UNKEYED, LogKeys
 from arranger.events.redis_connection import sync_client
 from arranger.logs import log_event
 from arranger.workers.cancelling import end
@@ -85,7 +86,9 @@ return 1
 class Ticker:
     """Pushes ticks. An unavailable Redis is no error here: the next period pushes again."""
 
-    def __init__(self, client: redis.asyncio.Redis, *, cluster: str, clock: Clock) -> None:
+    def __init__(self, client: redis.asyncio.Redis, *, cluster: str, clock: Clock, keys: LogKeys = UNKEYED) -> None:
+        """`keys` sign the ticks."""
+        self._keys = keys
         self._cluster = cluster
         self._clock = clock
         self._push = client.register_script(_PUSH)
@@ -95,7 +98,8 @@ class Ticker:
 
     async def push(self, tick: str) -> bool:
         """Put a tick into its queue unless one waits there. False: one waits already, or Redis is unavailable."""
-        job = tick_job(handle_tick, self._cluster, tick, self._unused)
+        now_ms = self._clock.now_ms()
+        job = tick_job(handle_tick, self._cluster, tick, self._unused, keys=self._keys, now_ms=now_ms)
         pairs = [part for pair in job.to_dict().items() for part in pair]
         keys = [queue_key(self._cluster, tick), rq.queue.Queue.redis_queues_keys, job.key]
         try:
@@ -127,13 +131,16 @@ class TickLoop:
         loop: asyncio.AbstractEventLoop,
         told: Callable[[str, str], None] = lambda tick, result: None,
         dropped: Callable[[str], None] = lambda tick: None,
+        keys: LogKeys = UNKEYED,
     ) -> None:
-        """Earlier `handlers` have precedence. `told(tick, result)` is called in the side thread after each tick with
-        `ok`, `failed`, `timeout` or `stopped`, `dropped(tick)` for each job in that tick's queue that is not a tick.
+        """Earlier `handlers` have precedence, and `keys` check the ticks.
 
-        Raises `UsageError` for an unusable URL."""
+        `told(tick, result)` is called in the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`,
+        `dropped(tick)` for each job in that tick's queue that is not a tick. Raises `UsageError` for an unusable URL.
+        """
         self._connection = sync_client(redis_url)
         self.cluster = cluster
+        self.keys = keys
         self.member_id = member_id
         self._handlers = dict(handlers)
         #: The names of the ticks in the order of their precedence.
@@ -315,7 +322,8 @@ class _Worker(rq.worker.SimpleWorker):
         """Handle a popped job if it is a tick, else drop it."""
         try:
             answer = take(keys=[job_key(job_id)], args=[MAX_FIELDS, MAX_BYTES])
-            if check_tick(answer, cluster=self.ticks.cluster, tick=tick):
+            cluster, keys = self.ticks.cluster, self.ticks.keys
+            if check_tick(answer, cluster=cluster, tick=tick, job_id=job_id, keys=keys, now_ms=wall_clock_ms()):
                 self.ticks.handle(tick)
         except NoTick as problem:
             self.ticks.drop(tick, problem)

@@ -12,9 +12,9 @@ import fakeredis
 import redis.asyncio
 
 from arranger.clock import SystemClock
-from arranger.events.codec import next_chain
 from arranger.events.file_log import _FIXED_BYTES, FileLog, _encode_record
 from arranger.events.log import Log, Position
+from arranger.events.log_keys import UNKEYED, LogKeys, next_chain
 from arranger.events.redis_log import RedisLog
 from tests.file_writer import FileWriter
 from tests.memory_log import MemoryHome, MemoryLog
@@ -151,7 +151,8 @@ class InRedis:
     cluster = "contract"
     prefix = "arranger:{contract}:"
 
-    def __init__(self, client: Callable[[], Any]) -> None:
+    def __init__(self, client: Callable[[], Any], keys: LogKeys = UNKEYED) -> None:
+        self._keys = keys
         self._new_client = client
         self._clients: list[Any] = []
         self.client = self._client()
@@ -161,7 +162,8 @@ class InRedis:
         return self._clients[-1]
 
     def log(self, *, clock_bound_ms: int | None = None, ahead_ms: int = 0) -> Log:
-        return RedisLog(self._client(), self.cluster, now_ms=ahead(ahead_ms), clock_bound_ms=clock_bound_ms)
+        told = ahead(ahead_ms)
+        return RedisLog(self._client(), self.cluster, now_ms=told, clock_bound_ms=clock_bound_ms, keys=self._keys)
 
     async def close(self) -> None:
         for client in self._clients:
@@ -195,8 +197,9 @@ class InRedis:
         await self.client.xdel(self.prefix + "log", f"{last}-0")
 
     async def add_raw(self, payload: bytes, count: int) -> None:
-        end, chain = await self.client.hmget(self.prefix + "meta", "end", "chain")
-        last, chain = int(end) + count, next_chain(chain.decode(), payload)
+        epoch, end, chain = await self.client.hmget(self.prefix + "meta", "epoch", "end", "chain")
+        last = int(end) + count
+        chain = self._keys.chain(Position(int(epoch), int(end), chain.decode()), count, payload)
         await self.client.xadd(self.prefix + "log", {"p": payload, "c": chain, "n": count}, id=f"{last}-0")
         await self.client.hset(self.prefix + "meta", mapping={"end": last, "chain": chain})
 
@@ -210,18 +213,22 @@ class FakeRedis(fakeredis.FakeAsyncRedis):
         return self.facts
 
 
-async def fake_redis() -> InRedis:
+#: Keys of a log that is signed.
+KEYS = LogKeys(["k" * 32])
+
+
+async def fake_redis(keys: LogKeys = UNKEYED) -> InRedis:
     """A home in fakeredis, and there in the scripts `sha1hex`, which it lacks too."""
     server = fakeredis.FakeServer(version=(6, 2))
-    home = InRedis(lambda: FakeRedis(server=server))
+    home = InRedis(lambda: FakeRedis(server=server), keys)
     await home.client.eval("return 1", 0)
     server._lua_runtime.globals()[b"redis"][b"sha1hex"] = lambda text: hashlib.sha1(text).hexdigest().encode()
     return home
 
 
-def in_redis_at(url: str) -> InRedis:
+def in_redis_at(url: str, keys: LogKeys = UNKEYED) -> InRedis:
     """A home on a real server, in the database that the URL names."""
-    return InRedis(lambda: redis.asyncio.Redis.from_url(url))
+    return InRedis(lambda: redis.asyncio.Redis.from_url(url), keys)
 
 
 class LossyProxy:

@@ -31,10 +31,12 @@ from arranger.kube.config import find_access
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.kubelet import SimulatedKubelets
 from arranger.sandbox.nodes import NodeTemplate
+from tests.e2e.nursery import Forked, for_interpreter, nursery
 from tests.servers import CRD_FILES, MERGE, REPOSITORY, KubeServer, RealRedis, kube_assets
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 PATIENCE_S = 120.0
+_COMMAND = [sys.executable, "-m", "arranger.cli.main"]
 RUN_SECONDS = "sandbox.arranger.dev/run-seconds"
 TYJOBS = "/apis/arranger.dev/v1/namespaces/default/tyjobs"
 PODS = "/api/v1/namespaces/default/pods"
@@ -97,11 +99,11 @@ class Worker:
         """`code` is the checkout whose code it runs."""
         self.name = name
         self._code = code
-        self._argv = [sys.executable, "-m", "arranger.cli.main", "run", *arguments]
+        self._argv = [*_COMMAND, "run", *arguments]
         self._folder = folder
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("ARRANGER_")} | dict(environment)
         self._starts = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def log_path(self) -> Path:
@@ -122,7 +124,7 @@ class Worker:
         assert not self.running
         self._starts += 1
         with self.log_path.open("wb") as log:
-            self._process = subprocess.Popen(
+            self._process = self._forked(log.fileno()) or subprocess.Popen(
                 self._argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -132,16 +134,24 @@ class Worker:
                 start_new_session=True,
             )
 
+    def _forked(self, output: int) -> Forked | None:
+        """The process as a fork of one with the same code; None if it may differ in more than its arguments."""
+        if self._code != REPOSITORY or self._argv[:3] != _COMMAND:
+            return None
+        if for_interpreter(self._environment) != nursery().interpreter:
+            return None
+        return nursery().start(self._argv[3:], environment=self._environment, folder=str(self._code), output=output)
+
     def kill(self) -> None:
         """Send SIGKILL, so that the process can't clean up."""
         assert self._process is not None
-        self._process.kill()
+        self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def stop(self, *, within_s: float = 60.0) -> int:
         """Send SIGTERM and return the exit status."""
         assert self._process is not None
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         return self.wait(within_s=within_s)
 
     def wait(self, *, within_s: float = PATIENCE_S) -> int:
@@ -209,9 +219,8 @@ class Worker:
         return {name: float(value) for name, _, value in samples}
 
     def close(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        if self.running:
+            self.kill()
 
 
 class Fleet:

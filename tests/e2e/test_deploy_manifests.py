@@ -15,28 +15,32 @@ from arranger.kube.config import find_access
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
-from tests.e2e.harness import Worker, apply, await_stage, eventually, finish_leader, job, kubelets, pods_of, status_of
+from tests.e2e.harness import (
+    Worker,
+    apply,
+    await_stage,
+    eventually,
+    finish_leader,
+    job,
+    kubelets,
+    pod_template,
+    pods_of,
+    status_of,
+)
+from tests.helm import NAMESPACE, Objects, of_kind, relative
 from tests.servers import REPOSITORY, RealKube, RealRedis, documents
 from tests.unit.queue_table import queue
 
 DEPLOY = REPOSITORY / "deploy"
-NAMESPACE = "arranger-system"
 ACCOUNTS = ("arranger-watcher", "arranger-decider", "arranger-applier")
 REQUEST = re.compile(r'arranger_api_requests_total\{code="(\d+)",resource="(\w+)",verb="(\w+)"\}')
 
 SERVICES = "/api/v1/namespaces/default/services"
 
-Objects = list[dict[str, Any]]
-
 
 def rendered(kube: RealKube, folder: Path) -> Objects:
     """The output of `kubectl kustomize` for a folder."""
     return documents(kube.kubectl("kustomize", str(folder)).stdout)
-
-
-def of_kind(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
-    """The objects of one kind by name."""
-    return {item["metadata"]["name"]: item for item in objects if item["kind"] == kind}
 
 
 def pod_spec(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -140,6 +144,14 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             resources |= {"limits": {"nvidia.com/gpu": "1"}}
             apply(kube, never)
             eventually("it is told why it waits", lambda: "gpu" in status_of(kube, "waits").get("message", ""))
+            # A pod of others is bound, and another one is told why it waits.
+            for name, cpu in (("bound", "1"), ("large", "100")):
+                spec = pod_template(cpu=cpu)["spec"] | {"schedulerName": "arranger"}
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+                kube.request("POST", "/api/v1/namespaces/default/pods", pod)
+            kube.kubectl("wait", "--for=condition=Ready", "pod/bound", "--timeout=60s")
+            kube.kubectl("wait", "--for=condition=PodScheduled=False", "pod/large", "--timeout=60s")
+            kube.kubectl("delete", "pod", "bound", "large")
             kube.kubectl("cordon", "n1", "n2")
             eventually("the reason changes", lambda: "cordoned" in status_of(kube, "waits").get("message", ""))
             eventually("ended jobs' pods are cleaned up", lambda: not pods_of(kube, "free") + pods_of(kube, "taken"))
@@ -182,7 +194,7 @@ def test_no_account_may_read_secrets_or_raise_its_own_rights(kube: RealKube, ins
     assert answers == ["yes", "no"]
     never = [("*", "*", "*"), ("impersonate", "", "users"), ("escalate", "rbac.authorization.k8s.io", "clusterroles")]
     never += [(verb, "", "secrets") for verb in ("get", "list", "watch", "create", "update", "patch", "delete")]
-    never += [("create", "", kind) for kind in ("serviceaccounts/token", "pods/exec", "pods/attach", "pods/binding")]
+    never += [("create", "", kind) for kind in ("serviceaccounts/token", "pods/exec", "pods/attach")]
     never += [("create", "rbac.authorization.k8s.io", kind) for kind in ("clusterroles", "clusterrolebindings")]
     never += [(verb, "arranger.dev", "tyjobs") for verb in ("create", "update", "patch")]
     never += [(verb, "", "configmaps") for verb in ("list", "watch", "update", "delete")]
@@ -211,6 +223,11 @@ def test_the_applier_and_nobody_else_may_evict_pods(kube: RealKube, installed: O
     codes = {account: asyncio.run(evicted(account, uid)) for account in ACCOUNTS}
     assert codes == {"arranger-watcher": 403, "arranger-decider": 403, "arranger-applier": 0}
     kube.request("DELETE", "/api/v1/namespaces/default/pods/victim?gracePeriodSeconds=0", check=False)
+
+
+def test_the_applier_and_nobody_else_may_bind_pods(kube: RealKube, installed: Objects) -> None:
+    for right in (("create", "", "pods/binding"), ("patch", "", "pods/status")):
+        assert [account for account in ACCOUNTS if may(kube, account, *right)] == ["arranger-applier"]
 
 
 def test_the_overlay_with_redis_is_accepted_as_well(kube: RealKube, installed: Objects) -> None:
@@ -272,6 +289,32 @@ def test_the_monitor_can_be_added_to_a_kustomization_of_ones_own(kube: RealKube,
     assert "arranger" in of_kind(rendered(kube, tmp_path), "PodMonitor")
 
 
+def test_the_alerts_and_the_board_can_be_added_to_a_kustomization_of_ones_own(kube: RealKube, tmp_path: Path) -> None:
+    components = [relative(DEPLOY / name, tmp_path) for name in ("alerts", "board")]
+    own = {"resources": [relative(DEPLOY, tmp_path)], "components": components}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    found = rendered(kube, tmp_path)
+    rules = of_kind(found, "PrometheusRule")["arranger"]
+    assert rules["spec"] == yaml.safe_load((DEPLOY / "alerts" / "rules.yaml").read_text())["spec"]
+    board = of_kind(found, "ConfigMap")["arranger-board"]
+    assert board["data"] == {"arranger.json": (DEPLOY / "board" / "arranger.json").read_text()}
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_each_deployment_connects_as_its_own_redis_user_with_that_component(kube: RealKube, tmp_path: Path) -> None:
+    own = {"resources": [relative(DEPLOY, tmp_path)], "components": [relative(DEPLOY / "redis-users", tmp_path)]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    plain, found = rendered(kube, DEPLOY), rendered(kube, tmp_path)
+    for name in ACCOUNTS:
+        before, after = (
+            {one["name"]: one["valueFrom"]["secretKeyRef"] for one in pod_spec(item)["containers"][0]["env"]}
+            for item in (of_kind(plain, "Deployment")[name], of_kind(found, "Deployment")[name])
+        )
+        assert before["ARRANGER_REDIS_URL"] == {"name": "arranger-redis", "key": "url"}
+        assert after == before | {"ARRANGER_REDIS_URL": {"name": "arranger-redis", "key": name.split("-")[1]}}
+        assert after["ARRANGER_LOG_KEY"] == {"name": "arranger-log-key", "key": "keys", "optional": True}
+
+
 def test_the_settings_patch_of_the_document_reaches_the_config_map(kube: RealKube, tmp_path: Path) -> None:
     text = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
     (own,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "patches:" in block]
@@ -284,10 +327,6 @@ def test_the_settings_patch_of_the_document_reaches_the_config_map(kube: RealKub
 def ports_of(deployment: dict[str, Any]) -> list[dict[str, Any]]:
     ports: list[dict[str, Any]] = pod_spec(deployment)["containers"][0]["ports"]
     return ports
-
-
-def relative(path: Path, start: Path) -> str:
-    return str(Path(*[".."] * len(start.resolve().parts[1:]), *path.resolve().parts[1:]))
 
 
 def test_the_definitions_can_be_applied_by_themselves(kube: RealKube) -> None:

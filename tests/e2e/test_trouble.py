@@ -262,7 +262,8 @@ def _unknown_kind(redis: RealRedis) -> None:
     with redis_py.Redis.from_url(redis.url) as client:
         end, epoch = client.hget(keys[1], "end"), client.hget(keys[1], "epoch")
         assert end is not None and epoch is not None
-        answer: Any = client.eval(APPEND, len(keys), *keys, epoch, 0, "", "newer", 1, 1, payload, "", "", "", 1, "")
+        batch, unfenced, unsigned = ("newer", 1, 1, payload), ("", "", "", 1, ""), ("", "", "", "", 0, 0)
+        answer: Any = client.eval(APPEND, len(keys), *keys, epoch, 0, "", *batch, *unfenced, *unsigned)
         assert answer[0] == b"appended"
 
 

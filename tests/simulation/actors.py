@@ -531,9 +531,11 @@ class Machines:
         await self._return(node)
 
     async def _return(self, node: NodeTemplate) -> None:
-        if self._absent.pop(node.name, None) is not None:
-            await self._as_kubelet(self._kubelets.add(node))
-            await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+        if node.name not in self._absent:
+            return
+        await self._as_kubelet(self._kubelets.add(node))
+        await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+        if self._absent.pop(node.name, None) is not None:  # else somebody else added it meanwhile
             self._did("node added again", f"adds node {node.name}")
 
     async def _flap(self, node: NodeTemplate) -> None:

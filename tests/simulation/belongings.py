@@ -137,7 +137,8 @@ def _job_of(item: Object) -> str:
     return next((owner["uid"] for owner in owners if owner["kind"] == TYJOBS.kind), "")
 
 
-def of_its_job(world: "World", resource: Resource, namespace: str, name: str) -> bool:
-    """Whether a ConfigMap that a worker patches is missing, or is the members file of a TYJob of its namespace."""
+def may_patch(world: "World", resource: Resource, namespace: str, name: str, uid: str) -> bool:
+    """Whether a worker may patch the ConfigMap with a UID: it is missing, or is the members file of a TYJob of its
+    namespace, or the patch is for another one of that name, so the API server refuses it."""
     stored = world.store.collection(resource).objects.get((namespace, name))
-    return stored is None or bool(_job_of(stored.object))
+    return stored is None or bool(_job_of(stored.object)) or stored.object["metadata"]["uid"] != uid

@@ -43,7 +43,6 @@ def needless(
     losers = {of.job_uid: of.kind for event in preempted for of in event.victims}
     without = _without_victims(before, events) if before is not None else state
     told_now = {event.job_uid for event in events if isinstance(event, Waits)}  # other reasons may be out of date
-    freed = any(event.leaving for event in preempted)
     placed = {event.job_uid for event in events if isinstance(event, Placed)}
     smaller = any(not placed.isdisjoint(of.decided.awaits) for of in state.reservations.values())
     counted = {*begun, *(job.uid for job in waiting if not job.placements)}
@@ -57,7 +56,9 @@ def needless(
         elif (
             # What the cycle decided may make what is reserved smaller, for the next one.
             not (moved and (smaller or _reserved(job) or (state.reservations and job.uid not in told_now)))
-            and not (freed and _guaranteed(job))
+            # A job that takes room uses what its queue is guaranteed, which was kept for it until then. ResourceQuotas
+            # count it beside its victims, for the rest of the cycle.
+            and not (preempted and _of_quota(job))
             and _fits(state, cycle, job)
             and (job.placements or not crowded(state, job, counted))
             and (without is state or (without is not None and _fits(without, cycle, without.jobs[job.uid])))
@@ -87,10 +88,10 @@ def _reserved(job: JobRecord) -> bool:
     return any(reason.kind == ReasonKind.RESERVED for reason, _ in reasons)
 
 
-def _guaranteed(job: JobRecord) -> bool:
-    """Whether a job waits because of what other queues are guaranteed."""
+def _of_quota(job: JobRecord) -> bool:
+    """Whether a job waits because of what other queues are guaranteed, or because of a ResourceQuota."""
     lack = job.waits.shortage.quota if job.waits is not None else None
-    return lack is not None and lack.limit == LimitKind.GUARANTEES
+    return lack is not None and lack.limit in (LimitKind.GUARANTEES, LimitKind.QUOTA)
 
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:

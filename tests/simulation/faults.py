@@ -126,6 +126,7 @@ ROOM = (
     "the log loses its tail while room is awaited", "two writers: too little room",
     "a reserved job starts as promised", "a reserved job starts as promised after others behind it",
 )  # fmt: skip
+FORECASTS = ("a forecast is recorded", "a forecast of a job that changed meanwhile")
 USERS = (
     "a TYJob that its schema refuses got in", "a TYJob of 1.4 MB", "user edits a template",
     "edit of a template refused", "a forbidden edit got in",
@@ -153,7 +154,7 @@ UPGRADE = (
 #: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
-         *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *USERS, *UPGRADE, *CLUSTERS,
+         *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
          *STALLS, *SWALLOWED, *IN_FLIGHT)  # fmt: skip
 
 _FAMILIES = {

@@ -414,6 +414,19 @@ class FaultyCluster(DirectCluster):
 
         await self._write(f"delete {resource.plural}", name, namespace, effect)
 
+    async def bind(self, namespace: str, name: str, *, uid: str, node: str, still: Callable[[], bool] = always) -> None:
+        """`still` isn't checked again, as in `create`."""
+        parent, others = super().bind, self._world.others
+
+        async def effect() -> None:
+            others.before_binding()
+            await parent(namespace, name, uid=uid, node=node)
+            if problem := others.undecided(uid, node):
+                raise Violation(problem)
+            others.after_binding()
+
+        await self._write("bind pods", f"{name} to {node}", namespace, effect)
+
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         await self._gateway.latency()
         self._connected(f"list {resource.plural}")

@@ -4,6 +4,7 @@
 `Checks` reads the store's changes of pods, nodes and TYJobs after every step. Each violation ends the run.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,9 +43,10 @@ from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
 from tests.simulation import room_rules, worker_groups
-from tests.simulation.belongings import of_its_job
+from tests.simulation.belongings import may_patch
 from tests.simulation.bounds import overgrown
 from tests.simulation.conservation import needless
+from tests.simulation.others import SCHEDULER
 from tests.simulation.promises import Promises
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
 from tests.simulation.retaking import ROGUE, retaken
@@ -116,6 +118,7 @@ class Oracle:
         self._world.bad_nodes.forget()
         self._world.windows.forget()
         self._world.room_record.forget()
+        self._world.forecasts.forget()
         self.promises.forget()
         self.epochs.append(epoch)
         self.state, self.entries, self.chain, self.snapshots = State(epoch=epoch), [], "", []
@@ -153,12 +156,16 @@ class Oracle:
         begun = [uid for uid in placed + failed if uid in jobs and not jobs[uid].placements]
         before, record = self._before(entry, cycle), self._world.room_record
         of_room, of_promises = record.before(self.state, entry), self.promises.before(self.state, entry)
+        of_forecasts = self._forecasts_before(entry)
         self._world.checks.note_late(entry)
         apply_entry(self.state, entry, changes)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         if problem := record.after(self.state, entry, verdicts, of_room):
             raise Violation(problem)
         uid, problem = self.promises.after(self.state, entry, verdicts, of_promises)
+        if problem:
+            raise Violation(problem, job=uid)
+        uid, problem = self._world.forecasts.after(self.state, entry, verdicts, of_forecasts)
         if problem:
             raise Violation(problem, job=uid)
         self._check_decisions(entry, cycle, changes.verdicts, begun, before=before)
@@ -191,6 +198,12 @@ class Oracle:
             job = self.state.jobs[event.job_uid]
             self._world.bad_nodes.left(event, job, nodes[event.job_uid], self.state.time_ms)
         self._world.clocks.check_decision(event, self.state.jobs.get(getattr(event, "job_uid", "")))
+
+    def _forecasts_before(self, entry: Entry) -> State | None:
+        """The state after an entry if its forecasts were void; None if it has none."""
+        if self._world.forecasts.sway(self.state, entry):
+            raise Violation("a cycle decides otherwise because of a forecast")
+        return self._world.forecasts.before(self.state, entry)
 
     def _before(self, entry: Entry, cycle: k.CycleTaken | None) -> State | None:
         """The state on which a cycle with preemptions was taken, if its entry follows that: with the rules of these
@@ -317,6 +330,7 @@ class Oracle:
         self.state = _folded(State(epoch=self.state.epoch), kept)
         self.entries = kept
         self._world.room_record.lose_after(self.state)
+        self._world.forecasts.lose_after(offset)
         self.promises.forget()
         self._identities = {(entry.batch.writer, entry.batch.seq) for entry in kept}
         self._limits.begin(self.state)
@@ -348,6 +362,8 @@ class Oracle:
         if not expected.sound or report.identical != report.cycles - self._beyond_telling:
             raise Violation(f"cycles taken again come out differently: {report}")
         self.cycles += report.cycles
+        if problem := self._world.forecasts.made_again(self.state.epoch, self.entries):
+            raise Violation(problem)
         ends = {(entry.last, entry.chain) for entry in self.entries}
         for stored in self.snapshots:
             if (stored.position.offset, stored.position.chain) not in ends:
@@ -411,6 +427,8 @@ class Checks:
             self._watches[resource.plural] = self._store.watch(
                 resource, Selection(), str(self._store.version), lambda: None
             )
+        #: (Namespace, name) → the last status of a TYJob that a worker wrote.
+        self._told: dict[tuple[str, str], Object] = {}
         self._room: dict[str, Counter[str]] = {}
         #: (job, attempt, group, role, index) → UID of its pod.
         self._there: dict[_Slot, str] = {}
@@ -533,16 +551,21 @@ class Checks:
     def worker_patches(
         self, resource: Resource, namespace: str, name: str, subresource: str, body: Mapping[str, Any]
     ) -> None:
-        """Check that workers write only Events, the status of TYJobs and Queues, and the members files of TYJobs.
+        """Check that workers write only Events, the status of TYJobs and Queues, the members files of TYJobs, and why
+        pods wait that they are to place.
 
         The version for statuses takes any status, so check that it is one that v1 would take.
         """
-        if resource == CONFIG_MAPS and of_its_job(self._world, resource, namespace, name):
+        if resource == CONFIG_MAPS and may_patch(self._world, resource, namespace, name, body["metadata"]["uid"]):
+            return
+        if resource == PODS and subresource == "status" and self._world.others.may_tell(name, body):
             return
         if resource.plural != "events" and (resource not in _WITH_STATUS or subresource != "status"):
             raise Violation(f"a worker patches {resource.plural}/{name} {subresource}")
-        if resource == TYJOB_STATUSES and (wrong := wrong_status(body["status"])):
-            raise Violation(f"a status of {name} that v1 has no place for: {wrong[0]}")
+        if resource == TYJOB_STATUSES:
+            wrong, self._told[namespace, name] = wrong_status(body["status"], self._told.get((namespace, name)))
+            if wrong:
+                raise Violation(f"a status of {name} that v1 has no place for: {wrong[0]}")
 
     def worker_deletes(self, resource: Resource, namespace: str, name: str, uid: str | None) -> None:
         """Check that workers delete only pods of TYJobs, and ended TYJobs with a time to live; all by UID."""
@@ -611,7 +634,7 @@ class Checks:
         pods = {pod["metadata"]["uid"]: pod for pod in self._objects(PODS)}
         jobs = {job["metadata"]["uid"]: job for job in self._objects(TYJOBS)}
         for uid in sorted(pods.keys() | state.pods.keys()):
-            seen = attributed(state, pod_seen(pods[uid], 0)) if uid in pods else None
+            seen = attributed(state, pod_seen(pods[uid], 0, SCHEDULER)) if uid in pods else None
             held = state.pods.get(uid)
             if (
                 seen is None
@@ -619,7 +642,7 @@ class Checks:
                 or msgspec.structs.replace(held, term=0, resource_version=seen.resource_version) != seen
             ):
                 found.append(("", f"pod {uid} is {seen} and the projection holds {held}"))
-        for uid in sorted(jobs.keys() | state.jobs.keys()):
+        for uid in sorted(jobs.keys() | {uid for uid, job in state.jobs.items() if not job.of_pods}):
             if uid not in jobs or uid not in state.jobs:
                 found.append((uid, f"TYJob {uid} is {'there' if uid in jobs else 'gone'}, and the projection differs"))
                 continue
@@ -699,7 +722,8 @@ class Checks:
             told = waiting or refused or stands_still or before or goes_on or outside
             if not (told or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
-        found += worker_groups.unsettled(state)
+        found += [*worker_groups.unsettled(state), *self._world.others.unsettled()]
+        found += self._world.forecasts.unsettled()
         return [*found, *self._strays(), *self._world.belongings.unsettled(), *self._world.queues.unsettled()]
 
     def _strays(self) -> list[tuple[str, str]]:
@@ -752,7 +776,8 @@ class Checks:
     def _backlog(self) -> list[tuple[str, str]]:
         """Remaining work: placements that a cycle would still make, and exceeded bounds."""
         state, world = self._world.oracle.state, self._world
-        events = take_cycle(state, world.cycle_config, state.time_ms)
+        unforeseen = dataclasses.replace(state, forecasts={})  # a forecast is no reason to wait
+        events = take_cycle(unforeseen, world.cycle_config, state.time_ms)
         found = [
             ("", f"a cycle would still say {type(event).__name__}")
             for event in events

@@ -84,6 +84,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         #: Called after each callback; may raise to end the run.
         self.after_each: Callable[[], None] = lambda: None
         self.turns = 0
+        #: After how many seconds the next result of a side thread comes.
+        self.thread_takes_s: Callable[[], float] = lambda: 0.0
         self.set_task_factory(_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
@@ -102,6 +104,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer._scheduled = True
         heapq.heappush(self._timers, (when, next(self._timer_numbers), timer))
         return timer
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """The work of a side thread is done at once, and its result comes after a while."""
+        future, result, problem = self.create_future(), None, None
+        try:
+            result = func(*args)
+        except Exception as raised:  # it belongs to whoever awaits the result
+            problem = raised
+
+        def comes() -> None:
+            if future.done():
+                return  # nobody awaits it any more
+            if problem is not None:
+                future.set_exception(problem)
+            else:
+                future.set_result(result)
+
+        self.call_later(self.thread_takes_s(), comes)
+        return future
 
     def resume(self, owner: Owner) -> None:
         """Resume a paused owner, with all callbacks that became due meanwhile."""

@@ -117,7 +117,7 @@ def beyond(state: State, events: Sequence[k.Event]) -> str:
         if isinstance(event, k.Placed):
             job = state.jobs[event.job_uid]
             assert job.spec is not None
-            for pods in event.pods:
+            for pods in event.pods if not job.of_pods else ():  # the API server counted it when it was created
                 count = sum(last - first + 1 for first, last in pods.indices)
                 placed.setdefault(job.seen.namespace, []).append((job.spec.groups[pods.group], count))
     for namespace, new in placed.items():
@@ -136,7 +136,7 @@ def _decided(state: State, namespace: str) -> _Pods:
     return [
         (job.spec.groups[slot[0]], 1)
         for job in state.jobs.values()
-        if job.seen.namespace == namespace and job.spec is not None
+        if job.seen.namespace == namespace and job.spec is not None and not job.of_pods
         for slot in job.placements
         if slot not in job.bound
     ]

@@ -125,7 +125,7 @@ class RoomRecord:
         if before is not None:
             for of in self.awaited.values():
                 self._excuse(state, entry, of, before)
-            problem = self._resolve(state)
+            problem = self._resolve(state, entry)
         for number, event in enumerate(entry.batch.events):
             verdict = verdicts.get(entry.first + number)
             if isinstance(event, k.Preempted) and verdict is not None and verdict.accepted and before is not None:
@@ -161,8 +161,9 @@ class RoomRecord:
                     of.excuses["a pod came that nobody expected"] = None
                     of.pods |= {event.uid: None} if owner is not None else {}
 
-    def _resolve(self, state: State) -> str:
+    def _resolve(self, state: State, entry: Entry) -> str:
         """Let go of those that wait no more; returns what is wrong with how one of them ended."""
+        decider = self._world.writer_of(entry)
         for uid, of in [*self.awaited.items()]:
             job = state.jobs.get(uid)
             if job is not None and job.slots.room == of.event:
@@ -171,7 +172,9 @@ class RoomRecord:
             if job is not None and job.stage == Stage.STARTING and job.attempt == of.event.placed.attempt:
                 self._world.faults.hit(FREED)
                 self._began[uid, job.attempt] = of
-                problem = _too_early(state, of, job)
+                # A controller that was paused knows nothing of those who got nodes there meanwhile.
+                known = decider.follower.state if decider is not None and uid in decider.follower.state.jobs else state
+                problem = _too_early(state, of, job) and _too_early(known, of, known.jobs[uid])
                 if problem and not of.excuses:
                     return problem
             elif problem := self._in_vain(state, of, job):
@@ -181,7 +184,7 @@ class RoomRecord:
     def _in_vain(self, state: State, of: Awaited, job: JobRecord | None) -> str:
         """Why a preemption shouldn't have ended without the start of the job that got the room."""
         reason = job.decided.reason if job is not None and job.decided is not None else None
-        if job is None or of.excuses or reason == StageReason.DEADLINE_EXCEEDED:
+        if job is None or of.excuses or reason in (StageReason.DEADLINE_EXCEEDED, StageReason.INVALID_SPEC):
             if reason == StageReason.ROOM_NOT_FREED:
                 self._world.faults.hit(NOT_FREED)
             return ""

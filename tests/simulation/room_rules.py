@@ -10,7 +10,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import LEADER_GROUP, Stage
+from arranger.model.job import LEADER_GROUP, CleanPodPolicy, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections import snapshot
@@ -21,6 +21,7 @@ from arranger.projections.state import Changes, State
 from arranger.projections.worker_groups import parted
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import considered, waiting_jobs
+from arranger.scheduling.queue_room import QueueLimits
 from arranger.scheduling.queue_standing import QueueStanding
 from arranger.scheduling.registry import BUILT_IN
 from arranger.scheduling.reservations import Reservations
@@ -45,9 +46,32 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             yield from ((job.uid, problem) for problem in _forbidden(state, cycle, job, event, before))
             reserved = [of for of in events if isinstance(of, k.Reserved)]  # they hold room from their turns on
             after = folded(state, (cycle, *before, *reserved))
-            yield from ((job.uid, problem) for problem in _too_much(after, cycle, event, _done(before)))
+            placed = {(of.job_uid, pods.node) for of in before if isinstance(of, k.Placed) for pods in of.pods}
+            # What is reserved on a node gets smaller once an awaited job has pods there, but only for the next cycle.
+            # So does what is kept for guarantees once a job takes room that pods of no queue leave, because the cluster
+            # offers more then.
+            smaller = any(
+                (uid, pods.node) in placed
+                for of in after.reservations.values()
+                for uid in of.decided.awaits
+                for pods in of.decided.pods
+            )
+            offers_more = QueueLimits(state.queue_tree).guaranteed and any(isinstance(of, k.Preempted) for of in before)
+            # A pod that was never seen keeps no room on an overbooked node: its kubelet would refuse it. A cycle learns
+            # that a victim's pods keep none only afterwards.
+            victims = [victim for of in before if isinstance(of, k.Preempted) for victim in of.victims]
+            crowded = any(_crowded(state, victim) for victim in victims)
+            if not smaller and not offers_more and not crowded:
+                yield from ((job.uid, problem) for problem in _too_much(after, cycle, event, _done(before)))
         if isinstance(event, Decision):
             before.append(event)
+
+
+def _crowded(state: State, victim: Victim) -> bool:
+    """Whether a victim has a pod on a node that is overbooked."""
+    nodes, groups = state.nodes, state.jobs[victim.job_uid].valid_spec.groups
+    there = [pods for pods in victim.pods if nodes.has(pods.node)]
+    return any(nodes.overbooked(pods.node, groups[pods.group].shape.requests) for pods in there)
 
 
 def folded(state: State, events: Sequence[k.Event], changes: Changes | None = None) -> State:
@@ -98,6 +122,9 @@ def _forbidden(
     reclaimed = [of for of in event.victims if name_of(state, state.jobs[of.job_uid]) != queue]
     if reclaimed and (above := _above_its_share(state, cycle, job, event, before)):
         yield f"a job reclaims room for queue {above}, which is above its share with it"
+    for pod in (state.pods[uid] for uid in event.leaving if uid in state.pods):
+        if not pod.deleting and _is_kept(state, pod):
+            yield f"{job.seen.name} counts on the room of pod {pod.name}, which its job keeps"
     for victim in event.victims:
         of = state.jobs[victim.job_uid]
         why = _protected(state, cycle.time_ms, of) or (f"{victim.kind} is Never" if victim.kind not in allowed else "")
@@ -115,6 +142,15 @@ def _allowed(config: CycleConfig, spec: QueueSpec) -> list[PreemptionKind]:
     """The ways in which jobs of a queue may take room."""
     both = [config.preemption or Preemption(*[PreemptionMode.NEVER] * 3), spec.preemption]
     return [kind for kind in PreemptionKind if all(getattr(of, kind.lower()) == PreemptionMode.ALLOWED for of in both)]
+
+
+def _is_kept(state: State, pod: k.PodSeen) -> bool:
+    """Whether a pod of the last attempt of an ended job stays, because the job cleans none up."""
+    of = state.jobs.get(pod.owner.job_uid) if pod.owner is not None else None
+    if of is None or pod.owner is None or of.spec is None or of.seen.deleting or not of.ended:
+        return False
+    cleans = of.spec.clean_pod_policy != CleanPodPolicy.NONE
+    return not cleans and pod.owner.attempt == of.attempt and not of.replaced_before(pod.owner)
 
 
 def _protected(state: State, time_ms: int, of: JobRecord) -> str:
@@ -236,11 +272,11 @@ def _units(state: State, victim: Victim) -> list[Unit]:
 
 
 def _groups(of: JobRecord, slots: Collection[SlotKey]) -> list[tuple[SlotKey, ...]]:
-    """Slots by worker group, the highest index first."""
+    """Slots by worker group, the one with the highest first index first."""
     found: dict[tuple[int, int], list[SlotKey]] = {}
     for group, index in sorted(slots, key=lambda slot: (-slot[1], -slot[0])):
         found.setdefault((group, of.valid_spec.groups[group].worker_group(index)[0]), []).append((group, index))
-    return [tuple(unit) for unit in found.values()]
+    return [tuple(found[unit]) for unit in sorted(found, key=lambda unit: (-unit[1], -unit[0]))]
 
 
 def _surplus(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[Unit]:

@@ -64,6 +64,10 @@ def _run(seed: int, steps: int) -> Outcome:
         digest = world.run(steps)
     except Violation as violation:
         failure, told = _line(world, violation), _story(world, violation)
+    except Exception as problem:  # an error of the simulation itself; not every exception can leave the process
+        violation = Violation(f"the simulation fails: {problem!r}")
+        violation.__cause__ = problem
+        failure, told = _line(world, violation), _story(world, violation)
     return Outcome(seed, world.steps, digest, 0.0, failure, told, world.faults.hits)
 
 

@@ -13,8 +13,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 70 seeds, 19 in which every fault site occurs: all but 14 of the 248 in three or more of them.
-_CHOSEN = (2, 3, 5, 7, 9, 10, 14, 15, 16, 17, 21, 22, 26, 28, 29, 33, 36, 40, 44)
+#: Of the first 44 seeds, 17 in which every fault site occurs, nearly all in three or more.
+_CHOSEN = (2, 3, 9, 12, 15, 18, 21, 23, 25, 26, 28, 29, 30, 36, 38, 40, 42)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 

@@ -135,7 +135,7 @@ class Stalls:
         """Whether a TYJob's status shows more than the log holds: as it is stored now, or in a change that no watch has
         recorded yet, of a TYJob that may be deleted since."""
         state, jobs = self._world.oracle.state, self._world.store.collection(TYJOBS)
-        recorded = max((int(job.seen.resource_version) for job in state.jobs.values()), default=0)
+        recorded = max((int(job.seen.resource_version) for job in state.jobs.values() if not job.of_pods), default=0)
         changes = [event.stored for event in jobs.history.since(jobs.history.forgotten)]
         late = [each for each in changes if each.version > recorded and each.object["metadata"]["uid"] in state.jobs]
         return any(ahead_of_log(each.object, state, adopts=False) for each in (*jobs.objects.values(), *late))

@@ -43,9 +43,10 @@ def _runs_whole(world: World, workers: int) -> None:
     unsettled = world.checks.unsettled
 
     def until_it_runs() -> list[tuple[str, str]]:
-        [job] = world.oracle.state.jobs.values()
-        runs = (job.stage, len(job.bound)) == (Stage.RUNNING, workers + 1)
-        return unsettled() or ([] if runs else [(job.uid, f"it is {job.stage} with {len(job.bound)} pods")])
+        jobs = list(world.oracle.state.jobs.values())  # none at the beginning of an epoch
+        runs = [(job.stage, len(job.bound)) == (Stage.RUNNING, workers + 1) for job in jobs] == [True]
+        told = [f"it is {job.stage} with {len(job.bound)} pods" for job in jobs]
+        return unsettled() or ([] if runs else [("", f"it doesn't run: {told}")])
 
     world.checks.unsettled = until_it_runs  # type: ignore[method-assign]
 

@@ -1,7 +1,5 @@
 """Calm worlds: every reservation with a known start is kept, and jobs behind go first without a delay."""
 
-import pytest
-
 from tests.simulation.calm import CALM
 from tests.simulation.world import World
 
@@ -9,11 +7,13 @@ from tests.simulation.world import World
 CYCLE_MS = 1_000
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_in_a_calm_world_every_reserved_job_starts_as_promised(seed: int) -> None:
-    world = World(seed, {CALM: 1.0})
-    world.run(1200)
-    promises = world.oracle.promises
-    assert promises.kept > 3 and promises.passed > 0, "the check is vacuous"
-    assert promises.late_ms <= CYCLE_MS
-    assert promises.kept > 2 * promises.void.total(), "an expectation of a calm world isn't true"
+def test_in_calm_worlds_every_reserved_job_starts_as_promised() -> None:
+    kept = void = 0
+    for seed in range(2):
+        world = World(seed, {CALM: 1.0})
+        world.run(1200)
+        promises = world.oracle.promises
+        assert promises.kept > 3 and promises.passed > 0, "the check is vacuous"
+        assert promises.late_ms <= CYCLE_MS
+        kept, void = kept + promises.kept, void + promises.void.total()
+    assert kept > 2 * void, "an expectation of calm worlds isn't true"

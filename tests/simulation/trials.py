@@ -173,12 +173,12 @@ class Trials:
                 if job is None or not job.back_offs.attempt.times:
                     return ""
                 other = self._create("default", "other", *spot)
+        if any(spot[0] == of.node for known in self._state.reservations.values() for of in known.decided.pods):
+            return ""  # the room was reserved during the back-off
         found = self._state.jobs.get(other)
         if found is None or found.stage != Stage.RUNNING:
             if not self._state.jobs[uid].placements and _free(self._state, spot[0]) < spot[1]:
                 return ""
-            if any(spot[0] == of.node for known in self._state.reservations.values() for of in known.decided.pods):
-                return ""  # its room is reserved
             raise Violation("a job that fits doesn't start beside one whose pods are refused", job=other)
         job = self._state.jobs[uid]
         if job.back_offs.attempt.times < 2 or job.back_offs.attempt.until_ms == 0:

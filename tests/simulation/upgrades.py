@@ -215,8 +215,7 @@ class Upgrade:
 
     def _unknown(self, entry: Entry) -> int | None:
         """The first event of an entry that only the new version knows: those on stages that it wrote."""
-        _, _, name = entry.batch.writer.partition("@")
-        writer = next((each for each in [*self._world.processes, *self._world.graveyard] if each.name == name), None)
+        writer = self._world.writer_of(entry)
         if writer is None or writer.version == OLD:
             return None
         return next((at for at, event in enumerate(entry.batch.events) if type(event) is k.StageDecided), None)

@@ -21,6 +21,7 @@ from unittest import mock
 import msgspec
 
 from arranger.events.kinds import Watched
+from arranger.events.log import Entry
 from arranger.plugins import Installed
 from arranger.projections import layouts
 from arranger.sandbox.history import Collection
@@ -30,7 +31,7 @@ from arranger.sandbox.store import Store
 from arranger.sandbox.validation import Schema
 from arranger.scheduling.cycle import VERSIONS
 from arranger.settings import Settings
-from arranger.workers import applier, backoff
+from arranger.workers import applier, backoff, forecaster
 from arranger.workers.applier import Applier
 from arranger.workers.beginning import HistoryGone
 from arranger.workers.cancelling import end
@@ -56,10 +57,12 @@ from tests.simulation.dependencies import Dependencies
 from tests.simulation.elsewhere import Elsewhere
 from tests.simulation.endings import Endings
 from tests.simulation.faults import BELONGINGS, FORGERIES, ROGUE, Faults
+from tests.simulation.forecasts import Forecasts
 from tests.simulation.forgeries import Forger
 from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
 from tests.simulation.invariants import Checks, Oracle, Violation
 from tests.simulation.loop import Owner, SimulatedClock, VirtualLoop
+from tests.simulation.others import Others
 from tests.simulation.queues import Queues
 from tests.simulation.quotas import Quotas
 from tests.simulation.refusals import Refusals
@@ -187,7 +190,7 @@ class _Follower(Follower):
     """The fold of a process; its last resort is checked."""
 
     def __init__(self, process: "SimulatedProcess", log: FaultyLog) -> None:
-        super().__init__(log, clock=process.clock, metrics=SILENT, reader=process.name)
+        super().__init__(log, clock=process.clock, metrics=SILENT, reader=process.name, member=process.name)
         self._process = process
 
     async def _begin_without_history(self, gone: HistoryGone) -> None:
@@ -220,7 +223,8 @@ class SimulatedProcess:
             layout=world.upgrade.layout_of(self.version),
         )  # fmt: skip
         parts = Parts(
-            settings=SETTINGS, installed=Installed(world.upgrade.policies_of(self.version), ()), member_id=self.name,
+            settings=world.forecasts.settings(SETTINGS),
+            installed=Installed(world.upgrade.policies_of(self.version), ()), member_id=self.name,
             redis=world.redis, stream=self.follower.log, follower=self.follower,  # type: ignore[arg-type]
             membership=self.membership, clock=self.clock, time=time, metrics=_Metrics(self),  # type: ignore[arg-type]
             problems=MemberProblems(self.clock), ticker=world.ticks,  # type: ignore[arg-type]
@@ -372,6 +376,8 @@ class World:
         self.log_trouble = ""
         self.clock = SimulatedClock(self.loop)
         self.cycle_config = SETTINGS.cycle_config(VERSIONS)
+        self.forecasts = Forecasts(self)
+        self.loop.thread_takes_s = self.forecasts.takes_s
         self.oracle = Oracle(self)
         self.home = Home(self)
         self.store = Store(now=self._now_s, new_uid=self._uid, history_limit=_HISTORY)
@@ -387,6 +393,7 @@ class World:
         self.quotas = Quotas(self)
         self.classes = Classes(self)
         self.queues = Queues(self)
+        self.others = Others(self)
         self.dependencies = Dependencies(self)
         self.bad_nodes = BadNodes(self)
         self.windows = Windows(self)
@@ -481,6 +488,11 @@ class World:
         delay_s = self.chance.choice((0.3, 2.0, 8.0, 20.0)) * self.chance.uniform(0.5, 1.0) if self.faults.on else 0.5
         self.later(delay_s, lambda: self.launch(*successor))
 
+    def writer_of(self, entry: Entry) -> SimulatedProcess | None:
+        """The process that appended an entry; None if it was nobody of ours."""
+        _, _, name = entry.batch.writer.partition("@")
+        return next((each for each in [*self.processes, *self.graveyard] if each.name == name), None)
+
     def launch(self, slot: int, roles: tuple[str, ...], life: int) -> None:
         """Start a process."""
         process = SimulatedProcess(self, slot, roles, life)
@@ -506,6 +518,7 @@ class World:
         try:
             with (
                 mock.patch.object(backoff, "random", random_module),
+                mock.patch.object(forecaster, "forecast", self.forecasts.forecast),
                 mock.patch.dict(layouts._BRIDGES, bridges()),
             ):
                 self.loop.run_until_complete(self.loop.create_task(self._whole(), context=Owner("world").context()))
@@ -572,6 +585,7 @@ class World:
         self.spawn(self.quotas.run(), "quotas")
         self.spawn(self.classes.run(), "classes")
         self.spawn(self.queues.run(), "queues")
+        self.spawn(self.others.run(), "others")
         self.spawn(self.dependencies.run(), "dependencies")
         self.spawn(self.topologies.run(), "topologies")
         self.spawn(self.belongings.run(), "belongings")
@@ -592,6 +606,7 @@ class World:
         self.quotas.end()
         self.classes.end()
         self.queues.end()
+        self.others.end()
         self.topologies.heal()
         await self.machines.heal()
 

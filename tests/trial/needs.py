@@ -1,8 +1,9 @@
 """Row L: a full Redis, an archive that can't be written, and a silent watch are reported.
 
-They appear in `arranger status`, in the metrics, and in /readyz if a process can't do its work.
+They appear in `arranger status`, in the metrics, and in /readyz. A process that can't do its work is unready.
 """
 
+import json
 import shutil
 from collections.abc import Mapping
 
@@ -60,8 +61,10 @@ def archive_unwritable(lab: Lab, *, settings: Mapping[str, object] | None = None
         create(lab.kube, "default", job("second", workers=1))
         failed = within(lambda: _metric(workers["decider"], "arranger_archiving_total", "failed"), within_s=patience_s)
         told = _status_says(there, "archive", "archiv", within_s=patience_s)
-        found.told(metric=bool(failed), said=told)
+        check = json.loads(workers["decider"].get("/readyz")[1])["checks"].get("archive", {})
+        found.told(metric=bool(failed), said=told, check=check)
         found.expect(bool(failed), "no metric counts the failures")
+        found.expect(check.get("ok") is False and workers["decider"].ready, f"/readyz says of the archive: {check}")
         found.expect(told, f"status doesn't say that archiving fails: {there.status()[1][-400:]}")
     return found
 

@@ -7,8 +7,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
-from arranger.events.codec import encode_batch, next_chain
+from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
+from arranger.events.log_keys import next_chain
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.node import Taint
 from arranger.model.queue import Preemption

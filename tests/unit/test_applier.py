@@ -20,6 +20,7 @@ from arranger.model.queue import QueueState
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
+from arranger.sandbox import validation
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
@@ -643,7 +644,7 @@ async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_the
     for _ in range(3):
         for index in (0, 1):
             refused = ApiError(409, "AlreadyExists", f"a pod named j-w-{index} exists")
-            await scene.applier._creation._refused(look, (1, index), refused)
+            await scene.applier._creation.refused(look, (1, index), refused)
             scene.world.say(writer.events[-1])
     assert len(writer.events) == 2
     assert set(look.progress.settling) == {(0, (1, 0)), (0, (1, 1))}
@@ -657,12 +658,12 @@ async def test_a_refusal_that_the_log_has_forgotten_is_told_again_with_how_often
     job.placements[(1, 0)] = "n1"
     writer = scene.applier._creation._writer = Appended()  # type: ignore[assignment]
     refused = ApiError(403, "Forbidden", "exceeded quota")
-    await scene.applier._creation._refused(look, (1, 0), refused)
+    await scene.applier._creation.refused(look, (1, 0), refused)
     scene.world.say(writer.events[-1])
-    await scene.applier._creation._refused(look, (1, 0), refused)
+    await scene.applier._creation.refused(look, (1, 0), refused)
     assert len(writer.events) == 1 and job.slots.refused_ms
     job.slots.refused_ms.clear()
-    await scene.applier._creation._refused(look, (1, 0), refused)
+    await scene.applier._creation.refused(look, (1, 0), refused)
     assert [event.tries for event in writer.events] == [1, 3]
 
 
@@ -709,7 +710,7 @@ async def test_a_pod_of_the_job_whose_labels_somebody_changed_is_told_not_waited
 async def test_what_was_refused_in_an_earlier_attempt_is_forgotten() -> None:
     scene = Scene()
     scene.applier._creation._writer = Appended()  # type: ignore[assignment]
-    await scene.applier._creation._refused(scene.look(), (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
+    await scene.applier._creation.refused(scene.look(), (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
     scene.world.cycle()
     scene.decide(Stage.STARTING)
     scene.decide(Stage.RESCHEDULING)
@@ -907,6 +908,13 @@ async def test_the_service_of_an_earlier_job_of_the_name_is_not_taken_for_ours()
     assert scene.decoded(SERVICES, "default", "j-learner")["metadata"]["ownerReferences"][0]["uid"] == scene.job.uid
 
 
+@pytest.fixture
+def without_ratcheting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that checks unchanged fields again, as those before Kubernetes 1.30 do."""
+    monkeypatch.setattr(validation, "_same", lambda *_: False)
+
+
+@pytest.mark.usefixtures("without_ratcheting")
 async def test_a_status_is_stored_in_the_version_for_statuses_whatever_the_spec_is() -> None:
     """The schema of v1, which is checked for every status otherwise, may be stricter than when the job was created."""
     scene = Scene()
@@ -949,6 +957,7 @@ async def test_an_older_definition_gets_statuses_as_v1_until_it_has_their_versio
     assert versions_seen == ["v1status", "v1", "v1", "v1status"]
 
 
+@pytest.mark.usefixtures("without_ratcheting")
 async def test_a_status_that_an_older_definition_refuses_is_told_and_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """As v1 an object older than its schema may accept no status; only Events then tell users of the job."""
     scene = Scene()

@@ -218,7 +218,7 @@ def test_a_pod_that_stays_refused_is_tried_again_ever_later_up_to_a_bound() -> N
     async def script() -> None:
         scene.applier._creation._writer = Appended()  # type: ignore[assignment]
         for _ in range(9):
-            await scene.applier._creation._refused(look, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
+            await scene.applier._creation.refused(look, (0, 0), ApiError(403, "Forbidden", "exceeded quota"))
             rests.append(look.progress.settling[job.attempt, (0, 0)] - scene.loop.time())
 
     scene.run(script)

@@ -69,7 +69,7 @@ def test_help_lists_commands_and_imports_none_of_what_they_need() -> None:
         "print(status, sorted(heavy))\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "  settings     Show every setting" in result.stdout
+    assert "  settings       Show every setting" in result.stdout
     assert result.stdout.endswith("0 []\n")
 
 

@@ -19,12 +19,12 @@ from arranger.events.codec import (
     decode_snapshot,
     encode_batch,
     encode_snapshot,
-    next_chain,
     verified,
     verified_run,
 )
 from arranger.events.kinds import Batch, NodeGone, PodGone
 from arranger.events.log import Position, StoredSnapshot
+from arranger.events.log_keys import next_chain
 from arranger.model.faults import Fault, FaultKind
 
 KINDS = get_args(kinds.Event)

@@ -53,6 +53,23 @@ def test_what_is_appended_is_folded() -> None:
     run(scenario)
 
 
+def test_a_projection_that_is_read_bit_by_bit_changes_only_afterwards() -> None:
+    async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
+        state = follower.state
+        async with follower.still:
+            for name in "ab":
+                await writer.append([node(name)])
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert state.offset == 1
+        assert await follower.folded(state.epoch, 3)
+        other, _ = made(MemoryLog(home))
+        await other.start()
+        assert snapshot.encode(follower.state) == snapshot.encode(other.state)
+
+    run(scenario)
+
+
 def test_an_emptied_log_begins_a_new_epoch_and_an_empty_projection() -> None:
     async def scenario(home: MemoryHome, follower: Follower, writer: Writer) -> None:
         await writer.append_and_fold([k.WatchClaimed(k.Watched.NODE, "w")])

@@ -13,8 +13,11 @@ from arranger.model.job import Dependency, Stage
 from arranger.model.queue import Preemption
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
 from arranger.replay.forecast.ends import Case, Ends
 from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast, has_started
+from arranger.replay.what_if import hypothesis
+from arranger.replay.what_if.hypothesis import job_gone
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.too_large import TooLarge
 from arranger.scheduling.view import ClusterView
@@ -117,6 +120,23 @@ def test_the_state_is_as_before(seed: int) -> None:
     assert forecast_of(over.world).jobs
     assert snapshot.encode(over.world.state) == before
     over.world.state.validate()
+
+
+def test_a_copy_in_steps_is_the_state_and_changes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypothesis, "_AT_ONCE", 3)
+    over, _ = _jobs(1, jobs=20, reservations=1)
+    state, copying, steps = over.world.state, hypothesis.copy_bit_by_bit(over.world.state), 0
+    before = snapshot.encode(state)
+    try:
+        while True:
+            next(copying)
+            steps += 1
+    except StopIteration as copied:
+        copy: State = copied.value
+    assert steps >= len(state.jobs) // 3
+    assert snapshot.encode(copy) == before
+    hypothesis.say(copy, over.world.now_ms, [event for job in state.jobs.values() for event in job_gone(job, state)])
+    assert not copy.jobs and snapshot.encode(state) == before
 
 
 @settings(max_examples=10)
@@ -240,6 +260,17 @@ def test_one_looks_no_further_than_asked() -> None:
     assert (seconds(of, second.earliest_ms), second.expected_ms, second.why) == (10, 0, Unknown.LATER)
 
 
+def test_nobody_looks_further_ahead_than_ten_years() -> None:
+    of, year_s = world(), 365 * 86_400
+    running(of, "first", 4, expected_s=9 * year_s)
+    submit(of, "second", 4, expected_s=2 * year_s)
+    submit(of, "third", 4)
+    of.settle()
+    found = by_name(forecast_of(of))
+    assert seconds(of, found["second"].expected_ms) == 9 * year_s
+    assert (found["third"].expected_ms, found["third"].why) == (0, Unknown.NEVER)
+
+
 def test_the_first_jobs_of_the_order_are_the_first_ones() -> None:
     of = world()
     running(of, "first", 4, expected_s=100)
@@ -282,17 +313,41 @@ def test_in_a_large_cluster_ends_are_moved_by_no_more_than_an_eighth() -> None:
 def test_a_cycle_that_leaves_out_tries_places_the_same_pods(seed: int, reservations: int) -> None:
     over, lasts_ms = _jobs(seed, jobs=20, reservations=reservations)
     of = over.world
-    quick = Cycles(too_large=TooLarge([job for job in of.state.jobs.values() if job.active]))
+    too_large = TooLarge([job for job in of.state.jobs.values() if job.active])
+    quick = Cycles(too_large=too_large)
     while (end_ms := over.next_end_ms()) is not None:
         of.now_ms = end_ms
         over.end_due()
         whole = take_cycle(of.state, of.config, of.now_ms)
+        too_large.note(of.state.jobs)
         short = quick.take(of.state, of.config, of.now_ms)
         kinds = Placed, Reserved
         assert [of_one for of_one in short if isinstance(of_one, kinds)] == [
             of_one for of_one in whole if isinstance(of_one, kinds)
         ]
         over.cycle(lambda job: lasts_ms[job.seen.name])
+
+
+def test_only_a_lower_priority_or_another_queue_gives_room() -> None:
+    of = world()
+    low, high = submit(of, "low", 1, priority=1), submit(of, "high", 1, priority=2)
+    jobs = TooLarge([low, high])
+    assert (jobs.may_take_room(of.state, low), jobs.may_take_room(of.state, high)) == (False, True)
+    other = submit(of, "other", 1, priority=9, of_queue="other")
+    assert TooLarge([low, high, other]).may_take_room(of.state, low)
+
+
+def test_the_jobs_that_lack_nodes_are_looked_for_among_those_that_changed() -> None:
+    of = world()
+    first, second = submit(of, "first", 4), submit(of, "second", 4)
+    jobs = TooLarge([first, second])
+    assert jobs.short(of.state) is None  # nobody tells what changes
+    jobs.note(of.state.jobs)
+    assert jobs.short(of.state) == [first, second]
+    of.settle()
+    assert first.placements and jobs.short(of.state) == [first, second]
+    jobs.note([first.uid])
+    assert jobs.short(of.state) == [second]
 
 
 def test_a_quorum_that_asks_for_more_than_is_free_is_too_large() -> None:

@@ -10,6 +10,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Forecasted
 from arranger.replay.forecast.starts import forecast
 from arranger.workers.forecaster import Forecaster, news
+from arranger.workers.standstill import Standstill
 from tests.parts import parts
 from tests.unit.test_forecast import running, submit, world
 from tests.world import World
@@ -97,7 +98,7 @@ class _Following:
     """The follower and the writer of a role, on a world."""
 
     def __init__(self, of: World) -> None:
-        self.world, self.state = of, of.state
+        self.world, self.state, self.still = of, of.state, Standstill()
 
     def fresh(self) -> bool:
         return True

@@ -110,7 +110,7 @@ async def test_a_watch_given_up_tells_no_age() -> None:
     metrics.heard("pod")
     metrics.forget("pod")
     assert metrics.heard_age_s("pod") is None
-    assert b'kind="pod"' not in metrics.exposition()
+    assert b'arranger_watch_heard_age_seconds{kind="pod"}' not in metrics.exposition()
 
 
 async def test_a_port_in_use_is_one_clear_line() -> None:

@@ -1,11 +1,18 @@
-"""A process that keeps what it found in earlier cycles decides on room as one that begins anew, in random clusters."""
+"""A process that keeps what it found in earlier cycles decides on room as one that begins anew, in random clusters.
+What it knows of a job is always what the job is now."""
 
 import random
+from typing import Any
 
 import pytest
 
 from arranger.events import kinds as k
+from arranger.projections.state import State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
+from arranger.scheduling.kept import Kept
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.registry import BUILT_IN
+from arranger.scheduling.vacating import Vacating
 from arranger.settings import Settings
 from tests.world import World, shape
 
@@ -35,6 +42,8 @@ def live_on(world: World, rng: random.Random) -> None:
             world.pod_gone(uid)
         elif rng.random() < 0.02:
             world.change_pod(uid, phase=rng.choice(["Succeeded", "Failed"]))
+        elif rng.random() < 0.05:
+            world.change_pod(uid, checkpoint_ms=world.now_ms)
     world.now_ms += rng.choice([500, 2_000, 11_000, 30_000])
 
 
@@ -57,3 +66,49 @@ def test_kept_rooms_change_no_decision(seed: int) -> None:
                 break
         live_on(world, rng)
     assert taken
+
+
+def facts(state: State, placer: Placer) -> dict[str, Any]:
+    """All that a search asks of the jobs that have nodes."""
+    found: dict[str, Any] = {}
+    vacating, known = Vacating(state, placer.placing), placer.placing.jobs
+    for job in state.jobs.values():
+        if job.placements:
+            of = known.of(job)
+            parts = [of.part(of.slots), *(of.part((slot,)) for slot in of.slots)]
+            rooms = [vacating.of_whole(job), *(vacating.of_job(job, (slot,), whole=False) for slot in of.slots)]
+            losses = [(part.amounts, part.gpus, of.lost_ms(part, state.time_ms + 7)) for part in parts]
+            levels = [(one.rooms.rows.tolist(), one.rooms.amounts.tolist(), one.queue, one.use) for one in rooms]
+            found[job.uid] = (of.queue, of.began_ms, of.may_give, of.slots, losses, levels)
+    found["sum"] = vacating.sum_of([job for job in state.jobs.values() if job.uid in found]).tolist()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_known_of_a_job_is_what_it_is_now(seed: int) -> None:
+    rng, world, kept, jobs = random.Random(seed), World(config=CONFIG), Kept(), dict[str, None]()
+    for number in range(rng.randint(3, 9)):
+        world.node(f"n{number}", cpu=32, gpus=rng.choice([2, 4, 8]))
+    for name in "ab":
+        world.queue(name, deserved=((GPU, rng.randint(0, 10)),))
+
+    def compare() -> None:
+        placer = Placer(world.state, CONFIG, BUILT_IN, kept=kept)
+        found = facts(world.state, placer)
+        assert found == facts(world.state, Placer(world.state, CONFIG, BUILT_IN))
+        jobs.update(dict.fromkeys(found))
+
+    for step in range(12):
+        submit(world, rng, step)
+        for _ in range(3):
+            events = take_cycle(world.state, world.config, world.now_ms)
+            if events:
+                world.say(*events)
+            compare()
+            changed = world.control() or world.apply() or events
+            compare()
+            if not changed:
+                break
+        live_on(world, rng)
+        compare()
+    assert len(jobs) > 3

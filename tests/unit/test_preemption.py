@@ -127,6 +127,19 @@ def test_whoever_is_not_needed_is_spared() -> None:
     assert {victim.job_uid for victim in decision.victims} <= {of.uid for of in [*small, whole]}
 
 
+def test_nobody_is_asked_on_a_node_that_cannot_be_freed() -> None:
+    of = world(nodes=2)
+    top = running(of, "top", 2, priority=10)
+    vain = running(of, "vain", 2, priority=1)
+    mid = running(of, "mid", 4, priority=2)
+    assert set(top.placements.values()) == set(vain.placements.values()) != set(mid.placements.values())
+    of.job("high", workers=1, worker=shape(cpu=1, gpus=4), min_workers=1, equals=True, priority=9)
+    decision = preempted(of)
+    assert decision is not None
+    assert [victim.job_uid for victim in decision.victims] == [mid.uid]
+    assert decision.spared == (), "it would be no help, so it isn't named as spared either"
+
+
 def test_it_waits_for_pods_that_leave_anyway() -> None:
     of = world()
     low = running(of, "low", 4, priority=1)
@@ -146,6 +159,21 @@ def test_pods_that_were_never_seen_leave_nothing_for_a_second_job_of_the_same_cy
     of.control()
     of.pass_time(10)
     first, second = waiting(of, "first", 1, priority=9), waiting(of, "second", 3, priority=8)
+    assert preempted(of) is not None
+    assert all(verdict.accepted for verdict in of.verdicts)
+    assert (len(first.placements), len(second.placements)) == (1, 0)
+
+
+def test_pods_that_were_never_seen_count_in_their_queue_for_a_second_job_of_the_same_cycle() -> None:
+    of = world(nodes=3)
+    of.watch_queues()
+    of.queue("a", capability=(("nvidia.com/gpu", 4),))
+    of.job("low", workers=4, worker=GPU, min_workers=4, equals=True, priority=1, of_queue="a")
+    of.cycle()
+    of.control()
+    of.pass_time(10)
+    first = waiting(of, "first", 1, priority=9, of_queue="a")
+    second = waiting(of, "second", 2, priority=8, of_queue="a")
     assert preempted(of) is not None
     assert all(verdict.accepted for verdict in of.verdicts)
     assert (len(first.placements), len(second.placements)) == (1, 0)

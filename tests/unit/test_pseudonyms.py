@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from arranger.events import kinds as k
-from arranger.events.codec import encode_batch, next_chain
+from arranger.events.codec import encode_batch
 from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.log import Entry
+from arranger.events.log_keys import next_chain
 from arranger.kube.translate import job_seen, pod_seen
 from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault, FaultKind
@@ -62,6 +63,14 @@ def test_every_cycle_of_any_history_is_taken_again_identically(history: list[Ste
     report, before = verified(renamed(entries)), verified(entries)
     assert before.different == 0
     assert (report.cycles, report.identical, report.decisions) == (before.cycles, before.identical, before.decisions)
+
+
+def test_a_user_stays_before_or_after_a_namespace() -> None:
+    """Jobs without a user count as their namespace's."""
+    history: list[Step] = [("apply", 0, 0)] * 6
+    entries = live_through([*history, ("job", 0, 0), ("job", 1, 0), ("queue", 8, 0), ("round", 0, 0)]).entries
+    report = verified(renamed(entries))
+    assert (report.cycles, report.identical) == (1, 1)
 
 
 def secretive() -> World:
@@ -115,7 +124,7 @@ def secretive() -> World:
         world.apply()
     for user in ("secret-user", ""):
         done = world.job(f"secret-done-{user}", leader=shape(cpu=1), user=user, image="secret-image", priority=10,
-                         namespace="secret-space")  # fmt: skip
+                         namespace="secret-space", created_by=("secret-ann", "secret-digest"))  # fmt: skip
         world.settle()
         world.change_pod(done.bound[0, 0], phase="Succeeded", ready=False)
         world.settle()

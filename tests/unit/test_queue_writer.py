@@ -133,6 +133,8 @@ class Watched(DirectCluster):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.gets = 0
+        #: What happens once while the next read is under way.
+        self.while_read: Callable[[], object] | None = None
         self.patches: list[Mapping[str, Any]] = []
         #: Raised by the next patches, one each.
         self.problems: list[Exception] = []
@@ -141,7 +143,12 @@ class Watched(DirectCluster):
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         self.gets += 1
-        return await super().get(resource, namespace, name)
+        found = await super().get(resource, namespace, name)
+        meanwhile, self.while_read = self.while_read, None
+        if meanwhile is not None:
+            meanwhile()
+            await asyncio.sleep(0.1)
+        return found
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
@@ -274,6 +281,24 @@ async def test_a_queue_that_was_replaced_gets_the_status_only_once_the_watch_sho
         await asyncio.sleep(0.2)
         assert scene.stored().get("status") is None
         scene.world.say(k.QueueGone(scene.world.watch_queues(), "a", next(iter(scene.world.state.queues.values())).uid))
+        scene.observe()
+        await until(lambda: scene.waiting() == 0)
+
+
+async def test_a_queue_that_goes_and_comes_while_it_is_read_gets_its_status_afterwards(scene: Scene) -> None:
+    def go() -> None:
+        scene.store.delete(QUEUES, "", "a")
+        scene.world.say(k.QueueGone(scene.world.watch_queues(), "a", scene.world.state.queues["a"].uid))
+
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+    scene.world.queue("b")  # not in the store: its status fails
+    scene.cluster.while_read = go
+    async with scene.running():
+        await until(lambda: "a" not in scene.world.state.queues)
+        await asyncio.sleep(0.2)
+        assert (scene.cluster.patches, problems) == ([], [])
+        scene.store.create(QUEUES, "", msgspec.json.decode(msgspec.json.encode(queue("a"))))
         scene.observe()
         await until(lambda: scene.waiting() == 0)
 

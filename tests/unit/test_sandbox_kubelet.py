@@ -8,6 +8,8 @@ import warnings
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pytest
+
 from arranger.kube.cluster import NODES, PODS, ApiError, Object
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.kubelet import SimulatedKubelets
@@ -169,6 +171,20 @@ async def test_a_lost_node_is_unreachable_and_its_pods_are_not_stopped() -> None
         await kubelets.set_ready("n1", True)
         node = await cluster.get(NODES, None, "n1")
         assert not node["spec"].get("taints")
+        await gone(cluster, "a")
+
+
+async def test_a_lost_node_that_returns_after_it_was_deleted_stops_its_pods() -> None:
+    async with running() as (cluster, kubelets):
+        await create(cluster, "a")
+        await until(cluster, "a", phase("Running"))
+        await kubelets.lose("n1")
+        await cluster.delete(PODS, "default", "a")
+        await cluster.delete(NODES, None, "n1")
+        await asyncio.sleep(0.05)  # what the watch says of the node meanwhile doesn't reach the kubelet
+        with pytest.raises(ApiError):
+            await kubelets.set_ready("n1", True)
+        await kubelets.add(NodeTemplate("n1", cpu="4"))
         await gone(cluster, "a")
 
 

@@ -31,8 +31,9 @@ from tests.world import World
 pytestmark = pytest.mark.timeout(60)
 
 
-async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]:
-    """A log in Redis with some waiting jobs, a cycle, and everything listed; answers the jobs' UIDs."""
+async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20, others: bool = False) -> list[str]:
+    """A log in Redis with some waiting jobs, with pods of others if so asked, a cycle, and everything listed; answers
+    the jobs' UIDs."""
     world = World()
     world.watch_quotas()
     world.watch_classes()
@@ -42,6 +43,9 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20) -> list[str]
     world.node("n1")
     for number in range(jobs):
         world.job(f"j{number}")
+    for number in range(3 if others else 0):
+        world.pod_to_place(f"p{number}", "n1" if number else "")
+        world.pod_to_place(f"g{number}", group="train", least=4)
     world.cycle()
     world.say(ListingBegun(Watched.NODE, world.terms[Watched.NODE]))
     log = RedisLog(server.url, cluster)
@@ -147,6 +151,15 @@ async def test_a_member_whose_clock_is_off_is_told_with_what_to_do_and_has_no_sh
     assert told["what"] == "controller host-2-78-ahead writes nothing: its clock differs by 1h00m from that of Redis"
     members = {one["id"]: one for one in answer["members"]}
     assert members["host-1-77-controller"]["shares"]["controller"]["percent"] == 100
+
+
+async def test_pods_of_others_are_counted_apart_from_jobs(redis_server: RealRedis, cluster: str) -> None:
+    await a_log(redis_server, cluster, jobs=2, others=True)
+    answer = await shown(redis_server, cluster)
+    assert (answer["jobs"], answer["stages"]) == (2, {"Starting": 2})
+    assert answer["podsOfOthers"] == {"Starting": 1, "Running": 2} and answer["podGroups"] == {"Pending": 1}
+    lines = [" ".join(line.split()) for line in (await status(redis_server, cluster)).stdout.splitlines()]
+    assert "pods of others 3: 1 Starting, 2 Running" in lines and "pod groups 1: 1 Pending" in lines
 
 
 async def test_people_see_the_same_in_tables(redis_server: RealRedis, cluster: str) -> None:

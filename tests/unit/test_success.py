@@ -14,6 +14,7 @@ from arranger.model.stages import StageReason
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.explain.causes import budget_text
 from tests.unit.tyjob_table import GONE, SETS, tyjob_with
 from tests.world import Edited, World, shape
@@ -269,6 +270,20 @@ def test_a_leader_that_finishes_before_its_workers_is_not_started_again() -> Non
     finish(world, job, (1, 0), (1, 1), (1, 2))
     world.settle()
     assert job.stage == Stage.SUCCEEDED
+
+
+def test_workers_start_after_a_leader_that_finished_before_it_was_seen_with_an_address() -> None:
+    world = World()
+    world.node("n1", cpu=8)
+    job = world.job("sweep", workers=3, success=(1,))
+    world.cycle()
+    world.control()
+    assert awaited(world.state, job).what == What.LEADER_ADDRESS
+    world.run_pod(job, LEADER, "n1", phase="Succeeded", ready=False)
+    assert (list(job.slots.finished), job.leader.address) == ([LEADER], "")
+    assert awaited(world.state, job).what == What.WORKERS
+    world.settle()
+    assert (job.stage, len(job.bound)) == (Stage.RUNNING, 3)
 
 
 def test_a_failed_leader_restarts_its_finished_workers_too() -> None:

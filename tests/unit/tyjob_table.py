@@ -379,6 +379,7 @@ GOOD: list[Good] = [
         {f"{LEADER}/containers/0/workingDir": "/app", f"{LEADER}/hostNetwork": True},
     ),
     _good("empty nodeName and schedulerName", {f"{LEADER}/nodeName": "", f"{LEADER}/schedulerName": ""}),
+    _good("no scheduling gates", {f"{LEADER}/schedulingGates": [], f"{WORKER}/schedulingGates": None}),
     _good(
         "a null where a field may be absent",
         {"spec/priority": None, "spec/volumes": None, f"{LEADER}/nodeSelector": None, f"{LEADER}/nodeName": None},
@@ -565,6 +566,8 @@ BAD: list[Bad] = [
          {f"{LEADER}/nodeName": "n1"}),
     _bad("a template with a schedulerName", f"{IN_WORKER}.schedulerName", "Arranger places",
          {f"{WORKER}/schedulerName": "default-scheduler"}),
+    _bad("a template with scheduling gates", f"{IN_WORKER}.schedulingGates", "must not be set, Arranger makes the pods",
+         {f"{WORKER}/schedulingGates": [{"name": "example.com/later"}]}),
     _bad("a reserved label", "spec.leader.template.metadata.labels", "labels under arranger.dev/ are set by Arranger",
          {"spec/leader/template/metadata": {"labels": {"arranger.dev/job": "x"}}}),
     _bad("a label that isn't text", "spec.leader.template.metadata.labels.app", "must be of type string",

@@ -27,9 +27,10 @@ from arranger.cli.inputs.reading import (
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_text
 from arranger.errors import LogError, UsageError
 from arranger.events.blob_stores import ZipWriter
-from arranger.events.codec import StoredEntry, encode_batch, next_chain
+from arranger.events.codec import StoredEntry, encode_batch, signed_snapshot
 from arranger.events.file_log import Copyable
 from arranger.events.log import Entry, Position, StoredSnapshot
+from arranger.events.log_keys import UNKEYED, next_chain
 from arranger.events.segments import encode_snapshot_file
 from arranger.projections import snapshot
 from arranger.projections.state import State
@@ -105,10 +106,11 @@ def command(
     event about this job, or at the end of the log if the job hasn't ended. It contains the state before the first of
     these events, and all events of this time, because other jobs and pods compete with the job.
 
-    A log never contains environment variables or image names, and of annotations only arranger.dev/queue and
-    arranger.dev/last-checkpoint. With --hash-names, the export contains pseudonyms such as n-000123 instead of names.
-    The pseudonyms have the same order as the names, because the scheduler breaks ties by this order. If you also use
-    --job, the command prints the job's pseudonym. The file doesn't say which pseudonym that is.
+    A log never contains environment variables or image names, and of annotations only arranger.dev/queue,
+    arranger.dev/last-checkpoint and arranger.dev/created-by. With --hash-names, the export contains pseudonyms such as
+    n-000123 instead of names. The pseudonyms have the same order as the names, because the scheduler breaks ties by
+    this order. If you also use --job, the command prints the job's pseudonym. The file doesn't say which pseudonym that
+    is.
 
     \b
       arranger export --job team-a/train --to train.arranger
@@ -291,10 +293,13 @@ async def _write(log: Copyable, writer: ZipWriter, asked: _Asked, part: _Part) -
         state = await renamed.collect()
         source = renamed.read
         there = renamed.job(part.job) if part.job else ""
+    # Other names make other entries, which nobody signed.
+    keys = UNKEYED if asked.hashed else log.keys
     if state is not None and after.offset:
-        name, content = encode_snapshot_file(StoredSnapshot(after, snapshot.encode(state)), state.time_ms)
+        before = signed_snapshot(StoredSnapshot(after, snapshot.encode(state)), keys)
+        name, content = encode_snapshot_file(before, state.time_ms)
         writer.put(name, content)
-    archive_writer = ArchiveWriter(writer, every_events=_A_SEGMENT)
+    archive_writer = ArchiveWriter(writer, every_events=_A_SEGMENT, keys=keys)
     times_ms: list[int] = []
     done = after.offset
     with progress("exporting", part.until - after.offset) as moved:

@@ -9,6 +9,7 @@ from arranger.cli.inputs.flags import with_settings
 from arranger.cli.rendering.output import output_option, print_json, print_text
 from arranger.errors import UsageError
 from arranger.events.file_log import Copyable, copy_log
+from arranger.events.key_source import log_keys
 from arranger.events.log import Position
 from arranger.events.open_log import open_log
 from arranger.events.redis_log import RedisLog
@@ -32,7 +33,7 @@ def command(source: str, target: str, settings: Settings, output: str) -> None:
       arranger import train.arranger --to train.log
       arranger import train.arranger --to redis://127.0.0.1:6379/5 --cluster looked-into
     """
-    end = asyncio.run(_import(source, target, settings.cluster))
+    end = asyncio.run(_import(source, target, settings))
     shown = redacted(target) if scheme_of(target) else target
     beside = (
         []
@@ -47,11 +48,11 @@ def command(source: str, target: str, settings: Settings, output: str) -> None:
             print_text(f"its snapshots are separate files, keep them with it: {', '.join(beside)}")
 
 
-async def _import(source: str, target: str, cluster: str) -> Position:
-    log = await open_log(source, cluster)
+async def _import(source: str, target: str, settings: Settings) -> Position:
+    log = await open_log(source, settings.cluster, keys=log_keys(settings.log_key))
     try:
         if scheme_of(target) in SCHEMES:
-            return await _load(log, RedisLog(target, cluster))
+            return await _load(log, RedisLog(target, settings.cluster))
         return await copy_log(log, _new_file(target))
     finally:
         await log.close()

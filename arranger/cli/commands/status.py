@@ -7,10 +7,12 @@ import msgspec
 import redis.asyncio
 
 from arranger.cli.inputs.reading import begin, feed, log_options
+from arranger.cli.rendering.authenticity_words import AUTHENTICITY
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.rendering.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
-from arranger.errors import LogError, LogUnavailable, NoLog, UsageError
+from arranger.errors import ForgedEntry, LogError, LogUnavailable, NoLog, UsageError
+from arranger.events.key_source import log_keys
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
 from arranger.events.redis_urls import SCHEMES, scheme_of
@@ -65,13 +67,15 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
 async def _read(url: str, settings: Settings, *, named: bool) -> Status:
     if scheme_of(url) not in SCHEMES:
         raise UsageError("--log: status needs the Redis server of running processes", hint="a log file has no members")
-    log = RedisLog(url, settings.cluster, read_only=True)
+    log = RedisLog(url, settings.cluster, read_only=True, keys=log_keys(settings.log_key))
     client = connect(url)
     try:
         await _open(log, client, settings)
-        state, snapshot = await _folded(log)
+        state, snapshot, forged = await _folded(log)
         now_ms = SystemClock().now_ms()
-        return await read_status(log, client, cluster=settings.cluster, state=state, snapshot=snapshot, now_ms=now_ms)
+        return await read_status(
+            log, client, cluster=settings.cluster, state=state, snapshot=snapshot, now_ms=now_ms, forged=forged
+        )
     except LogUnavailable as problem:
         if named:
             raise
@@ -94,13 +98,18 @@ async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) 
         raise LogError(f"{problem.message}, but {who}", hint="a new one begins soon: try again") from problem
 
 
-async def _folded(log: RedisLog) -> tuple[State, Moment | None]:
-    """The projection at the end of the log, and the snapshot from which it was restored."""
+async def _folded(log: RedisLog) -> tuple[State, Moment | None, int]:
+    """The projection at the end of the log, the snapshot from which it was restored, and the offset of the entry before
+    which it ends because that one isn't authentic (0: none)."""
     state, position = await begin(log, Point())
     snapshot = Moment(position.offset, state.time_ms) if state.offset else None
     journey = Journey(state, Point())
-    await feed(log, position, journey.feed, until=Point(), doing="reading the log")
-    return journey.state, snapshot
+    forged = 0
+    try:
+        await feed(log, position, journey.feed, until=Point(), doing="reading the log")
+    except ForgedEntry as problem:
+        forged = problem.offset
+    return journey.state, snapshot, forged
 
 
 # --- for people --------------------------------------------------------------------------------------------
@@ -140,18 +149,22 @@ def _print(status: Status, found: list[str]) -> None:
 def _print_facts(status: Status) -> None:
     log = status.log
     kept = f"events {log.first} to {log.last} ({log.events}), the last {_ago(status.now_ms, log.time_ms)}"
-    stages, queues = (
-        ", ".join(f"{count} {name}" for name, count in counts.items()) for counts in (status.stages, status.queues)
+    of_others, groups, stages, queues = (
+        ", ".join(f"{count} {name}" for name, count in counts.items())
+        for counts in (status.pods_of_others, status.pod_groups, status.stages, status.queues)
     )
     print_table(
         ("what", "now"),
         [
             ("log", kept),
             *([("began after", f"epoch {log.after_epoch}: {log.because}")] if log.after_epoch else []),
+            ("authenticity", AUTHENTICITY[log.authenticity]),
             ("of Kubernetes cluster", log.of_cluster or "not known yet"),
             ("newest snapshot", _moment(status.now_ms, status.snapshot)),
             ("last recorded cycle", _moment(status.now_ms, status.cycle)),
             ("jobs", f"{status.jobs}{f': {stages}' if stages else ''}"),
+            *([("pods of others", f"{sum(status.pods_of_others.values())}: {of_others}")] if of_others else []),
+            *([("pod groups", f"{sum(status.pod_groups.values())}: {groups}")] if groups else []),
             *([("queues", f"{sum(status.queues.values())}: {queues}")] if queues else []),
         ],
     )

@@ -8,8 +8,10 @@ import click
 import msgspec
 
 from arranger.cli.inputs.reading import begin_early, feed, log_options, opened, point_option, position_before
+from arranger.cli.rendering.authenticity_words import AUTHENTICITY
 from arranger.cli.rendering.output import output_option, print_json, print_text, say
 from arranger.errors import DamagedEntry
+from arranger.events.log_keys import Authenticity
 from arranger.model.text import counted
 from arranger.plugins import installed
 from arranger.replay.reading.history import END, Point, Span
@@ -33,6 +35,7 @@ def command(target: str | None, settings: Settings, output: str, plans: IO[str] 
 
     Exit status 0: every cycle gave an identical result. 1: a cycle differs, a cycle ran with policy versions that
     aren't installed here, or the log is damaged. The command shows the first difference. It never writes to the log.
+    With a key (ARRANGER_LOG_KEY) it checks the signatures too; then a log without any also has the exit status 1.
 
     \b
       arranger verify                                     the log in Redis
@@ -40,19 +43,24 @@ def command(target: str | None, settings: Settings, output: str, plans: IO[str] 
       arranger verify --from "1h ago" -o json
     """
     span = Span(points["from"], points["to"] or END)
-    report, damage = asyncio.run(_verify(target, settings, span, plans))
+    report, damage, known = asyncio.run(_verify(target, settings, span, plans))
+    # A file without signatures proves nothing to somebody who has the key.
+    unsigned = bool(settings.log_key) and known < Authenticity.PARTLY
     if output == "json":
-        print_json({**msgspec.to_builtins(report), "damage": str(damage) if damage else None, "sound": report.sound})
+        found = {"damage": str(damage) if damage else None, "authenticity": known.name.lower(), "sound": report.sound}
+        print_json({**msgspec.to_builtins(report), **found})
     else:
         _print(report, damage)
+        if known or settings.log_key:
+            print_text(AUTHENTICITY[known])
     if damage is not None:
         raise damage
-    return 0 if report.sound else 1
+    return 0 if report.sound and not unsigned else 1
 
 
 async def _verify(
     target: str | None, settings: Settings, span: Span, plans: IO[str] | None
-) -> tuple[Report, DamagedEntry | None]:
+) -> tuple[Report, DamagedEntry | None, Authenticity]:
     policies = installed()
 
     def plan(cycle: int, digest: str) -> None:
@@ -74,7 +82,7 @@ async def _verify(
             await feed(log, position, verification.feed, until=until, doing="running the cycles again")
         except DamagedEntry as found:
             damage = damage or found
-        return verification.report, damage
+        return verification.report, damage, log.authenticity
 
 
 def _print(report: Report, damage: DamagedEntry | None) -> None:

@@ -17,8 +17,9 @@ from arranger.cli.inputs.flags import with_settings
 from arranger.cli.rendering.output import local_time, say
 from arranger.cli.rendering.pager import Screen
 from arranger.clock import SystemClock
-from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable
+from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable, TooOld
 from arranger.events.file_log import Copyable
+from arranger.events.key_source import log_keys
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.projections import snapshot
@@ -157,6 +158,7 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
             settings.cluster,
             archive=settings.archive_url,
             epoch=context.meta.get(_EPOCH) if context is not None else None,
+            keys=log_keys(settings.log_key),
         )
     except LogUnavailable as problem:
         if target is not None:
@@ -224,7 +226,7 @@ async def begin(log: Log, point: Point) -> tuple[State, Position]:
     if point == Point():
         other = "use the version of Arranger that runs there; what was trimmed is in the archive, if there is one"
         raise LogError(f"{trimmed} that this version can use", hint=other)
-    raise LogError(f"{trimmed} before the requested point", hint="use a later point")
+    raise TooOld(f"{trimmed} before the requested point", hint="use a later point")
 
 
 async def begin_without(log: Log, point: Point, name: str) -> tuple[State, Position]:

@@ -93,6 +93,8 @@ class Page:
             ("message", self._message()),
             ("nodes", job.allocation or "-"),
         ]
+        if job.created_by:
+            rows.insert(0, ("created", f"by {job.created_by}"))
         self._rows(rows, 9)
         for one in answer.waited:
             self._waited(one)

@@ -35,6 +35,11 @@ _WORDS = {
         "writes nothing: it is connected to another Kubernetes cluster (UID {subject} of kube-system) than the log's",
         "correct its kubeconfig or the server at that address, or give its cluster a name of its own (--cluster)",
     ),
+    ProblemKind.FORGED: (
+        "does nothing, because the entry of the log at offset {subject} isn't authentic",
+        "see who can write to Redis, and whether every process has the same log_key; docs/operations.md, When an entry "
+        "is not authentic, says how to go on",
+    ),
     ProblemKind.OTHER: (
         "reports a problem that this version of arranger doesn't know",
         "run arranger status in the version that runs there",

@@ -11,9 +11,10 @@ from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
+from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
 from arranger.projections.forecasts import expected_start
-from arranger.projections.jobs import JobRecord, compact, expand
+from arranger.projections.jobs import JobRecord, compact, expand, record_name, record_uid
 from arranger.projections.state import Forecasted, State
 from arranger.replay.explain.awaited import What, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
@@ -52,6 +53,9 @@ class Standing(msgspec.Struct, frozen=True):
     allocation: str
     ended: bool = False
     pods_present: int = 0
+    #: Who created the TYJob, as the API server recorded it, and a hash of that user's groups; "" if it didn't.
+    created_by: str = ""
+    created_by_groups: str = ""
     #: Restarts that count against the limit, by group: the leader's, and of each set those of the worker with the most.
     restarts_used: dict[str, int] = {}
     restart_limit: int = 0
@@ -122,6 +126,9 @@ class JobIndex:
     def __init__(self) -> None:
         #: (namespace, name) → the offset of the entry that records its deletion, 0 while it exists.
         self.jobs: dict[tuple[str, str], int] = {}
+        #: UID of a pod that has a record, alone or with its group → the name of that; and the pods of each.
+        self._records: dict[str, tuple[str, str]] = {}
+        self._pods: dict[tuple[str, str], dict[str, None]] = {}
 
     def feed(self, entry: Entry) -> None:
         for event in entry.batch.events:
@@ -129,6 +136,21 @@ class JobIndex:
                 self.jobs[event.namespace, event.name] = 0
             elif isinstance(event, k.JobGone):
                 self.jobs[event.namespace, event.name] = entry.first
+            elif isinstance(event, (k.PodSeen, k.PodGone)):
+                self._feed_pod(entry, event)
+
+    def _feed_pod(self, entry: Entry, event: k.PodSeen | k.PodGone) -> None:
+        before, name = self._records.get(event.uid), None
+        if isinstance(event, k.PodSeen) and record_uid(event):
+            name = self._records[event.uid] = (event.namespace, record_name(event))
+            self._pods.setdefault(name, {})[event.uid] = None
+            self.jobs[name] = 0
+        if before is not None and before != name:
+            del self._pods[before][event.uid]
+            if not self._pods[before]:
+                self.jobs[before] = entry.first
+            if name is None:
+                del self._records[event.uid]
 
     def nearest(self, name: str) -> list[str]:
         """Labels of jobs whose name is similar to this one."""
@@ -147,6 +169,11 @@ def jobs_named(state: State, name: str, namespace: str | None) -> list[JobRecord
 
 def pod_names(story: Story, job: JobRecord) -> dict[str, None]:
     """The names of the job's pods: all that were ever placed and all that are desired now."""
+    if job.of_group:
+        placed = [placement.pod_name(slot) for placement in story.placements for slot in expand(placement.pods)]
+        return dict.fromkeys([*placed, *job.slots.names.values()])
+    if job.of_pods:
+        return {pod_of(job.seen.name): None}
     name = job.seen.name
     found: dict[str, None] = {}
     for placement in story.placements:
@@ -229,6 +256,13 @@ def _shortage(job: JobRecord) -> ShortageFacts | None:
     return job.decided.facts.shortage if job.decided is not None else None
 
 
+def _present(story: Story, job: JobRecord) -> int:
+    """How many pods of the job exist, or have a node if no TYJob owns them."""
+    if job.of_pods:
+        return len(job.bound)
+    return sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values())
+
+
 def _standing(story: Story, job: JobRecord) -> Standing:
     spec = job.spec
     return Standing(
@@ -257,5 +291,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         message_at=story.waits_at if why_it_waits(job) is not None else story.decided_at,
         shortage=_shortage(job),
         ended=job.ended,
-        pods_present=sum(pod.owner is not None and pod.owner.job_uid == job.uid for pod in story.state.pods.values()),
+        created_by=job.seen.created_by,
+        created_by_groups=job.seen.created_by_groups,
+        pods_present=_present(story, job),
     )

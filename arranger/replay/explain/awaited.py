@@ -33,6 +33,9 @@ class What(StrEnum):
     WORKERS = "Workers"
     LEADER_ADDRESS = "LeaderAddress"
     READINESS = "Readiness"
+    GATES = "Gates"
+    BINDING = "Binding"
+    MORE_PODS = "MorePods"
 
 
 class Awaited(msgspec.Struct, frozen=True):
@@ -47,8 +50,10 @@ def awaited(state: State, job: JobRecord) -> Awaited:
         return Awaited(What.NOTHING)
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _before_start(state, job)
+    if job.of_pods:
+        return _of_pods(job)
     if job.stage == Stage.STARTING:
-        led = job.spec is None or not job.spec.has_leader or job.leader.address
+        led = job.spec is None or job.led
         return Awaited(What.WORKERS if led else What.LEADER_ADDRESS)
     if job.schedule_state == ScheduleState.PARTLY and job.waits is not None:
         return _nodes(What.FURTHER_NODES, job)
@@ -57,9 +62,20 @@ def awaited(state: State, job: JobRecord) -> Awaited:
     return Awaited(What.READINESS if held_text(job) else What.NOTHING)
 
 
+def _of_pods(job: JobRecord) -> Awaited:
+    """What pods that no TYJob owns wait for, once they, or enough of their group, have nodes."""
+    if job.placements.keys() != job.bound.keys():
+        return Awaited(What.BINDING)
+    if job.pods_lacking:
+        return Awaited(What.MORE_PODS)
+    further = job.schedule_state == ScheduleState.PARTLY and job.waits is not None
+    return _nodes(What.FURTHER_NODES, job) if further else Awaited(What.NOTHING)
+
+
 def _before_start(state: State, job: JobRecord) -> Awaited:
-    if job.spec is not None and job.spec.suspend:
-        return Awaited(What.RESUME)
+    if job.pods_lacking or (job.spec is not None and job.spec.suspend):
+        held = What.MORE_PODS if job.pods_lacking else What.GATES
+        return Awaited(held if job.of_pods else What.RESUME)
     if awaited_jobs(job):
         return Awaited(What.OTHER_JOBS)
     if job.spec is not None and not job.spec.priority_known:
@@ -109,4 +125,7 @@ _WORDS = {
     What.WORKERS: "enough ready workers",
     What.LEADER_ADDRESS: "its leader's address",
     What.READINESS: "the leader or set to be ready that other worker sets start after",
+    What.GATES: "its scheduling gates to be removed",
+    What.BINDING: "an applier to bind it",
+    What.MORE_PODS: "more pods of its group",
 }

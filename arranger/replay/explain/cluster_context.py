@@ -12,9 +12,10 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec, PlacedPods
-from arranger.model.names import pod_name
+from arranger.model.names import POD_PREFIX, pod_name
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodOwner
+from arranger.model.pods_to_place import pod_of
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import holds
 from arranger.projections.state import State
@@ -69,10 +70,15 @@ class Placement(msgspec.Struct, frozen=True):
     pods: tuple[PlacedPods, ...]
     #: As in `SlotTable`.
     failed_before: dict[SlotKey, int] = {}
+    names: dict[SlotKey, str] = {}
 
     def pod_name(self, slot: SlotKey) -> str:
         """The name of the pod of a slot of its job, which it may have placed."""
         (group, index), name = slot, self.job.partition("/")[2]
+        if slot in self.names:
+            return self.names[slot]
+        if self.job_uid.startswith(POD_PREFIX):
+            return pod_of(name)
         return pod_name(name, self.spec.groups[group].name, index, self.attempt, self.failed_before.get(slot, 0))
 
 

@@ -14,7 +14,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.pod import TERMINAL
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import expand
+from arranger.projections.jobs import JobRecord, expand, pods_of_record, record_name, record_uid
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.cluster_context import ClusterContext, Placement
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, explanations_of
@@ -74,6 +74,8 @@ class JobHistories:
         self._leaving = leaving
         self._began = state.offset
         self._pods: dict[str, str] = {}
+        #: UID of a pod that has a record, alone or with its group → that record's.
+        self._records = {uid: of for uid, pod in state.pods.items() if (of := record_uid(pod))}
         self._waiting: deque[Entry] = deque()
         self._held = 0
         #: First offsets of entries that delete a job of the name.
@@ -127,6 +129,18 @@ class JobHistories:
                     self._begin(event.uid)
             elif isinstance(event, k.JobGone) and event.uid in self.stories:
                 self._partings[entry.first] = None
+            elif isinstance(event, (k.PodSeen, k.PodGone)):
+                self._look_at_pod(entry, event)
+
+    def _look_at_pod(self, entry: Entry, event: k.PodSeen | k.PodGone) -> None:
+        """The same for a pod that has a record of its own."""
+        before, uid = self._records.pop(event.uid, ""), record_uid(event) if isinstance(event, k.PodSeen) else ""
+        if isinstance(event, k.PodSeen) and uid:
+            self._records[event.uid] = uid
+            if uid not in self.stories and self._named(event.namespace, record_name(event)):
+                self._begin(uid)
+        if before and before != uid:
+            self._partings[entry.first] = None
 
     def _fold_next(self) -> None:
         self._take_cycles()
@@ -147,9 +161,21 @@ class JobHistories:
         if self._leaving is None or entry.first not in self._partings:
             return
         for offset, event in enumerate(entry.batch.events, start=entry.first):
-            if isinstance(event, k.JobGone) and event.uid in self.stories and event.uid in self.state.jobs:
-                self.stories[event.uid].finish()
-                self._leaving(self.stories[event.uid], offset)
+            uid = self._leaves(event)
+            if uid in self.stories and uid in self.state.jobs:
+                self.stories[uid].finish()
+                self._leaving(self.stories[uid], offset)
+
+    def _leaves(self, event: k.Event) -> str:
+        """The UID of the job, or of the record of a pod or a group, that is gone after an event; empty if none is."""
+        if isinstance(event, k.JobGone):
+            return event.uid
+        pod = self.state.pods.get(event.uid) if isinstance(event, (k.PodSeen, k.PodGone)) else None
+        before = record_uid(pod) if pod is not None else ""
+        if isinstance(event, k.PodSeen) and record_uid(event) == before:
+            return ""
+        job = self.state.jobs.get(before)
+        return before if job is not None and _has_no_other(job) else ""
 
     def _concerning(self, entry: Entry) -> list[int]:
         """The numbers of the events that concern a story or the cluster context. Foreign pods are recorded here."""
@@ -159,6 +185,10 @@ class JobHistories:
             if isinstance(event, k.PodSeen):
                 owner = event.owner
                 if owner is None:
+                    uid = record_uid(event) or pods.get(event.uid, "")
+                    if uid in stories:
+                        pods[event.uid] = uid
+                        numbers.append(number)
                     if event.node and event.uid not in came and event.uid not in self.state.pods:
                         self.around.pod_came(entry.first + number, entry.batch.time_ms, event)
                     continue
@@ -249,6 +279,7 @@ class JobHistories:
             spec=job.spec,
             pods=event.pods,
             failed_before=dict(job.slots.failed_before),
+            names=dict(job.slots.names),
         )
 
     # --- repeated cycles -----------------------------------------------------------------------------------
@@ -288,4 +319,10 @@ class JobHistories:
             self._pods[pod.uid] = uid
         job = self.state.jobs.get(uid)
         if job is not None:
+            self._pods.update(dict.fromkeys(pods_of_record(job), uid))
             story.pod_histories.begin(job, self.state)
+
+
+def _has_no_other(job: JobRecord) -> bool:
+    """Whether the record of a pod, or of a group of pods, is of one pod alone that hasn't ended."""
+    return len(job.slots.members) - len(job.slots.finished) <= 1

@@ -84,6 +84,8 @@ class Story:
         if isinstance(event, k.JobSeen):
             self.created_at = self.created_at or offset
             self.pod_histories.job_seen(offset, time_ms)
+        elif isinstance(event, k.PodSeen) and event.asks is not None:
+            self.created_at = self.created_at or offset
         elif isinstance(event, k.PodSeen):
             self.consequences += self.pod_histories.seen(offset, time_ms, event, job, self.state)
         elif isinstance(event, k.PodGone):

@@ -10,6 +10,7 @@ of the state before the segment is exported with it.
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import Stage
+from arranger.projections.jobs import record_name, record_uid
 from arranger.replay.reading.describe import ABOUT_A_JOB
 
 #: The maximum number of events that are kept before the job was first seen.
@@ -27,27 +28,55 @@ class Concerning:
         #: UIDs of jobs that ended or were deleted: nothing competes with them any more.
         self._over: dict[str, None] = {}
         self._pods: dict[str, str] = {}
+        #: UID of a pod that has a record, alone or with its group → that record's; and the pods of each.
+        self._records: dict[str, str] = {}
+        self._members: dict[str, dict[str, None]] = {}
         #: UID of an existing job → the first offset of the entry in which the job was first seen.
         self._there: dict[str, int] = {}
 
     def feed(self, entry: Entry) -> None:
         for event in entry.batch.events:
             if type(event) is k.JobSeen:
-                self._there.setdefault(event.uid, entry.first)
-                if event.name == self._name and self._namespace in (None, event.namespace):
-                    first = max(min(self._there.values()), entry.first - BACK)
-                    self.found.setdefault(event.uid, (event.namespace, first, entry.last))
+                self._see(entry, event.uid, event.namespace, event.name)
+            elif isinstance(event, (k.PodSeen, k.PodGone)):
+                self._see_pod(entry, event)
             elif type(event) is k.JobGone:
                 self._there.pop(event.uid, None)
             uid = self._job_uid(event)
             if uid in self.found:
                 self._reaches(uid, entry)
-                gone = isinstance(event, k.JobGone)
-                if gone or (isinstance(event, k.StageDecided) and event.stage in (Stage.SUCCEEDED, Stage.FAILED)):
+                ended = isinstance(event, k.StageDecided) and event.stage in (Stage.SUCCEEDED, Stage.FAILED)
+                if ended or isinstance(event, k.JobGone):
                     self._over[uid] = None
         for uid in self.found:
             if uid not in self._over:
                 self._reaches(uid, entry)
+
+    def _see(self, entry: Entry, uid: str, namespace: str, name: str) -> None:
+        """A job exists, or the record of a pod that no TYJob owns."""
+        self._there.setdefault(uid, entry.first)
+        if name == self._name and self._namespace in (None, namespace):
+            first = max(min(self._there.values()), entry.first - BACK)
+            self.found.setdefault(uid, (namespace, first, entry.last))
+
+    def _see_pod(self, entry: Entry, event: k.PodSeen | k.PodGone) -> None:
+        """Note the record of a pod, or its end with the last of its pods."""
+        before, uid = self._records.get(event.uid, ""), ""
+        if isinstance(event, k.PodSeen) and (uid := record_uid(event)):
+            self._see(entry, uid, event.namespace, record_name(event))
+            self._records[event.uid] = uid
+            self._members.setdefault(uid, {})[event.uid] = None
+            self._over.pop(uid, None)
+        if not before or before == uid:
+            return
+        if not uid:
+            del self._records[event.uid]
+        del self._members[before][event.uid]
+        if not self._members[before]:
+            self._there.pop(before, None)
+            if before in self.found:
+                self._reaches(before, entry)
+                self._over[before] = None
 
     def _reaches(self, uid: str, entry: Entry) -> None:
         namespace, first, _ = self.found[uid]
@@ -57,6 +86,7 @@ class Concerning:
         """The UID of the job that an event is about; empty if there is none."""
         if type(event) is k.PodSeen:
             uid = event.owner.job_uid if event.owner is not None else ""
+            uid = record_uid(event) or uid
             if uid in self.found:
                 self._pods[event.uid] = uid
             return uid

@@ -3,7 +3,8 @@ pseudonyms such as `n-000123`, the same one for the same name. Free text is left
 
 The order of names decides ties, so a pseudonym is the name's rank among all names of its sort. Cycles therefore give
 equal plans, and `verify` passes. All names must be collected before the first is replaced. A pseudonym has no part of
-its name; it only reveals the order of names and the sizes of groups.
+its name; it only reveals the order of names and the sizes of groups. Users and namespaces are one sort, because a job
+without a user counts as its namespace's, and either may be before the other.
 
 The export keeps UIDs and resource versions, times, amounts, names of resources, Kubernetes' own label keys
 (`*.kubernetes.io/…`), values that are numbers or booleans, and reasons of one CamelCase word. It also keeps a cycle's
@@ -31,8 +32,17 @@ from arranger.model import pod as p
 from arranger.model import queue as qu
 from arranger.model import quota as q
 from arranger.model import reasons as r
-from arranger.model.names import JOB_LABEL, LABEL_PREFIX, WORKER_SET_LABEL, job_name, name_in_slot
+from arranger.model.names import (
+    GROUP_PREFIX,
+    JOB_LABEL,
+    LABEL_PREFIX,
+    POD_PREFIX,
+    WORKER_SET_LABEL,
+    job_name,
+    name_in_slot,
+)
 from arranger.model.pod import DISRUPTED, STOPPED
+from arranger.model.pods_to_place import GROUP_NAME, group_name, group_uid, pod_of, record_of
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.reasons import most_frequent_first
 from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable
@@ -49,6 +59,8 @@ _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _K = r.ReasonKind
 _PUBLIC_KEY = re.compile(r"(arranger\.dev|([a-z0-9-]+\.)*(kubernetes|k8s)\.io)/.*")
 _PLAIN_VALUE = re.compile(r"-?\d+|true|false|")
+#: The names of groups of equal pods in the records of pods that no TYJob owns.
+_EQUAL_PODS = re.compile(rf"{GROUP_NAME}(-\d+)?")
 _WORD = re.compile(rf"({DISRUPTED}: )?[A-Z][A-Za-z0-9]{{0,63}}")
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-f]*:[0-9a-f:.]*")
 _ANY_ADDRESS = ("", "0.0.0.0", "127.0.0.1", "::", "::1")
@@ -66,6 +78,7 @@ _SORTS = {
     "pod": "p",
     "job": "j",
     "set": "s",
+    "group": "g",
     "namespace": "ns",
     "key": "k",
     "value": "v",
@@ -73,7 +86,6 @@ _SORTS = {
     "quota": "q",
     "class": "pc",
     "queue": "queue",
-    "user": "u",
     "image": "i",
     "cluster": "c",
 }
@@ -154,13 +166,25 @@ class Pseudonyms:
     # --- names of one sort ---------------------------------------------------------------------------------
 
     def name(self, sort: str, name: str) -> str:
-        """The pseudonym of a name; before `begin`, the name itself. The empty name stays empty."""
-        if not name:
+        """The pseudonym of a name; before `begin`, the name itself. The empty name stays empty. The record of a pod
+        that no TYJob owns has its pod's name."""
+        if not name or (sort == "set" and _EQUAL_PODS.fullmatch(name)):
             return name
+        if sort == "job" and name.startswith(POD_PREFIX):
+            return record_of(self.name("pod", pod_of(name)))
+        if sort == "job" and name.startswith(GROUP_PREFIX):
+            return group_name(self.name("group", name.removeprefix(GROUP_PREFIX)))
         if self._pseudonyms is None:
             self._seen.setdefault(sort, {})[name] = None
             return name
         return self._pseudonyms[sort][name]
+
+    def job_uid(self, uid: str) -> str:
+        """The UID of a job. It says nothing, but that of the record of a group has its names."""
+        if not uid.startswith(GROUP_PREFIX):
+            return uid
+        namespace, _, name = uid.removeprefix(GROUP_PREFIX).partition("/")
+        return group_uid(self.name("namespace", namespace), self.name("group", name))
 
     def queue(self, name: str) -> str:
         """The pseudonym of a queue. The queue `default` keeps its name, because it exists without being created."""
@@ -295,6 +319,10 @@ def _second(sort: str) -> Rule:
     return lambda names, value: tuple((key, names.name(sort, name)) for key, name in value)
 
 
+def _job_uids(names: Pseudonyms, uids: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(names.job_uid, uids))
+
+
 _UIDS = {"uid": keep, "resource_version": keep}
 _NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
 
@@ -316,7 +344,15 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "message": left_out,
         "waiting": word,
     },
-    k.JobSeen: {"name": _named("job"), **_NAMESPACED, "status_digest": keep, "user": _named("user")},
+    k.JobSeen: {
+        "name": _named("job"),
+        **_NAMESPACED,
+        "uid": Pseudonyms.job_uid,
+        "status_digest": keep,
+        "user": _named("namespace"),
+        "created_by": _named("namespace"),
+        "created_by_groups": left_out,  # whoever knows the names of groups could find out which they are
+    },
     fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
     k.JobGone: {"name": _named("job"), "namespace": _named("namespace"), "uid": keep},
     k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
@@ -343,16 +379,16 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     qu.NamespaceRule: {"names": lambda names, of: tuple(names.name("namespace", one) for one in of)},
     k.CycleTaken: {"config": keep},
-    k.Placed: {"job_uid": keep, "schedule_state": keep},
+    k.Placed: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
     k.Preempted: {"leaving": keep},
-    k.Reserved: {"job_uid": keep, "awaits": keep, "outlived": keep},
-    k.StartForecast: {"job_uid": keep},
-    f.Victim: {"job_uid": keep},
-    f.Spared: {"job_uid": keep},
+    k.Reserved: {"job_uid": Pseudonyms.job_uid, "awaits": _job_uids, "outlived": _job_uids},
+    k.StartForecast: {"job_uid": Pseudonyms.job_uid},
+    f.Victim: {"job_uid": Pseudonyms.job_uid},
+    f.Spared: {"job_uid": Pseudonyms.job_uid},
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},
-    k.Waits: {"job_uid": keep, "schedule_state": keep},
+    k.Waits: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
     f.ShortageFacts: {"group": _named("set"), "sentence": left_out},
-    k.StageDecided: {"job_uid": keep, "stage": keep, "reason": keep},
+    k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
     f.StageFacts: {
         "node": _named("node"),
         "was": Pseudonyms.address,
@@ -364,10 +400,10 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "limit_of": _named("set"),
     },
     f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "sentence": left_out},
-    k.LeaderAddressed: {"job_uid": keep, "address": Pseudonyms.address},
+    k.LeaderAddressed: {"job_uid": Pseudonyms.job_uid, "address": Pseudonyms.address},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
-    k.WorkersReplaced: {"job_uid": keep},
-    k.EffectFailed: {"job_uid": keep, "effect": keep, "reason": word, "message": left_out},
+    k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
+    k.EffectFailed: {"job_uid": Pseudonyms.job_uid, "effect": keep, "reason": word, "message": left_out},
     n.NodeFacts: {"allocatable": keep, "labels": Pseudonyms.labels},
     p.HostPort: {"protocol": keep, "address": Pseudonyms.address},
     p.PodTerm: {
@@ -377,8 +413,14 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     p.SpreadRule: {"topology_key": Pseudonyms.key},
     p.PodTraits: {"labels": Pseudonyms.labels},
+    p.GroupAsked: {"name": _named("group")},
+    p.PodToPlace: {
+        "gates": lambda _, gates: tuple(LEFT_OUT for _ in gates),
+        "queue": Pseudonyms.queue,
+        "user": _named("namespace"),
+    },
     p.PodShape: {"requests": keep, "node_selector": Pseudonyms.labels, "labels": Pseudonyms.labels},
-    p.PodOwner: {"job_uid": keep, "group_name": _named("set")},
+    p.PodOwner: {"job_uid": Pseudonyms.job_uid, "group_name": _named("set")},
     p.ContainerEnd: {"container": left_out, "reason": word, "message": left_out},
     p.Failure: {"worker_set": _named("set"), "node": _named("node")},
     j.PodGroup: {"name": _named("set")},
@@ -398,7 +440,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "queue": Pseudonyms.queue,
         "image": _named("image"),
     },
-    JobKind: {"user": _named("user"), "namespace": _named("namespace"), "image": _named("image")},
+    JobKind: {"user": _named("namespace"), "namespace": _named("namespace"), "image": _named("image")},
     j.Dependency: {"name": _named("job"), "on_failure": keep, "ended": keep},
     j.PlacedPods: {"node": _named("node")},
     j.JobStatusSeen: {
@@ -413,14 +455,14 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "after": _first("job"),
     },
     JobRecord: {"sets": _keys("set"), "retired": keep, "refusals": _keys("node")},
-    SlotTable: {"nodes": keep, "pods": keep},  # empty: they follow in the snapshot
+    SlotTable: {"nodes": keep, "pods": keep, "members": keep, "names": keep},  # empty: they follow in the snapshot
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
     SetRecord: {"kept": keep, "avoids": _keys("node")},
     JobTimes: {"turned": keep},
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
     Assumed: {"node": _named("node"), "requests": keep, "queue": Pseudonyms.queue},
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
-    JobImage: {"placements": _second("node"), "bound": keep},
+    JobImage: {"placements": _second("node"), "bound": keep, "members": keep},
     StateImage: {"terms": keep, "listed": keep, "verdicts": keep, "unwatched": keep, "cluster": _named("cluster")},
 }
 

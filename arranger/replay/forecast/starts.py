@@ -30,6 +30,9 @@ from arranger.scheduling import BUILT_IN, Policies, TooLarge, in_order
 
 #: With more jobs than `EXACT_UP_TO`, reservations are revised after so many milliseconds at the earliest.
 _REFRESH_MS = 1_800_000
+#: No forecast looks further ahead than ten years: a job that never ends may be expected to end again and again, each
+#: time twice as late.
+_FARTHEST_MS = 10 * 365 * 86_400_000
 
 
 class Unknown(StrEnum):
@@ -86,17 +89,20 @@ def forecast(
     jobs = waiting(state, config, policies, time_ms)
     asked = jobs[:first]
     base = private_copy(state)
-    say(base, time_ms, [job_alone_gone(job, base) for job in jobs[first:] if not job.placements])
+    base.forecasts.clear()  # nothing depends on earlier ones
+    behind = [job for job in jobs[first:] if not job.placements]
+    say(base, time_ms, [gone for job in behind for gone in job_alone_gone(job, base)])
     exact = sum(bool(job.placements) for job in base.jobs.values()) <= EXACT_UP_TO
     if not exact:
         config = msgspec.structs.replace(config, reservation_refresh_ms=max(config.reservation_refresh_ms, _REFRESH_MS))
     times = [*chain.from_iterable(state.run_times.values())]
     runs: dict[Case, _Starts] = {}
+    end_ms = time_ms + _FARTHEST_MS if until_ms is None else until_ms
     for case in Case:
         runs[case] = _Starts([job.uid for job in asked], time_ms, moved, enough)
         ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
         own = private_copy(base) if case != Case.WORST else base
-        _go_on(own, runs[case], ends, config=config, until_ms=until_ms, policies=policies)
+        _go_on(own, runs[case], ends, config=config, until_ms=end_ms, policies=policies)
     endless = tuple(runs[Case.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
@@ -105,12 +111,13 @@ def forecast(
 
 
 def _go_on(
-    state: State, starts: "_Starts", ends: Ends, *, config: CycleConfig, until_ms: int | None, policies: Policies
+    state: State, starts: "_Starts", ends: Ends, *, config: CycleConfig, until_ms: int, policies: Policies
 ) -> None:
     """Let one case happen in a state, until all starts are found."""
     begin_ms = ends.begin_ms
     future = Future(_departures(state, ends.case, begin_ms), {}, lasts=ends.lasts_ms)
     too_large = TooLarge([job for job in state.jobs.values() if job.active])
+    too_large.note(state.jobs)
     run = Continuation(
         state, future, config, starts, begin_ms=begin_ms, until_ms=until_ms, policies=policies, too_large=too_large
     )

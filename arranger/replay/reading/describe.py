@@ -20,7 +20,7 @@ from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
 from arranger.model.taints import taint_text
 from arranger.model.text import counted, first_line
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.jobs import JobRecord, asked_record, expand
 from arranger.projections.state import State
 from arranger.replay.reading.queue_fields import other_fields
 
@@ -96,6 +96,8 @@ def job_uid_of(event: k.Event, state: State) -> str:
         return event.uid
     if isinstance(event, (k.PodSeen, k.PodGone)):
         pod = event if isinstance(event, k.PodSeen) else state.pods.get(event.uid)
+        if pod is not None and pod.asks is not None:
+            return asked_record(pod)
         return pod.owner.job_uid if pod is not None and pod.owner is not None else ""
     return ""
 
@@ -163,8 +165,19 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     # unknown.
     reason = "told to terminate before it ended, or in the same second" if event.reason == STOPPED else event.reason
     message = first_line(event.message, POD_MESSAGE_LIMIT)  # messages in older logs may be longer
-    parts += [text for text in (event.waiting, reason, message, _checkpoint(event)) if text]
+    parts += [text for text in (event.waiting, reason, message, _checkpoint(event), _asks(event)) if text]
     return ", ".join(parts)
+
+
+def _asks(event: k.PodSeen) -> str:
+    """What a pod asks for that is to be placed, until it has a node."""
+    asks = event.asks
+    if asks is None or event.node:
+        return ""
+    more = f"; gated by {', '.join(asks.gates)}" if asks.gates else ""
+    if asks.group is not None:
+        more += f"; in the group {asks.group.name} of at least {counted(asks.group.min_count, 'pod')}"
+    return f"to be placed with priority {asks.priority}: {amounts_text(asks.shape.requests) or 'no requests'}{more}"
 
 
 def _checkpoint(event: k.PodSeen | k.JobSeen) -> str:

@@ -80,6 +80,7 @@ class Continuation:
         self._future = future
         self._config = msgspec.structs.replace(config, reasons_refresh_ms=_NEVER_MS, reasons_a_second=0)
         self._cycles = Cycles(policies, too_large)
+        self._too_large = too_large
         self._meter = meter
         self._now_ms = begin_ms
         self._until_ms = until_ms
@@ -145,13 +146,19 @@ class Continuation:
                 moved(at - told)
                 told = at
 
+    def _say(self, events: Sequence[k.Event]) -> Changes:
+        changes = say(self.state, self._now_ms, events)
+        if self._too_large is not None:
+            self._too_large.note(changes.jobs)
+        return changes
+
     def _next_ms(self, observed_ms: int | None) -> int | None:
         due_ms = self._due[0][0] if self._due else None
         return min((moment for moment in (observed_ms, due_ms) if moment is not None), default=None)
 
     def _moment(self, observed: Sequence[k.Event]) -> None:
         """Fold everything that happens at one time, and make the decisions on it."""
-        changes = say(self.state, self._now_ms, [event for one in observed for event in self._as_here(one)])
+        changes = self._say([event for one in observed for event in self._as_here(one)])
         touched, schedulable = dict(changes.jobs), changes.schedulable
         while self._due and self._due[0][0] <= self._now_ms:
             _, _, uid, attempt = heapq.heappop(self._due)
@@ -214,6 +221,8 @@ class Continuation:
         job = self.state.jobs.get(uid)
         if job is None or attempt < 0 or job.ended or job.attempt != attempt or not job.placements:
             return Changes()
+        if job.of_pods and job.bound:
+            return Changes()  # its observations say when it ends
         interval = self._length_of(uid, attempt)
         pods = pods_gone(self.state, self.state.pods_of.get(uid, {}).values())
         stage = interval.stage if interval is not None else str(Stage.SUCCEEDED)
@@ -224,10 +233,10 @@ class Continuation:
             decided = k.StageDecided(
                 uid, job.version, attempt, Stage(stage), StageReason.AS_RECORDED, back_off_ms=back_off_ms
             )
-            changes = say(self.state, self._now_ms, [decided, *pods])
+            changes = self._say([decided, *pods])
             self._due_after_back_off(uid)
         else:
-            changes = say(self.state, self._now_ms, [*pods, job_alone_gone(job, self.state)])
+            changes = self._say([*pods, *job_alone_gone(job, self.state)])
             self._gone[uid] = None
         if stage != Stage.RESCHEDULING:
             self._meter.ended(uid, self._now_ms)
@@ -273,7 +282,7 @@ class Continuation:
                     bound = dict.fromkeys(job.bound.values())
                     gone += [pod for pod_uid, pod in sorted(pods.items()) if pod_uid not in bound]
                     self._preempted[job.uid] = None
-                say(self.state, self._now_ms, pods_gone(self.state, gone))
+                self._say(pods_gone(self.state, gone))
             elif isinstance(event, k.Reserved) and event.start_ms > self._now_ms:
                 self._at(event.start_ms, "", -1)
 
@@ -294,7 +303,7 @@ class Continuation:
                 break
             events = self._cycles.take(self.state, self._config, self._now_ms)
             reserved = frozenset(self.state.reservations)
-            changes = say(self.state, self._now_ms, events)
+            changes = self._say(events)
             # Once a job has used its reservation, the next cycle may make another one.
             touched, schedulable = changes.jobs, bool(reserved - self.state.reservations.keys())
             self._leave(events)
@@ -317,7 +326,7 @@ class Continuation:
                 pods = self.state.pods_of.get(uid, {}).values()
                 starts = isinstance(decided, k.StageDecided) and decided.stage == Stage.STARTING
                 gone = () if starts else pods_gone(self.state, pods)
-                schedulable |= say(self.state, self._now_ms, [decided, *gone]).schedulable
+                schedulable |= self._say([decided, *gone]).schedulable
                 self._meter.look(self.state, uid, self._now_ms)
         return schedulable
 

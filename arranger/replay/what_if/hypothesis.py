@@ -5,7 +5,7 @@ cordon, and to end a job is to delete the job and its pods.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -17,10 +17,14 @@ from arranger.model.node import NodeFacts
 from arranger.model.queue import QueueSpec
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, asked_record, pods_of_record
+from arranger.projections.nodes import NodeTable
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.what_if.quota_account import accounted
+
+#: So many jobs are copied in one step.
+_AT_ONCE = 256
 
 _Observation = TypeVar("_Observation", bound=msgspec.Struct)
 
@@ -40,7 +44,28 @@ def supposed(state: State, events: Sequence[k.Event]) -> State:
 
 def private_copy(state: State) -> State:
     """A copy that events may change without the original. Both share what the fold replaces and never changes."""
-    return _fork(state, dict.fromkeys((*state.jobs, *state.pods_of)), of_pods=True)
+    copying = copy_bit_by_bit(state)
+    while True:
+        try:
+            next(copying)
+        except StopIteration as copied:
+            done: State = copied.value
+            return done
+
+
+def copy_bit_by_bit(state: State) -> Generator[None, None, State]:
+    """`private_copy` in steps of some milliseconds. The state must not change between them."""
+    jobs: dict[str, JobRecord] = {}
+    for number, (uid, job) in enumerate(state.jobs.items()):
+        if number and not number % _AT_ONCE:
+            yield
+        jobs[uid] = job.copy()
+    yield
+    pods_of = {uid: dict(pods) for uid, pods in state.pods_of.items()}
+    yield
+    nodes = state.nodes.copy()
+    yield
+    return _forked(state, jobs, pods_of, nodes=nodes, of_pods=True)
 
 
 def say(state: State, time_ms: int, events: Sequence[k.Event]) -> Changes:
@@ -72,12 +97,14 @@ def job_seen(job: JobRecord, state: State, spec: JobSpec) -> k.JobSeen:
 
 def job_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
     """The deletion of the job and its pods."""
-    return (job_alone_gone(job, state), *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
+    return (*job_alone_gone(job, state), *pods_gone(state, state.pods_of.get(job.uid, {}).values()))
 
 
-def job_alone_gone(job: JobRecord, state: State) -> k.JobGone:
-    """The deletion of the job without its pods."""
-    return k.JobGone(state.terms.get(k.Watched.JOB, 0), job.seen.namespace, job.seen.name, job.uid)
+def job_alone_gone(job: JobRecord, state: State) -> tuple[k.Event, ...]:
+    """The deletion of the job without its pods. The record of a pod, or of a group, goes only with its pods."""
+    if job.of_pods:
+        return pods_gone(state, [state.pods[uid] for uid in pods_of_record(job)])
+    return (k.JobGone(state.terms.get(k.Watched.JOB, 0), job.seen.namespace, job.seen.name, job.uid),)
 
 
 def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tuple[k.Event, ...]:
@@ -101,7 +128,11 @@ def slots_gone(job: JobRecord, state: State, slots: Collection[SlotKey]) -> tupl
         for (group, index), node in job.placements.items()
         if (group, index) not in slots and (group, index) not in job.bound
     )
-    return (job_alone_gone(job, state), *pods_gone(state, gone), *stay)
+    if job.of_group:  # it goes with its last pod, and those in the other slots stay
+        filled = frozenset(job.bound.values())
+        waiting = [state.pods[uid] for uid in pods_of_record(job) if uid not in filled]
+        return (*pods_gone(state, waiting), *pods_gone(state, gone), *stay)
+    return (*job_alone_gone(job, state), *pods_gone(state, gone), *stay)
 
 
 def queue_seen(state: State, name: str, spec: QueueSpec) -> k.QueueSeen:
@@ -137,6 +168,7 @@ def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
             yield from state.dependents.get((event.namespace, event.name), ())
         elif isinstance(event, (k.PodSeen, k.PodGone)):
             pods = [state.pods.get(event.uid), event if isinstance(event, k.PodSeen) else None]
+            yield from (asked_record(pod) for pod in pods if pod is not None)
             yield from (pod.owner.job_uid for pod in pods if pod is not None and pod.owner is not None)
 
 
@@ -149,11 +181,24 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
             jobs[uid] = jobs[uid].copy()
         if of_pods and uid in pods_of:
             pods_of[uid] = dict(pods_of[uid])
+    return _forked(state, jobs, pods_of, nodes=state.nodes.copy(), of_pods=of_pods)
+
+
+def _forked(
+    state: State,
+    jobs: dict[str, JobRecord],
+    pods_of: dict[str, dict[str, k.PodSeen]],
+    *,
+    nodes: NodeTable,
+    of_pods: bool,
+) -> State:
+    """A state with these parts, and copies of the other ones that events change."""
     return dataclasses.replace(
         state,
-        nodes=state.nodes.copy(),
+        nodes=nodes,
         pods=dict(state.pods) if of_pods else state.pods,
         pods_of=pods_of,
+        finished={uid: dict(of) for uid, of in state.finished.items()} if of_pods else state.finished,
         repelling=dict(state.repelling) if of_pods else state.repelling,
         jobs=jobs,
         assumed=dict(state.assumed),

@@ -230,10 +230,11 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
         for _, pod in sorted(state.pods.items())
         if pod.node in lost or (pod.owner is not None and pod.owner.job_uid in jobs)
     ]
+    removed = [state.jobs[uid] for uid in variation.without_jobs if uid in state.jobs]
     events = [
         *(k.NodeGone(term, state.nodes.names[row], state.nodes.uids[row]) for row in rows),
         *pods_gone(state, pods),
-        *(job_alone_gone(state.jobs[uid], state) for uid in variation.without_jobs if uid in state.jobs),
+        *(gone for job in removed for gone in job_alone_gone(job, state)),
         *(queue_gone(state, name) for name in variation.without_queues if name in state.queues),
         *(retold(one, state) for one in variation.added),
     ]

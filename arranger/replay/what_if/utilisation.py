@@ -1,12 +1,15 @@
 """Figures on a cluster over an interval: waiting times, utilisation, fragmentation, makespan."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from arranger.model.pod import PodShape
+from arranger.model.pod import PodShape, gpus_of
+from arranger.model.quantity import CPU
 from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.state import State
 from arranger.replay.reading.recording import AttemptKey
 from arranger.scheduling import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
@@ -169,21 +172,46 @@ class Meter:
     def _gpus(self, state: State) -> tuple[int, int, float]:
         """The used, total and fragmented GPUs of the present nodes."""
         nodes = state.nodes
-        rows = nodes.by_name()
-        columns = [column for name, column in sorted(nodes.columns.items()) if name.endswith("/gpu")]
+        rows, columns = nodes.by_name(), gpu_columns(nodes)
         if not columns or not len(rows):
             return 0, 0, 0.0
         there = nodes.allocatable[rows][:, columns].sum(axis=1)
         free = np.maximum(nodes.free()[rows][:, columns].sum(axis=1), 0)
-        fragmented = 0.0
-        if self._typical is not None and self._typical.total_weight and 0 < int(there.max()) <= _MOST_GPUS:
-            with_gpus = there > 0
-            devices = (np.arange(int(there.max())) < free[with_gpus][:, None]) * GPU_MILLI
-            cpu = np.maximum(nodes.free()[rows[with_gpus], nodes.columns["cpu"]], 0)
-            states = NodeStates(cpu, devices.astype(np.int64), np.zeros(len(cpu), np.int64))
-            total = int(fragments(states, self._typical).sum())
-            fragmented = total / (GPU_MILLI * self._typical.total_weight)
+        fragmented = float(fragmented_gpus(nodes, rows, self._typical).sum())
         return int((there - free).sum()), int(there.sum()), fragmented
+
+
+def gpu_columns(nodes: NodeTable) -> list[int]:
+    """The columns of GPUs, of all vendors."""
+    return [column for name, column in sorted(nodes.columns.items()) if name.endswith("/gpu")]
+
+
+def fragmented_gpus(nodes: NodeTable, rows: Amounts, typical: Mix | None) -> npt.NDArray[np.float64]:
+    """The idle GPUs of each of these rows that typical pods with GPUs can't use. None are counted where a node has more
+    than `_MOST_GPUS`."""
+    found, columns = np.zeros(len(rows)), gpu_columns(nodes)
+    there = nodes.allocatable[rows][:, columns].sum(axis=1)
+    if typical is None or not typical.total_weight or not 0 < int(there.max(initial=0)) <= _MOST_GPUS:
+        return found
+    with_gpus = there > 0
+    free = np.maximum(nodes.free()[rows[with_gpus]], 0)
+    devices = (np.arange(int(there.max())) < free[:, columns].sum(axis=1)[:, None]) * GPU_MILLI
+    cpu = free[:, nodes.columns["cpu"]]
+    states = NodeStates(cpu, devices.astype(np.int64), np.zeros(len(cpu), np.int64))
+    found[with_gpus] = fragments(states, typical) / (GPU_MILLI * typical.total_weight)
+    return found
+
+
+def request_of(shape: PodShape) -> Request | None:
+    """What a pod's request means for GPUs; None if it asks for none."""
+    gpus = gpus_of(shape.requests)
+    cpu = next((amount for name, amount in shape.requests if name == CPU), 0)
+    return Request(cpu, gpus, GPU_MILLI) if gpus else None
+
+
+def typical_mix(counts: Mapping[Request, int]) -> Mix:
+    """The mix for fragmentation: the most frequent of these requests, which are counted."""
+    return Mix(covering(counts, share_percent=_TYPICAL_PERCENT), [""])
 
 
 def typical_pods(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
@@ -195,12 +223,10 @@ def typical_pods(shapes: Iterable[tuple[PodShape, int]]) -> Mix:
     """
     counts: dict[Request, int] = {}
     for shape, count in shapes:
-        gpus = sum(amount for name, amount in shape.requests if name.endswith("/gpu"))
-        if gpus:
-            cpu = next((amount for name, amount in shape.requests if name == "cpu"), 0)
-            request = Request(cpu, gpus, GPU_MILLI)
+        request = request_of(shape)
+        if request is not None:
             counts[request] = counts.get(request, 0) + count
-    return Mix(covering(counts, share_percent=_TYPICAL_PERCENT), [""])
+    return typical_mix(counts)
 
 
 def _waits(job: JobRecord) -> bool:

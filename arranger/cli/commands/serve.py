@@ -1,0 +1,105 @@
+"""`arranger serve`: answer the questions of the reading commands over HTTP."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import click
+
+from arranger.cli.inputs.reading import log_options, opened
+from arranger.cli.rendering.output import say
+from arranger.clock import SystemClock
+from arranger.errors import UsageError
+from arranger.events.redis_urls import SCHEMES, scheme_of
+from arranger.kube.client import HttpCluster
+from arranger.kube.config import find_access
+from arranger.logs import configure_logging
+from arranger.settings import SETTINGS, Settings
+from arranger.web.asking import Asker
+from arranger.web.news import News
+from arranger.web.rights import ClusterGate, Gate, OpenGate
+from arranger.web.server import LOOPBACK, ApiServer
+
+#: The settings that say which log is read. Variables, unlike arguments, can't be seen by other users.
+_OF_THE_LOG = ("redis_url", "cluster", "archive_url", "log_key")
+
+
+@click.command()
+@log_options
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8470,
+    show_default=True,
+    metavar="N",
+    help="The port to listen on; 0 takes any free one.",
+)
+@click.option(
+    "--access",
+    type=click.Choice(["open", "cluster"], case_sensitive=False),
+    default="open",
+    show_default=True,
+    help="open: whoever reaches the server sees everything. cluster: the rights of the bearer token decide.",
+)
+def command(target: str | None, settings: Settings, host: str, port: int, access: str) -> None:
+    r"""Answer the questions of the reading commands over HTTP, as JSON, until SIGTERM or Ctrl-C.
+
+    The server only reads. It listens on this machine alone and asks for no credentials, except with --access cluster:
+    then it asks the API server of the kubeconfig, or of its pod, whose a token is and what that user may see. It
+    follows the log, so that many clients that look at the present cost one fold. It answers every other question in a
+    process of its own, with limits on time, memory and size. /api/openapi.json describes all questions.
+
+    \b
+      arranger serve --log run.log                                   a log file
+      curl -s localhost:8470/api/v1/replay | jq '.jobs[].stage'      the present
+      curl -s 'localhost:8470/api/v1/explain?job=train&at=1234'      a job, after the event at offset 1234
+      curl -N localhost:8470/api/v1/live                             new events as they come
+    """
+    if access == "open" and host not in LOOPBACK:
+        raise UsageError(
+            f"--host: {host} can be reached from other machines, and this server asks nobody who they are",
+            hint=f"allowed: {', '.join(sorted(LOOPBACK))}; with --access cluster, any address",
+        )
+    configure_logging(settings.log_level, settings.log_format)
+    asyncio.run(_serve(target, settings, host, port, ask_cluster=access == "cluster"))
+
+
+async def _serve(target: str | None, settings: Settings, host: str, port: int, *, ask_cluster: bool) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    async with opened(target, settings) as log, _gate(settings, ask_cluster=ask_cluster) as gate:
+        server = ApiServer(News(log), _asker(target, settings), host=host, port=port, gate=gate)
+        await server.start()
+        shown = f"[{host}]" if ":" in host else host
+        say(f"http://{shown}:{server.port}/api/openapi.json describes the API; Ctrl-C ends it")
+        sys.stdout.flush()
+        try:
+            await stopped.wait()
+        finally:
+            await server.stop()
+
+
+@asynccontextmanager
+async def _gate(settings: Settings, *, ask_cluster: bool) -> AsyncIterator[Gate]:
+    if not ask_cluster:
+        yield OpenGate()
+        return
+    cluster = HttpCluster(find_access(settings.kubeconfig or None, settings.context or None))
+    try:
+        yield ClusterGate(cluster, SystemClock())
+    finally:
+        await cluster.close()
+
+
+def _asker(target: str | None, settings: Settings) -> Asker:
+    environment = {SETTINGS[name].env: str(getattr(settings, name)) for name in _OF_THE_LOG}
+    if target is not None and scheme_of(target) in SCHEMES:
+        environment[SETTINGS["redis_url"].env] = target
+        target = None
+    program = (sys.executable, "-m", "arranger.cli.answering")
+    return Asker(program, environment, log=target or "")

@@ -1,0 +1,72 @@
+"""What a controller decides on a pod that no TYJob owns, or on a group of them: to bind them once their room is free,
+and to seek other nodes if they can't be bound to those that they got.
+
+Nothing is decided on a pod that has been bound: its end is a matter of whoever made it. A group of which no pod was
+bound gets other nodes as a whole. Later only the pods that can't be bound are placed again.
+"""
+
+from arranger.events.facts import NO_FACTS, EndKind, StageFacts
+from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced, start
+from arranger.lifecycle.awaited_room import room_is_free, room_lost
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.refusals import refused_pods, refused_quorum
+from arranger.lifecycle.replacements import Closed, barred, cause_of, room_taken
+from arranger.model.job import Replacement, Slot, Stage
+from arranger.model.stages import TRANSITIONS, StageReason
+from arranger.projections.job_parts import SlotKey
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+
+
+def decision_on_pods(
+    state: State, job: JobRecord, config: LifecycleConfig, time_ms: int
+) -> StageDecided | WorkersReplaced | None:
+    """The next decision on the record of a pod, or of a group; None if there is none now."""
+    if job.placements.keys() == job.bound.keys() or job.ended or job.seen.deleting:
+        return None
+    if job.bound:
+        return _placed_again(state, job, config, time_ms)
+    if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+        if room_is_free(state, job, time_ms):
+            return start(job.uid, job.version, job.attempt, leaderless=True)
+        return _decide(job, StageReason.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
+    return _node_lost(state, job) or refused_quorum(job, config, time_ms)
+
+
+def _placed_again(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
+    """Seek other nodes for the pods of a group that can't be bound to theirs, while others of it were bound."""
+    lost = [slot for slot in _unbound(job) if _is_lost(state, job, slot)]
+    if not lost:
+        return refused_pods(job, config, time_ms)
+    workers = tuple(EndedWorker(Slot(*slot), "", Replacement.ELSEWHERE, False) for slot in lost)
+    cause = cause_of(state, job, [(slot, None) for slot in lost], EndKind.LOST)
+    return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))
+
+
+def _unbound(job: JobRecord) -> list[SlotKey]:
+    return sorted(job.placements.keys() - job.bound.keys())
+
+
+def _is_lost(state: State, job: JobRecord, slot: SlotKey) -> bool:
+    if not state.nodes.has(job.placements[slot]):
+        return True
+    return room_taken(state, job, slot) or barred(state, job, slot) is not None
+
+
+def _node_lost(state: State, job: JobRecord) -> StageDecided | None:
+    """Give the nodes up if one of them is gone, if its room is taken, or if it was closed to its pod."""
+    slot = next((slot for slot in _unbound(job) if _is_lost(state, job, slot)), None)
+    if slot is None:
+        return None
+    node = job.placements[slot]
+    if not state.nodes.has(node):
+        return _decide(job, StageReason.NODE_LOST, StageFacts(node, gone=True, leaderless=True))
+    if room_taken(state, job, slot):
+        return _decide(job, StageReason.ROOM_TAKEN, StageFacts(node, leaderless=True))
+    how = barred(state, job, slot) or Closed()
+    facts = StageFacts(node, cordoned=how.cordoned, taint=how.taint, leaderless=True)
+    return _decide(job, StageReason.NODE_CLOSED, facts)
+
+
+def _decide(job: JobRecord, reason: StageReason, facts: StageFacts = NO_FACTS) -> StageDecided:
+    return StageDecided(job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts)

@@ -1,0 +1,314 @@
+"""The records of groups of pods that no TYJob owns and that are placed together, followed from the observations of the
+pods.
+
+A group has a record while one of its pods is there that hasn't ended. Each pod has a slot of it from its first
+observation on, because its name and its UID exist before any decision; one that has succeeded keeps its slot and counts
+towards the minimum. A slot is given up while nobody may fill it: its pod is gated or is being deleted, or is gone. The
+record waits (Pending), has nodes to which pods are being bound (Starting), and runs once a quorum of them is on nodes
+(Running).
+"""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.model.job import JobSpec, PodGroup, ScheduleState, Slot, Stage
+from arranger.model.pod import TERMINAL, PodToPlace
+from arranger.model.pods_to_place import are_equal, equal_pods, group_spec
+from arranger.projections import dependencies
+from arranger.projections.awaited_room import await_room
+from arranger.projections.forecasts import forget_start
+from arranger.projections.job_parts import JobTimes, SlotKey, is_ready
+from arranger.projections.jobs import JobRecord, asked_record, exists, group_of, record_name, requests_of
+from arranger.projections.namespace_terms import spec_with_selected
+from arranger.projections.queue_use import count_jobs, count_pods
+from arranger.projections.slots import Slots, forget_assumed
+
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+
+
+def follow_member(fold: Slots, offset: int, old: k.PodSeen | None, new: k.PodSeen | None) -> None:
+    """Bring the records of a pod's groups up to date: it was `old` and is `new`; None for a pod that isn't there."""
+    before, after, state = group_of(old), group_of(new), fold.state
+    job = state.jobs.get(before)
+    if old is not None and before and before != after:
+        _forget_finished(state.finished, before, old.uid)
+        if job is not None and old.uid in job.slots.members:
+            _leave(fold, job, old.uid)
+            _settle(fold, offset, job)
+    if new is not None and after:
+        if new.phase in TERMINAL:
+            state.finished.setdefault(after, {})[new.uid] = None
+        else:
+            _forget_finished(state.finished, after, new.uid)
+        if new.phase not in TERMINAL or after in state.jobs:
+            _follow(fold, offset, old, new)
+
+
+def _forget_finished(finished: dict[str, dict[str, None]], group: str, uid: str) -> None:
+    """A pod of a group isn't one of those that have succeeded."""
+    if group in finished:
+        finished[group].pop(uid, None)
+        if not finished[group]:
+            del finished[group]
+
+
+def _follow(fold: Slots, offset: int, old: k.PodSeen | None, pod: k.PodSeen) -> None:
+    state, asks = fold.state, _asks(pod)
+    job = state.jobs.get(asked_record(pod))
+    slot = job.slots.members.get(pod.uid) if job is not None else None
+    if job is not None and slot is not None and old is not None and _facts(old) == _facts(pod):
+        job.slots.note_ready(slot, slot in job.bound and is_ready(pod))
+        fold._note_ready(job)
+        return
+    if job is None:
+        job = _begin(fold, offset, pod)
+    if slot is not None and not are_equal(_raw(job).groups[slot[0]], asks):
+        _leave(fold, job, pod.uid)  # it was resized, or its labels were edited
+        slot = None
+    if slot is None:
+        slot = _enter(fold, job, pod)
+    elif old is None or old.asks != pod.asks:
+        _renew(fold, job, list(_raw(job).groups[1:]))
+    expected = old is not None and old.asks == pod.asks and job.placements.get(slot, "") == pod.node != ""
+    _fill(fold, job, slot, pod)
+    _settle(fold, offset, job, as_decided=expected and slot in job.bound)
+
+
+def _asks(pod: k.PodSeen) -> PodToPlace:
+    assert pod.asks is not None
+    return pod.asks
+
+
+def _raw(job: JobRecord) -> JobSpec:
+    """The group's spec with shapes as its pods ask for them."""
+    assert job.seen.spec is not None
+    return job.seen.spec
+
+
+def _facts(pod: k.PodSeen) -> tuple[object, ...]:
+    """What a pod's slot depends on, beside its readiness."""
+    return pod.asks, pod.node, pod.phase in TERMINAL, pod.deleting, pod.name
+
+
+def _begin(fold: Slots, offset: int, pod: k.PodSeen) -> JobRecord:
+    """A group without pods, which this one is about to enter."""
+    asks, now_ms = _asks(pod), fold.time_ms
+    seen = k.JobSeen(
+        term=pod.term,
+        namespace=pod.namespace,
+        name=record_name(pod),
+        uid=asked_record(pod),
+        resource_version="",
+        generation=0,
+        created_ms=asks.created_ms,
+        deleting=False,
+        spec=group_spec((), (asks,)),
+        faults=(),
+        status_digest="",
+        user=asks.user,
+    )
+    job = JobRecord(seen, seen.spec, offset, times=JobTimes(stage_ms=now_ms, scheduled_ms=now_ms))
+    fold.state.jobs[seen.uid] = job
+    dependencies.enter(fold.state, job)
+    for uid in sorted(fold.state.finished.get(job.uid, {})):
+        finished = fold.state.pods[uid]
+        _fill(fold, job, _enter(fold, job, finished), finished)
+    return job
+
+
+# --- which pods it has -------------------------------------------------------------------------------------------
+
+
+def _enter(fold: Slots, job: JobRecord, pod: k.PodSeen) -> SlotKey:
+    """Give a pod the lowest free slot among the pods that are equal to it."""
+    asks, slots, groups = _asks(pod), job.slots, list(_raw(job).groups[1:])
+    if not slots.members:
+        groups, slots.given_up = [], {}
+    used = {group for group, _ in slots.members.values()}
+    alike = [number for number, of in enumerate(groups, 1) if are_equal(of, asks)]
+    number = [*alike, *(n for n in range(1, len(groups) + 1) if n not in used), len(groups) + 1][0]
+    if not alike:
+        groups[number - 1 : number] = [equal_pods(number, asks)]
+    taken = {index for group, index in slots.members.values() if group == number}
+    index = next(index for index in range(len(taken) + 1) if index not in taken)
+    slots.members[pod.uid] = (number, index)
+    of = groups[number - 1]
+    groups[number - 1] = msgspec.structs.replace(of, count=max(of.count, index + 1))
+    slots.given_up.pop((number, index), None)
+    if _changes_nothing_else(job, asks):
+        spec = msgspec.structs.replace(
+            _raw(job), groups=(_raw(job).groups[0], *groups), success=tuple(range(1, len(groups) + 1))
+        )
+        _take(fold, job, spec, min(job.seen.created_ms, asks.created_ms), asks.user)
+    else:
+        _renew(fold, job, groups)
+    return number, index
+
+
+def _changes_nothing_else(job: JobRecord, asks: PodToPlace) -> bool:
+    """Whether a new pod changes nothing of a group but its size. Otherwise all its pods must be looked at."""
+    spec, least = _raw(job), asks.group.min_count if asks.group is not None else 0
+    ours = (spec.queue, job.seen.user, spec.priority, spec.preempts, spec.min_workers)
+    return ours == (asks.queue, asks.user, asks.priority, asks.preempts, least)
+
+
+def _renew(fold: Slots, job: JobRecord, groups: list[PodGroup]) -> None:
+    """Find the spec again from all pods of the group, of which there is one."""
+    members, pods = job.slots.members, fold.state.pods
+    last = [0] * len(groups)
+    for number, index in members.values():
+        last[number - 1] = max(last[number - 1], index + 1)
+    while not last[-1]:
+        last.pop()
+    sized = [msgspec.structs.replace(of, count=count) for of, count in zip(groups, last, strict=False)]
+    first = min([(_asks(pods[uid]).created_ms, pods[uid].name, uid) for uid in members])[2]
+    asked = [_asks(pods[first]), *(_asks(pods[uid]) for uid in members)]
+    _take(fold, job, group_spec(sized, asked), asked[0].created_ms, asked[0].user)
+    job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(job.valid_spec, slot)}
+
+
+def _take(fold: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str) -> None:
+    state = fold.state
+    requeued = bool(job.placements) and spec.queue != job.valid_spec.queue
+    if requeued:
+        count_jobs(state, [job], -1)
+    job.seen = msgspec.structs.replace(job.seen, spec=spec, created_ms=created_ms, user=user)
+    job.spec = spec_with_selected(state, spec)
+    if requeued:
+        count_jobs(state, [job], 1)
+
+
+def _leave(fold: Slots, job: JobRecord, uid: str) -> None:
+    """A pod is gone, has failed, or is in another group now."""
+    slots, slot = job.slots, job.slots.members.pop(uid)
+    if slot in job.bound:
+        _empty(fold, job, slot)
+    elif slot in job.placements:
+        fold.state.nodes.release(job.placements[slot], requests_of(job, slot))
+        _empty(fold, job, slot)
+    _forget_assumed(fold, job, slot)
+    slots.names.pop(slot, None)
+    slots.finished.pop(slot, None)
+    slots.given_up.pop(slot, None)
+    if slots.members:
+        _renew(fold, job, list(_raw(job).groups[1:]))
+        if exists(job.valid_spec, slot):  # others come after it
+            slots.given_up[slot] = None
+
+
+# --- what its slots have -----------------------------------------------------------------------------------------
+
+
+def _fill(fold: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+    """Bring one slot up to date with its pod."""
+    slots, over = job.slots, pod.phase in TERMINAL
+    slots.names[slot] = pod.name
+    if slot in job.bound and (over or job.placements[slot] != pod.node):
+        _empty(fold, job, slot)
+    held_back = not pod.node and (bool(_asks(pod).gates) or pod.deleting)
+    if slot in job.placements and slot not in job.bound and (held_back or over):
+        fold._unplace(job, slot, job.stage)
+    for marked, is_so in ((slots.finished, over), (slots.given_up, held_back and not over)):
+        if is_so:
+            marked[slot] = None
+        else:
+            marked.pop(slot, None)
+    if over:
+        _forget_assumed(fold, job, slot)
+    elif pod.node and slot not in job.bound:
+        _bind(fold, job, slot, pod)
+    else:
+        slots.note_ready(slot, slot in job.bound and is_ready(pod))
+
+
+def _bind(fold: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+    """The pod is on a node, the decided one or another. The room that was decided or assumed for it is its own now."""
+    state, node = fold.state, job.placements.get(slot)
+    if node is not None:
+        state.nodes.release(node, requests_of(job, slot))
+    else:
+        count_pods(state, job, {slot[0]: 1}, not job.placements)
+    _forget_assumed(fold, job, slot)
+    job.slots.place(slot, pod.node)
+    job.slots.fill(slot, pod)
+    if job.failure is not None and job.failure.slot == Slot(*slot):
+        job.failure = None
+
+
+def _empty(fold: Slots, job: JobRecord, slot: SlotKey) -> None:
+    job.slots.empty(slot)
+    count_pods(fold.state, job, {slot[0]: -1}, -(not job.placements))
+
+
+def _forget_assumed(fold: Slots, job: JobRecord, slot: SlotKey) -> None:
+    """No other room is kept for the pod of a slot."""
+    state = fold.state
+    if state.assumed:
+        here = (job.uid, job.valid_spec.groups[slot[0]].name, slot[1])
+        owners = [of for of in state.assumed.values() if of.owner.job_uid == job.uid]
+        found = [of for of in owners if (job.uid, of.owner.group_name, of.owner.index) == here]
+        forget_assumed(state, found, fold.changes)
+
+
+# --- where it stands ---------------------------------------------------------------------------------------------
+
+
+def _settle(fold: Slots, offset: int, job: JobRecord, *, as_decided: bool = False) -> None:
+    """Enter the stage that follows from the slots. What was decided on the group before isn't current any more, unless
+    all that happened is that a pod is where it was decided."""
+    state, before = fold.state, job.stage
+    fold.changes.jobs[job.uid] = None
+    fold.changes.schedulable |= not as_decided
+    state.job_changes += 1
+    if len(job.slots.finished) == len(job.slots.members):
+        _forget(fold, job)
+        return
+    _unplace_parts(fold, job)
+    job.stage = _stage(job)
+    if job.stage != before:
+        job.times.stage_ms = fold.time_ms
+        if job.stage in (Stage.STARTING, Stage.RUNNING) and not job.times.start_ms:
+            job.times.start_ms = fold.time_ms
+    desired = job.pods_desired()
+    whole = ScheduleState.SUCCEED if len(job.placements) == desired else ScheduleState.PARTLY
+    fold._schedule_state(job, whole if job.placements else ScheduleState.UNSCHEDULED)
+    if job.placements or job.pods_lacking:
+        forget_start(state, job.uid)
+    if not desired or job.schedule_state == ScheduleState.SUCCEED or job.pods_lacking:
+        job.waits = None
+    fold._note_short(job)
+    fold._note_turns(job)
+    if not as_decided or job.stage != before:
+        job.version = offset
+
+
+def _unplace_parts(fold: Slots, job: JobRecord) -> None:
+    """Take the nodes that pods haven't got yet, if a part of the group was bound before it was to begin, or if none was
+    and they aren't enough any more."""
+    too_few = bool(job.placements) and not job.bound and not job.quorum_placed()
+    if too_few or (job.stage in _WAITING and job.bound):
+        if job.slots.room is not None:
+            await_room(fold.state, job, None)
+        for slot in sorted(job.placements.keys() - job.bound.keys()):
+            fold._unplace(job, slot, job.stage)
+
+
+def _stage(job: JobRecord) -> Stage:
+    there = len(job.bound) + len(job.slots.finished)
+    if not job.placements:
+        return Stage.RESCHEDULING if job.stage == Stage.RESCHEDULING else Stage.PENDING
+    if not job.bound:
+        return job.stage if job.stage in _WAITING else Stage.STARTING
+    runs = job.stage == Stage.RUNNING or there >= job.valid_spec.min_workers
+    return Stage.RUNNING if runs else Stage.STARTING
+
+
+def _forget(fold: Slots, job: JobRecord) -> None:
+    """No pod is left of the group that hasn't ended."""
+    state = fold.state
+    forget_assumed(state, [of for of in state.assumed.values() if of.owner.job_uid == job.uid], fold.changes)
+    if job.slots.room is not None:
+        await_room(state, job, None)
+    forget_start(state, job.uid)
+    dependencies.leave(state, job)
+    del state.jobs[job.uid]

@@ -1,0 +1,120 @@
+"""Answers questions about the log in processes of their own, with limits on number, time, memory and size.
+
+Folding a log takes the processor for as long as it takes. In a process of its own it delays nobody else, it can be
+ended when its client goes, and its memory is returned.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from arranger.web.refusals import CODES, RefusalBody, refuse
+
+_CHUNK_BYTES = 1 << 16
+#: The last line on standard error is the refusal; what stands before it are remarks.
+_KEPT_ERROR_BYTES = 1 << 16
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How many questions are worked on at once, how many more may wait, and what one may take."""
+
+    at_once: int = 2
+    waiting: int = 30
+    time_s: float = 60.0
+    answer_bytes: int = 32 << 20
+
+
+class Asker:
+    """Runs `program` with the arguments of a question. The log is `log`, or that of the settings in `environment`."""
+
+    def __init__(
+        self, program: Sequence[str], environment: Mapping[str, str], *, log: str = "", limits: Limits | None = None
+    ) -> None:
+        self._program = program
+        self._environment = {**os.environ, **environment}
+        self._log = (f"--log={log}",) if log else ()
+        self._limits = limits or Limits()
+        self._free = asyncio.Semaphore(self._limits.at_once)
+        self._waiting = 0
+
+    async def ask(self, arguments: Sequence[str], *, lines: bool) -> Any:
+        """The answer as decoded JSON. Raises `Refusal`. If it is cancelled, the process ends."""
+        if self._waiting >= self._limits.waiting:
+            refuse("TooManyRequests", "too many questions are waiting for an answer", hint="try again soon")
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            async with asyncio.timeout(self._limits.time_s):
+                return await self._answer(arguments, lines=lines)
+        except TimeoutError:
+            limit = f"an answer may take {self._limits.time_s:g} s"
+            refuse("Timeout", f"the answer takes too long: {limit}", hint="ask about a smaller part of the log")
+        finally:
+            self._free.release()
+
+    async def _answer(self, arguments: Sequence[str], *, lines: bool) -> Any:
+        process = await asyncio.create_subprocess_exec(
+            *self._program,
+            *self._with_log(arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        remarks = asyncio.create_task(_tail(process.stderr))
+        try:
+            out = await self._read(process.stdout)
+            err = await remarks
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+            await process.wait()
+            await remarks
+        return _decoded(out, err, status, lines=lines)
+
+    def _with_log(self, arguments: Sequence[str]) -> Sequence[str]:
+        end = arguments.index("--")
+        return (*arguments[:end], *self._log, *arguments[end:])
+
+    async def _read(self, stream: asyncio.StreamReader) -> bytes:
+        pieces, size, limit = [], 0, self._limits.answer_bytes
+        while piece := await stream.read(_CHUNK_BYTES):
+            size += len(piece)
+            if size > limit:
+                refuse(
+                    "RequestEntityTooLarge",
+                    f"the answer has more than {limit >> 20} MiB",
+                    hint="ask about a smaller part of the log",
+                )
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+async def _tail(stream: asyncio.StreamReader) -> bytes:
+    kept = b""
+    while piece := await stream.read(_CHUNK_BYTES):
+        kept = (kept + piece)[-_KEPT_ERROR_BYTES:]
+    return kept
+
+
+def _decoded(out: bytes, err: bytes, status: int, *, lines: bool) -> Any:
+    """The answer. A command that finds something wrong prints it and then reports an error: that is an answer too."""
+    if (status == 0 or (out and not lines)) and (out or lines):
+        return msgspec.json.decode(b"[" + b",".join(out.splitlines()) + b"]" if lines else out)
+    last = err.rstrip().rpartition(b"\n")[2]
+    with suppress(msgspec.MsgspecError):
+        found = msgspec.json.decode(last, type=RefusalBody)
+        if found.reason in CODES:
+            refuse(found.reason, found.message)
+    return refuse("InternalError", f"the question ended with status {status} and without an answer")

@@ -1,0 +1,29 @@
+"""The names in the API's JSON: camelCase, as in Kubernetes.
+
+The commands' JSON has the fields' own names, such as `time_ms`. A field's name consists of lower-case words and
+underscores. Keys that are data, such as names of resources, nodes and queues, are never of that form: Kubernetes allows
+underscores only in keys of labels and resources, and those of resources then have a domain.
+"""
+
+import re
+from typing import Any
+
+_FIELD = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
+
+
+def camel(name: str) -> str:
+    """The API's name of a field; any other key is returned as it is."""
+    if not _FIELD.fullmatch(name):
+        return name
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def named(value: Any) -> Any:
+    """A command's JSON with the API's names, and without `time` beside `timeMs`: it is in the server's local time."""
+    if isinstance(value, dict):
+        doubled = "time" in value and "time_ms" in value
+        return {camel(key): named(item) for key, item in value.items() if not (doubled and key == "time")}
+    if isinstance(value, (list, tuple)):
+        return [named(item) for item in value]
+    return value

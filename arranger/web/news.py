@@ -1,0 +1,190 @@
+"""Follows the log: one projection that is always up to date, and the newest events for all who watch.
+
+However many clients watch, the log is read and folded once, and each event is encoded once. Nothing is appended: this
+follower has no way to write.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+
+import msgspec
+
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable
+from arranger.events.log import Log, Position
+from arranger.logs import log_event
+from arranger.model.text import safe_json
+from arranger.projections.state import Changes, State
+from arranger.replay.reading.describe import as_object
+from arranger.replay.reading.history import advance
+from arranger.replay.reading.listing import Filter, Line, Listing
+from arranger.web.naming import named
+from arranger.web.refusals import refuse
+from arranger.workers.beginning import find_beginning
+
+_log = logging.getLogger(__name__)
+
+#: How many of the newest events are kept for clients that come back.
+KEPT = 10_000
+#: How many bytes they may have.
+KEPT_BYTES = 64 << 20
+_WAIT_S = 1.0
+_RETRY_S = 2.0
+
+
+class New(msgspec.Struct, frozen=True):
+    """One event for clients: its epoch, offset and time, and the line of `events` as JSON."""
+
+    epoch: int
+    offset: int
+    content: bytes
+    time_ms: int = 0
+
+    @property
+    def moment(self) -> bytes:
+        """The event for those who may not see what it says."""
+        return msgspec.json.encode({"offset": self.offset, "timeMs": self.time_ms})
+
+
+class News:
+    """The projection at the end of a log, and the newest events."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._listing: Listing | None = None
+        self._position = Position(0, 0, "")
+        self._kept: deque[New] = deque()
+        self._kept_bytes = 0
+        #: The offset before the oldest kept event.
+        self._kept_after = 0
+        self._moved = asyncio.Event()
+        #: Why nothing new is read, empty if all is well.
+        self.problem = "the log is being read"
+
+    @property
+    def epoch(self) -> int:
+        return self._position.epoch
+
+    @property
+    def offset(self) -> int:
+        return self._position.offset
+
+    @property
+    def state(self) -> State:
+        """The state at the end of the log. Nobody may change it. Raises `Refusal` before the end was reached."""
+        if self._listing is None:
+            refuse("ServiceUnavailable", self.problem, hint="try again soon")
+        return self._listing.state
+
+    async def follow(self) -> None:
+        """Read until cancelled. Stops at an entry that can't be read; what is past stays available."""
+        try:
+            await self._follow()
+        except Exception as problem:
+            self._stop(problem)
+            raise
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                if self._listing is None:
+                    await self._begin()
+                await self._step()
+            except (EpochLost, EntriesTrimmed) as problem:
+                self._forget(str(problem))
+            except DamagedEntry as problem:
+                self._stop(problem)
+                return
+            except LogUnavailable as problem:
+                self._stop(problem)
+                await asyncio.sleep(_RETRY_S)
+            except LogError as problem:
+                self._forget(str(problem))
+                await asyncio.sleep(_RETRY_S)
+
+    async def after(self, epoch: int, offset: int) -> AsyncGenerator[New | None, None]:
+        """The events after an offset, as they come; None about once a second if there are none.
+
+        Raises `Refusal` if events after the offset aren't kept any more, or if it is of another epoch.
+        """
+        while True:
+            if epoch != self.epoch or offset < self._kept_after:
+                hint = "events?from=OFFSET lists older ones"
+                refuse(
+                    "Expired", f"the events after offset {offset} of epoch {epoch} are no longer kept here", hint=hint
+                )
+            news = self._since(offset)
+            for new in news:
+                yield new
+                offset = new.offset
+            if not news:
+                moved = self._moved
+                try:
+                    async with asyncio.timeout(_WAIT_S):
+                        await moved.wait()
+                except TimeoutError:
+                    yield None
+
+    def _since(self, offset: int) -> list[New]:
+        found: list[New] = []
+        for new in reversed(self._kept):
+            if new.offset <= offset:
+                break
+            found.append(new)
+        return found[::-1]
+
+    async def _begin(self) -> None:
+        """Fold up to the present end. What came before isn't news."""
+        await self._log.open()
+        state, position = await find_beginning(self._log)
+        state.epoch = state.epoch or position.epoch
+        while entries := await self._log.read(position):
+            for entry in entries:
+                advance(state, entry, Changes())
+                position = Position(position.epoch, entry.last, entry.chain)
+        self._position, self._listing, self.problem = position, Listing(state, Filter()), ""
+        self._kept.clear()
+        self._kept_bytes = 0
+        self._kept_after = position.offset
+        self._wake()
+
+    async def _step(self) -> None:
+        entries = await self._log.read(self._position, wait_s=_WAIT_S)
+        self.problem = ""
+        assert self._listing is not None
+        for entry in entries:
+            for line in self._listing.feed(entry):
+                self._keep(line)
+            self._position = Position(self._position.epoch, entry.last, entry.chain)
+        if entries:
+            self._wake()
+
+    def _keep(self, line: Line) -> None:
+        new = New(self.epoch, line.offset, encoded(as_object(line)), line.time_ms)
+        self._kept.append(new)
+        self._kept_bytes += len(new.content)
+        while len(self._kept) > KEPT or self._kept_bytes > KEPT_BYTES:
+            oldest = self._kept.popleft()
+            self._kept_after = oldest.offset
+            self._kept_bytes -= len(oldest.content)
+
+    def _stop(self, problem: Exception) -> None:
+        if not self.problem:
+            log_event(_log, "the log can't be read", level=logging.WARNING, problem=problem)
+        self.problem = str(problem)
+
+    def _forget(self, problem: str) -> None:
+        log_event(_log, "the log has changed", level=logging.WARNING, problem=problem)
+        self._listing, self.problem = None, problem
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+
+def encoded(value: object, name: Callable[[object], object] = named) -> bytes:
+    """A command's JSON value in the API's names, without control characters of terminals."""
+    return safe_json(msgspec.json.encode(name(value), enc_hook=str))

@@ -1,0 +1,112 @@
+"""The OpenAPI document of the API, made from the table of questions and from the types of the answers."""
+
+from typing import Any
+
+import msgspec
+
+from arranger import __version__
+from arranger.replay.explain.answer import Explanation
+from arranger.replay.reading.difference import Difference
+from arranger.replay.reading.overview import Overview
+from arranger.replay.reading.queues import QueueDetail, QueueList
+from arranger.replay.reading.verify import Report
+from arranger.web.naming import camel
+from arranger.web.questions import QUESTIONS, Parameter, Question
+from arranger.web.refusals import CODES, RefusalBody
+from arranger.workers.status import Status
+
+PREFIX = "/api/v1"
+_Schemas = dict[type, dict[str, Any]]
+_REF = "#/components/schemas/{name}"
+
+#: Question → the types of its answer. The answers of the others are objects that their commands describe.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "status": (Status,),
+    "replay": (Overview,),
+    "explain": (Explanation,),
+    "verify": (Report,),
+    "diff": (Difference,),
+    "queue": (QueueList, QueueDetail),
+}
+
+
+def document() -> dict[str, Any]:
+    """The document as JSON. Answers may have further fields beside those of their types."""
+    types = [*(one for types in _TYPES.values() for one in types), RefusalBody]
+    # Of two types with one name, both get longer ones: so each schema says where it is.
+    found, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas = dict(zip(types, found, strict=True))
+    refusals = _refusals(schemas[RefusalBody])
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Arranger",
+            "version": __version__,
+            "description": "What Arranger's log says, for reading only. Times are in milliseconds since 1970.",
+        },
+        "paths": {
+            **{
+                f"{PREFIX}/{one.name}": {
+                    "get": {**_operation(one), "responses": {**_success(one, schemas), **refusals}}
+                }
+                for one in QUESTIONS.values()
+            },
+            f"{PREFIX}/live": {"get": {**_LIVE, "responses": {**_STREAM, **refusals}}},
+        },
+        "components": {"schemas": {name: _renamed(schema) for name, schema in components.items()}},
+    }
+
+
+def _operation(question: Question) -> dict[str, Any]:
+    return {
+        "operationId": camel(question.name.replace("-", "_")),
+        "summary": question.summary,
+        "parameters": [_parameter(one) for one in question.parameters],
+    }
+
+
+def _success(question: Question, schemas: _Schemas) -> dict[str, Any]:
+    return {
+        "200": {
+            "description": "The answer. Its ETag names the epoch and the offset up to which it depends on the log.",
+            "content": {"application/json": {"schema": _schema(question, schemas)}},
+        },
+        "304": {"description": "The client has this answer: If-None-Match."},
+    }
+
+
+def _parameter(one: Parameter) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "boolean" if one.switch else "string"}
+    schema = {"type": "array", "items": text} if one.many else text
+    return {"name": one.name, "in": "query", "required": one.required, "description": one.meaning, "schema": schema}
+
+
+def _schema(question: Question, schemas: _Schemas) -> dict[str, Any]:
+    if question.lines:
+        return {"type": "array", "items": {"type": "object"}}
+    types = [schemas[one] for one in _TYPES.get(question.name, ())]
+    if not types:
+        return {"type": "object"}
+    return types[0] if len(types) == 1 else {"anyOf": types}
+
+
+def _refusals(schema: dict[str, Any]) -> dict[str, Any]:
+    body = {"application/json": {"schema": schema}}
+    return {str(code): {"description": reason, "content": body} for reason, code in CODES.items()}
+
+
+_LIVE = {
+    "operationId": "live",
+    "summary": "New events as server-sent events. The id EPOCH-OFFSET, sent back as Last-Event-ID, goes on after it.",
+}
+_STREAM = {"200": {"description": "A stream that doesn't end.", "content": {"text/event-stream": {}}}}
+
+
+def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
+    """A type's schema with the API's names of its fields."""
+    changed = dict(schema)
+    if "properties" in schema:
+        changed["properties"] = {camel(name): of for name, of in schema["properties"].items()}
+    if "required" in schema:
+        changed["required"] = [camel(name) for name in schema["required"]]
+    return changed

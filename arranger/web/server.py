@@ -1,0 +1,238 @@
+"""The HTTP server of the API: routes, ETags, the stream of new events, and refusals as JSON."""
+
+import asyncio
+import errno
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from arranger.errors import UsageError
+from arranger.logs import log_event
+from arranger.plugins import installed
+from arranger.projections.state import State
+from arranger.replay.reading.overview import overview
+from arranger.replay.reading.queues import queue_list
+from arranger.web.asking import Asker
+from arranger.web.masking import Pseudonyms, check, lacking, masked
+from arranger.web.news import New, News, encoded
+from arranger.web.openapi import PREFIX, document
+from arranger.web.questions import QUESTIONS, Asked, Question, asked
+from arranger.web.refusals import CODES, Refusal, refuse
+from arranger.web.rights import Gate, OpenGate, Viewer
+
+_log = logging.getLogger(__name__)
+
+#: Hosts on which nobody but this machine's users can listen and ask.
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+#: How much of the answers is kept, so that many clients that ask the same cost one answer.
+_KEPT_BYTES = 64 << 20
+#: How many clients may watch at once.
+_WATCHERS = 200
+_HEARTBEAT_S = 15.0
+#: How often the rights of somebody who watches are asked again, in seconds.
+_RIGHTS_AGAIN_S = 30.0
+_ID = re.compile(r"(\d{1,18})-(\d{1,18})")
+_HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Authorization", "X-Content-Type-Options": "nosniff"}
+
+#: Questions about the present that the projection answers by itself.
+_AT_ONCE: dict[str, Callable[[State], object]] = {
+    "replay": lambda state: overview(state, installed()),
+    "queue": queue_list,
+}
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ApiServer:
+    """Serves a log from `start` to `stop`. With a gate that lets everybody in, it takes only requests that name this
+    machine as their host, so that no page of another site can read the answers."""
+
+    def __init__(self, news: News, asker: Asker, *, host: str, port: int, gate: Gate | None = None) -> None:
+        self._news = news
+        self._asker = asker
+        self._gate = gate or OpenGate()
+        self._pseudonyms = Pseudonyms()
+        self._host = host
+        self._asked_port = port
+        #: The port that it listens on; 0 before `start`.
+        self.port = 0
+        self._watchers = 0
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._kept_bytes = 0
+        self._following: asyncio.Task[None] | None = None
+        app = web.Application(middlewares=[self._guarded], client_max_size=0)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/api/openapi.json", self._openapi)
+        app.router.add_get(f"{PREFIX}/live", self._live)
+        for question in QUESTIONS.values():
+            app.router.add_get(f"{PREFIX}/{question.name}", self._answering(question))
+        # A handler is cancelled when its client goes, and with it the process that works on the answer.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
+
+    async def start(self) -> None:
+        """Listen, and follow the log. Raises `UsageError` if the address is unavailable."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self._asked_port).start()
+        except OSError as problem:
+            await self._runner.cleanup()
+            used = problem.errno == errno.EADDRINUSE
+            why = "it is in use" if used else str(problem.strerror or problem)
+            hint = "choose another with --port; 0 takes any free one"
+            raise UsageError(f"can't listen on port {self._asked_port} of {self._host}: {why}", hint=hint) from problem
+        self.port = self._runner.addresses[0][1]
+        self._following = asyncio.create_task(self._news.follow())
+
+    async def stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            # A follower that failed has said so.
+            await asyncio.wait([self._following])
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Handle a request, and turn what goes wrong into a refusal as JSON."""
+        try:
+            if self._gate.loopback and _host_of(request) not in LOOPBACK:
+                refuse("Forbidden", "this server answers only requests to 127.0.0.1 or localhost")
+            return await handler(request)
+        except Refusal as problem:
+            return _refused(problem)
+        except web.HTTPMethodNotAllowed:
+            return _refused(Refusal("MethodNotAllowed", f"{request.method} is refused: this API only reads"))
+        except web.HTTPNotFound:
+            hint = f"/api/openapi.json describes {PREFIX}"
+            return _refused(Refusal("NotFound", f"there is nothing at {request.path}", hint=hint))
+        except ConnectionError:  # the client went
+            raise
+        except Exception as problem:
+            log_event(_log, "a request failed", level=logging.ERROR, path=request.path, problem=repr(problem))
+            return _refused(Refusal("InternalError", "the server failed to answer; its log says why"))
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        problem = self._news.problem
+        body: dict[str, object] = {"ok": not problem}
+        if self._gate.loopback:  # a problem may name addresses
+            body |= {"problem": problem, "epoch": self._news.epoch, "offset": self._news.offset}
+        return _json(msgspec.json.encode(body), status=503 if problem else 200)
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return _json(msgspec.json.encode(document()))
+
+    def _answering(self, question: Question) -> _Handler:
+        async def answer(request: web.Request) -> web.Response:
+            viewer = await self._viewer(request)
+            missing = await lacking(viewer)
+            state = self._news.state
+            query = [*request.query.items()]
+            inquiry = asked(question, query, epoch=state.epoch, end=state.offset)
+            if missing:
+                await check(inquiry, viewer, missing)
+                whole = msgspec.json.decode(await self._content(inquiry, state))
+                part = await masked(inquiry, whole, viewer, self._pseudonyms)
+                # Without an ETag: what the viewer may see can change while the log doesn't.
+                return _json(encoded(part, name=lambda value: value))
+            if inquiry.tag and inquiry.tag in request.headers.get("If-None-Match", ""):
+                return web.Response(status=304, headers={**_HEADERS, "ETag": inquiry.tag})
+            return _json(await self._content(inquiry, state), tag=inquiry.tag)
+
+        return answer
+
+    async def _viewer(self, request: web.Request) -> Viewer:
+        return await self._gate.viewer(request.headers.get("Authorization", ""))
+
+    async def _sees_all(self, request: web.Request) -> bool:
+        return not await lacking(await self._viewer(request))
+
+    async def _content(self, inquiry: Asked, state: State) -> bytes:
+        """The answer as JSON: a kept one, one from the projection, or one from a process of its own."""
+        if (kept := self._kept.get(inquiry.tag)) is not None:
+            self._kept.move_to_end(inquiry.tag)
+            return kept
+        question = inquiry.question
+        if inquiry.present and question.name in _AT_ONCE:
+            content = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state)))
+        else:
+            content = encoded(await self._asker.ask(inquiry.arguments, lines=question.lines))
+        if inquiry.tag and self._news.epoch == state.epoch:
+            self._keep(inquiry.tag, content)
+        return content
+
+    def _keep(self, tag: str, content: bytes) -> None:
+        self._kept_bytes += len(content) - len(self._kept.pop(tag, b""))
+        self._kept[tag] = content
+        while self._kept_bytes > _KEPT_BYTES:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= len(oldest)
+
+    async def _live(self, request: web.Request) -> web.StreamResponse:
+        whole = await self._sees_all(request)
+        state = self._news.state
+        epoch, offset = _begin(request.headers.get("Last-Event-ID", ""), state)
+        if self._watchers >= _WATCHERS:
+            refuse("TooManyRequests", f"{_WATCHERS} clients watch already", hint="try again later")
+        self._watchers += 1
+        try:
+            return await self._stream(request, epoch, offset, whole=whole)
+        finally:
+            self._watchers -= 1
+
+    async def _stream(self, request: web.Request, epoch: int, offset: int, *, whole: bool) -> web.StreamResponse:
+        news = self._news.after(epoch, offset)
+        first = await anext(news)  # refused before the stream begins
+        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(_piece(first, whole=whole) or b": begins\n\n")
+        clock_s = asyncio.get_running_loop().time
+        quiet_since_s = checked_s = clock_s()
+        try:
+            async for new in news:
+                if clock_s() - checked_s > _RIGHTS_AGAIN_S:
+                    whole, checked_s = await self._sees_all(request), clock_s()
+                piece = _piece(new, whole=whole)
+                if not piece and clock_s() - quiet_since_s > _HEARTBEAT_S:
+                    piece = b": nothing new\n\n"
+                if piece:
+                    await response.write(piece)
+                    quiet_since_s = clock_s()
+        except Refusal as problem:  # too slow a client, another epoch, or a right that ended
+            await response.write(b"event: refused\ndata: " + msgspec.json.encode(problem.body) + b"\n\n")
+        return response
+
+
+def _begin(last: str, state: State) -> tuple[int, int]:
+    """The epoch and the offset after which a stream begins. Raises `Refusal`."""
+    if not last:
+        return state.epoch, state.offset
+    found = _ID.fullmatch(last)
+    if found is None:
+        refuse("BadRequest", f"Last-Event-ID: {last[:80]!r} is not EPOCH-OFFSET")
+    return int(found[1]), int(found[2])
+
+
+def _piece(new: New | None, *, whole: bool) -> bytes:
+    if new is None:
+        return b""
+    return b"id: %d-%d\ndata: %b\n\n" % (new.epoch, new.offset, new.content if whole else new.moment)
+
+
+def _host_of(request: web.Request) -> str:
+    host = request.host
+    return host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
+
+
+def _refused(problem: Refusal) -> web.Response:
+    response = _json(encoded(msgspec.to_builtins(problem.body)), status=CODES[problem.reason])
+    if response.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _json(content: bytes, *, status: int = 200, tag: str = "") -> web.Response:
+    headers = {**_HEADERS, "ETag": tag} if tag else _HEADERS
+    return web.Response(body=content + b"\n", status=status, headers=headers, content_type="application/json")

@@ -1,0 +1,183 @@
+"""The API behind a real API server: each user sees exactly what `kubectl auth can-i` says."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from arranger.clock import SystemClock
+from arranger.events.file_log import FileLog
+from arranger.kube.client import HttpCluster
+from arranger.kube.config import find_access
+from arranger.web.masking import lacking
+from arranger.web.refusals import Refusal
+from arranger.web.rights import EVERYTHING, JOBS, NODES, QUEUES, ClusterGate, Right
+from tests.commands import to_file
+from tests.servers import REPOSITORY, RealKube, documents
+from tests.unit.test_pseudonyms import secretive
+from tests.unit.test_web_rights import guarded
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+HOME = "web-rights"
+#: User → what it is bound to: a ClusterRole, and the namespace of the binding, empty for all of the cluster.
+USERS = {
+    "overseer": (("web-everything", ""),),
+    "member": (("web-jobs", "secret-space"), ("web-nodes", "")),
+    "stranger": (),
+}
+ROLES = {
+    "web-everything": [(right.group, right.resource, right.verb) for right in EVERYTHING],
+    "web-jobs": [(JOBS.group, JOBS.resource, JOBS.verb)],
+    "web-nodes": [(NODES.group, NODES.resource, NODES.verb)],
+}
+
+
+def bindings() -> Iterator[dict[str, Any]]:
+    group = "rbac.authorization.k8s.io"
+    for role, rules in ROLES.items():
+        told = [{"apiGroups": [of], "resources": [resource], "verbs": [verb]} for of, resource, verb in rules]
+        yield {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": told}
+    for user, bound in USERS.items():
+        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": user, "namespace": HOME}}
+        for role, namespace in bound:
+            metadata = {"name": f"{user}-{role}"} | ({"namespace": namespace} if namespace else {})
+            yield {
+                "apiVersion": f"{group}/v1",
+                "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+                "metadata": metadata,
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "ServiceAccount", "name": user, "namespace": HOME}],
+            }
+
+
+def as_user(kube: RealKube, token: str) -> Path:
+    """A kubeconfig with this token in place of the administrator's."""
+    config = yaml.safe_load(kube.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    own = kube.home / "own.kubeconfig"
+    own.write_text(yaml.safe_dump(config))
+    return own
+
+
+@pytest.fixture(scope="module")
+def server(kube_server: RealKube, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kubeconfig of the API's own account, with the rights in deploy/console and no others."""
+    items = [
+        one for one in documents((REPOSITORY / "deploy/console/console.yaml").read_text())
+        if one["kind"] in ("ServiceAccount", "ClusterRoleBinding")
+    ]  # fmt: skip
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "arranger-system"}}
+    kube_server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([home, *items]))
+    token = kube_server.kubectl("create", "token", "arranger-console", "-n", "arranger-system").stdout.strip()
+    path = tmp_path_factory.mktemp("console") / "kubeconfig"
+    path.write_text(as_user(kube_server, token).read_text())
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokens(kube_server: RealKube) -> Iterator[dict[str, str]]:
+    """The users' tokens, from the API server."""
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (HOME, "secret-space")
+    ]
+    made = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*namespaces, *bindings()]})
+    kube_server.kubectl("apply", "-f", "-", stdin=made)
+    yield {user: kube_server.kubectl("create", "token", user, "-n", HOME).stdout.strip() for user in USERS}
+    kube_server.kubectl("delete", "--wait=false", "-f", "-", stdin=made)
+
+
+def can_i(kube: RealKube, token: str, right: Right) -> bool:
+    """What kubectl says. It asks with the user's own token."""
+    resource = f"{right.resource}.{right.group}" if right.group else right.resource
+    where = ["-n", right.namespace] if right.namespace else ["--all-namespaces"]
+    own = as_user(kube, token)
+    done = kube.kubectl(f"--kubeconfig={own}", "auth", "can-i", right.verb, resource, *where, check=False)
+    assert done.stdout.strip() in ("yes", "no"), done.stderr
+    return done.stdout.strip() == "yes"
+
+
+def test_each_user_sees_what_kubectl_says_it_may(
+    kube_server: RealKube, server: Path, tokens: dict[str, str], tmp_path: Path
+) -> None:
+    _, name = to_file(secretive().entries, tmp_path / "secret.log")
+    namespaces = ("secret-space", "default")
+
+    async def answers() -> dict[str, dict[str, tuple[int, Any]]]:
+        cluster = HttpCluster(find_access(server))
+        try:
+            async with guarded(cluster, SystemClock(), FileLog(Path(name))) as api:
+                paths = ("replay", "queue", "top")
+                return {
+                    user: {path: (await api.get(path, token))[:2] for path in paths} for user, token in tokens.items()
+                }
+        finally:
+            await cluster.close()
+
+    found = asyncio.run(answers())
+    for user, token in tokens.items():
+        status, seen = found[user]["replay"]
+        assert status == 200
+        shown = {job["namespace"] for job in seen["jobs"] if "uid" in job}
+        jobs = {of for of in namespaces if can_i(kube_server, token, Right(JOBS.verb, JOBS.group, JOBS.resource, of))}
+        assert shown == jobs, user
+        assert bool(seen["nodes"]) == can_i(kube_server, token, NODES), user
+        assert (found[user]["queue"][0] == 200) == can_i(kube_server, token, QUEUES), user
+        everything = all(can_i(kube_server, token, right) for right in EVERYTHING)
+        assert (found[user]["top"][0] != 403) == everything, user
+    assert [user for user in tokens if found[user]["top"][0] != 403] == ["overseer"]
+    assert "secret" not in json.dumps(found["stranger"]["replay"])
+
+
+async def test_a_token_of_nobody_is_refused(server: Path, tokens: dict[str, str]) -> None:
+    cluster = HttpCluster(find_access(server))
+    gate = ClusterGate(cluster, SystemClock())
+    forged = tokens["overseer"][:-6] + "AAAAAA"
+    try:
+        assert await lacking(await gate.viewer(f"Bearer {tokens['overseer']}")) == []
+        with pytest.raises(Refusal, match="doesn't know this token"):
+            await gate.viewer(f"Bearer {forged}")
+    finally:
+        await cluster.close()
+
+
+def test_the_command_asks_the_cluster_and_ends_in_order(server: Path, tokens: dict[str, str], tmp_path: Path) -> None:
+    _, name = to_file(secretive().entries, tmp_path / "secret.log")
+    command = [sys.executable, "-m", "arranger.cli.main", "serve", "--log", name, "--port", "0", "--access", "cluster"]
+    environment = {**os.environ, "KUBECONFIG": str(server)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().partition("/api/")[0]
+            assert asked(f"{address}/api/v1/replay", "") == 401
+            assert asked(f"{address}/api/v1/replay", tokens["stranger"]) == 200
+            assert asked(f"{address}/api/v1/events", tokens["stranger"]) == 403
+            assert asked(f"{address}/api/v1/events?to=5", tokens["overseer"]) == 200
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def asked(url: str, token: str) -> int:
+    """The status of an answer, once the server has read its log."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as refused:
+            with refused:
+                if refused.code != 503:
+                    return refused.code
+        time.sleep(0.05)

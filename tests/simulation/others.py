@@ -1,0 +1,188 @@
+"""Pods that no TYJob owns and that name Arranger as their scheduler: alone or in groups they come, wait, run, end and
+go beside the jobs.
+
+Safety: such a pod is bound only to a node that an accepted decision gave it or its group, and no worker ever deletes
+one. Liveness: at the end each one that has no gate is on a node, or waits for a reason and says so. A group may then
+have lost too many pods for its minimum.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from arranger.kube.cluster import PODS, ApiError, ClusterUnavailable, Object
+from arranger.model.job import Stage
+from arranger.model.pods_to_place import SLOT, group_uid, record_of
+from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_membership import kept_out
+from arranger.sandbox.garbage import DeleteOptions
+from tests.simulation.calm import CALM
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+SCHEDULER = "arranger"
+#: The most of them that are there at once.
+_MOST = 5
+#: How often pods come as a group, and the labels that make one.
+_GROUPED = 0.4
+_GROUP, _MINIMUM = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"
+_PACE_S = 4.0
+_LASTS_S = (2.0, 60.0)
+#: How often a binding fails before it reaches the API server, is refused, and is done without an answer.
+_BEFORE, _REFUSED, _UNANSWERED = 0.05, 0.04, 0.1
+
+
+class Others:
+    """Makes these pods, deletes some, removes their gates, and lets some bindings fail."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = chance = random.Random(f"{world.seed} others")
+        self.comes = chance.random() < 0.4 and not world.faults.often(CALM)
+        self._made = 0
+
+    async def run(self) -> None:
+        """Make one change after the other until the faults stop."""
+        while self.comes:
+            await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
+            if not self._world.faults.on:
+                return
+            with suppress(ApiError):
+                self._chance.choice((self._come, self._come, self._remove, self._open))()
+
+    def end(self) -> None:
+        """No pod keeps a gate."""
+        for pod in self._pods():
+            self._open(pod)
+
+    def _pods(self) -> list[Object]:
+        found = self._world.store.collection(PODS).objects
+        pods = [stored.object for _, stored in sorted(found.items())]
+        return [pod for pod in pods if pod["spec"].get("schedulerName") == SCHEDULER]
+
+    def _come(self) -> None:
+        """A pod comes, or a group of some pods that needs most of them, or one more pod of a group that is there."""
+        chance = self._chance
+        if len(self._pods()) >= _MOST:
+            return
+        if chance.random() >= _GROUPED:
+            self._create({})
+            return
+        there = [labels for pod in self._pods() if _GROUP in (labels := pod["metadata"].get("labels") or {})]
+        if there and chance.random() < 0.5:
+            self._create(dict(chance.choice(there)))
+            return
+        size = chance.randrange(2, 4)
+        labels = {_GROUP: f"group{self._made}", _MINIMUM: str(chance.randrange(size - 1, size + 1))}
+        for _ in range(size):
+            self._create(labels)
+
+    def _create(self, labels: Mapping[str, str]) -> None:
+        chance = self._chance
+        self._made += 1
+        cpu = str(chance.randrange(1, 4))
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+        lasts = {"sandbox.arranger.dev/run-seconds": f"{chance.uniform(*_LASTS_S):.1f}"}
+        spec: dict[str, Any] = {
+            "schedulerName": SCHEDULER,
+            "containers": [container],
+            "restartPolicy": "Never",
+            "priority": chance.randrange(0, 12),
+            "preemptionPolicy": chance.choice(("PreemptLowerPriority", "Never")),
+        }
+        if chance.random() < 0.25:
+            spec["schedulingGates"] = [{"name": "example.com/later"}]
+        if chance.random() < 0.2:
+            spec["nodeSelector"] = {"kubernetes.io/hostname": f"n{chance.randrange(3)}"}
+        name = f"other{self._made}"
+        body = {"metadata": {"name": name, "annotations": lasts, "labels": dict(labels)}, "spec": spec}
+        made = self._world.store.create(PODS, "default", body).stored
+        self._world.step("others", f"create {name} [{_record(made.object)}] of {cpu}")
+
+    def _remove(self) -> None:
+        pods = self._pods()
+        if not pods:
+            return
+        metadata = self._chance.choice(pods)["metadata"]
+        grace_s = self._chance.choice((None, 0))
+        self._world.store.delete(PODS, "default", metadata["name"], DeleteOptions(grace_s=grace_s))
+        self._world.step("others", f"delete {metadata['name']} [{_record({'metadata': metadata})}]")
+
+    def _open(self, pod: Object | None = None) -> None:
+        gated = [of for of in self._pods() if of["spec"].get("schedulingGates")]
+        pod = pod or (self._chance.choice(gated) if gated else None)
+        if pod is not None and pod["spec"].get("schedulingGates"):
+            name = pod["metadata"]["name"]
+            self._world.store.patch(PODS, "default", name, {"spec": {"schedulingGates": None}})
+            self._world.step("others", f"open {name}")
+
+    # --- bindings ------------------------------------------------------------------------------------------
+
+    def before_binding(self) -> None:
+        """A binding is on its way."""
+        if not self._world.faults.on:
+            return
+        if self._chance.random() < _BEFORE:
+            raise ApiError(500, "InternalError", "simulated: etcd has no leader")
+        if self._chance.random() < _REFUSED:
+            raise ApiError(403, "Forbidden", "simulated: no right to create pods/binding")
+
+    def after_binding(self) -> None:
+        """A binding is done."""
+        if self._world.faults.on and self._chance.random() < _UNANSWERED:
+            raise ClusterUnavailable("simulated: the answer to a binding was lost")
+
+    def undecided(self, uid: str, node: str) -> str:
+        """What is wrong with a binding that is being done, as text; empty if nothing is."""
+        placed = self._world.oracle.placed.items()
+        records = [_record(pod) for pod in self._pods() if pod["metadata"]["uid"] == uid]
+        if not any(key[0] in records and node in nodes for key, nodes in placed):
+            return f"pod {uid} is bound to {node} without an accepted decision"
+        return ""
+
+    def may_tell(self, name: str, body: Mapping[str, Any]) -> bool:
+        """Whether a change of a status is one that says why a pod of these waits, as it was when it was read."""
+        known = self._world.store.collection(PODS).objects.get(("default", name))
+        ours = known is None or known.object["spec"].get("schedulerName") == SCHEDULER
+        held = set(body["metadata"]) == {"uid", "resourceVersion"}
+        return ours and held and set(body) == {"metadata", "status"} and set(body["status"]) == {"conditions"}
+
+    # --- liveness ------------------------------------------------------------------------------------------
+
+    def unsettled(self) -> list[tuple[str, str]]:
+        """(UID of a record, the problem); empty at a good end."""
+        found, state = [], self._world.oracle.state
+        for pod in self._pods():
+            uid, name = _record(pod), pod["metadata"]["name"]
+            if "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in ("Succeeded", "Failed"):
+                continue
+            job = state.jobs.get(uid)
+            if job is None:
+                found.append((uid, f"pod {name} has no record"))
+            elif pod["spec"].get("nodeName"):
+                if job.stage != Stage.RUNNING and not (job.of_group and job.stage == Stage.STARTING):
+                    found.append((uid, f"pod {name} is bound, and its record is {job.stage}"))
+            elif problem := self._waits_wrongly(pod, job):
+                found.append((uid, f"pod {name} {problem}"))
+        return found
+
+    def _waits_wrongly(self, pod: Object, job: JobRecord) -> str:
+        """What is wrong with a pod that has no node; empty if nothing is."""
+        outside = kept_out(self._world.oracle.state, job)
+        slot = job.slots.members.get(pod["metadata"]["uid"], SLOT)
+        if slot in job.placements:
+            return "isn't bound"
+        if job.waits is None and outside is None and not job.pods_lacking:
+            return "waits for no reason"
+        conditions = {of["type"]: of for of in pod["status"].get("conditions") or ()}
+        reason = conditions.get("PodScheduled", {}).get("reason")
+        return "" if reason == "Unschedulable" else f"doesn't say why it waits: {conditions}"
+
+
+def _record(pod: Mapping[str, Any]) -> str:
+    """The UID of the record of a pod, alone or with its group."""
+    group = (pod["metadata"].get("labels") or {}).get(_GROUP)
+    return group_uid("default", group) if group else record_of(pod["metadata"]["uid"])

@@ -1,0 +1,200 @@
+"""With a key, nothing is done for what somebody without it wrote into Redis, and everybody says where it is."""
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+import redis
+import redis.asyncio
+
+from arranger.clock import SystemClock
+from arranger.events import kinds as k
+from arranger.events.codec import encode_snapshot
+from arranger.events.log import Position, StoredSnapshot
+from arranger.events.log_keys import NO_KEY, UNKEYED, LogKeys
+from arranger.events.redis_log import RedisLog
+from arranger.kube.cluster import PODS
+from arranger.metrics import Metrics
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
+from arranger.projections import snapshot
+from arranger.projections.state import State
+from arranger.workers.cancelling import end
+from arranger.workers.follower import Follower
+from arranger.workers.tick_jobs import Fault, NoTick, check_tick, tick_job
+from arranger.workers.ticks import Ticker, TickLoop, handle_tick, queue_name
+from tests.contract.test_signed_log import KEYED, OTHER, forge, written
+from tests.servers import RealRedis
+from tests.unit.test_forged_log import Scene, applying
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
+
+
+async def forged_decision(server: RealRedis, scene: Scene, cluster: str, job: str) -> int:
+    """Append "the job has ended" past Arranger's scripts, with everything right but the key; returns the offset."""
+    from arranger.events.codec import encode_batch
+
+    version = scene.follower.state.jobs[job].version
+    ended = k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER)
+    prefix = f"arranger:{{{cluster}}}:"
+    payload = encode_batch(k.Batch("forger", 1, time.time_ns() // 1_000_000, (ended,)))
+    async with redis.asyncio.Redis.from_url(server.url) as client:
+        epoch, last, chain = await client.hmget(prefix + "meta", "epoch", "end", "chain")
+        made = UNKEYED.chain(Position(int(epoch), int(last), chain.decode()), 1, payload)
+        await client.xadd(prefix + "log", {"p": payload, "c": made, "n": 1}, id=f"{int(last) + 1}-0")
+        await client.hset(prefix + "meta", mapping={"end": int(last) + 1, "chain": made})
+    return int(last) + 1
+
+
+async def test_nothing_is_done_for_a_forged_decision_and_the_process_says_where_it_is(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    async with applying(RedisLog(redis_server.url, cluster, keys=KEYED)) as scene:
+        job = await scene.begin()
+        before = scene.store.collection(PODS).objects.copy()
+        offset = await forged_decision(redis_server, scene, cluster, job)
+        follower = scene.follower
+        await scene.until(lambda: follower.forgery.entry is not None)
+        assert follower.forgery.entry is not None and follower.forgery.entry.offset == offset
+        assert not follower.fresh() and follower.stopped is None
+        assert f"arranger_forged_offset {float(offset)}".encode() in follower._metrics.exposition()
+        await asyncio.sleep(1.0)
+        assert scene.store.collection(PODS).objects == before
+        assert follower.state.offset == offset - 1
+        assert follower.state.jobs[job].stage != Stage.SUCCEEDED
+
+
+async def test_a_forged_decision_without_a_key_is_done_which_is_why_there_is_one(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    async with applying(RedisLog(redis_server.url, cluster)) as scene:
+        job = await scene.begin()
+        await forged_decision(redis_server, scene, cluster, job)
+        await scene.until(lambda: scene.follower.state.jobs[job].stage == Stage.SUCCEEDED)
+
+
+async def test_a_process_goes_on_after_the_log_was_removed_as_the_runbook_says(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    log = await written(redis_server, cluster)
+    follower = Follower(log, clock=SystemClock(), metrics=Metrics(SystemClock()), reader="test")
+    await follower.start()
+    epoch = follower.state.epoch
+    following = asyncio.create_task(follower.run())
+    await forge(redis_server, cluster)
+    await asyncio.wait_for(_until(lambda: follower.forgery.entry is not None), 20)
+    async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+        names = ("log", "meta", "writers", "cursors", "snapshots")
+        await client.unlink(*(f"arranger:{{{cluster}}}:{name}" for name in names))
+    await asyncio.wait_for(follower.until(lambda state: state.epoch > epoch), 30)
+    await asyncio.wait_for(_until(lambda: follower.forgery.entry is None), 20)
+    assert follower.state.offset == 1
+    await end([following])
+    await log.close()
+
+
+async def test_a_process_that_starts_waits_at_a_forged_entry_and_goes_on_without_it(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    log = await written(redis_server, cluster)
+    true_end = await log.end()
+    offset = await forge(redis_server, cluster, OTHER)
+    another = RedisLog(redis_server.url, cluster, keys=KEYED)
+    follower = Follower(another, clock=SystemClock(), metrics=Metrics(SystemClock()), reader="test")
+    starting = asyncio.create_task(follower.start())
+    await asyncio.wait_for(_until(lambda: follower.forgery.entry is not None), 20)
+    assert not starting.done() and follower.state.offset == offset - 1
+    async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+        await client.xdel(f"arranger:{{{cluster}}}:log", f"{offset}-0")
+        meta = {"end": true_end.offset, "chain": true_end.chain}
+        await client.hset(f"arranger:{{{cluster}}}:meta", mapping=meta)
+    await asyncio.wait_for(starting, 30)
+    assert follower.forgery.entry is None and follower.state.offset == true_end.offset
+    await log.close()
+    await another.close()
+
+
+async def test_a_process_begins_before_a_forged_snapshot(redis_server: RealRedis, cluster: str) -> None:
+    log = await written(redis_server, cluster)
+    at = await log.end()
+    forged = State(epoch=at.epoch, offset=at.offset, cluster="forged")
+    async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+        content = encode_snapshot(StoredSnapshot(at, snapshot.encode(forged)))
+        await client.hset(f"arranger:{{{cluster}}}:snapshots", str(at.offset), content)
+    for keys, expected in ((KEYED, ""), (LogKeys(["a" * 32, NO_KEY]), "forged")):
+        follower = Follower(
+            RedisLog(redis_server.url, cluster, keys=keys),
+            clock=SystemClock(),
+            metrics=Metrics(SystemClock()),
+            reader="test",
+        )
+        await follower.start()
+        assert (follower.state.cluster, follower.state.offset) == (expected, at.offset)
+        await follower.log.close()
+    await log.close()
+
+
+async def _until(holds: object) -> None:
+    while not holds():  # type: ignore[operator]  # noqa: ASYNC110  # the fold wakes nobody while it waits
+        await asyncio.sleep(0.05)
+
+
+def record(keys: LogKeys, *, now_ms: int = 1_000_000) -> tuple[list[bytes], bytes]:
+    """The reply to `TAKE` for a new tick, and the id of its job."""
+    job = tick_job(handle_tick, "c", "cycle", redis.Redis(), keys=keys, now_ms=now_ms)
+    pairs = [part if isinstance(part, bytes) else str(part).encode() for pair in job.to_dict().items() for part in pair]
+    return [b"hash", *pairs], job.id.encode()
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "late_ms", "fault"),
+    [
+        (KEYED, KEYED, 0, None),
+        (KEYED, KEYED, 290_000, None),
+        (KEYED, KEYED, 310_000, Fault.AGE),
+        (UNKEYED, KEYED, 0, Fault.SIGNATURE),
+        (OTHER, KEYED, 0, Fault.SIGNATURE),
+        (UNKEYED, LogKeys([NO_KEY, "a" * 32]), 0, None),
+        (KEYED, LogKeys([NO_KEY, "a" * 32]), 0, None),
+        (OTHER, LogKeys(["a" * 32, "b" * 32]), 0, None),
+        (KEYED, UNKEYED, 0, Fault.ARGUMENTS),
+    ],
+)
+def test_a_tick_counts_with_a_signature_by_one_of_the_keys(
+    writer: LogKeys, reader: LogKeys, late_ms: int, fault: Fault | None
+) -> None:
+    answer, job_id = record(writer)
+    known = {"cluster": "c", "tick": "cycle", "keys": reader, "now_ms": 1_000_000 + late_ms}
+    if fault is None:
+        assert check_tick(answer, job_id=job_id, **known)  # type: ignore[arg-type]
+        if reader.strict:
+            with pytest.raises(NoTick):
+                check_tick(answer, job_id=b"another", **known)  # type: ignore[arg-type]
+    else:
+        with pytest.raises(NoTick) as refused:
+            check_tick(answer, job_id=job_id, **known)  # type: ignore[arg-type]
+        assert refused.value.fault == fault
+
+
+async def test_a_worker_drops_ticks_without_a_signature_and_counts_them(redis_server: RealRedis, cluster: str) -> None:
+    runs, dropped = Counter[str](), Counter[str]()
+
+    async def cycle() -> None:
+        runs["cycle"] += 1
+
+    client = redis.asyncio.Redis.from_url(redis_server.url)
+    ticks = TickLoop(
+        redis_server.url, cluster=cluster, member_id="m", handlers={"cycle": cycle},
+        loop=asyncio.get_running_loop(), dropped=lambda tick: dropped.update([tick]), keys=KEYED,
+    )  # fmt: skip
+    ticks.start()
+    for number, keys in enumerate((UNKEYED, OTHER), 1):
+        await Ticker(client, cluster=cluster, clock=SystemClock(), keys=keys).push("cycle")
+        await asyncio.wait_for(_until(lambda expected=number: dropped["cycle"] == expected), 20)
+    assert runs["cycle"] == 0
+    await Ticker(client, cluster=cluster, clock=SystemClock(), keys=KEYED).push("cycle")
+    await asyncio.wait_for(_until(lambda: runs["cycle"] == 1), 20)
+    assert await client.llen(f"rq:queue:{queue_name(cluster, 'cycle')}") == 0
+    await ticks.stop()
+    await client.aclose()

@@ -1,0 +1,344 @@
+"""The HTTP API on a log: the answers of the commands, in camelCase, for reading only, within limits."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from arranger.cli import answering
+from arranger.events.file_log import FileLog
+from arranger.events.log import Entry, Log, entries
+from arranger.web import news as news_module
+from arranger.web.asking import Asker, Limits
+from arranger.web.naming import camel, named
+from arranger.web.news import News
+from arranger.web.openapi import document
+from arranger.web.refusals import Refusal
+from arranger.web.server import ApiServer
+from tests.commands import Run, to_file
+from tests.memory_log import MemoryLog
+from tests.unit.replay_worlds import contended
+
+HISTORY = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
+PROGRAM = (sys.executable, "-m", "arranger.cli.answering")
+
+#: Path of the API → the words of the command that shows the same.
+SAME = {
+    "replay?at=400": ("replay", "--at", "400"),
+    "replay": ("replay",),
+    "queue": ("queue",),
+    "queue?name=default&at=300": ("queue", "default", "--at", "300"),
+    "top?by=job": ("top", "--by", "job"),
+    "verify?to=200": ("verify", "--to", "200"),
+    "diff?a=100&b=400": ("diff", "100", "400"),
+    "waits?by=job&heldBy=job": ("waits", "--by", "job", "--held-by", "job"),
+    "preemptions?within=5m": ("preemptions", "--within", "5m"),
+    "forecast?at=300": ("forecast", "--at", "300"),
+    "what-if?at=300&queuePolicy=DRF&everyJob=true": ("what-if", "--at", "300", "--queue-policy", "DRF", "--every-job"),
+}
+
+
+class Serving:
+    """A server on a log, and requests to it."""
+
+    def __init__(self, server: ApiServer, news: News, session: aiohttp.ClientSession) -> None:
+        self.server, self.news, self.session = server, news, session
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server.port}/api/v1/{path}"
+
+    async def get(self, path: str, **headers: str) -> tuple[int, Any, str]:
+        """The status, the JSON and the ETag of an answer."""
+        async with self.session.get(self.url(path), headers=headers) as response:
+            content = await response.read()
+            return response.status, json.loads(content) if content else None, response.headers.get("ETag", "")
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110  # a process or a file tells nobody
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def serving(log: Log, asker: Asker | None = None) -> AsyncIterator[Serving]:
+    news = News(log)
+    server = ApiServer(news, asker or Asker(PROGRAM, {}, log=str(HISTORY)), host="127.0.0.1", port=0)
+    await server.start()
+    try:
+        async with aiohttp.ClientSession() as session, asyncio.timeout(120):
+            await until(lambda: not news.problem)
+            yield Serving(server, news, session)
+    finally:
+        await server.stop()
+        await log.close()
+
+
+async def history() -> Sequence[Entry]:
+    log = FileLog(HISTORY)
+    await log.open()
+    return [entry async for entry in entries(log, await log.start())]
+
+
+async def grown(log: MemoryLog, of: Sequence[Entry]) -> None:
+    epoch = (await log.open()).epoch
+    for entry in of:
+        await log.append(entry.batch, epoch=epoch)
+
+
+@pytest.mark.slow
+def test_every_answer_is_that_of_the_command_in_the_names_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+    async def answers() -> list[tuple[int, Any, str]]:
+        async with serving(FileLog(HISTORY)) as api:
+            return await asyncio.gather(*(api.get(path) for path in SAME))
+
+    found = asyncio.run(answers())
+    for (path, words), (status, answer, _) in zip(SAME.items(), found, strict=True):
+        shown = Run(capsys, *words, "--log", str(HISTORY), "-o", "json").json
+        assert (status, answer) == (200, named(shown)), path
+
+
+def test_events_and_a_job_are_explained_as_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Run(capsys, "events", "--log", str(HISTORY), "--to", "50", "-o", "json").lines
+    job = next(line["job"] for line in lines if line["kind"] == "JobSeen")
+
+    async def answers() -> list[tuple[int, Any, str]]:
+        async with serving(FileLog(HISTORY)) as api:
+            return [await api.get("events?to=50"), await api.get(f"explain?job={job}&at=300")]
+
+    (_, listed, _), (_, told, _) = asyncio.run(answers())
+    assert listed == named(lines)
+    shown = Run(capsys, "explain", job, "--log", str(HISTORY), "--at", "300", "-o", "json").json
+    assert told == named(shown)
+    assert "time" not in told, "the server's local time isn't the reader's"
+
+
+def test_names_of_fields_change_and_keys_that_are_data_do_not() -> None:
+    value = {
+        "time_ms": 1,
+        "used": {"nvidia.com/gpu": 1, "example.com/my_gpu": 2, "n-1": 3},
+        "own_waiting": [{"a_b": 1}],
+    }
+    assert named(value) == {
+        "timeMs": 1,
+        "used": {"nvidia.com/gpu": 1, "example.com/my_gpu": 2, "n-1": 3},
+        "ownWaiting": [{"aB": 1}],
+    }
+
+
+async def test_the_past_keeps_its_etag_and_the_present_gets_another() -> None:
+    of, log, asked = await history(), MemoryLog(), []
+
+    class Counting(Asker):
+        async def ask(self, arguments: Sequence[str], *, lines: bool) -> Any:
+            asked.append(arguments)
+            return {"answer": len(asked)}
+
+    await grown(log, of[1:40])
+    async with serving(log, Counting((), {})) as api:
+        _, first, past = await api.get("replay?at=20")
+        _, now, present = await api.get("replay")
+        assert (await api.get("replay?at=20", **{"If-None-Match": past}))[:2] == (304, None)
+        assert (await api.get("replay", **{"If-None-Match": present}))[0] == 304
+        assert (await api.get("replay?at=20"))[1] == first, "an answer about the past is kept"
+        assert len(asked) == 1
+        assert (await api.get("replay?at=5m ago"))[2] == "", "who knows which offset that is"
+        await grown(log, of[40:60])
+        await until(lambda: api.news.offset > now["offset"])
+        assert (await api.get("replay", **{"If-None-Match": present}))[0] == 200
+        assert (await api.get("replay?at=20", **{"If-None-Match": past}))[0] == 304
+        before, offset = (await api.get("preemptions?to=20"))[2], api.news.offset
+        await grown(log, of[60:80])
+        await until(lambda: api.news.offset > offset)
+        assert (await api.get("preemptions?to=20"))[2] != before, "what a preemption gained shows later"
+
+
+async def events_of(response: aiohttp.ClientResponse, count: int) -> list[tuple[str, Any]]:
+    """The next events of a stream: their IDs and their data."""
+    found, name = [], ""
+    while len(found) < count:
+        field, _, value = (await response.content.readline()).decode().rstrip("\n").partition(": ")
+        if field == "id":
+            name = value
+        elif field == "data":
+            found.append((name, json.loads(value)))
+    return found
+
+
+async def test_those_who_watch_get_every_event_once_and_go_on_where_they_were() -> None:
+    of, log = await history(), MemoryLog()
+    await grown(log, of[1:20])
+    async with serving(log) as api:
+        async with api.session.get(api.url("live")) as one, api.session.get(api.url("live")) as other:
+            assert one.headers["Content-Type"] == "text/event-stream"
+            await grown(log, of[20:30])
+            expected = [*range(of[20].first, of[29].last + 1)]
+            got = await events_of(one, len(expected))
+            assert [line["offset"] for _, line in got] == expected
+            assert got == await events_of(other, len(expected))
+        async with api.session.get(api.url("live"), headers={"Last-Event-ID": got[4][0]}) as again:
+            assert await events_of(again, 3) == got[5:8]
+
+
+async def test_events_that_are_not_kept_are_too_old_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news_module, "KEPT", 5)
+    of, log = await history(), MemoryLog()
+    await grown(log, of[1:20])
+    async with serving(log) as api:
+        epoch = (await api.get("replay"))[1]["epoch"]
+        status, told, _ = await api.get("live", **{"Last-Event-ID": f"{epoch}-1"})
+        assert (status, told["reason"]) == (410, "Expired")
+        assert (await api.get("live", **{"Last-Event-ID": f"{epoch + 1}-{of[19].last}"}))[0] == 410
+        assert (await api.get("live", **{"Last-Event-ID": "yesterday"}))[0] == 400
+
+
+async def test_large_events_are_kept_for_no_more_than_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news_module, "KEPT_BYTES", 3_000)
+    of, log = await history(), MemoryLog()
+    await grown(log, of[1:20])
+    async with serving(log) as api:
+        epoch, offset = api.news.epoch, api.news.offset
+        await grown(log, of[20:60])
+        await until(lambda: api.news.offset == of[59].last)
+        assert (await api.get("live", **{"Last-Event-ID": f"{epoch}-{offset}"}))[0] == 410
+        async with api.session.get(api.url("live"), headers={"Last-Event-ID": f"{epoch}-{of[59].last - 1}"}) as live:
+            assert len(await events_of(live, 1)) == 1
+
+
+async def test_a_follower_that_fails_says_so() -> None:
+    class Broken(MemoryLog):
+        broken = False
+
+        async def read(self, *args: Any, **options: Any) -> Sequence[Entry]:
+            if self.broken:
+                raise RuntimeError("an error of ours")
+            return await super().read(*args, **options)
+
+    log = Broken()
+    await grown(log, (await history())[1:20])
+    async with serving(log) as api:
+        log.broken = True
+        await until(lambda: api.news.problem != "")
+        assert (await api.get("../../healthz"))[:2] == (
+            503,
+            {"ok": False, "problem": "an error of ours", "epoch": api.news.epoch, "offset": api.news.offset},
+        )
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("replay?at=10&colour=red", 400, "replay has no parameter 'colour' (allowed: at)"),
+        ("replay?at=1&at=2", 400, "at: at most 1 of them"),
+        ("replay?at=soon", 400, "'soon' is not a point in the log"),
+        ("explain", 400, "the parameter job is missing"),
+        ("diff?a=/etc/passwd&b=1", 400, "'/etc/passwd' is not a point in the log"),
+        ("what-if?plot=/tmp/x", 400, "what-if has no parameter 'plot'"),
+        ("events?job=a%0Ab", 400, "a value has 1 to 256 printable characters"),
+        ("secrets", 404, "there is nothing at /api/v1/secrets"),
+    ],
+)
+async def test_a_wrong_request_is_refused_before_anything_runs(path: str, status: int, words: str) -> None:
+    async with serving(FileLog(HISTORY), Asker(("/does/not/exist",), {})) as api:
+        found, told, _ = await api.get(path)
+        assert (found, told["code"]) == (status, status)
+        assert words in told["message"]
+
+
+async def test_refusals_have_the_words_of_the_command_line() -> None:
+    async with serving(FileLog(HISTORY)) as api:
+        unknown, future, option = await asyncio.gather(
+            api.get("explain?job=nobody"), api.get("replay?at=99999999"), api.get("explain?job=--config=/etc/passwd")
+        )
+        assert unknown[0] == 404
+        assert "the log has no job 'nobody'" in unknown[1]["message"]
+        assert future[0] == 404
+        assert "the log has no offset 99999999 yet" in future[1]["message"]
+        assert option[0] == 404, "a value never becomes an option"
+
+
+async def test_it_only_reads_and_answers_only_pages_of_this_machine() -> None:
+    async with serving(FileLog(HISTORY)) as api:
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            async with api.session.request(method, api.url("replay")) as response:
+                assert response.status == 405
+        assert (await api.get("replay", Host="rebound.example"))[0] == 403
+        assert (await api.get("replay", Host=f"localhost:{api.server.port}"))[0] == 200
+
+
+async def test_an_answer_ends_with_its_time_its_size_and_its_client(tmp_path: Path) -> None:
+    number = tmp_path / "pid"
+    endless = "import os,sys,time; open(sys.argv[1],'w').write(str(os.getpid())); time.sleep(600)"
+    slow = (sys.executable, "-c", endless, str(number))
+    with pytest.raises(Refusal, match=r"the answer takes too long: an answer may take 0.5 s"):
+        await Asker(slow, {}, limits=Limits(time_s=0.5)).ask(["--"], lines=False)
+    large = (sys.executable, "-c", "import sys; sys.stdout.write('x' * (3 << 20)); sys.stdout.flush()")
+    with pytest.raises(Refusal, match="more than 1 MiB"):
+        await Asker(large, {}, limits=Limits(answer_bytes=1 << 20)).ask(["--"], lines=False)
+    number.unlink(missing_ok=True)
+    async with serving(FileLog(HISTORY), Asker(slow, {})) as api:
+        waiting = asyncio.create_task(api.get("verify"))
+        await until(lambda: number.exists() and number.read_text() != "")
+        waiting.cancel()
+        await until(lambda: not Path("/proc", number.read_text()).exists())
+
+
+async def test_too_many_questions_at_once_are_refused() -> None:
+    asker = Asker((sys.executable, "-c", "import time; time.sleep(600)"), {}, limits=Limits(at_once=1, waiting=1))
+    tasks = [asyncio.create_task(asker.ask(["--"], lines=False)) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    with pytest.raises(Refusal, match="too many questions are waiting"):
+        await asker.ask(["--"], lines=False)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("words", [("export", "--to", "x"), ("run",), ("queue", "create", "x"), ("demo",)])
+def test_the_program_for_questions_runs_no_other_command(
+    words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert answering.answer(words) == 1
+    assert "this is not a question" in capfd.readouterr().err
+
+
+def test_what_was_trimmed_is_too_old(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    options = to_file(contended().entries, tmp_path / "trimmed.log", snapshot_after=4, trim=6)
+    assert answering.answer(["replay", "--output=json", "--at=1", *options, "--"]) == 1
+    told = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert (told["code"], told["reason"]) == (410, "Expired")
+
+
+async def test_the_document_describes_the_answers() -> None:
+    schemas = document()["components"]["schemas"]
+    async with serving(FileLog(HISTORY)) as api:
+        _, seen, _ = await api.get("replay")
+    assert set(seen) == set(schemas["Overview"]["properties"])
+    assert set(seen["jobs"][0]) == set(schemas["JobLine"]["properties"])
+    assert all(camel(name) == name for schema in schemas.values() for name in schema.get("properties", ()))
+    references = {part.partition('"')[0] for part in json.dumps(document()).split("#/components/schemas/")[1:]}
+    assert references <= set(schemas), "every reference leads to a schema"
+
+
+def test_it_listens_on_this_machine_alone() -> None:
+    words = [sys.executable, "-m", "arranger.cli.main", "serve", "--log", str(HISTORY), "--host", "0.0.0.0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert done.returncode == 2
+    assert "can be reached from other machines" in done.stderr
+
+
+def test_the_refusals_of_the_program_are_those_of_the_api() -> None:
+    body = Refusal("NotFound", "there is no job 'x'", hint="did you mean y?").body
+    assert msgspec.to_builtins(body) == {
+        "code": 404,
+        "reason": "NotFound",
+        "message": "there is no job 'x' (did you mean y?)",
+    }
