@@ -402,10 +402,11 @@ class FaultyCluster(DirectCluster):
         resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        parent, process = super().delete, self._gateway.process
+        parent, process, checks = super().delete, self._gateway.process, self._world.checks
+        knows = checks.forged.get(uid or "") in process.follower.state.jobs
 
         async def effect() -> None:
-            self._world.checks.worker_deletes(resource, namespace or "", name, uid)
+            checks.worker_deletes(resource, namespace or "", name, uid, knows=knows)
             if resource == PODS and grace_s != 0 and (problem := self._world.room_record.deleted(process, uid or "")):
                 raise Violation(problem)
             if grace_s == 0 and uid is not None:

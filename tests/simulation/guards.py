@@ -303,13 +303,12 @@ def _any_may_give_room() -> Iterator[None]:
 def _equals_give_room() -> Iterator[None]:
     """Jobs give room to those of equal priority."""
 
-    standing_of = Candidates._standing_of
+    counted = Candidates._counted
 
-    def lower_with_nodes(self: Candidates, job: JobRecord) -> tuple[int, str]:
-        priority, queue = standing_of(self, job)
-        return priority - bool(job.placements), queue
+    def lower_with_nodes(self: Candidates, job: JobRecord, queue: str) -> int:
+        return counted(self, job, queue) - bool(job.placements)
 
-    with mock.patch.object(Candidates, "_standing_of", lower_with_nodes):
+    with mock.patch.object(Candidates, "_counted", lower_with_nodes):
         yield
 
 
