@@ -243,13 +243,13 @@ class Reservations:
 
     def hold(self, job: JobRecord, decided: Reserved) -> None:
         """Take out of the view what the reservation needs of what is free now: all but what those leave who end
-        before."""
+        before. What pods leave that are on their way out isn't free yet, but it is held too, because a job behind
+        counts on it when it takes room: a node then has less than nothing free."""
         view = self._placer.view
         rows, groups = view.node_index.rows(), job.valid_spec.groups
         each = [view.amounts(group.shape.requests) for group in groups]
         pods = [each[of.group] * sum(last - first + 1 for first, last in of.indices) for of in decided.pods]
         departing = Departing()
-        departing.extend([self._vacating.of_pods(self._vacating.leaving)])
         for uid in decided.awaits:
             awaited = self._state.jobs.get(uid)
             if awaited is not None and awaited.placements:

@@ -175,3 +175,18 @@ def test_a_job_behind_takes_no_room_that_a_reservation_awaits() -> None:
     assert first.stage == Stage.RUNNING
     why = why_no_room(of.state, behind, of.config, of.now_ms, lacks=None, infeasible=False)
     assert [(one.kind, one.jobs) for one in why] == [(NoRoomKind.AWAITED, (first.uid,))]
+
+
+def test_a_job_behind_takes_no_room_that_pods_leave_for_a_reservation() -> None:
+    of = world(2, preemption=Preemption())
+    of.queue("a", preemption=Preemption(*[PreemptionMode.NEVER] * 3))
+    of.queue("b")
+    first = running(of, "first", 2, expected_s=100, priority=1, of_queue="a")
+    ended = running(of, "ended", 2, priority=1, of_queue="a")
+    low = running(of, "low", 4, priority=1, of_queue="b")
+    of.say(k.StageDecided(ended.uid, ended.version, ended.attempt, Stage.SUCCEEDED, StageReason.TERMINATED))
+    large = submit(of, "large", 4, of_queue="a")
+    behind = submit(of, "behind", 5, priority=9, of_queue="b")
+    of.cycle()
+    assert of.state.reservations[large.uid].decided.awaits == (first.uid,)
+    assert (low.stage, behind.placements) == (Stage.RUNNING, {})
