@@ -20,7 +20,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, compact
+from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.nodes import Amounts as Rooms
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of, sum_of
@@ -41,6 +41,8 @@ _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 _SEARCHES = 16
 #: On so many nodes, one after the other, it is tried to free just that one for a quorum.
 _NODES = 8
+#: How many times a quorum is searched for with what its placed workers request.
+_ASKED = 2
 #: Limits that leave more once jobs of the queue, or of other queues, give room.
 _OF_QUEUES = (LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
 
@@ -140,7 +142,7 @@ class Preemption:
         helpful = None if self._comes_anyway(job) else self._helpful(job, asked)
         if helpful is not None:
             taken = {**self._placed, **self._victims, **dict.fromkeys(kept())}
-            outcome = self._least_harm(job, asked, taken, helpful)
+            outcome = self._within_shares(job, asked, taken, helpful)
             if outcome is not None:
                 found = outcome.tried
                 found.preempted = self._event(outcome, sorted([*pods, *self._departing], key=by_uid))
@@ -164,6 +166,23 @@ class Preemption:
         for vacated in self._ending:
             self._vacating.take_again(vacated)
         return fits
+
+    def _within_shares(
+        self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None]
+    ) -> Outcome | None:
+        """As `_least_harm`. If worker sets differ, other workers than the first ones may be placed, and may request
+        more: then nobody gives room whose queue could give it to those that were asked for alone."""
+        for _ in range(_ASKED):
+            outcome = self._least_harm(job, asked, taken, helpful)
+            if outcome is None:
+                return None
+            asked = sum_of(job, expand(self._placer.placed_pods(outcome.tried)))
+            queues = {unit.candidate.queue: None for unit in outcome.victims if unit.candidate.reclaimed}
+            line = self._candidates.line(job, asked, self._use) if queues else None
+            if line is None or not any(line.own_above(queue) for queue in queues):
+                return outcome
+            outcome.undo(self._placer.placing, self._vacating)
+        return None
 
     def _least_harm(
         self, job: JobRecord, asked: Amounts, taken: Collection[str], helpful: dict[str, None]

@@ -23,6 +23,7 @@ from arranger.scheduling.candidates import Candidate
 from arranger.scheduling.departures import Departures
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
+from arranger.scheduling.placing import Placing
 from arranger.scheduling.vacating import Departing, Vacated, Vacating
 from arranger.scheduling.view import Mask
 
@@ -55,6 +56,20 @@ class Outcome:
     victims: list[Unit]
     spared: list[Unit]
     others: list[Unit]
+    #: The view and the quotas before the quorum was placed.
+    mark: tuple[int, int]
+
+    def undo(self, placing: Placing, vacating: Vacating) -> None:
+        """Take the quorum off the view, where its victims are again."""
+        _remove(placing, self.tried, self.mark)
+        for unit in self.victims:
+            vacating.take_again(unit.vacated)
+
+
+def _remove(placing: Placing, tried: PlacementTry, mark: tuple[int, int]) -> None:
+    """Undo a placement."""
+    placing.undo(tried, mark)
+    placing.view.touch()  # others have given or taken room since the mark
 
 
 class _Units:
@@ -107,12 +122,12 @@ def least_harm(placer: Placer, vacating: Vacating, job: JobRecord, candidates: I
         whole = [unit for unit in best.victims if unit.candidate.kind != PreemptionKind.SURPLUS]
         if len(whole) < 2:
             break
-        search.undo(best)
+        best.undo(placer.placing, vacating)
         again = RoomSearch(placer, vacating, job, short=max(search.short - 1, -1))
         found = again.run(units.without([*left_out, whole[-1]]))
         if found is None or _harm(found) >= _harm(best):
             if found is not None:
-                again.undo(found)
+                found.undo(placer.placing, vacating)
             best = RoomSearch(placer, vacating, job, short=search.short).run(units.without(left_out))
             break
         left_out.append(whole[-1])
@@ -167,12 +182,6 @@ class RoomSearch:
             pass  # it is named as one of those that give no room
         return self._reprieved(enough)
 
-    def undo(self, outcome: Outcome) -> None:
-        """The view as it was before the run with this outcome."""
-        self._remove()
-        for unit in outcome.victims:
-            self._vacating.take_again(unit.vacated)
-
     def _read(self, units: Iterator[Unit]) -> Iterator[Vacated]:
         """What the units leave, in order; those that were read are kept."""
         for unit in units:
@@ -186,11 +195,6 @@ class RoomSearch:
         if tried is not None:
             self._tried, self._rows, self._near = tried, dict.fromkeys(piece.row for piece in tried.pieces), None
         return tried is not None
-
-    def _remove(self) -> None:
-        """Undo the placement."""
-        self._placing.undo(self._tried, self._mark)
-        self._placing.view.touch()  # others have given or taken room since the mark
 
     def _reprieved(self, enough: int) -> Outcome:
         """Spare each of the first so many units without which the quorum fits as well."""
@@ -212,7 +216,7 @@ class RoomSearch:
             victims.append(unit)
             goes[[bisect_left(self._units, one, key=_place) for one in unit.surplus]] = True
         self._take_spared()
-        return Outcome(self._tried, victims[::-1], spared[::-1], self._units[enough:])
+        return Outcome(self._tried, victims[::-1], spared[::-1], self._units[enough:], self._mark)
 
     def _last_near(self, goes: Mask) -> int:
         """The last of the first units that is in `goes`, or has something to do with where the quorum is placed; -1 if
@@ -234,7 +238,7 @@ class RoomSearch:
         if self._retries:
             self._retries -= 1
             self._take_spared()
-            self._remove()
+            _remove(self._placing, self._tried, self._mark)
             if self._place():
                 return True
             self._vacating.release(unit.vacated)

@@ -236,6 +236,20 @@ def test_a_queue_below_its_share_reclaims_from_one_above() -> None:
     assert preempted(of) is None
 
 
+def test_a_queue_reclaims_nothing_for_workers_that_lift_it_above_its_share() -> None:
+    """The first workers would be within the share, but they fit nowhere, and the others request more."""
+    of = world(nodes=2, gpus=8)
+    of.watch_queues()
+    of.queue("a")
+    of.queue("b")
+    for number in range(2):
+        running(of, f"a{number}", 6, priority=9, of_queue="a")
+    sets = [("small", 5, shape(cpu=1, gpus=1, selector={"zone": "none"})), ("large", 5, shape(cpu=1, gpus=2))]
+    mine = of.job("mine", workers=sets, min_workers=5, priority=1, of_queue="b", equals=True)
+    assert preempted(of) is None
+    assert mine.placements == {}
+
+
 @pytest.mark.parametrize("limit", [{"max_running": 1}, {"capability": (("nvidia.com/gpu", 4),)}])
 def test_a_limit_of_its_own_queue_is_met_by_jobs_of_lower_priority(limit: dict[str, object]) -> None:
     of = world(nodes=3)
