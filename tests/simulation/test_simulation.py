@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.faults import SITES
 from tests.simulation.run import run_seed
-from tests.simulation.seeds import FIXED, FRESH, Running
+from tests.simulation.seeds import FIXED, FRESH, Running, drawn
 from tests.simulation.specs import JUNK, wild
 
 #: Seeds run at a lower priority than all other tests, so a result may take long.
@@ -39,6 +39,14 @@ def test_every_fault_site_is_hit_by_the_fixed_seeds(simulated: Running, request:
     for seed in FIXED:
         hits += simulated.outcome(seed).hits
     assert [site for site in SITES if not hits[site]] == []
+
+
+@pytest.mark.parametrize(("ci", "same"), [("true", True), ("", False)])
+def test_seeds_are_drawn_from_the_sources_in_ci_and_by_chance_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, ci: str, same: bool
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    assert (drawn(10) == drawn(10)) == same
 
 
 def test_one_seed_gives_the_same_trace_twice_here_and_in_a_process_with_another_hash_seed(executor: Executor) -> None:
