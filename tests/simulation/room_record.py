@@ -319,9 +319,9 @@ class RoomRecord:
 
 
 def _too_early(state: State, of: Awaited, job: JobRecord) -> str:
-    """Why a job shouldn't have begun on its nodes: on one of them are pods that leave, and more than it holds. Jobs
+    """Why a job shouldn't have begun on its nodes: on one of them are pods that leave, and more than it holds. Others
     that still wait for room there have no pods, and may have got it after the controller decided."""
-    waiting = [other for other in state.jobs.values() if other.slots.room is not None]
+    waiting = [other for other in state.jobs.values() if other.slots.room is not None and other.uid != job.uid]
     for slot, node in job.placements.items():
         there = [uid for uid in of.pods if uid in state.pods and state.pods[uid].node == node]
         there = [state.pods[uid].name for uid in there if holds(state.pods[uid])]
