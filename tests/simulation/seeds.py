@@ -16,8 +16,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 44 seeds, 17 in which every fault site occurs, nearly all in three or more.
-_CHOSEN = (2, 3, 9, 12, 15, 18, 21, 23, 25, 26, 28, 29, 30, 36, 38, 40, 42)
+#: Of the first 44 seeds, 15 in which every fault site occurs.
+_CHOSEN = (0, 2, 3, 7, 10, 11, 15, 16, 18, 21, 26, 28, 36, 38, 40)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
