@@ -95,6 +95,8 @@ class RoomRecord:
         self._accepted: list[tuple[int, k.Preempted]] = []
         #: UID → when the job last took room from others, and the queues of these.
         self.took: dict[str, tuple[int, dict[str, None]]] = {}
+        #: UID → jobs that took room, and whose queue got more nodes afterwards: it may be above its share now.
+        self._grown: dict[str, None] = {}
         #: UID → when the job was last edited, according to the log.
         self._edited_ms: dict[str, int] = {}
         self._generations: dict[str, int] = {}
@@ -128,7 +130,10 @@ class RoomRecord:
             problem = self._resolve(state, entry)
         for number, event in enumerate(entry.batch.events):
             verdict = verdicts.get(entry.first + number)
-            if isinstance(event, k.Preempted) and verdict is not None and verdict.accepted and before is not None:
+            if not isinstance(event, k.Placed | k.Preempted) or verdict is None or not verdict.accepted:
+                continue
+            self._note_growth(state, event)
+            if isinstance(event, k.Preempted) and before is not None:
                 problem = problem or self._accept(state, entry, event, before)
         if before is not None and before.bound:
             problem = problem or self._others_lost_nothing(state, entry, before)
@@ -145,6 +150,13 @@ class RoomRecord:
                 self._demand_ms = state.time_ms
             elif isinstance(event, _RULES):
                 self._rules_ms = state.time_ms
+
+    def _note_growth(self, state: State, event: k.Placed | k.Preempted) -> None:
+        """Note whose queue gets more by a decision."""
+        uid = event.job_uid if isinstance(event, k.Placed) else event.placed.job_uid
+        queue = name_of(state, state.jobs[uid])
+        taken = [of for of in self.took if of in state.jobs and name_of(state, state.jobs[of]) == queue]
+        self._grown.update(dict.fromkeys(taken))
 
     def _excuse(self, state: State, entry: Entry, of: Awaited, before: Before) -> None:
         """Note what an entry shows that may keep a job from starting on the nodes it got."""
@@ -222,6 +234,7 @@ class RoomRecord:
         others = [name_of(state, state.jobs[victim.job_uid]) for victim in event.victims]
         self._note_failing(state.time_ms, event)
         self.took[job.uid] = (state.time_ms, dict.fromkeys(others))
+        self._grown.pop(job.uid, None)
         self._accepted.append((state.time_ms, event))
         return problem
 
@@ -252,6 +265,8 @@ class RoomRecord:
                 continue
             changed_ms = max(self._rules_ms, *(self._edited_ms.get(each, 0) for each in (uid, back.job_uid)))
             if PreemptionKind.RECLAIM in (answered.kind, back.kind):  # shares follow what all jobs ask for
+                if back.job_uid in self._grown:
+                    continue
                 changed_ms = max(changed_ms, self._demand_ms)
             if changed_ms <= since_ms:
                 return f"{uid} takes room from {back.job_uid}, which took room from it {time_ms - since_ms} ms before"

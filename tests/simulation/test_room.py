@@ -53,6 +53,12 @@ def test_shares_follow_demand_so_queues_may_take_turns_after_it_changed() -> Non
     assert problems(*both, demand_ms=2_000) == ["", ""]
 
 
+def test_a_queue_that_got_more_since_may_give_room_back() -> None:
+    both = (1_000, preempted("a", "b", kind=RECLAIM)), (3_000, preempted("b", "a", kind=RECLAIM))
+    assert problems(*both, grown={"a": None}) == ["", ""]
+    assert problems(*both, grown={"b": None})[1]
+
+
 def test_no_job_loses_its_pods_too_often() -> None:
     often = [(number, preempted(f"job{number}", "poor")) for number in range(TIMES + 1)]
     assert [bool(problem) for problem in problems(*often)] == [False] * TIMES + [True]
