@@ -6,7 +6,7 @@ with an excuse that the log shows.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -230,10 +230,11 @@ class RoomRecord:
             if of.stage in _WAITING and of.back_offs.attempt.until_ms > state.time_ms:
                 return f"{of.seen.name} gave room, and backs off"
         self.awaited[job.uid] = Awaited(event, offset, pods, quiet=not self._world.faults.on)
-        problem = self._again(state.time_ms, event) or self._back_at_once(state, event, cycle_ms)
-        others = [name_of(state, state.jobs[victim.job_uid]) for victim in event.victims]
+        queues = {victim.job_uid: name_of(state, state.jobs[victim.job_uid]) for victim in event.victims}
+        elsewhere = [uid for uid, queue in queues.items() if queue != name_of(state, job)]
+        problem = self._again(state.time_ms, event, elsewhere) or self._back_at_once(state, event, cycle_ms)
         self._note_failing(state.time_ms, event)
-        self.took[job.uid] = (state.time_ms, dict.fromkeys(others))
+        self.took[job.uid] = (state.time_ms, dict.fromkeys(queues.values()))
         self._grown.pop(job.uid, None)
         self._accepted.append((state.time_ms, event))
         return problem
@@ -252,8 +253,9 @@ class RoomRecord:
 
     # --- over time -----------------------------------------------------------------------------------------
 
-    def _again(self, time_ms: int, event: k.Preempted) -> str:
-        """Whether a preemption answers another one, or is one too many; empty if not."""
+    def _again(self, time_ms: int, event: k.Preempted, elsewhere: Collection[str] = ()) -> str:
+        """Whether a preemption answers another one, or is one too many; empty if not. The victims in `elsewhere` are in
+        other queues than the beneficiary."""
         uid, taken = event.placed.job_uid, Counter[str]()
         recent = [(since_ms, of) for since_ms, of in self._accepted if time_ms - since_ms < _HOUR_MS]
         for since_ms, of in recent:
@@ -264,7 +266,8 @@ class RoomRecord:
             if answered is None or back is None:
                 continue
             changed_ms = max(self._rules_ms, *(self._edited_ms.get(each, 0) for each in (uid, back.job_uid)))
-            if PreemptionKind.RECLAIM in (answered.kind, back.kind):  # shares follow what all jobs ask for
+            of_shares = back.job_uid in elsewhere or PreemptionKind.RECLAIM in (answered.kind, back.kind)
+            if of_shares:  # these follow what all jobs ask for
                 if back.job_uid in self._grown:
                     continue
                 changed_ms = max(changed_ms, self._demand_ms)

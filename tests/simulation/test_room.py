@@ -53,6 +53,15 @@ def test_shares_follow_demand_so_queues_may_take_turns_after_it_changed() -> Non
     assert problems(*both, demand_ms=2_000) == ["", ""]
 
 
+def test_surplus_of_another_queue_is_given_by_shares_too() -> None:
+    record = RoomRecord(SimpleNamespace())  # type: ignore[arg-type]
+    record._accepted.append((1_000, preempted("a", "b", kind=SURPLUS)))
+    record._demand_ms = 2_000
+    answer = preempted("b", "a", kind=SURPLUS)
+    assert record._again(3_000, answer)
+    assert not record._again(3_000, answer, elsewhere=["a"])
+
+
 def test_a_queue_that_got_more_since_may_give_room_back() -> None:
     both = (1_000, preempted("a", "b", kind=RECLAIM)), (3_000, preempted("b", "a", kind=RECLAIM))
     assert problems(*both, grown={"a": None}) == ["", ""]
