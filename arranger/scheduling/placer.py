@@ -52,7 +52,7 @@ class Placer:
             tried.shortage = self._short(tried, quorum_needs(job, tried.policy), full)
         elif not self._memory.again(tried):
             self._place(tried)
-        if tried.quorum_stands:
+        if tried.pieces:  # a quorum of workers that have all finished needs no nodes
             self._placing.quotas.begin(job)
         self._memory.keep_last(tried)
         return tried
@@ -151,13 +151,18 @@ class Placer:
         if tried.left is None:
             free = free_indices(tried.job, range(len(tried.groups)), tried.pieces)
             tried.left = {group: (indices, len(indices)) for group, indices in free.items()}
-        placing = self._placing
+            if not tried.pieces and (full := self._placing.quotas.full(tried.job)) is not None:
+                self._leave(tried, full)
+        placing, begun = self._placing, bool(tried.pieces)
         while tried.left:
             group, (indices, asked) = next(iter(tried.left.items()))
             size = tried.groups[group].group_size
             desired = indices if pods is None else indices[: -(-pods // size) * size]
             placed, short = placing.place_whole(tried, group, desired, asked - len(indices), asked)
             rest = indices[placed:]
+            if placed and not begun:
+                placing.quotas.begin(tried.job)
+                begun = True
             if short is not None:
                 tried.shortage = tried.shortage or short
             if placed == len(desired) and rest:
@@ -167,6 +172,14 @@ class Placer:
             if pods is not None and placed:
                 return bool(tried.left)
         return False
+
+    def _leave(self, tried: PlacementTry, lack: QuotaLack) -> None:
+        """Place none of the further pods of a job that has lost all of its nodes, because of its queue."""
+        left = tried.left or {}
+        if left:
+            asked = sum(count for _, count in left.values())
+            tried.shortage = self._placing.short_of_quota(tried, min(left), lack, found=0, asked=asked)
+        tried.left = {}
 
     def placed_pods(self, tried: PlacementTry) -> tuple[PlacedPods, ...]:
         """The try's placements as an event records them: by node name, then group, indices in runs."""

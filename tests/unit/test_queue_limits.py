@@ -230,6 +230,37 @@ def test_max_running_does_not_limit_further_pods() -> None:
     assert gpus(first) == 4
 
 
+def test_a_job_that_has_no_nodes_any_more_leaves_its_place_to_others() -> None:
+    """One of its workers has finished, which is its quorum, and the other fits nowhere."""
+    there = world(gpus=2)
+    there.queue("rl", max_running=1)
+    sets = [("done", 1, shape(gpus=1)), ("never", 1, shape(gpus=1, selector={"zone": "none"}))]
+    first = there.job("a", workers=sets, min_workers=1, of_queue="rl", equals=True, created=1)
+    there.settle()
+    there.run_pod(first, (1, 0), "n0", phase="Succeeded")
+    assert (first.stage, first.placements) == (Stage.RUNNING, {})
+    second = job(there, "b", "rl", 1, created=2)
+    third = job(there, "c", "rl", 1, created=3)
+    there.cycle()
+    assert [gpus(of) for of in (second, third)] == [1, 0]
+
+
+def test_a_job_that_has_no_nodes_any_more_waits_for_a_place() -> None:
+    there = world(gpus=2)
+    there.queue("rl", max_running=1)
+    sets = [("done", 1, shape(gpus=1)), ("next", 1, shape(gpus=1, selector={"zone": "a"}))]
+    first = there.job("a", workers=sets, min_workers=1, of_queue="rl", equals=True, created=1)
+    there.settle()
+    there.run_pod(first, (1, 0), "n0", phase="Succeeded")
+    second = job(there, "b", "rl", 1, created=2)
+    there.cycle()
+    there.node("n1", cpu=8, gpus=8, labels={"zone": "a"})
+    third = job(there, "c", "rl", 1, created=3)
+    there.cycle()
+    assert [gpus(of) for of in (first, second, third)] == [0, 1, 0]
+    there.state.validate()
+
+
 # --- for any tree -------------------------------------------------------------------------------------------
 
 _amount = st.integers(0, 12)
