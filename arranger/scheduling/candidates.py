@@ -7,7 +7,7 @@ is a candidate that isn't preemptible, that has run for less than the `minRuntim
 nodes in the same cycle.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
@@ -46,8 +46,9 @@ class Candidate(NamedTuple):
     #: GPU-milliseconds for all units, as in `Victim`.
     lost_ms: int
     queue: str
-    #: What the units request together.
+    #: What the units request together, and of a whole job, what its surplus does.
     amounts: Amounts
+    surplus: Amounts
     #: Room may be taken only while the queue is above its share.
     reclaimed: bool
 
@@ -139,6 +140,16 @@ class Candidates:
         found: dict[str, int] = {}
         for of in self._givers:
             found[of.queue] = min(of.priority, found.get(of.queue, of.priority))
+        return found
+
+    @cached_property
+    def _spare(self) -> Use:
+        """What the surplus of the jobs of each queue requests that may give room."""
+        found: Use = {}
+        for of in self._givers:
+            for resource, amount in self._surplus_amounts(of).items():
+                amounts = found.setdefault(of.queue, {})
+                amounts[resource] = amounts.get(resource, 0) + amount
         return found
 
     @cached_property
@@ -235,7 +246,8 @@ class Candidates:
 
     def line(self, job: JobRecord, asked: Amounts, placed: Use) -> "Line":
         """The shares of queues for a quorum that requests `asked`, after `placed` as in `of`."""
-        return Line(self._state, queue_of(self._state, job), asked, placed, self._shares)
+        queue = queue_of(self._state, job)
+        return Line(self._state, queue, asked, placed, standing=self._shares, spare=lambda: self._spare)
 
     def _reclaims(self, rules: Preemption, queue: str) -> bool:
         return rules.reclaim == _ALLOWED and len(self._lowest) > (queue in self._lowest)
@@ -259,6 +271,11 @@ class Candidates:
         if of.known.surplus is None:
             of.known.surplus = self._surplus_of(of.job)
         return of.known.surplus
+
+    def _surplus_amounts(self, of: _Begun) -> Amounts:
+        """What the surplus of a job requests."""
+        slots = tuple([slot for unit in self._surplus(of) for slot in unit])
+        return of.known.part(slots).amounts if slots else _NOTHING
 
     def _surplus_of(self, job: JobRecord) -> Units:
         spec, found = job.valid_spec, []
@@ -292,7 +309,8 @@ class Candidates:
         slots = units[0] if len(units) == 1 else tuple([slot for unit in units for slot in unit])
         part = of.known.part(slots)
         lost_ms = of.known.lost_ms(part, self._time_ms)
-        return Candidate(of.job, kind, of.priority, units, lost_ms, of.queue, part.amounts, of.queue != queue)
+        surplus = self._surplus_amounts(of) if kind == PreemptionKind.RECLAIM else _NOTHING
+        return Candidate(of.job, kind, of.priority, units, lost_ms, of.queue, part.amounts, surplus, of.queue != queue)
 
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
@@ -312,9 +330,24 @@ def _gives(of: _Begun, queue: str, priority: int, others: Collection[str]) -> bo
 
 
 class Line:
-    """The shares of queues, as the line beyond which a queue gives room to one below its own."""
+    """The shares of queues, as the line beyond which a queue gives room to one below its own.
 
-    def __init__(self, state: State, queue: str, asked: Amounts, placed: Use, standing: QueueStanding) -> None:
+    A queue gives surplus while it is above its share, and whole jobs only while it would be without any surplus.
+    Otherwise surplus that came into free room would cost a job its quorum, and two queues could take turns for ever.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        queue: str,
+        asked: Amounts,
+        placed: Use,
+        *,
+        standing: QueueStanding,
+        spare: Callable[[], Use],
+    ) -> None:
+        """`asked` is what a quorum of the queue requests, `placed` what this cycle gave to the own jobs of queues, and
+        `spare` what their surplus requests."""
         tree = state.queue_tree
         self._paths = tree.paths
         self._specs = tree.specs
@@ -326,6 +359,9 @@ class Line:
         self._used = less(state.queue_totals, more, tree.paths)
         #: What of that candidates have given.
         self._given: Use = {}
+        self._spare = spare
+        #: What whole jobs have given, without their surplus.
+        self._given_whole: Use = {}
         #: Other queue → as in `_reclaimed_from`.
         self._others: dict[str, list[str]] = {}
         #: The queues on the way that would be above their share with the quorum.
@@ -359,13 +395,37 @@ class Line:
             return []
         return others if all(self._specs[name].reclaimable for name in others) else []
 
+    @cached_property
+    def _by_quorums(self) -> Mapping[str, Mapping[str, int]]:
+        """What queues and those below them use without surplus."""
+        return less(self._used, self._spare(), self._paths)
+
+    def _over_by_quorums(self, name: str, resource: str) -> bool:
+        used = self._by_quorums.get(name, _NOTHING).get(resource, 0)
+        used -= self._given_whole.get(name, _NOTHING).get(resource, 0)
+        return used > self._shares.get(name, _NOTHING).get(resource, 0)
+
+    def _may_reclaim_whole(self, queue: str) -> bool:
+        """As `may_reclaim`, for whole jobs."""
+        others = self._others[queue]
+        return any([all([self._over_by_quorums(name, resource) for name in others]) for resource in self._asked])
+
     def takes(self, candidate: Candidate) -> bool:
         """Whether a candidate's queue may still give room; then it has given that of the candidate."""
-        if candidate.reclaimed:
-            if not self.may_reclaim(candidate.queue):
-                return False
-            for name in self._paths.get(candidate.queue, ()):
-                given = self._given.setdefault(name, {})
-                for resource, amount in candidate.amounts.items():
-                    given[resource] = given.get(resource, 0) + amount
+        if not candidate.reclaimed:
+            return True
+        whole = candidate.kind == PreemptionKind.RECLAIM
+        if not self.may_reclaim(candidate.queue) or (whole and not self._may_reclaim_whole(candidate.queue)):
+            return False
+        for name in self._paths.get(candidate.queue, ()):
+            _add(self._given, name, candidate.amounts, 1)
+            if whole:
+                _add(self._given_whole, name, candidate.amounts, 1)
+                _add(self._given_whole, name, candidate.surplus, -1)
         return True
+
+
+def _add(use: Use, queue: str, amounts: Amounts, sign: int) -> None:
+    given = use.setdefault(queue, {})
+    for resource, amount in amounts.items():
+        given[resource] = given.get(resource, 0) + sign * amount

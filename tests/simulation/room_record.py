@@ -95,7 +95,7 @@ class RoomRecord:
         self._accepted: list[tuple[int, k.Preempted]] = []
         #: UID → when the job last took room from others, and the queues of these.
         self.took: dict[str, tuple[int, dict[str, None]]] = {}
-        #: UID → jobs that took room, and whose queue got more nodes afterwards: it may be above its share now.
+        #: Jobs (UIDs) that took room, and other jobs of whose queue got nodes since: it may be above its share now.
         self._grown: dict[str, None] = {}
         #: UID → when the job was last edited, according to the log.
         self._edited_ms: dict[str, int] = {}
@@ -152,10 +152,11 @@ class RoomRecord:
                 self._rules_ms = state.time_ms
 
     def _note_growth(self, state: State, event: k.Placed | k.Preempted) -> None:
-        """Note whose queue gets more by a decision."""
+        """Note whose queue gets more by a decision. The job's own further pods are surplus, which costs no quorum."""
         uid = event.job_uid if isinstance(event, k.Placed) else event.placed.job_uid
         queue = name_of(state, state.jobs[uid])
-        taken = [of for of in self.took if of in state.jobs and name_of(state, state.jobs[of]) == queue]
+        others = [of for of in self.took if of in state.jobs and of != uid]
+        taken = [of for of in others if name_of(state, state.jobs[of]) == queue]
         self._grown.update(dict.fromkeys(taken))
 
     def _excuse(self, state: State, entry: Entry, of: Awaited, before: Before) -> None:

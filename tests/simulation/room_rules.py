@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -181,11 +181,16 @@ def _use(state: State, decisions: Sequence[Decision], *, all_pods: bool) -> dict
         given = [(placed.job_uid, expand(placed.pods), 1)] if all_pods or of is not placed else []
         taken = [(victim.job_uid, expand(victim.pods), -1) for victim in getattr(of, "victims", ())]
         for uid, slots, sign in [*given, *taken]:
-            for name in way_of(state, name_of(state, state.jobs[uid])):
-                for group, _ in slots:
-                    for resource, amount in state.jobs[uid].valid_spec.groups[group].shape.requests:
-                        used.setdefault(name, Counter())[resource] += sign * amount
+            _count(state, used, state.jobs[uid], slots, sign)
     return used
+
+
+def _count(state: State, used: dict[str, Counter[str]], of: JobRecord, slots: Iterable[SlotKey], sign: int) -> None:
+    """Add what these slots of a job request to the use of all queues on its way."""
+    for name in way_of(state, name_of(state, of)):
+        for group, _ in slots:
+            for resource, amount in of.valid_spec.groups[group].shape.requests:
+                used.setdefault(name, Counter())[resource] += sign * amount
 
 
 def _above_its_share(
@@ -223,6 +228,11 @@ def _not_reclaimable(
     if kept := [name for name in others if not spec_of(state, name).reclaimable]:
         return f"queue {kept[0]} isn't reclaimable"
     used = _use(state, before, all_pods=True)
+    if victim.kind == PreemptionKind.RECLAIM:
+        done = _done(before)
+        spare = [unit for unit in _surplus_of(state, cycle, _givers(state, cycle)) if unit[0].uid not in done]
+        for of, slots, _ in spare:
+            _count(state, used, of, slots, -1)
     resources = [name for group in job.valid_spec.groups for name, amount in group.shape.requests if amount]
     for of in resources:
         if all(_in(used, name, of) > standing.shares.get(name, {}).get(of, 0) for name in others):
@@ -281,8 +291,18 @@ def _groups(of: JobRecord, slots: Collection[SlotKey]) -> list[tuple[SlotKey, ..
 
 def _surplus(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[Unit]:
     """All workers above their quorums, of jobs in the same queue whose priority is lower."""
+    return _surplus_of(state, cycle, _lower(state, cycle, job))
+
+
+def _givers(state: State, cycle: k.CycleTaken) -> list[JobRecord]:
+    """The jobs that may give room to any other."""
+    return [of for of in state.jobs.values() if of.spec is not None and not _protected(state, cycle.time_ms, of)]
+
+
+def _surplus_of(state: State, cycle: k.CycleTaken, jobs: Iterable[JobRecord]) -> list[Unit]:
+    """All workers of these jobs above their quorums."""
     found: list[Unit] = []
-    for of in _lower(state, cycle, job):
+    for of in jobs:
         if BUILT_IN.pod_policy(of, cycle.config).whole:
             continue
         left = set(of.provided)

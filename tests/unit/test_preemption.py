@@ -236,6 +236,25 @@ def test_a_queue_below_its_share_reclaims_from_one_above() -> None:
     assert preempted(of) is None
 
 
+def test_surplus_in_free_room_costs_no_quorum() -> None:
+    """Two queues whose quorums are within their shares took turns for ever: each lost its job once that had surplus."""
+    of = World(config=CONFIG)
+    for number, gpus in enumerate((1, 2, 5)):
+        of.node(f"n{number}", cpu=16, gpus=gpus)
+    of.watch_queues()
+    of.queue("a")
+    of.queue("b")
+    pairs = shape(cpu=1, gpus=2)
+    mine = of.job("mine", workers=3, worker=pairs, min_workers=2, equals=True, of_queue="a")
+    of.settle()
+    assert len(mine.placements) == 3
+    of.pass_time(10)
+    other = of.job("other", workers=3, worker=pairs, min_workers=2, equals=True, of_queue="b")
+    assert preempted(of) is None
+    of.settle()
+    assert (mine.stage, other.placements) == (Stage.RUNNING, {})
+
+
 def test_a_queue_reclaims_nothing_for_workers_that_lift_it_above_its_share() -> None:
     """The first workers would be within the share, but they fit nowhere, and the others request more."""
     of = world(nodes=2, gpus=8)
