@@ -61,7 +61,7 @@ def batch(*events: Any, seq: int = 1) -> Batch:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 def test_every_kind_comes_back_as_it_went_in(kind: type[Any], data: st.DataObject) -> None:
-    written = batch(*data.draw(st.lists(values_of(kind), min_size=1, max_size=3)))
+    written = batch(data.draw(values_of(kind)))  # the next test has several events in a batch
 
     read = decode_batch(encode_batch(written), 1)
 
