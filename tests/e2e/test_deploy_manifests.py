@@ -132,6 +132,7 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             kube.request("DELETE", f"{SERVICES}/served-learner")
             await_stage(kube, "Running", "served")
             # Another worker in its place is a change of the members file, however late that was first written.
+            kube.kubectl("wait", "--for=create", "pod/served-actors-0", "--timeout=60s")
             kube.kubectl("delete", "pod", "served-actors-0", "--wait=false")
             applier = workers["arranger-applier"]
             eventually("the members file changes", lambda: ("patch", "configmaps") in asked(applier))
