@@ -9,6 +9,7 @@ import pytest
 
 from arranger.sandbox.nodes import NodeTemplate
 from tests.conftest import _required
+from tests.e2e.collector import garbage_collector
 from tests.e2e.harness import EmbeddedKube, Fleet, Kubelets, fleet, kubelets
 from tests.servers import KubeServer, RealRedis, real_redis
 
@@ -49,6 +50,7 @@ def cluster_of(
             server = request.getfixturevalue("kube_server")
             server.clear()  # type: ignore[attr-defined]
             stack.callback(server.clear)  # type: ignore[attr-defined]
+            stack.enter_context(garbage_collector(server))
         else:
             stack.enter_context(_required())
             server = EmbeddedKube(folder)

@@ -14,7 +14,7 @@ _SEEDS = extent((1,), soak=(1, 2, 3, 4, 5))
 @pytest.mark.parametrize("seed", _SEEDS)
 @pytest.mark.parametrize("queues", [FLAT, TREE], ids=["flat", "tree"])
 def test_those_who_always_want_more_use_gpu_hours_by_weight(queues: dict, seed: int) -> None:
-    off = over_days(queues, seed=seed, days=extent(2, soak=10))
+    off = over_days(queues, seed=seed, days=extent(1, soak=10))
     assert {name: more for name, more in off.items() if abs(more) > 0.02} == {}
 
 
