@@ -8,8 +8,8 @@ from tests.simulation.run import outcomes, run_seed
 
 def run(*, quick: bool) -> list[Figure]:
     """The benchmark. The core's own time counts, so that a busy machine shows little; a failed seed is a figure too."""
-    seeds, steps = (2, 200) if quick else (20, 3000)
-    run_seed(0, 100)  # schemas are compiled once in a process
+    seeds, steps = (1, 50) if quick else (20, 3000)
+    run_seed(0, 50)  # schemas are compiled once in a process
     done = list(outcomes(range(seeds), steps, jobs=1))
     rates = sorted(outcome.steps / outcome.cpu_s for outcome in done)
     total = sum(outcome.steps for outcome in done)
