@@ -87,8 +87,8 @@ class Oracle:
         #: The number of cycles that gave the identical plan when repeated.
         self.cycles = 0
         self.epochs: list[int] = []
-        #: The first batch of each epoch.
-        self._begun: dict[int, bytes] = {}
+        #: Epoch → the one before it, and when it was begun.
+        self._begun: dict[int, tuple[int, int]] = {}
         #: (writer, sequence number) of every batch of this epoch.
         self._identities: set[tuple[str, int]] = set()
         self.story: list[tuple[str, str]] = []
@@ -104,15 +104,18 @@ class Oracle:
     def begin(self, epoch: int, first: bytes) -> None:
         """A new epoch: no number occurs twice, and each is higher than the last one that its beginner knows.
 
-        Two processes that begin the same epoch in the same millisecond write the same bytes. If the log was emptied
-        between them, a process that read the first batch finds that the log lost its tail.
+        Two processes that begin an epoch after the same one in the same millisecond give it the same number. If the log
+        was emptied between them, a process that read the first batch finds that the log lost its tail, or by the chain
+        that it was written again (they may differ in why they began it).
 
         A process that finds an empty home knows no epoch, and one that slept knows only an old one; both number by
         their own clocks, which may be behind. The first process that knows a higher one replaces such an epoch at once.
         """
-        (begun,) = decode_batch(first, 1).events
+        batch = decode_batch(first, 1)
+        (begun,) = batch.events
         assert isinstance(begun, k.EpochBegun)
-        if self._begun.setdefault(epoch, first) != first or epoch <= begun.previous:
+        by = (begun.previous, batch.time_ms)
+        if self._begun.setdefault(epoch, by) != by or epoch <= begun.previous:
             raise Violation(f"epoch {epoch} follows epoch {self.epochs[-1]}")
         self.verify_snapshots()
         self._world.bad_nodes.forget()

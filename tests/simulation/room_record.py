@@ -16,7 +16,7 @@ from arranger.events.log import Entry
 from arranger.model.job import ENDED, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord, holds, requests_of
+from arranger.projections.jobs import JobRecord, holds, record_uid, requests_of
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State, Verdict
 from tests.simulation.gateways import CLOCK_BOUND_MS
@@ -79,7 +79,8 @@ class Before:
     restarts: dict[str, int]
     seen: dict[str, k.JobSeen]
     facts: dict[str, NodeFacts]
-    pods: dict[str, None]
+    #: Pod → the record that it has, alone or with its group, empty for none; all by UID.
+    pods: dict[str, str]
 
 
 class RoomRecord:
@@ -118,7 +119,8 @@ class RoomRecord:
         bound = {uid: {pod: pod in job.retired for pod in job.bound.values()} for uid, job in jobs}
         restarts = {uid: _restarts(state, job) for uid, job in jobs}
         seen = {uid: state.jobs[uid].seen for uid in self.awaited if uid in state.jobs}
-        return Before(bound, restarts, seen, facts, dict.fromkeys(state.pods) if nodes else {})
+        pods = {uid: record_uid(pod) for uid, pod in state.pods.items()} if nodes else {}
+        return Before(bound, restarts, seen, facts, pods)
 
     def after(self, state: State, entry: Entry, verdicts: Mapping[int, Verdict], before: Before | None) -> str:
         """Called after an entry is folded; returns the first problem, empty if there is none."""
@@ -168,6 +170,8 @@ class RoomRecord:
                     of.excuses["a node is gone, has closed, or is smaller"] = None
             elif isinstance(event, k.JobSeen) and event.uid == uid and edited(before.seen[uid], event):
                 of.excuses["the job was edited or deleted"] = None
+            elif isinstance(event, k.PodSeen | k.PodGone) and before.pods.get(event.uid) == uid and _leaves(event, uid):
+                of.excuses["a pod that was to be bound is gone"] = None
             elif isinstance(event, k.PodSeen) and event.node in of.nodes and event.uid not in before.pods:
                 owner = attributed(state, event).owner
                 if owner is None or (owner.job_uid, owner.attempt) in of.attempts:
@@ -360,3 +364,8 @@ def _restarts(state: State, job: JobRecord) -> int:
 def _job_of(pod: Mapping[str, Any]) -> str:
     owners = pod["metadata"].get("ownerReferences") or ()
     return next((str(of["uid"]) for of in owners if of.get("controller")), "")
+
+
+def _leaves(event: k.PodSeen | k.PodGone, record: str) -> bool:
+    """Whether a pod leaves its record, or is about to."""
+    return isinstance(event, k.PodGone) or event.deleting or record_uid(event) != record

@@ -57,11 +57,11 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
                 for pods in of.decided.pods
             )
             offers_more = QueueLimits(state.queue_tree).guaranteed and any(isinstance(of, k.Preempted) for of in before)
-            # A pod that was never seen keeps no room on an overbooked node: its kubelet would refuse it. A cycle learns
-            # that a victim's pods keep none only afterwards.
+            # A pod that was never seen keeps no room on an overbooked node: its kubelet would refuse it. And two pods of a
+            # slot keep the room of one there. A cycle learns that of a victim's pods only afterwards.
             victims = [victim for of in before if isinstance(of, k.Preempted) for victim in of.victims]
-            crowded = any(_crowded(state, victim) for victim in victims)
-            if not smaller and not offers_more and not crowded:
+            kept_none = any(_crowded(state, victim) or _twice(state, victim) for victim in victims)
+            if not smaller and not offers_more and not kept_none:
                 yield from ((job.uid, problem) for problem in _too_much(after, cycle, event, _done(before)))
         if isinstance(event, Decision):
             before.append(event)
@@ -72,6 +72,12 @@ def _crowded(state: State, victim: Victim) -> bool:
     nodes, groups = state.nodes, state.jobs[victim.job_uid].valid_spec.groups
     there = [pods for pods in victim.pods if nodes.has(pods.node)]
     return any(nodes.overbooked(pods.node, groups[pods.group].shape.requests) for pods in there)
+
+
+def _twice(state: State, victim: Victim) -> bool:
+    """Whether a slot of a victim has room for two pods on its node: an earlier one, which was never seen, may come."""
+    job = state.jobs[victim.job_uid]
+    return any((job.owner_of(slot), node) in state.assumed for slot, node in expand(victim.pods).items())
 
 
 def folded(state: State, events: Sequence[k.Event], changes: Changes | None = None) -> State:
