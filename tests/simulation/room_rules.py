@@ -57,7 +57,7 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
                 for pods in of.decided.pods
             )
             offers_more = QueueLimits(state.queue_tree).guaranteed and any(isinstance(of, k.Preempted) for of in before)
-            # A pod that was never seen keeps no room on an overbooked node: its kubelet would refuse it. And two pods of a
+            # A pod that was never seen keeps no room on an overbooked node: its kubelet would refuse it. Two pods of a
             # slot keep the room of one there. A cycle learns that of a victim's pods only afterwards.
             victims = [victim for of in before if isinstance(of, k.Preempted) for victim in of.victims]
             kept_none = any(_crowded(state, victim) or _twice(state, victim) for victim in victims)
