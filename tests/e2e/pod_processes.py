@@ -6,15 +6,16 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import PATIENCE_S, pods_of
+from tests.e2e.harness import PATIENCE_S, eventually, pods_of
 from tests.servers import REPOSITORY, KubeServer
 
 CORE = "/api/v1/namespaces/default"
@@ -105,7 +106,12 @@ class PodProcesses:
             argv = [program if program == _SHELL else str(self._bin / program), *arguments]
             with self._output(pods[uid]["metadata"]["name"]).open("ab") as output:
                 self._processes[uid] = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
                 )
 
     def _output(self, name: str) -> Path:
@@ -134,8 +140,17 @@ class PodProcesses:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
+    """Kill a process with all that it started, as the end of a container does."""
+    os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    eventually("nothing of the pod runs any more", lambda: not _group_exists(process.pid))
+
+
+def _group_exists(group: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.killpg(group, 0)
+        return True
+    return False
 
 
 def _loopback() -> str:
