@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -86,6 +84,10 @@ def test_the_bill_of_materials_is_that_of_the_lock_file() -> None:
 
 
 def test_the_bill_of_materials_is_valid() -> None:
+    # Imported here, because it builds forty grammars, which would take each process of the tests more than a second.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     validator = JsonStrictValidator(SchemaVersion.V1_6)
     assert validator.validate_str(BILL) is None
     broken = BILL.replace('"type": "library"', '"type": "thing"', 1)
