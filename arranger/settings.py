@@ -12,13 +12,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Meta, inspect
 
 from arranger.errors import UsageError
 from arranger.events.key_source import parsed_keys
+from arranger.events.redis_urls import SCHEMES, check_address, without_passwords
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.queue import Preemption, PreemptionMode
@@ -52,10 +52,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     redis_url: Annotated[
         str,
-        Meta(pattern=r"^(redis|rediss|unix)://."),
+        Meta(pattern=rf"^({'|'.join(map(re.escape, SCHEMES))})://."),
         _about(
-            "Redis server that holds the log; password and TLS (rediss://) go into the URL",
-            allowed="a URL that begins with redis://, rediss:// or unix://",
+            "Redis server that holds the log; password and TLS (rediss://) go into the URL; Sentinels: "
+            "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DATABASE",
+            allowed="a URL that begins with redis://, rediss://, redis+sentinel://, rediss+sentinel:// or unix://",
             flag="--redis",
         ),
     ] = "redis://127.0.0.1:6379/0"
@@ -395,18 +396,12 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
 
 
 def shown(name: str, value: Any) -> Any:
-    """A setting's value for display: without keys, and without the password of a URL."""
+    """A setting's value for display: without keys, and without the passwords of a URL."""
     if name == "log_key":
         return "***" if value else value
     if name not in ("redis_url", "archive_url"):
         return value
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return "***"
-    if parts.password is None:
-        return value
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"))
+    return without_passwords(value)
 
 
 def _given(
@@ -468,7 +463,7 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
         if name == "preemption":
             value = _PREEMPTION | value
         if name == "redis_url":
-            _ = urlsplit(value).port
+            check_address(value)
         if name == "log_key":
             parsed_keys(value)
         if SETTINGS[name].policies and value not in SETTINGS[name].choices:

@@ -305,13 +305,22 @@ def _openssl(*arguments: str) -> None:
         raise ServersUnavailable(f"openssl {arguments[0]} failed: {error.stderr.strip()}") from error
 
 
-class _TlsFront:
-    """Accepts TLS connections on one port and passes their bytes to a plain port; one thread per connection."""
+#: The first byte of a TLS connection.
+_TLS_HANDSHAKE = b"\x16"
 
-    def __init__(self, certificates: Certificates, *, port: int, target_port: int) -> None:
+
+class TlsFront:
+    """Accepts TLS connections on one port and passes their bytes to a plain port; one thread per connection.
+
+    With `plain_too`, it also passes on the bytes of connections that don't begin as TLS does.
+    """
+
+    def __init__(self, certificates: Certificates, *, port: int, target_port: int, plain_too: bool = False) -> None:
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._context.load_cert_chain(certificates.certificate_file, certificates.key_file)
         self._target_port = target_port
+        self._plain_too = plain_too
+        self.port = port
         self._listener = socket.create_server(("127.0.0.1", port))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -331,16 +340,22 @@ class _TlsFront:
         with (
             contextlib.suppress(OSError),
             raw,
-            self._context.wrap_socket(raw, server_side=True) as client,
+            self._secured(raw) as client,
             socket.create_connection(("127.0.0.1", self._target_port)) as server,
         ):
             _relay(client, server)
 
+    def _secured(self, raw: socket.socket) -> socket.socket:
+        if self._plain_too and raw.recv(1, socket.MSG_PEEK) != _TLS_HANDSHAKE:
+            return raw
+        return self._context.wrap_socket(raw, server_side=True)
 
-def _relay(client: ssl.SSLSocket, server: socket.socket) -> None:
+
+def _relay(client: socket.socket, server: socket.socket) -> None:
     # In one thread, because an SSLSocket isn't safe for a reader and a writer at once.
     while True:
-        readable = [client] if client.pending() else select.select([client, server], [], [])[0]
+        waiting = isinstance(client, ssl.SSLSocket) and client.pending()
+        readable = [client] if waiting else select.select([client, server], [], [])[0]
         for source in readable:
             chunk = source.recv(65536)
             if not chunk:
@@ -353,15 +368,17 @@ class RealRedis:
 
     def __init__(self, folder: Path, *, password: str, tls: bool, appendonly: bool, appendfsync: str) -> None:
         self.port = free_port()
+        #: Where Sentinels and other servers find it.
+        self.announced_port = self.port
         self.password = password
         self.ca_file: Path | None = None
         self._folder = folder
-        self._front: _TlsFront | None = None
+        self._front: TlsFront | None = None
         self._plain_port = free_port() if tls else self.port
         if tls:
             certificates = Certificates(folder)
             self.ca_file = certificates.ca_file
-            self._front = _TlsFront(certificates, port=self.port, target_port=self._plain_port)
+            self._front = TlsFront(certificates, port=self.port, target_port=self._plain_port)
         argv = [str(redis_binary()), "--port", str(self._plain_port), "--bind", "127.0.0.1", "--dir", str(folder)]
         argv += ["--save", "", "--appendonly", "yes" if appendonly else "no", "--appendfsync", appendfsync]
         argv += ["--requirepass", password] if password else []

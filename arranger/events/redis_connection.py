@@ -1,11 +1,12 @@
 """Connections to Redis: clients for URLs, and the translation of redis-py's errors to Arranger's.
 
 URLs are redis-py's: `redis://`, `rediss://` (TLS; `?ssl_ca_certs=FILE`, `?ssl_cert_reqs=required|none`,
-`?ssl_certfile=FILE&ssl_keyfile=FILE`) and `unix://`, with user and password. No message shows a password.
+`?ssl_certfile=FILE&ssl_keyfile=FILE`) and `unix://`, with user and password; `redis_urls` says how Sentinels are named.
+No message shows a password.
 """
 
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from arranger.errors import LogError, LogUnavailable, UsageError, WritesRefused
-from arranger.events.redis_urls import SCHEMES, redacted, scheme_of
+from arranger.events.redis_sentinel import asyncio_client, blocking_client
+from arranger.events.redis_urls import SCHEMES, names_sentinels, redacted, scheme_of
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
@@ -48,26 +50,26 @@ PASSING_CLASSES = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnly
 
 def connect(url: str) -> "redis.asyncio.Redis":
     """An asyncio client for the URL; nothing is sent yet. Raises `UsageError` for an unusable URL."""
-    client = _client(redis.asyncio.Redis, url, AsyncRetry(ConstantBackoff(0.05), 1))
+    make = asyncio_client if names_sentinels(url) else redis.asyncio.Redis.from_url
+    client = _client(make, url, AsyncRetry(ConstantBackoff(0.05), 1))
     assert isinstance(client, redis.asyncio.Redis)
     return client
 
 
 def sync_client(url: str) -> redis.Redis:
     """A blocking client for the URL, as rq needs it. Raises `UsageError` for an unusable URL."""
-    client = _client(redis.Redis, url, Retry(ConstantBackoff(0.05), 1))
+    make = blocking_client if names_sentinels(url) else redis.Redis.from_url
+    client = _client(make, url, Retry(ConstantBackoff(0.05), 1))
     assert isinstance(client, redis.Redis)
     return client
 
 
-def _client(kind: Any, url: str, retry: Any) -> Any:
+def _client(make: Callable[..., Any], url: str, retry: Any) -> Any:
     shown = redacted(url)
     if scheme_of(url) not in SCHEMES:
-        raise UsageError(f"{shown!r} is no Redis URL", hint="use redis://, rediss:// (TLS) or unix://")
+        raise UsageError(f"{shown!r} is no Redis URL", hint=f"use {', '.join(f'{one}://' for one in SCHEMES)}")
     try:
-        client = kind.from_url(
-            url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S, retry=retry
-        )
+        client = make(url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S, retry=retry)
         # Unknown options and unreadable certificates only raise when a connection is built.
         client.connection_pool.make_connection()
     except (ValueError, TypeError, OSError, RedisError):
@@ -84,6 +86,8 @@ def _client(kind: Any, url: str, retry: Any) -> Any:
             raise UsageError(f"the Redis URL for {shown} can't be used", hint=f"{option}: no file {options[option]}")
     # redis-py treats a path that isn't a number as database 0.
     database = urlsplit(url).path.strip("/")
+    if names_sentinels(url):
+        database = database.partition("/")[2]
     if scheme_of(url) != "unix" and database and not database.isdecimal():
         raise UsageError(f"the Redis URL for {shown} can't be used", hint="its path is the number of a database")
     return client
@@ -114,7 +118,7 @@ def translated(where: str, *, opening: bool = False) -> Iterator[None]:
             raise LogUnavailable(
                 f"Redis at {where} doesn't answer: nothing listens there", hint="is it running? is the URL right?"
             ) from error
-        hint = "does that port speak TLS?" if where.startswith("rediss:") else ""
+        hint = "does that port speak TLS?" if where.startswith("rediss") else ""
         raise LogUnavailable(f"Redis at {where} doesn't answer: {_line(error)}", hint=hint) from error
     except ResponseError as error:
         # Inside a script Redis 6.2 wraps the code into its own text, so the search covers the whole message.

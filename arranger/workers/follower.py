@@ -265,12 +265,11 @@ class Follower:
         news = not_folded(entries, self.position)
         if news:
             self._fold(news)
-        if not entries:
-            self.caught_up = True
         # A read shows the log at the time of the request: after a pause the reply is already old. A reply that was cut
         # short by a read's limits doesn't show the log's end.
         if len(entries) < _AT_ONCE and self.position.offset - before.offset < EVENTS_A_READ // 2:
-            self._read_s = asked_s
+            # A log that is always appended to never has an empty reply.
+            self._read_s, self.caught_up = asked_s, True
         return len(entries)
 
     def fold_own(self, batch: Batch, appended: Appended, *, epoch: int) -> None:

@@ -159,6 +159,12 @@ def test_ways_to_redis_that_exclude_each_other_are_refused(helm: Helm) -> None:
     assert "a user who may only read" in helm.refused("console=true", "redis.bundled.enabled=true")
 
 
+def test_a_url_may_name_sentinels(helm: Helm) -> None:
+    url = "redis+sentinel://:p@one:26379,two:26379/arranger/0"
+    secret = of_kind(helm.rendered("redis.url=" + url.replace(",", r"\,")), "Secret")["arranger-redis"]
+    assert secret["stringData"]["url"] == url == load_settings({"redis_url": url}, {}).redis_url
+
+
 def test_values_reach_the_settings_as_arranger_reads_them(helm: Helm) -> None:
     objects = helm.rendered(
         "settings.queue_policy=DRF",

@@ -461,3 +461,29 @@ def test_lag_counts_from_when_an_event_was_known_and_not_from_the_silence_before
         assert lags == [(0, 0.0), (2, 0.0), (3, 5.0), (0, 0.0), (1, 0.0), (1, 0.0), (1, 7.0)]
 
     asyncio.run(asyncio.wait_for(whole(), 30))
+
+
+class Busy(MemoryLog):
+    """A log to which another process appends before each read, once it is busy."""
+
+    busy = False
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        if self.busy:
+            await asyncio.sleep(0.001)
+            end = await self.end()
+            await self.append(k.Batch("busy", end.offset, 0, (node("n"),)), epoch=end.epoch)
+        return await super().read(after, limit=limit, wait_s=wait_s)
+
+
+async def test_a_projection_catches_up_with_a_log_that_never_rests() -> None:
+    log = Busy(MemoryHome())
+    follower, _ = made(log)
+    await follower.start()
+    log.busy, follower.caught_up = True, False  # as after a new epoch
+    following = asyncio.create_task(follower.run())
+    for _ in range(100):
+        await asyncio.sleep(0.01)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert follower.caught_up and follower.state.offset > 1
