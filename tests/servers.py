@@ -28,7 +28,7 @@ import threading
 import time
 import urllib.parse
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -532,10 +532,12 @@ class RealKube(KubeServer):
     daemons that a test may stop, start and freeze.
     """
 
-    def __init__(self, folder: Path, *, progress_notify_s: int = 5) -> None:
-        """`progress_notify_s` is how often etcd reports the revision of an idle kind; kubeadm's clusters have 5."""
+    def __init__(self, folder: Path, *, progress_notify_s: int = 5, api_arguments: Sequence[str] = ()) -> None:
+        """`progress_notify_s` is how often etcd reports the revision of an idle kind; kubeadm's clusters have 5.
+        `api_arguments` are further ones of the API server."""
         self.assets = kube_assets()
         self._progress_notify_s = progress_notify_s
+        self._api_arguments = api_arguments
         self.port = free_port()
         self.etcd_port = free_port()
         self.token = "test-administrator"
@@ -667,6 +669,7 @@ class RealKube(KubeServer):
         _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
         return [
             str(self.assets / "kube-apiserver"),
+            *self._api_arguments,
             f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
@@ -713,11 +716,12 @@ class RealKube(KubeServer):
 
 
 @contextlib.contextmanager
-def real_kube() -> Iterator[RealKube]:
-    """A private real API server, ready to serve; without the TYJob definition until `install_crd`."""
+def real_kube(*api_arguments: str) -> Iterator[RealKube]:
+    """A private real API server with these further arguments, ready to serve; without the TYJob definition until
+    `install_crd`."""
     kube_assets()
     with scratch_folder("kube") as folder:
-        kube = RealKube(folder)
+        kube = RealKube(folder, api_arguments=api_arguments)
         try:
             kube.start()
             yield kube

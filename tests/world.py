@@ -38,6 +38,8 @@ from arranger.model.pod import (
     NO_TRAITS,
     ContainerEnd,
     GroupAsked,
+    GroupKind,
+    PodGroupFacts,
     PodOwner,
     PodRules,
     PodShape,
@@ -130,6 +132,20 @@ class World:
     def watch_namespaces(self) -> int:
         """Watch namespaces from now on, which a world doesn't by default; returns the term."""
         return self._watch(k.Watched.NAMESPACE)
+
+    def pod_group(
+        self, name: str, least: int, *, kind: GroupKind = GroupKind.COSCHEDULING, uid: str = "", **facts: Any
+    ) -> None:
+        """Observe a PodGroup; call again with the same name to change it."""
+        term, uid = self.watch_groups(kind), uid or f"uid-{name}"
+        self.say(k.PodGroupSeen(term, "default", name, uid, self._version(), kind, PodGroupFacts(least, **facts)))
+
+    def pod_group_gone(self, name: str, *, kind: GroupKind = GroupKind.COSCHEDULING, uid: str = "") -> None:
+        self.say(k.PodGroupGone(self.watch_groups(kind), "default", name, uid or f"uid-{name}", kind))
+
+    def watch_groups(self, kind: GroupKind) -> int:
+        """Watch PodGroups of a kind from now on, which a world doesn't by default; returns the term."""
+        return self._watch(k.GROUP_WATCHES[kind])
 
     def _watch(self, kind: k.Watched) -> int:
         if kind not in self.terms:
@@ -256,12 +272,13 @@ class World:
         namespace: str = "default",
         group: str = "",
         least: int = 1,
+        group_kind: GroupKind = GroupKind.LABELS,
         **more: Any,
     ) -> str:
         """Observe such a pod, which may have ended; returns its UID."""
         of = of or shape(cpu=1)
         rules = of.rules or PodRules()
-        asked = GroupAsked(group, least) if group else None
+        asked = GroupAsked(group, 0 if group_kind else least, group_kind) if group else None
         asks = PodToPlace(of, priority, gates, created, of_queue, preempts=preempts, group=asked)
         traits = PodTraits(of.labels, rules.host_ports, rules.anti_affinity)
         fields = {"phase": "Running" if node else "Pending", "ready": bool(node), **more}

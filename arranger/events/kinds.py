@@ -8,10 +8,9 @@ A decision names the job's `version` that it was `based_on`. The fold accepts it
 (architecture rule 3), so the first decision in the log wins, and every process sees the same winner.
 """
 
-from enum import StrEnum
-
 import msgspec
 
+from arranger.events import pod_groups, watched
 from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, Spared, StageFacts, Victim
 from arranger.events.sharing import LARGE, asks_little, asks_much, shared
 from arranger.model.config import CycleConfig
@@ -25,21 +24,12 @@ from arranger.model.stages import StageReason
 
 _set = msgspec.structs.force_setattr
 
-
-class Watched(StrEnum):
-    """The kinds of Kubernetes objects that are watched."""
-
-    NODE = "node"
-    POD = "pod"
-    JOB = "tyjob"
-    QUOTA = "resourcequota"
-    PRIORITY_CLASS = "priorityclass"
-    QUEUE = "queue"
-    NAMESPACE = "namespace"
-
-
-#: Kinds that an API server may refuse to read: Arranger works without them.
-OPTIONAL = (Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE)
+# Readers of this module have all of its names from here.
+Watched = watched.Watched
+OPTIONAL = watched.OPTIONAL
+GROUP_WATCHES = watched.GROUP_WATCHES
+PodGroupSeen = pod_groups.PodGroupSeen
+PodGroupGone = pod_groups.PodGroupGone
 
 
 # --- observations: the state that Kubernetes reported ------------------------------------------------------
@@ -455,13 +445,14 @@ class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 _OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded
 _OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
 _OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
-Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | NamespaceSeen | NamespaceGone | WatchRefused
+_OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone
+Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfGroups | WatchRefused
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
 Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 
-#: Observations of objects, and their watches: each counts only in the current term of its watch.
+#: Observations of objects but PodGroups, and their watches: each counts only in the current term of its watch.
 WATCHED: dict[type, Watched] = {
     NodeSeen: Watched.NODE,
     NodeGone: Watched.NODE,
@@ -478,6 +469,14 @@ WATCHED: dict[type, Watched] = {
     NamespaceSeen: Watched.NAMESPACE,
     NamespaceGone: Watched.NAMESPACE,
 }
+
+
+def watch_of(event: object) -> Watched | None:
+    """The watch of an observation of an object; None for other events."""
+    if isinstance(event, PodGroupSeen | PodGroupGone):
+        return GROUP_WATCHES[event.group_kind]
+    return WATCHED.get(type(event))
+
 
 # `gc=False` on every struct here and in `model`: they can't form cycles, and garbage collection costs half the fold.
 

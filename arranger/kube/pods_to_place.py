@@ -1,11 +1,12 @@
-"""From a pod that names Arranger as its scheduler, as JSON, to what the scheduler needs to know of it."""
+"""From pods that name Arranger as their scheduler, and from PodGroups, as JSON, to what the scheduler needs of them."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from arranger.events.pod_groups import PodGroupSeen
 from arranger.kube.times import parse_time_ms
 from arranger.model.names import USER_LABEL
-from arranger.model.pod import GroupAsked, Labels, PodToPlace
+from arranger.model.pod import GroupAsked, GroupKind, Labels, PodGroupFacts, PodToPlace
 from arranger.model.queue import QUEUE_ANNOTATION
 from arranger.model.template import grace_of, pod_shape
 from arranger.model.text import one_line
@@ -14,6 +15,9 @@ from arranger.model.text import one_line
 _LONGEST_NAME = 300
 #: The labels that make a group of pods without an object, as Coscheduling's first versions had them.
 _GROUP_NAME, _GROUP_MINIMUM = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"
+#: By what a pod names a PodGroup: the label of Coscheduling, and the annotations of Volcano, the older one last.
+_COSCHEDULING = "scheduling.x-k8s.io/pod-group"
+_VOLCANO = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 #: A group that asks for more pods is none: no cluster holds so many.
 _MOST = 1_000_000
 
@@ -33,8 +37,44 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
         user=_name(dict(labels).get(USER_LABEL)),
         grace_s=grace_of(spec),
         preempts=spec.get("preemptionPolicy") != "Never",
-        group=_group(dict(labels)),
+        group=_pod_group(spec, dict(labels), annotations) or _group(dict(labels)),
     )
+
+
+def pod_group_seen(kind: GroupKind, group: Mapping[str, Any], term: int) -> PodGroupSeen:
+    """The observation of a PodGroup of this kind."""
+    metadata, spec = group["metadata"], group.get("spec") or {}
+    least, queue = spec.get("minMember"), (metadata.get("annotations") or {}).get(QUEUE_ANNOTATION)
+    of_class, priority = spec.get("priorityClassName"), spec.get("priority")
+    if kind == GroupKind.NATIVE:
+        least = ((spec.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount")
+    if kind == GroupKind.VOLCANO:
+        queue = queue or spec.get("queue")
+    return PodGroupSeen(
+        term,
+        metadata.get("namespace") or "",
+        metadata["name"],
+        metadata.get("uid") or "",
+        metadata.get("resourceVersion") or "",
+        kind,
+        PodGroupFacts(_count(least), _name(queue), _name(of_class), priority if isinstance(priority, int) else None),
+    )
+
+
+def _count(least: object) -> int:
+    """A minimum, in pods: one of them at least, and without a number."""
+    return min(max(least, 1), _MOST) if isinstance(least, int) else 1
+
+
+def _pod_group(spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]) -> GroupAsked | None:
+    """The PodGroup that a pod names; None without."""
+    of_volcano = [name for key in _VOLCANO if (name := annotations.get(key))]
+    named = {
+        GroupKind.NATIVE: (spec.get("schedulingGroup") or {}).get("podGroupName"),
+        GroupKind.COSCHEDULING: labels.get(_COSCHEDULING),
+        GroupKind.VOLCANO: of_volcano[0] if of_volcano else "",
+    }
+    return next((GroupAsked(_name(name), 0, kind) for kind, name in named.items() if name), None)
 
 
 def _group(labels: Mapping[str, str]) -> GroupAsked | None:
@@ -46,5 +86,5 @@ def _group(labels: Mapping[str, str]) -> GroupAsked | None:
     return GroupAsked(_name(name), int(least))
 
 
-def _name(text: str | None) -> str:
-    return one_line(text or "")[:_LONGEST_NAME]
+def _name(text: object) -> str:
+    return one_line(text)[:_LONGEST_NAME] if isinstance(text, str) else ""

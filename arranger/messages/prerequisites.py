@@ -1,9 +1,10 @@
 """What keeps a job out of the order of waiting jobs, in one line: jobs that have to end first, a PriorityClass that
 isn't known, and a Queue that it can't use."""
 
-from arranger.events.kinds import Watched
+from arranger.events.kinds import GROUP_WATCHES, Watched
 from arranger.messages.queues import denial_text
-from arranger.model.pods_to_place import pod_of
+from arranger.model.names import GROUP_PREFIX
+from arranger.model.pods_to_place import group_kind, pod_of
 from arranger.model.text import counted
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
@@ -11,6 +12,8 @@ from arranger.projections.priorities import lacks_class
 from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
 
+#: The HTTP status of a kind that the API server doesn't have.
+_NOT_FOUND = 404
 #: So many jobs are named at most.
 _NAMED = 5
 
@@ -34,11 +37,24 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
 
 
 def _lacking(state: State, job: JobRecord) -> str:
+    if not job.valid_spec.group_known:
+        return _missing_group(state, job)
     least, lacking = job.valid_spec.min_workers, job.pods_lacking
     pods = [state.pods[uid] for uid in job.slots.members]
     gated = sum([bool(pod.asks is not None and pod.asks.gates and not pod.node) for pod in pods])
     more = f"; {counted(gated, 'pod')} of it can't be placed because of scheduling gates" if gated else ""
     return f"waits for {counted(lacking, 'more pod')} of its group, which needs {least} and has {least - lacking}{more}"
+
+
+def _missing_group(state: State, job: JobRecord) -> str:
+    kind, name = group_kind(job.uid), job.seen.name.removeprefix(GROUP_PREFIX)
+    words = f"waits for PodGroup {name} of {kind}"
+    refused = state.unwatched.get(GROUP_WATCHES[kind], 0)
+    if refused == _NOT_FOUND:
+        return f"{words}: the API server has no such kind (404); install its CustomResourceDefinition or API"
+    if refused:
+        return f"{words}: the API server doesn't let Arranger list them ({refused})"
+    return f"{words}, which doesn't exist: create it"
 
 
 def short_text(job: JobRecord, *, queue: str = "") -> str:

@@ -240,7 +240,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preempted for other jobs. `expected_s` is how long it is expected to run from its start, in seconds; None if it
     doesn't say. `image` identifies the image that the job mainly runs: a digest of its name, "" if it isn't known, and
     in logs of versions that didn't record it. `preempts`: other jobs may give room to it; only pods that no TYJob owns
-    can forbid that (`preemptionPolicy: Never`).
+    can forbid that (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there.
     """
 
     groups: tuple[PodGroup, ...]
@@ -267,6 +267,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expected_s: int | None = None
     image: str = ""
     preempts: bool = True
+    group_known: bool = True
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

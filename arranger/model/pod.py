@@ -165,11 +165,34 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     rules: PodRules | None = None
 
 
+class GroupKind(StrEnum):
+    """What a group of pods is: labels alone, or a PodGroup of the API group of this name."""
+
+    LABELS = ""
+    COSCHEDULING = "scheduling.x-k8s.io"
+    VOLCANO = "scheduling.volcano.sh"
+    NATIVE = "scheduling.k8s.io"
+
+
 class GroupAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The group of its namespace that a pod names. No pod of it gets a node before so many of them can have one."""
+    """The group of its namespace that a pod names. No pod of it gets a node before so many of them can have one.
+
+    The minimum of a PodGroup is its own (`PodGroupFacts`), and 0 here.
+    """
 
     name: str
     min_count: int
+    kind: GroupKind = GroupKind.LABELS
+
+
+class PodGroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a PodGroup says: how many of its pods are needed at once, its queue and its PriorityClass ("" for none),
+    and its priority where the API server has filled it in (else None). Without these, they are those of its pods."""
+
+    min_count: int
+    queue: str = ""
+    priority_class: str = ""
+    priority: int | None = None
 
 
 class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,9 +6,11 @@ minimum. So both have a `JobSpec`, and everything that orders jobs, counts them 
 
 from collections.abc import Sequence
 
+import msgspec
+
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.model.pod import PodToPlace
+from arranger.model.pod import GroupKind, PodGroupFacts, PodToPlace
 from arranger.model.tyjob import NO_LEADER
 
 #: The group and the index of a pod that has a record of its own, and the name of that group in messages.
@@ -31,9 +33,14 @@ def group_name(name: str) -> str:
     return f"{GROUP_PREFIX}{name}"
 
 
-def group_uid(namespace: str, name: str) -> str:
-    """The UID of the record of a group of pods. The group is no object, so it has only its name."""
-    return f"{GROUP_PREFIX}{namespace}/{name}"
+def group_uid(namespace: str, name: str, kind: GroupKind) -> str:
+    """The UID of the record of a group of pods. The group may be no object, so it has only its name and its kind."""
+    return f"{GROUP_PREFIX}{namespace}/{name}{f'/{kind}' if kind else ''}"
+
+
+def group_kind(uid: str) -> GroupKind:
+    """The kind of the group that a record with this UID is of. No name in Kubernetes has a slash."""
+    return GroupKind("".join(uid.split("/", 2)[2:]))
 
 
 def equal_pods(number: int, asks: PodToPlace) -> PodGroup:
@@ -53,16 +60,26 @@ def spec_of(asks: PodToPlace) -> JobSpec:
     return _spec(groups, asks, 1, asks.priority, preempts=asks.preempts, suspend=bool(asks.gates))
 
 
-def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace]) -> JobSpec:
+def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace], facts: PodGroupFacts | None) -> JobSpec:
     """The spec of the record of a group, which has these pods, the oldest of them first, in these groups of equal ones.
 
     Its queue and user are the oldest pod's. Its priority is the lowest of its pods', so that no pod of a high priority
     lifts many others. It needs the highest minimum that a pod names, and takes room of others only if all of its pods
-    may.
+    may. A PodGroup's `facts` go before those of its pods; None if it isn't known, or if the group has none.
     """
-    least = max(of.group.min_count for of in pods if of.group is not None)
-    preempts = all([of.preempts for of in pods])
-    return _spec(groups, pods[0], least, min(of.priority for of in pods), preempts=preempts, suspend=False)
+    asked = [of.group for of in pods if of.group is not None]
+    least = max(1, *(of.min_count for of in asked)) if facts is None else facts.min_count
+    preempts, priority = all([of.preempts for of in pods]), min(of.priority for of in pods)
+    spec = _spec(groups, pods[0], least, priority, preempts=preempts, suspend=False)
+    if facts is None:
+        return spec if asked[0].kind == GroupKind.LABELS else msgspec.structs.replace(spec, group_known=False)
+    return msgspec.structs.replace(
+        spec,
+        queue=facts.queue or spec.queue,
+        priority=spec.priority if facts.priority is None else facts.priority,
+        priority_class=facts.priority_class if facts.priority is None else "",
+        priority_known=facts.priority is not None or not facts.priority_class,
+    )
 
 
 def _spec(

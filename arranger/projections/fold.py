@@ -24,7 +24,7 @@ from arranger.projections.jobs import expand, holds
 from arranger.projections.judging import irreplaceable, out_of_turn, outdated
 from arranger.projections.namespace_terms import pod_with_selected, select_again
 from arranger.projections.ownership import disowned, is_own
-from arranger.projections.pod_groups import follow_member
+from arranger.projections.pod_groups import follow_member, forget_group, forget_groups, see_group
 from arranger.projections.pods_to_place import follow_pod
 from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
@@ -254,12 +254,13 @@ class _Fold(JobLife):
             dependencies.leave(self.state, job)
             dependencies.tell_dependents(self.state, job, self.changes)
 
-    def watch_refused(self, _offset: int, event: k.WatchRefused) -> None:
+    def watch_refused(self, offset: int, event: k.WatchRefused) -> None:
         if not self._current(event.kind, event.term):
             return
         self.state.unwatched[event.kind] = event.code
         self.state.listed[event.kind] = False
         forget_refused(self.state, event.kind)
+        forget_groups(self, offset, event.kind)
         self.state.job_changes += 1
         self.changes.schedulable = True
         self.changes.jobs.update(dict.fromkeys(self.state.jobs))
@@ -391,8 +392,8 @@ class _Fold(JobLife):
 
     # --- verdicts ------------------------------------------------------------------------------------------
 
-    def _current(self, kind: str, term: int) -> bool:
-        if self.state.terms.get(kind) == term:
+    def _current(self, kind: str | None, term: int) -> bool:
+        if self.state.terms.get(kind or "") == term:
             return True
         self._count("Observation", accepted=False)
         return False
@@ -425,10 +426,15 @@ def _only_recorded(_fold: _Fold, _offset: int, _event: Any) -> None:
 
 def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, int, Any], None]:
     """How an observation of an optional kind is folded, if it is of the current term."""
+    return _of_groups(lambda fold, _, event: apply(fold.state, event, fold.changes))
 
-    def folded(fold: _Fold, _offset: int, event: Any) -> None:
-        if fold._current(k.WATCHED[type(event)], event.term):
-            apply(fold.state, event, fold.changes)
+
+def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int, Any], None]:
+    """The same for an observation that changes records."""
+
+    def folded(fold: _Fold, offset: int, event: Any) -> None:
+        if fold._current(k.watch_of(event), event.term):
+            apply(fold, offset, event)
 
     return folded
 
@@ -476,6 +482,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.QueueGone: _observed(forget_queue),
     k.NamespaceSeen: _observed(see_namespace),
     k.NamespaceGone: _observed(forget_namespace),
+    k.PodGroupSeen: _of_groups(see_group),
+    k.PodGroupGone: _of_groups(forget_group),
     k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,

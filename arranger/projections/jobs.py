@@ -128,9 +128,11 @@ class JobRecord:
     @property
     def pods_lacking(self) -> int:
         """How many pods a group lacks for its minimum: those that it has and may get nodes, have one, or have finished,
-        are too few."""
+        are too few. At least one, as long as its PodGroup isn't there."""
+        if not self.of_group:
+            return 0
         there = self.pods_desired() + len(self.slots.finished)
-        return max(self.valid_spec.min_workers - there, 0) if self.of_group else 0
+        return max(self.valid_spec.min_workers - there, not self.valid_spec.group_known)
 
     @property
     def valid_spec(self) -> JobSpec:
@@ -426,7 +428,7 @@ def asked_record(pod: PodSeen) -> str:
     if pod.asks is None:
         return ""
     group = pod.asks.group
-    return group_uid(pod.namespace, group.name) if group is not None else record_of(pod.uid)
+    return group_uid(pod.namespace, group.name, group.kind) if group is not None else record_of(pod.uid)
 
 
 def group_of(pod: PodSeen | None) -> str:

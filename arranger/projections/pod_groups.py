@@ -12,14 +12,15 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import JobSpec, PodGroup, ScheduleState, Slot, Stage
-from arranger.model.pod import TERMINAL, PodToPlace
-from arranger.model.pods_to_place import are_equal, equal_pods, group_spec
+from arranger.model.pod import TERMINAL, PodGroupFacts, PodToPlace
+from arranger.model.pods_to_place import are_equal, equal_pods, group_spec, group_uid
 from arranger.projections import dependencies
 from arranger.projections.awaited_room import await_room
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, asked_record, exists, group_of, record_name, requests_of
 from arranger.projections.namespace_terms import spec_with_selected
+from arranger.projections.priorities import resolved
 from arranger.projections.queue_use import count_jobs, count_pods
 from arranger.projections.slots import Slots, forget_assumed
 
@@ -102,18 +103,55 @@ def _begin(fold: Slots, offset: int, pod: k.PodSeen) -> JobRecord:
         generation=0,
         created_ms=asks.created_ms,
         deleting=False,
-        spec=group_spec((), (asks,)),
+        spec=group_spec((), (asks,), _told(fold, asked_record(pod))),
         faults=(),
         status_digest="",
         user=asks.user,
     )
-    job = JobRecord(seen, seen.spec, offset, times=JobTimes(stage_ms=now_ms, scheduled_ms=now_ms))
+    job = JobRecord(seen, None, offset, times=JobTimes(stage_ms=now_ms, scheduled_ms=now_ms))
+    job.spec = resolved(fold.state, _raw(job))
     fold.state.jobs[seen.uid] = job
     dependencies.enter(fold.state, job)
     for uid in sorted(fold.state.finished.get(job.uid, {})):
         finished = fold.state.pods[uid]
         _fill(fold, job, _enter(fold, job, finished), finished)
     return job
+
+
+# --- its PodGroup -------------------------------------------------------------------------------------------------
+
+
+def see_group(fold: Slots, offset: int, event: k.PodGroupSeen) -> None:
+    """A PodGroup is there, or has changed: what it says counts from the next cycle on."""
+    uid, groups = group_uid(event.namespace, event.name, event.group_kind), fold.state.pod_groups
+    old, groups[uid] = groups.get(uid), event
+    if old is None or old.facts != event.facts:
+        _bring_up_to_date(fold, offset, uid)
+
+
+def forget_group(fold: Slots, offset: int, event: k.PodGroupGone) -> None:
+    """A PodGroup is gone. Its pods that are on nodes stay there, and the others wait."""
+    uid, groups = group_uid(event.namespace, event.name, event.group_kind), fold.state.pod_groups
+    known = groups.get(uid)
+    if known is not None and known.uid == event.uid:
+        del groups[uid]
+        _bring_up_to_date(fold, offset, uid)
+
+
+def forget_groups(fold: Slots, offset: int, kind: k.Watched) -> None:
+    """Forget all PodGroups of a kind that the API server refuses to show, or doesn't have any more."""
+    groups = fold.state.pod_groups
+    for uid in sorted([uid for uid, of in groups.items() if k.GROUP_WATCHES[of.group_kind] == kind]):
+        del groups[uid]
+        _bring_up_to_date(fold, offset, uid)
+
+
+def _bring_up_to_date(fold: Slots, offset: int, uid: str) -> None:
+    """Bring the record of a PodGroup up to date, if it has pods."""
+    job = fold.state.jobs.get(uid)
+    if job is not None:
+        _renew(fold, job, list(_raw(job).groups[1:]))
+        _settle(fold, offset, job)
 
 
 # --- which pods it has -------------------------------------------------------------------------------------------
@@ -135,7 +173,7 @@ def _enter(fold: Slots, job: JobRecord, pod: k.PodSeen) -> SlotKey:
     of = groups[number - 1]
     groups[number - 1] = msgspec.structs.replace(of, count=max(of.count, index + 1))
     slots.given_up.pop((number, index), None)
-    if _changes_nothing_else(job, asks):
+    if _changes_nothing_else(job, asks, _told(fold, job.uid)):
         spec = msgspec.structs.replace(
             _raw(job), groups=(_raw(job).groups[0], *groups), success=tuple(range(1, len(groups) + 1))
         )
@@ -145,11 +183,18 @@ def _enter(fold: Slots, job: JobRecord, pod: k.PodSeen) -> SlotKey:
     return number, index
 
 
-def _changes_nothing_else(job: JobRecord, asks: PodToPlace) -> bool:
+def _changes_nothing_else(job: JobRecord, asks: PodToPlace, facts: PodGroupFacts | None) -> bool:
     """Whether a new pod changes nothing of a group but its size. Otherwise all its pods must be looked at."""
-    spec, least = _raw(job), asks.group.min_count if asks.group is not None else 0
-    ours = (spec.queue, job.seen.user, spec.priority, spec.preempts, spec.min_workers)
-    return ours == (asks.queue, asks.user, asks.priority, asks.preempts, least)
+    ours, alone = _raw(job), group_spec((), (asks,), facts)
+    return job.seen.user == asks.user and all(
+        getattr(ours, name) == getattr(alone, name) for name in ("queue", "priority", "preempts", "min_workers")
+    )
+
+
+def _told(fold: Slots, uid: str) -> PodGroupFacts | None:
+    """What the PodGroup of a record says; None if it isn't known, or if the group has none."""
+    seen = fold.state.pod_groups.get(uid)
+    return seen.facts if seen is not None else None
 
 
 def _renew(fold: Slots, job: JobRecord, groups: list[PodGroup]) -> None:
@@ -163,7 +208,7 @@ def _renew(fold: Slots, job: JobRecord, groups: list[PodGroup]) -> None:
     sized = [msgspec.structs.replace(of, count=count) for of, count in zip(groups, last, strict=False)]
     first = min([(_asks(pods[uid]).created_ms, pods[uid].name, uid) for uid in members])[2]
     asked = [_asks(pods[first]), *(_asks(pods[uid]) for uid in members)]
-    _take(fold, job, group_spec(sized, asked), asked[0].created_ms, asked[0].user)
+    _take(fold, job, group_spec(sized, asked, _told(fold, job.uid)), asked[0].created_ms, asked[0].user)
     job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(job.valid_spec, slot)}
 
 
@@ -173,7 +218,7 @@ def _take(fold: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str
     if requeued:
         count_jobs(state, [job], -1)
     job.seen = msgspec.structs.replace(job.seen, spec=spec, created_ms=created_ms, user=user)
-    job.spec = spec_with_selected(state, spec)
+    job.spec = spec_with_selected(state, resolved(state, spec, job.spec))
     if requeued:
         count_jobs(state, [job], 1)
 
@@ -285,7 +330,8 @@ def _settle(fold: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fals
 def _unplace_parts(fold: Slots, job: JobRecord) -> None:
     """Take the nodes that pods haven't got yet, if a part of the group was bound before it was to begin, or if none was
     and they aren't enough any more."""
-    too_few = bool(job.placements) and not job.bound and not job.quorum_placed()
+    enough = job.quorum_placed() and job.valid_spec.group_known
+    too_few = bool(job.placements) and not job.bound and not enough
     if too_few or (job.stage in _WAITING and job.bound):
         if job.slots.room is not None:
             await_room(fold.state, job, None)
@@ -299,7 +345,8 @@ def _stage(job: JobRecord) -> Stage:
         return Stage.RESCHEDULING if job.stage == Stage.RESCHEDULING else Stage.PENDING
     if not job.bound:
         return job.stage if job.stage in _WAITING else Stage.STARTING
-    runs = job.stage == Stage.RUNNING or there >= job.valid_spec.min_workers
+    spec = job.valid_spec
+    runs = job.stage == Stage.RUNNING or (there >= spec.min_workers and spec.group_known)
     return Stage.RUNNING if runs else Stage.STARTING
 
 

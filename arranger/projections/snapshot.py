@@ -15,6 +15,7 @@ import numpy as np
 from arranger.events.kinds import (
     EffectFailed,
     NamespaceSeen,
+    PodGroupSeen,
     PodSeen,
     Preempted,
     PriorityClassSeen,
@@ -24,6 +25,7 @@ from arranger.events.kinds import (
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL
+from arranger.model.pods_to_place import group_uid
 from arranger.projections import dependencies
 from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
 from arranger.projections.jobs import JobRecord, group_of, holds
@@ -111,6 +113,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     reservations: tuple[Reservation, ...] = ()  # by UID of the job
     forecasts: tuple[Forecasted, ...] = ()  # by UID of the job
     late_pods: bool = False
+    pod_groups: tuple[PodGroupSeen, ...] = ()  # by UID of the record
 
 
 #: An unchanged worker set, which isn't written.
@@ -149,6 +152,7 @@ def encode(state: State) -> bytes:
             run_times=tuple(RunTimesImage(kind, times) for kind, times in state.run_times.items()),
             reservations=tuple(of for _, of in sorted(state.reservations.items())),
             forecasts=tuple(of for _, of in sorted(state.forecasts.items())),
+            pod_groups=tuple(of for _, of in sorted(state.pod_groups.items())),
         )
     )
 
@@ -223,6 +227,7 @@ def _state(image: StateImage) -> State:
     state.run_times = {of.kind: of.times for of in image.run_times}
     state.reservations = {of.decided.job_uid: of for of in image.reservations}
     state.forecasts = {of.decided.job_uid: of for of in image.forecasts}
+    state.pod_groups = {group_uid(of.namespace, of.name, of.group_kind): of for of in image.pod_groups}
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state

@@ -12,6 +12,7 @@ import msgspec
 from arranger.events.kinds import (
     OPTIONAL,
     NamespaceSeen,
+    PodGroupSeen,
     PodSeen,
     PriorityClassSeen,
     QueueSeen,
@@ -114,6 +115,8 @@ class State:
     #: UID of the record of a group of pods that no TYJob owns → the UIDs of those that have succeeded. It follows from
     #: the pods, and is there without the record, too.
     finished: dict[str, dict[str, None]] = field(default_factory=dict)
+    #: The PodGroups by the UID of the record that their pods have.
+    pod_groups: dict[str, PodGroupSeen] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     #: By slot and node, in the order in which they end.
     assumed: dict[tuple[PodOwner, str], Assumed] = field(default_factory=dict)

@@ -4,9 +4,11 @@ These functions read and write nothing: the observer does, under its term.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import Change, Object
+from arranger.kube.pods_to_place import pod_group_seen
 from arranger.kube.translate import (
     job_seen,
     job_status_seen,
@@ -19,6 +21,7 @@ from arranger.kube.translate import (
 )
 from arranger.model.checks import Check
 from arranger.model.job import ENDED, Stage
+from arranger.model.pods_to_place import group_uid
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State
 
@@ -34,7 +37,7 @@ _ORDER: dict[str, int] = {
 
 #: Observations of objects without a namespace, which the projection has by name.
 ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen
-Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | ByName
+Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | ByName
 
 #: Kind → how its objects are observed, of the kinds whose observation depends on nothing else.
 _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
@@ -43,6 +46,7 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.PRIORITY_CLASS: priority_class_seen,
     k.Watched.QUEUE: queue_seen,
     k.Watched.NAMESPACE: namespace_seen,
+    **{of: partial(pod_group_seen, kind) for kind, of in k.GROUP_WATCHES.items()},
 }
 
 
@@ -99,6 +103,9 @@ def known(state: State, event: Seen) -> bool:
     if isinstance(event, k.QuotaSeen):
         quota = state.quotas.get(event.namespace, {}).get(event.name)
         return quota is not None and _same(quota, event, ("term", "resource_version"))
+    if isinstance(event, k.PodGroupSeen):
+        group = state.pod_groups.get(group_uid(event.namespace, event.name, event.group_kind))
+        return group is not None and _same(group, event, ("term", "resource_version"))
     if isinstance(event, ByName):
         there = _by_name(state, k.WATCHED[type(event)]).get(event.name)
         return there is not None and _same(there, event, ("term", "resource_version"))
@@ -158,6 +165,8 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [state.pods[uid] for uid in sorted(state.pods)]
     elif kind == k.Watched.QUOTA:
         seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
+    elif kind in k.GROUP_WATCHES.values():
+        seen = [of for _, of in sorted(state.pod_groups.items()) if k.GROUP_WATCHES[of.group_kind] == kind]
     elif kind == k.Watched.JOB:
         seen = [state.jobs[uid].seen for uid in sorted(state.jobs) if not state.jobs[uid].of_pods]
     else:
@@ -180,6 +189,8 @@ def gone_event(seen: Seen, term: int) -> k.Event:
         return _GONE[type(seen)](term, seen.name, seen.uid)
     if isinstance(seen, k.PodSeen):
         return k.PodGone(term, seen.namespace, seen.name, seen.uid)
+    if isinstance(seen, k.PodGroupSeen):
+        return k.PodGroupGone(term, seen.namespace, seen.name, seen.uid, seen.group_kind)
     if isinstance(seen, k.QuotaSeen):
         return k.QuotaGone(term, seen.namespace, seen.name, seen.uid)
     return k.JobGone(term, seen.namespace, seen.name, seen.uid)

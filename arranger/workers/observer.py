@@ -14,13 +14,16 @@ from arranger.events import kinds as k
 from arranger.events.fence import Fence
 from arranger.events.log import Appended
 from arranger.kube.cluster import (
+    COSCHEDULING_GROUPS,
     NAMESPACES,
+    NATIVE_GROUPS,
     NODES,
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
     QUOTAS,
     TYJOBS,
+    VOLCANO_GROUPS,
     ApiError,
     ClusterUnavailable,
     Expired,
@@ -45,6 +48,9 @@ RESOURCES = {
     k.Watched.PRIORITY_CLASS: PRIORITY_CLASSES,
     k.Watched.QUEUE: QUEUES,
     k.Watched.NAMESPACE: NAMESPACES,
+    k.Watched.COSCHEDULING_GROUP: COSCHEDULING_GROUPS,
+    k.Watched.VOLCANO_GROUP: VOLCANO_GROUPS,
+    k.Watched.NATIVE_GROUP: NATIVE_GROUPS,
 }
 
 #: Changes this close together share one batch. The first after a silence is appended at once.
@@ -241,7 +247,7 @@ class Observer:
         # Folded before the next comparison, so that `known` covers everything appended.
         stored = f"{self._ours}{cursor}" if cursor else ""
         await self._writer.append_and_fold(events, fence=Fence(self._kind, self._term, stored))
-        self._metrics.observations.labels(self._kind).inc(sum(type(event) in k.WATCHED for event in events))
+        self._metrics.observations.labels(self._kind).inc(sum(k.watch_of(event) is not None for event in events))
 
     async def _hold_log_to(self, items: Sequence[Object], *, listing: bool) -> None:
         """Detect a log tail lost while no process ran that had read it: a TYJob's status is then ahead of the log.

@@ -28,6 +28,7 @@ from tests.e2e.harness import (
     status_of,
 )
 from tests.helm import NAMESPACE, Objects, of_kind, relative
+from tests.pod_groups import CUSTOM, definition, pod_group
 from tests.servers import REPOSITORY, RealKube, RealRedis, documents
 from tests.unit.queue_table import queue
 
@@ -106,6 +107,7 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
 ) -> None:
     deployments = of_kind(installed, "Deployment")
     workers = {name: deployed_worker(kube, redis, item, tmp_path) for name, item in deployments.items()}
+    apply(kube, *map(definition, CUSTOM))
     try:
         for worker in workers.values():
             worker.start()
@@ -145,6 +147,8 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             resources |= {"limits": {"nvidia.com/gpu": "1"}}
             apply(kube, never)
             eventually("it is told why it waits", lambda: "gpu" in status_of(kube, "waits").get("message", ""))
+            # A PodGroup of each kind that is there is observed.
+            apply(kube, *[pod_group("few", kind, 1) for kind in CUSTOM])
             # A pod of others is bound, and another one is told why it waits.
             for name, cpu in (("bound", "1"), ("large", "100")):
                 spec = pod_template(cpu=cpu)["spec"] | {"schedulerName": "arranger"}

@@ -256,7 +256,7 @@ class Oracle:
     def _check_terms(self, entry: Entry) -> None:
         """Check that the log accepts observations under the current term alone."""
         for event in entry.batch.events:
-            kind = k.WATCHED.get(type(event))
+            kind = k.watch_of(event)
             current, term = self.state.terms.get(kind or ""), getattr(event, "term", 0)
             if kind is not None and current != term:
                 raise Violation(f"{entry.batch.writer} appends void observations: term {term}, not {current}")
@@ -268,6 +268,8 @@ class Oracle:
             early_ms = until_ms - cycle_time_ms
             raise Violation(f"a cycle placed a job {early_ms} ms before the end of its back-off", job=job.uid)
         assert job.spec is not None
+        if not job.spec.group_known:
+            raise Violation("pods got nodes whose PodGroup isn't there", job=job.uid)
         began = job.stage == Stage.STARTING and job.decided is not None and job.decided.based_on == event.based_on
         if began and (why := unusable(self.state, job)):
             raise Violation(f"a job got nodes that can't use its queue: {why}", job=job.uid)

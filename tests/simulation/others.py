@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from arranger.kube.cluster import PODS, ApiError, ClusterUnavailable, Object
 from arranger.model.job import Stage
+from arranger.model.pod import GroupKind
 from arranger.model.pods_to_place import SLOT, group_uid, record_of
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import kept_out
 from arranger.sandbox.garbage import DeleteOptions
 from tests.simulation.calm import CALM
+from tests.simulation.pod_groups import LABEL, group_record
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -71,12 +73,14 @@ class Others:
         if chance.random() >= _GROUPED:
             self._create({})
             return
-        there = [labels for pod in self._pods() if _GROUP in (labels := pod["metadata"].get("labels") or {})]
+        labelled = [pod["metadata"].get("labels") or {} for pod in self._pods()]
+        there = [labels for labels in labelled if _GROUP in labels or LABEL in labels]
         if there and chance.random() < 0.5:
             self._create(dict(chance.choice(there)))
             return
         size = chance.randrange(2, 4)
-        labels = {_GROUP: f"group{self._made}", _MINIMUM: str(chance.randrange(size - 1, size + 1))}
+        name, least = f"group{self._made}", chance.randrange(size - 1, size + 1)
+        labels = self._world.pod_groups.named({_GROUP: name, _MINIMUM: str(least)}, name, least)
         for _ in range(size):
             self._create(labels)
 
@@ -184,5 +188,7 @@ class Others:
 
 def _record(pod: Mapping[str, Any]) -> str:
     """The UID of the record of a pod, alone or with its group."""
+    if of_object := group_record(pod["metadata"]):
+        return of_object
     group = (pod["metadata"].get("labels") or {}).get(_GROUP)
-    return group_uid("default", group) if group else record_of(pod["metadata"]["uid"])
+    return group_uid("default", group, GroupKind.LABELS) if group else record_of(pod["metadata"]["uid"])

@@ -63,6 +63,7 @@ from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, 
 from tests.simulation.invariants import Checks, Oracle, Violation
 from tests.simulation.loop import Owner, SimulatedClock, VirtualLoop
 from tests.simulation.others import Others
+from tests.simulation.pod_groups import PodGroups
 from tests.simulation.queues import Queues
 from tests.simulation.quotas import Quotas
 from tests.simulation.refusals import Refusals
@@ -394,6 +395,7 @@ class World:
         self.classes = Classes(self)
         self.queues = Queues(self)
         self.others = Others(self)
+        self.pod_groups = PodGroups(self, _HISTORY)
         self.dependencies = Dependencies(self)
         self.bad_nodes = BadNodes(self)
         self.windows = Windows(self)
@@ -586,6 +588,7 @@ class World:
         self.spawn(self.classes.run(), "classes")
         self.spawn(self.queues.run(), "queues")
         self.spawn(self.others.run(), "others")
+        self.spawn(self.pod_groups.run(), "pod groups")
         self.spawn(self.dependencies.run(), "dependencies")
         self.spawn(self.topologies.run(), "topologies")
         self.spawn(self.belongings.run(), "belongings")
@@ -607,6 +610,7 @@ class World:
         self.classes.end()
         self.queues.end()
         self.others.end()
+        self.pod_groups.end()
         self.topologies.heal()
         await self.machines.heal()
 

@@ -485,7 +485,7 @@ class Scene:
 async def test_nothing_is_trimmed_that_the_archive_lacks(tmp_path: Path) -> None:
     scene = Scene(FolderStore(tmp_path), every_events=30)
     await scene.begin()
-    await scene.fill(10)
+    await scene.fill(5)
     await scene.archiving.once()
     await scene.maintenance.maintain()
     assert await scene.log.newest_snapshot() is not None

@@ -17,6 +17,7 @@ from arranger.errors import ArrangerError, UsageError
 from arranger.events.kinds import ListingBegun, Watched
 from arranger.events.log import StoredSnapshot, entries
 from arranger.events.redis_log import RedisLog
+from arranger.model.pod import GroupKind
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -40,6 +41,9 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20, others: bool
     world.queue("team")
     world.queue("lost", parent="none")
     world.watch_namespaces()
+    for kind in GroupKind:
+        if kind:
+            world.watch_groups(kind)
     world.node("n1")
     for number in range(jobs):
         world.job(f"j{number}")
@@ -129,6 +133,9 @@ async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRe
         "no watcher holds the watch of priorityclass objects",
         "no watcher holds the watch of queue objects",
         "no watcher holds the watch of namespace objects",
+        "no watcher holds the watch of podgroup.scheduling.x-k8s.io objects",
+        "no watcher holds the watch of podgroup.scheduling.volcano.sh objects",
+        "no watcher holds the watch of podgroup.scheduling.k8s.io objects",
     ]  # fmt: skip
     assert "arranger run applier" in answer["problems"][0]["next"]
 

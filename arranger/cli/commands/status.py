@@ -13,6 +13,7 @@ from arranger.cli.rendering.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
 from arranger.errors import ForgedEntry, LogError, LogUnavailable, NoLog, UsageError
 from arranger.events.key_source import log_keys
+from arranger.events.kinds import GROUP_WATCHES
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
 from arranger.events.redis_urls import SCHEMES, scheme_of
@@ -21,7 +22,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.history import Journey, Point
 from arranger.settings import Settings
 from arranger.workers.membership import ROLES, read_members
-from arranger.workers.status import SHARING, MemberStatus, Moment, Status, problems, read_status
+from arranger.workers.status import SHARING, MemberStatus, Moment, Status, WatchStatus, problems, read_status
 
 
 @click.command()
@@ -136,7 +137,7 @@ def _print(status: Status, found: list[str]) -> None:
                 local_time(watch.held_ms or 0),
                 _age(now_ms, watch.held_ms),
                 duration(round(watch.left_s * 1000)) if watch.holder else "-",
-                f"refused: {watch.refused}" if watch.refused else "yes" if watch.listed else "no",
+                _listed(watch),
                 watch.holder or "none",
             )
             for watch in status.watches
@@ -144,6 +145,14 @@ def _print(status: Status, found: list[str]) -> None:
         right=("for", "lease left"),
         styles=lambda row: "red" if row[0] in unheld else "",
     )
+
+
+def _listed(watch: WatchStatus) -> str:
+    """Whether the kind is listed. An API server needn't have every kind of PodGroup."""
+    if watch.refused:
+        absent = watch.refused == 404 and watch.kind in GROUP_WATCHES.values()
+        return "not installed" if absent else f"refused: {watch.refused}"
+    return "yes" if watch.listed else "no"
 
 
 def _print_facts(status: Status) -> None:

@@ -22,6 +22,8 @@ from arranger.events.file_log import Copyable
 from arranger.events.key_source import log_keys
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
+from arranger.model.names import GROUP_PREFIX
+from arranger.model.pods_to_place import group_name
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.explain.answer import JobIndex, nearest
@@ -391,9 +393,16 @@ async def job_index_of(log: Log, until: Point) -> JobIndex:
     return job_index
 
 
+#: What stands before the name of a pod group.
+_POD_GROUP = "podgroup"
+
+
 def namespace_and_name(text: str) -> tuple[str | None, str]:
-    """The parts of [NAMESPACE/]NAME; None means any namespace."""
+    """The parts of [NAMESPACE/]NAME; None means any namespace. A name after `podgroup/` is that of a pod group."""
     namespace, slash, name = text.rpartition("/")
+    within, of_namespace, kind = namespace.rpartition("/")
+    if kind == _POD_GROUP:
+        return (within if of_namespace else None), group_name(name)
     return (namespace if slash else None), name
 
 
@@ -409,8 +418,12 @@ def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
 
 def unknown_job(name: str, job_index: JobIndex) -> NotFound:
     """The error for a job that isn't in the log, `name` or `namespace/name`."""
-    close = job_index.nearest(name.rpartition("/")[2])
-    hint = did_you_mean(close, "was it refused at apply? arranger replay lists the jobs")
+    alone = name.rpartition("/")[2]
+    hint = did_you_mean(job_index.nearest(alone), "was it refused at apply? arranger replay lists the jobs")
+    if alone in job_index.groups:
+        namespace, group = job_index.groups[alone]
+        within = f"{namespace}/{_POD_GROUP}/{group.removeprefix(GROUP_PREFIX)}"
+        hint = f"the pod is placed with its group: arranger explain {within}"
     return NotFound(f"the log has no job {name!r} up to that point", hint=hint)
 
 

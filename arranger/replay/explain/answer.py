@@ -11,10 +11,10 @@ from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
-from arranger.model.pods_to_place import pod_of
+from arranger.model.pods_to_place import pod_of, record_of
 from arranger.model.reasons import Reason
 from arranger.projections.forecasts import expected_start
-from arranger.projections.jobs import JobRecord, compact, expand, record_name, record_uid
+from arranger.projections.jobs import JobRecord, compact, expand, group_of, record_name, record_uid
 from arranger.projections.state import Forecasted, State
 from arranger.replay.explain.awaited import What, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
@@ -129,6 +129,8 @@ class JobIndex:
         #: UID of a pod that has a record, alone or with its group → the name of that; and the pods of each.
         self._records: dict[str, tuple[str, str]] = {}
         self._pods: dict[tuple[str, str], dict[str, None]] = {}
+        #: The name of the record that a pod of a group would have alone → (namespace, name) of its group's record.
+        self.groups: dict[str, tuple[str, str]] = {}
 
     def feed(self, entry: Entry) -> None:
         for event in entry.batch.events:
@@ -145,6 +147,8 @@ class JobIndex:
             name = self._records[event.uid] = (event.namespace, record_name(event))
             self._pods.setdefault(name, {})[event.uid] = None
             self.jobs[name] = 0
+            if group_of(event):
+                self.groups[record_of(event.name)] = name
         if before is not None and before != name:
             del self._pods[before][event.uid]
             if not self._pods[before]:
@@ -180,10 +184,10 @@ def pod_names(story: Story, job: JobRecord) -> dict[str, None]:
         for group, index in expand(placement.pods):
             found[placement.pod_name((group, index))] = None
     if job.spec is not None:
-        for number, group_of in enumerate(job.spec.groups):
-            for index in range(group_of.count):
+        for number, of_group in enumerate(job.spec.groups):
+            for index in range(of_group.count):
                 for before in range(job.slots.failed_before.get((number, index), 0) + 1):
-                    found[pod_name(name, group_of.name, index, job.attempt, before)] = None
+                    found[pod_name(name, of_group.name, index, job.attempt, before)] = None
     return found
 
 

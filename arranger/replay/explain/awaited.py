@@ -36,6 +36,7 @@ class What(StrEnum):
     GATES = "Gates"
     BINDING = "Binding"
     MORE_PODS = "MorePods"
+    POD_GROUP = "PodGroup"
 
 
 class Awaited(msgspec.Struct, frozen=True):
@@ -67,14 +68,18 @@ def _of_pods(job: JobRecord) -> Awaited:
     if job.placements.keys() != job.bound.keys():
         return Awaited(What.BINDING)
     if job.pods_lacking:
-        return Awaited(What.MORE_PODS)
+        return Awaited(_lacking(job))
     further = job.schedule_state == ScheduleState.PARTLY and job.waits is not None
     return _nodes(What.FURTHER_NODES, job) if further else Awaited(What.NOTHING)
 
 
+def _lacking(job: JobRecord) -> What:
+    return What.MORE_PODS if job.valid_spec.group_known else What.POD_GROUP
+
+
 def _before_start(state: State, job: JobRecord) -> Awaited:
     if job.pods_lacking or (job.spec is not None and job.spec.suspend):
-        held = What.MORE_PODS if job.pods_lacking else What.GATES
+        held = _lacking(job) if job.pods_lacking else What.GATES
         return Awaited(held if job.of_pods else What.RESUME)
     if awaited_jobs(job):
         return Awaited(What.OTHER_JOBS)
@@ -128,4 +133,5 @@ _WORDS = {
     What.GATES: "its scheduling gates to be removed",
     What.BINDING: "an applier to bind it",
     What.MORE_PODS: "more pods of its group",
+    What.POD_GROUP: "its PodGroup to exist",
 }

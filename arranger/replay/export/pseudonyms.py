@@ -42,7 +42,7 @@ from arranger.model.names import (
     name_in_slot,
 )
 from arranger.model.pod import DISRUPTED, STOPPED
-from arranger.model.pods_to_place import GROUP_NAME, group_name, group_uid, pod_of, record_of
+from arranger.model.pods_to_place import GROUP_NAME, group_kind, group_name, group_uid, pod_of, record_of
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.reasons import most_frequent_first
 from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable
@@ -183,8 +183,8 @@ class Pseudonyms:
         """The UID of a job. It says nothing, but that of the record of a group has its names."""
         if not uid.startswith(GROUP_PREFIX):
             return uid
-        namespace, _, name = uid.removeprefix(GROUP_PREFIX).partition("/")
-        return group_uid(self.name("namespace", namespace), self.name("group", name))
+        namespace, name = uid.removeprefix(GROUP_PREFIX).split("/")[:2]
+        return group_uid(self.name("namespace", namespace), self.name("group", name), group_kind(uid))
 
     def queue(self, name: str) -> str:
         """The pseudonym of a queue. The queue `default` keeps its name, because it exists without being created."""
@@ -361,6 +361,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.PriorityClassGone: {"name": _named("class"), "uid": keep},
     k.QueueSeen: {"name": Pseudonyms.queue, **_UIDS, "status_digest": keep},
     k.QueueGone: {"name": Pseudonyms.queue, "uid": keep},
+    k.PodGroupSeen: {"name": _named("group"), **_NAMESPACED, "group_kind": keep},
+    k.PodGroupGone: {"name": _named("group"), "namespace": _named("namespace"), "uid": keep, "group_kind": keep},
     # The UID of kube-system identifies the cluster.
     k.NamespaceSeen: {
         "name": _named("namespace"),
@@ -413,7 +415,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     p.SpreadRule: {"topology_key": Pseudonyms.key},
     p.PodTraits: {"labels": Pseudonyms.labels},
-    p.GroupAsked: {"name": _named("group")},
+    p.GroupAsked: {"name": _named("group"), "kind": keep},
+    p.PodGroupFacts: {"queue": Pseudonyms.queue, "priority_class": _named("class")},
     p.PodToPlace: {
         "gates": lambda _, gates: tuple(LEFT_OUT for _ in gates),
         "queue": Pseudonyms.queue,

@@ -15,7 +15,8 @@ from arranger.messages.readiness import below_quorum_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
-from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED
+from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED, GroupAsked
+from arranger.model.pods_to_place import group_uid
 from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
 from arranger.model.taints import taint_text
@@ -94,6 +95,8 @@ def job_uid_of(event: k.Event, state: State) -> str:
         return uid
     if isinstance(event, (k.JobSeen, k.JobGone)):
         return event.uid
+    if isinstance(event, (k.PodGroupSeen, k.PodGroupGone)):
+        return group_uid(event.namespace, event.name, event.group_kind)
     if isinstance(event, (k.PodSeen, k.PodGone)):
         pod = event if isinstance(event, k.PodSeen) else state.pods.get(event.uid)
         if pod is not None and pod.asks is not None:
@@ -169,6 +172,12 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     return ", ".join(parts)
 
 
+def _of_group(asked: GroupAsked) -> str:
+    if asked.kind:
+        return f"PodGroup {asked.name} of {asked.kind}"
+    return f"group {asked.name} of at least {counted(asked.min_count, 'pod')}"
+
+
 def _asks(event: k.PodSeen) -> str:
     """What a pod asks for that is to be placed, until it has a node."""
     asks = event.asks
@@ -176,7 +185,7 @@ def _asks(event: k.PodSeen) -> str:
         return ""
     more = f"; gated by {', '.join(asks.gates)}" if asks.gates else ""
     if asks.group is not None:
-        more += f"; in the group {asks.group.name} of at least {counted(asks.group.min_count, 'pod')}"
+        more += f"; in the {_of_group(asks.group)}"
     return f"to be placed with priority {asks.priority}: {amounts_text(asks.shape.requests) or 'no requests'}{more}"
 
 
@@ -230,6 +239,15 @@ def _queue_seen(event: k.QueueSeen, _state: State) -> str:
 def _namespace_seen(event: k.NamespaceSeen, _state: State) -> str:
     of_queue = f"; queue {event.queue}" if event.queue else ""
     return (", ".join(f"{key}={value}" for key, value in event.labels) or "no labels") + of_queue
+
+
+def _pod_group_seen(event: k.PodGroupSeen, _state: State) -> str:
+    facts = event.facts
+    parts = [f"of {event.group_kind}: needs {counted(facts.min_count, 'pod')} at once"]
+    parts += [f"queue {facts.queue}"] if facts.queue else []
+    parts += [f"PriorityClass {facts.priority_class}"] if facts.priority_class else []
+    parts += [f"priority {facts.priority}"] if facts.priority is not None else []
+    return ", ".join(parts)
 
 
 def _placed(event: k.Placed, state: State) -> str:
@@ -312,6 +330,8 @@ _WORDS: dict[type, Any] = {
     k.QueueGone: lambda event, _: "gone",
     k.NamespaceSeen: _namespace_seen,
     k.NamespaceGone: lambda event, _: "gone",
+    k.PodGroupSeen: _pod_group_seen,
+    k.PodGroupGone: lambda event, _: f"of {event.group_kind}: gone",
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",
     k.Placed: _placed,

@@ -77,7 +77,7 @@ class Recording:
         """Fold one entry. Raises `DamagedEntry`."""
         time_ms = max(self._state.time_ms, entry.batch.time_ms)
         for event, void in zip(entry.batch.events, void_reasons(self._state, entry), strict=True):
-            if type(event) in k.WATCHED and not void and self._repeated(event):
+            if k.watch_of(event) is not None and not void and self._repeated(event):
                 self.observations.append((time_ms, event))
         changes = Changes()
         advance(self._state, entry, changes)

@@ -57,7 +57,7 @@ def void_reasons(state: State, entry: Entry) -> list[str]:
     valid events. `state` is as before the entry."""
     terms, found = state.terms, []
     for offset, event in enumerate(entry.batch.events, start=entry.first):
-        why, watched = "", k.WATCHED.get(type(event))
+        why, watched = "", k.watch_of(event)
         if isinstance(event, k.WatchClaimed):
             if state.foreign(event.cluster):
                 why = "its watcher watches another Kubernetes cluster"

@@ -158,7 +158,7 @@ def pod_back(state: State, pod: k.PodSeen) -> k.PodSeen:
 
 def retold(event: _Observation, state: State) -> _Observation:
     """The observation under the present term of its kind."""
-    return msgspec.structs.replace(event, term=state.terms.get(k.WATCHED[type(event)], 0))
+    return msgspec.structs.replace(event, term=state.terms.get(k.watch_of(event) or "", 0))
 
 
 def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:

@@ -217,7 +217,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     A removed job or node also removes its pods, on a node including foreign ones. A job that loses its leader or its
     quorum with a node begins again; other jobs get new nodes for the lost slots.
     """
-    added = [k.WATCHED.get(type(one)) for one in variation.added]
+    added = [k.watch_of(one) for one in variation.added]
     for kind in k.OPTIONAL:
         if kind not in state.terms and kind in added:  # an older log has none of them
             say(state, time_ms, [k.WatchClaimed(kind, "what-if")])

@@ -1,0 +1,27 @@
+"""The observations of PodGroups: objects that say how many pods of a group are needed at once."""
+
+import msgspec
+
+from arranger.model.pod import GroupKind, PodGroupFacts
+
+
+class PodGroupSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGroupSeen.1"):
+    """A PodGroup of one of the kinds that pods may name."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    group_kind: GroupKind
+    facts: PodGroupFacts
+
+
+class PodGroupGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGroupGone.1"):
+    """A PodGroup was deleted. Its pods that have nodes keep them, and the others wait for a PodGroup of that name."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    group_kind: GroupKind

@@ -1,0 +1,63 @@
+"""PodGroups of Kubernetes itself on a real API server that serves them, which needs a feature gate in 1.36."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arranger.sandbox.nodes import NodeTemplate
+from tests.conftest import _required
+from tests.e2e.harness import apply, arranger, await_stage, eventually, finish_jobs, fleet, job, kubelets
+from tests.e2e.test_every_pod import WAIT, pod, runs, scheduled, there
+from tests.servers import RealKube, RealRedis, real_kube, real_redis
+
+SERVED = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[RealKube]:
+    """An API server with Kubernetes' own PodGroups."""
+    with _required(), real_kube(*SERVED) as kube:
+        kube.install_crd()
+        yield kube
+
+
+@pytest.fixture
+def redis(served: RealKube, tmp_path: Path) -> Iterator[RealRedis]:
+    """A cluster of one node of four CPUs and one process with all roles; the Redis of its log."""
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(real_redis())
+        stack.enter_context(kubelets(served, NodeTemplate("node-1", cpu="4"), stop_s=0.2))
+        stack.enter_context(fleet(redis_url=redis.url, kube=served, folder=tmp_path)).start()
+        yield redis
+
+
+def gang(name: str, least: int) -> dict[str, Any]:
+    """A PodGroup that needs so many pods at once. Its policy can't be changed."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": least}}},
+    }
+
+
+def test_a_gang_waits_whole_beside_a_job_and_runs_whole(served: RealKube, redis: RealRedis) -> None:
+    apply(served, *[pod(name, schedulingGroup={"podGroupName": "train"}) for name in NAMES])
+    words = "waits for PodGroup train of scheduling.k8s.io, which doesn't exist: create it"
+    eventually("each says what it waits for", lambda: all(scheduled(served, of)[2] == words for of in NAMES))
+    apply(served, job("ppo", workers=1))
+    await_stage(served, "Running", "ppo")
+    apply(served, gang("train", 3))
+    eventually("each waits for room", lambda: all("insufficient cpu" in scheduled(served, of)[2] for of in NAMES))
+    assert not any("nodeName" in there(served, name)["spec"] for name in NAMES), "no part of it holds anything"
+    finish_jobs(served, "ppo")
+    served.kubectl("delete", "tyj", "ppo", *WAIT)
+    runs(served, *NAMES)
+    told = arranger("explain", "podgroup/train", "-o", "json", "--log", redis.url)
+    standing = json.loads(told.stdout)["standing"]
+    assert (standing["stage"], standing["pods_placed"], standing["min_workers"]) == ("Running", 3, 3), told.stderr

@@ -1,0 +1,76 @@
+"""PodGroups made by hand, mixed with TYJobs, on both clusters: all of a group is placed or nothing."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from arranger.model.pod import GroupKind
+from arranger.sandbox.nodes import NodeTemplate
+from tests.e2e.both_clusters import BOTH, Cluster, cluster_of
+from tests.e2e.harness import apply, arranger, await_stage, eventually, finish_jobs, job
+from tests.e2e.test_every_pod import WAIT, pod, runs, scheduled, there
+from tests.pod_groups import CUSTOM, definition, naming, pod_group
+from tests.servers import KubeServer
+
+NAMES = ("a", "b", "c")
+KINDS = list(CUSTOM)
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of one node that has both kinds of PodGroups before its process starts, but no kind of Kubernetes'."""
+    with cluster_of(request, tmp_path_factory.mktemp("groups"), NodeTemplate("node-1", cpu="4")) as running:
+        apply(running.kube, *map(definition, CUSTOM))
+        for of in CUSTOM.values():
+            running.kube.kubectl("wait", "--for=condition=Established", f"crd/{of.plural}.{of.group}", *WAIT)
+        running.restart_without_log()
+        yield running
+        for of in CUSTOM.values():
+            running.kube.kubectl("delete", "crd", f"{of.plural}.{of.group}", *WAIT)
+
+
+@pytest.fixture
+def kube(cluster: Cluster) -> Iterator[KubeServer]:
+    yield cluster.kube
+    cluster.kube.kubectl("delete", "pods,tyj", "--all", *WAIT)
+    for of in CUSTOM.values():
+        cluster.kube.kubectl("delete", f"{of.plural}.{of.group}", "--all", *WAIT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_waits_whole_beside_a_job_and_runs_whole(cluster: Cluster, kube: KubeServer, kind: GroupKind) -> None:
+    apply(kube, *[naming(pod(name), "train", kind) for name in NAMES])
+    words = f"waits for PodGroup train of {kind}, which doesn't exist: create it"
+    eventually("each says what it waits for", lambda: all(scheduled(kube, of)[2] == words for of in NAMES))
+    apply(kube, job("ppo", workers=1))
+    await_stage(kube, "Running", "ppo")
+    apply(kube, pod_group("train", kind, 3))
+    eventually("each waits for room", lambda: all("insufficient cpu" in scheduled(kube, of)[2] for of in NAMES))
+    assert not any("nodeName" in there(kube, name)["spec"] for name in NAMES), "no part of it holds anything"
+    finish_jobs(kube, "ppo")
+    kube.kubectl("delete", "tyj", "ppo", *WAIT)
+    runs(kube, *NAMES)
+    told = arranger("explain", "podgroup/train", "-o", "json", "--log", cluster.redis_url)
+    standing = json.loads(told.stdout)["standing"]
+    assert (standing["stage"], standing["pods_placed"], standing["min_workers"]) == ("Running", 3, 3), told.stderr
+    hint = arranger("explain", "pod:a", "--log", cluster.redis_url).stderr
+    assert "arranger explain default/podgroup/train" in hint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_minimum_that_changes_counts_at_once(kube: KubeServer, kind: GroupKind) -> None:
+    apply(kube, pod_group("train", kind, 5), *[naming(pod(name), "train", kind) for name in NAMES])
+    words = "waits for 2 more pods of its group, which needs 5 and has 3"
+    eventually("each says how many it lacks", lambda: all(scheduled(kube, of)[2] == words for of in NAMES))
+    apply(kube, pod_group("train", kind, 3))
+    runs(kube, *NAMES)
+    apply(kube, naming(pod("d"), "train", kind))
+    runs(kube, "d")
+
+
+def test_the_status_names_the_kind_that_isnt_installed(cluster: Cluster, kube: KubeServer) -> None:
+    told = arranger("status", "--log", cluster.redis_url)
+    lines = {line.split()[0]: line for line in told.stdout.splitlines() if line.startswith("podgroup.")}
+    assert "not installed" in lines["podgroup.scheduling.k8s.io"], told.stdout + told.stderr
+    assert not any("not installed" in lines[f"podgroup.{of.group}"] for of in CUSTOM.values())

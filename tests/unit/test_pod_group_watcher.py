@@ -1,0 +1,65 @@
+"""The watches of PodGroups: what is told of them, and what happens without their definition."""
+
+import time
+from typing import Any
+
+import pytest
+
+from arranger.events import kinds as k
+from arranger.events.log import entries
+from arranger.model.pod import GroupKind
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.history import Collection
+from arranger.sandbox.kinds import custom_kinds
+from arranger.sandbox.store import Store
+from arranger.workers import observer
+from tests.pod_groups import CUSTOM, definition, pod_group
+from tests.unit.test_watcher import Scene, watching
+
+KINDS = list(CUSTOM)
+
+
+def install(store: Store, kind: GroupKind) -> None:
+    kinds = custom_kinds(definition(kind))
+    store.collections[kinds[0].key] = Collection(kinds, 1000)
+
+
+def known(scene: Scene) -> dict[str, int]:
+    return {of.name: of.facts.min_count for of in scene.follower.state.pod_groups.values()}
+
+
+async def observations(scene: Scene) -> list[Any]:
+    log = scene.follower.log
+    return [e for entry in [one async for one in entries(log, await log.start())] for e in entry.batch.events]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_groups_come_change_and_go_and_their_statuses_make_no_event(kind: GroupKind) -> None:
+    store, of = Store(now=time.time), CUSTOM[kind]
+    install(store, kind)
+    async with watching(k.GROUP_WATCHES[kind], DirectCluster(store)) as scene:
+        await scene.cluster.create(of, "default", pod_group("train", kind, 3))
+        await scene.until(lambda: known(scene) == {"train": 3})
+        await scene.cluster.patch(of, "default", "train", {"status": {"phase": "Pending"}}, subresource="status")
+        await scene.cluster.patch(of, "default", "train", {"spec": {"minMember": 4}})
+        await scene.until(lambda: known(scene) == {"train": 4})
+        await scene.cluster.delete(of, "default", "train")
+        await scene.until(lambda: not known(scene))
+        seen = [event.facts.min_count for event in await observations(scene) if isinstance(event, k.PodGroupSeen)]
+        assert seen == [3, 4]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_kind_that_isnt_installed_is_said_once_and_found_later(
+    kind: GroupKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observer, "_ASK_AGAIN_S", 0.01)
+    store, watched = Store(now=time.time), k.GROUP_WATCHES[kind]
+    async with watching(watched, DirectCluster(store)) as scene:
+        state = scene.follower.state
+        assert state.unwatched == {watched: 404} and scene.watcher.problem == ""
+        install(store, kind)
+        await scene.cluster.create(CUSTOM[kind], "default", pod_group("train", kind, 3))
+        await scene.until(lambda: known(scene) == {"train": 3})
+        assert state.unwatched == {}
+        assert sum(isinstance(event, k.WatchRefused) for event in await observations(scene)) == 1
