@@ -78,6 +78,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     kubeconfig: Annotated[str, _about("kubeconfig file; empty: $KUBECONFIG, then in-cluster, then ~/.kube/config")] = ""
     context: Annotated[str, _about("context of the kubeconfig; empty: its current one")] = ""
+    namespace: Annotated[
+        str,
+        Meta(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"),
+        _about("the only namespace whose TYJobs and pods are watched; empty: all", allowed="a namespace, or nothing"),
+    ] = ""
     http_host: Annotated[
         str,
         Meta(min_length=1),

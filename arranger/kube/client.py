@@ -125,8 +125,11 @@ class HttpCluster:
         clock: Clock | None = None,
         silence_s: float = SILENCE_S,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        namespace: str = "",
     ) -> None:
+        """With `namespace`, only its objects are listed and watched, beside those that have no namespace."""
         self._access = access
+        self._listed = namespace or None
         self._on_request = on_request
         self._clock = clock or SystemClock()
         self._request_timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
@@ -139,7 +142,7 @@ class HttpCluster:
         while True:
             # A continuation contains its resourceVersion, and the server refuses another one beside it.
             query = {"limit": str(limit)} | ({"continue": next_page} if next_page else moment)
-            raw = await self._call("list", resource, resource.path(), query=query)
+            raw = await self._call("list", resource, resource.path(self._listed), query=query)
             page = _decoded(_listing, raw)
             yield Page(items=page.items or [], resource_version=page.metadata.resource_version)
             next_page = page.metadata.next_page
@@ -156,7 +159,7 @@ class HttpCluster:
             # At least one second: with 0 the server would choose, up to an hour.
             "timeoutSeconds": str(max(1, math.ceil(timeout_s))),
         }
-        response = await self._open("watch", resource, resource.path(), query=query)
+        response = await self._open("watch", resource, resource.path(self._listed), query=query)
         what = f"the watch of {resource.plural}"
         try:
             async with aclosing(_complete_lines(response.content, what)) as pieces:

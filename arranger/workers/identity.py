@@ -1,8 +1,11 @@
 """The Kubernetes cluster that this process is connected to, and whether the log belongs to it.
 
-The UID of the namespace kube-system, which can't be deleted, identifies a cluster. A process that observes one cluster
-and reads the log of another would consider every object deleted, and delete what belongs to it. So the log records its
-cluster (`State.cluster`), and a process of another cluster writes neither to the log nor to its API server.
+The UID of the namespace kube-system, which can't be deleted, identifies a cluster. If only one namespace is watched,
+its UID does, so that no right beyond it is needed, and no log of another namespace is taken for ours.
+
+A process that observes one cluster and reads the log of another would consider every object deleted, and delete what
+belongs to it. So the log records its cluster (`State.cluster`), and a process of another cluster writes neither to the
+log nor to its API server.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -25,9 +28,10 @@ class ForeignCluster(ClusterError):
 class ClusterIdentity:
     """The cluster behind one connection, as of the last request."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, namespace: str = SYSTEM) -> None:
         self._cluster = cluster
-        #: UID of its kube-system; empty while unknown.
+        self._namespace = namespace
+        #: UID of this namespace; empty while unknown.
         self.uid = ""
         #: Why the UID is unknown or may have changed since; empty if the last request succeeded.
         self.problem = "not asked yet"
@@ -35,10 +39,10 @@ class ClusterIdentity:
     async def ask(self) -> None:
         """Request the UID from the API server. Raises `ClusterError`; the UID known before is kept then."""
         try:
-            found = await self._cluster.get(NAMESPACES, None, SYSTEM)
+            found = await self._cluster.get(NAMESPACES, None, self._namespace)
         except ClusterError as problem:
             forbidden = isinstance(problem, ApiError) and problem.code == 403
-            self.problem = _FORBIDDEN if forbidden else str(problem)
+            self.problem = _FORBIDDEN.format(self._namespace) if forbidden else str(problem)
             raise
         self.uid, self.problem = found["metadata"]["uid"], ""
 
@@ -99,7 +103,7 @@ class ConfirmedCluster:
 
 
 _FORBIDDEN = (
-    f"may not read the namespace {SYSTEM}, whose UID identifies the cluster: the permission to get it is missing "
+    "may not read the namespace {}, whose UID identifies the cluster: the permission to get it is missing "
     "(apply deploy/ again)"
 )
 
@@ -107,7 +111,7 @@ _FORBIDDEN = (
 def refusal(name: str, *, connected: str, of_log: str) -> UsageError:
     """The error for a process of the Kubernetes cluster `connected` on the log `name` of the cluster `of_log`."""
     return UsageError(
-        f"cluster: the log {name!r} in this Redis belongs to another Kubernetes cluster (the UID of its {SYSTEM} is "
+        f"cluster: the log {name!r} in this Redis belongs to another Kubernetes cluster or namespace (whose UID is "
         f"{of_log}; this process is connected to {connected})",
         hint="use another name for each Kubernetes cluster (--cluster), or correct --redis or --kubeconfig; if the "
         "log's cluster no longer exists, docs/operations.md describes how to remove the log",

@@ -28,7 +28,7 @@ from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
 from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health, HttpServer
-from arranger.workers.identity import ClusterIdentity
+from arranger.workers.identity import SYSTEM, ClusterIdentity
 from arranger.workers.measuring import ROLE as MEASURING_ROLE
 from arranger.workers.measuring import Measuring
 from arranger.workers.member_problems import MemberProblems
@@ -97,8 +97,9 @@ class Process:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         if {"watcher", "applier"} & set(self._roles):
             access = find_access(settings.kubeconfig or None, settings.context or None)
-            parts.cluster = HttpCluster(access, on_request=parts.metrics.request, clock=parts.clock)
-            parts.identity = ClusterIdentity(parts.cluster)
+            request = parts.metrics.request
+            parts.cluster = HttpCluster(access, on_request=request, clock=parts.clock, namespace=settings.namespace)
+            parts.identity = ClusterIdentity(parts.cluster, namespace=settings.namespace or SYSTEM)
         server = HttpServer(self._health, parts.metrics, host=settings.http_host, port=settings.http_port)
         await server.start()
         try:

@@ -19,7 +19,7 @@ DEPLOY = REPOSITORY / "deploy"
 #: What Helm adds to each object.
 OF_HELM = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": f"arranger-{arranger.__version__}"}
 #: Settings that have a value of their own in the chart, or that its other objects rely on.
-ELSEWHERE = {"redis_url", "log_key", "archive_url", "kubeconfig", "context", "http_host", "http_port"}
+ELSEWHERE = {"redis_url", "log_key", "archive_url", "kubeconfig", "context", "http_host", "http_port", "namespace"}
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,22 @@ WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
         "",
     ),
 }
+
+
+def test_helm_and_kustomize_install_the_same_for_one_namespace(helm: Helm, tmp_path: Path) -> None:
+    folder = own(tmp_path, "one-namespace")
+    with (folder / "kustomization.yaml").open("a") as file:
+        file.write(f"namespace: {NAMESPACE}\n")
+    expected = of_kustomize(folder)
+    found = without_helm(helm.rendered("oneNamespace=true"))
+    for item in found:  # each release has its own
+        for part in (item["metadata"], item.get("roleRef", {})):
+            if part:
+                part["name"] = part["name"].removesuffix(f"-{NAMESPACE}")
+    assert found == expected
+    assert {item["metadata"]["name"] for item in found if item["kind"].startswith("Cluster")} == {"arranger-nodes"}
+    assert not of_kind(found, "ValidatingAdmissionPolicy")
+    assert "whole cluster" in helm.refused("oneNamespace=true", "createdBy=true")
 
 
 @pytest.mark.parametrize("way", WAYS)
