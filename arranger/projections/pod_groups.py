@@ -34,7 +34,7 @@ def follow_member(fold: Slots, offset: int, old: k.PodSeen | None, new: k.PodSee
     if old is not None and before and before != after:
         _forget_finished(state.finished, before, old.uid)
         if job is not None and old.uid in job.slots.members:
-            _leave(fold, job, old.uid)
+            _leave(fold, job, old)
             _settle(fold, offset, job)
     if new is not None and after:
         if new.phase in TERMINAL:
@@ -64,7 +64,7 @@ def _follow(fold: Slots, offset: int, old: k.PodSeen | None, pod: k.PodSeen) -> 
     if job is None:
         job = _begin(fold, offset, pod)
     if slot is not None and not are_equal(_raw(job).groups[slot[0]], asks):
-        _leave(fold, job, pod.uid)  # it was resized, or its labels were edited
+        _leave(fold, job, old or pod)  # it was resized, or its labels were edited
         slot = None
     if slot is None:
         slot = _enter(fold, job, pod)
@@ -208,8 +208,11 @@ def _renew(fold: Slots, job: JobRecord, groups: list[PodGroup]) -> None:
     sized = [msgspec.structs.replace(of, count=count) for of, count in zip(groups, last, strict=False)]
     first = min([(_asks(pods[uid]).created_ms, pods[uid].name, uid) for uid in members])[2]
     asked = [_asks(pods[first]), *(_asks(pods[uid]) for uid in members)]
+    before = [of.count for of in _raw(job).groups[1:]]
+    shrinks = len(last) < len(before) or any([now < was for now, was in zip(last, before, strict=False)])
     _take(fold, job, group_spec(sized, asked, _told(fold, job.uid)), asked[0].created_ms, asked[0].user)
-    job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(job.valid_spec, slot)}
+    if shrinks:
+        job.slots.given_up = {slot: None for slot in job.slots.given_up if exists(job.valid_spec, slot)}
 
 
 def _take(fold: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str) -> None:
@@ -223,9 +226,9 @@ def _take(fold: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str
         count_jobs(state, [job], 1)
 
 
-def _leave(fold: Slots, job: JobRecord, uid: str) -> None:
-    """A pod is gone, has failed, or is in another group now."""
-    slots, slot = job.slots, job.slots.members.pop(uid)
+def _leave(fold: Slots, job: JobRecord, pod: k.PodSeen) -> None:
+    """A pod is gone, has failed, or is in another group now; it is given as it was before."""
+    slots, slot = job.slots, job.slots.members.pop(pod.uid)
     if slot in job.bound:
         _empty(fold, job, slot)
     elif slot in job.placements:
@@ -236,9 +239,23 @@ def _leave(fold: Slots, job: JobRecord, uid: str) -> None:
     slots.finished.pop(slot, None)
     slots.given_up.pop(slot, None)
     if slots.members:
-        _renew(fold, job, list(_raw(job).groups[1:]))
+        if not _leaves_the_rest(fold, job, pod, slot):
+            _renew(fold, job, list(_raw(job).groups[1:]))
         if exists(job.valid_spec, slot):  # others come after it
             slots.given_up[slot] = None
+
+
+def _leaves_the_rest(fold: Slots, job: JobRecord, pod: k.PodSeen, slot: SlotKey) -> bool:
+    """Whether a group is the same without a pod that had this slot, so that its other pods needn't be looked at. That
+    is so if another pod is older and asks for the same of the group, and another slot of the shape comes after."""
+    group, index = slot
+    if index + 1 >= _raw(job).groups[group].count:
+        return False
+    other = fold.state.pods[next(iter(job.slots.members))]
+    ours, theirs = _asks(pod), _asks(other)
+    if (theirs.created_ms, other.name, other.uid) > (ours.created_ms, pod.name, pod.uid):
+        return False
+    return (ours.priority, ours.preempts, ours.group) == (theirs.priority, theirs.preempts, theirs.group)
 
 
 # --- what its slots have -----------------------------------------------------------------------------------------

@@ -75,7 +75,9 @@ def _seen(pod: k.PodSeen, asks: PodToPlace) -> k.JobSeen:
 def _change(fold: Slots, offset: int, job: JobRecord, pod: k.PodSeen, asks: PodToPlace) -> None:
     """Take the changes of a pod: a gate is gone, it was resized, it is being deleted."""
     state, before = fold.state, job.valid_spec
+    dependencies.leave(state, job)  # no API server renames a pod, but a forged observation may say so
     job.seen = _seen(pod, asks)
+    dependencies.enter(state, job)
     assert job.seen.spec is not None
     spec = spec_with_selected(state, job.seen.spec)
     if spec != before:

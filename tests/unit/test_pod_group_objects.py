@@ -1,5 +1,6 @@
 """PodGroups: their pods wait for them, and what they say counts from the next cycle on."""
 
+import random
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.reading.describe import describe
 from tests.unit.replay_worlds import verified
 from tests.unit.test_translate_pods_to_place import pod
-from tests.world import World
+from tests.world import World, shape
 
 OBJECTS = [GroupKind.COSCHEDULING, GroupKind.VOLCANO, GroupKind.NATIVE]
 
@@ -245,6 +246,41 @@ def _left(order: list[str]) -> bool:
         elif step == "gone" and present == "group":
             present = ""
     return bool(present)
+
+
+POD = st.fixed_dictionaries(
+    {
+        "priority": st.integers(0, 1),
+        "preempts": st.booleans(),
+        "created": st.integers(0, 2),
+        "of_queue": st.sampled_from(["", "fast"]),
+        "least": st.integers(1, 2),
+        "of": st.sampled_from([shape(cpu=1), shape(cpu=2)]),
+    }
+)
+
+
+@given(st.lists(POD, min_size=2, max_size=7), st.randoms(use_true_random=False))
+def test_a_group_is_what_its_pods_are_whoever_left_before(pods: list[dict[str, Any]], chance: random.Random) -> None:
+    world = World()
+    for number, of_pod in enumerate(pods):
+        world.pod_to_place(f"p{number}", group="train", **of_pod)
+    left = list(enumerate(pods))
+    while len(left) > 1:
+        number, _ = left.pop(chance.randrange(len(left)))
+        world.pod_gone(f"uid-p{number}")
+        job = world.state.jobs["group:default/train"]
+        spec, (_, oldest) = job.valid_spec, min(left, key=lambda of: (of[1]["created"], f"p{of[0]}"))
+        assert (spec.queue, job.seen.created_ms) == (oldest["of_queue"], oldest["created"])
+        assert spec.priority == min(of["priority"] for _, of in left)
+        assert spec.preempts == all(of["preempts"] for _, of in left)
+        assert spec.min_workers == max(of["least"] for _, of in left)
+        slots = list(job.slots.members.values())
+        most = max(group for group, _ in slots)
+        counts = [max([index + 1 for of, index in slots if of == group], default=0) for group in range(1, most + 1)]
+        assert [group.count for group in spec.groups[1:]] == counts
+        assert sum(counts) - len(job.slots.given_up) == len(left)
+        world.state.validate()
 
 
 def test_a_log_with_pod_groups_verifies_and_its_export_decides_as_before() -> None:

@@ -298,3 +298,13 @@ def test_a_new_epoch_finds_the_pods_that_run() -> None:
     assert (pod.stage, pod.placements) == (Stage.RUNNING, {SLOT: "n1"}) and later.used("n1") == 1000
     assert isinstance(later.state, State) and later.state.queue_use.own == world.state.queue_use.own
     later.state.validate()
+
+
+def test_a_forged_observation_may_give_a_pod_of_its_own_record_another_name() -> None:
+    world = World()
+    job = world.pod_to_place("p1", uid="u")
+    world.pod_to_place("p0", uid="u", priority=3)
+    assert world.state.jobs[job.uid].seen.name == "pod:p0"
+    world.state.validate()
+    world.pod_gone("u")
+    world.state.validate()
