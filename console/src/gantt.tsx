@@ -5,7 +5,7 @@ import { seenJobs, see } from "./seen";
 import { masked, moment, openJob, timeline } from "./store";
 import type { Bar, Gantt as Answer } from "./types";
 import { colour, dark, prepared, useAnswer, useWidth } from "./use";
-import { amount, causeColours, clock, count, duration, jobColours, many, plain, shown } from "./words";
+import { amount, causeColours, clock, count, duration, many, plain, shown } from "./words";
 
 const ROW_PX = 24;
 const VIEW_PX = 480;
@@ -25,7 +25,7 @@ export function Gantt() {
       <Legend
         items={[
           ...causes.map((cause): [string, string] => [`waits: ${plain(cause)}`, causeColours.of(cause)]),
-          ["runs (in the job's colour, solid)", colour("--used")],
+          ["runs", colour("--runs")],
         ]}
       />
       <Chart jobs={jobs} begin={log.firstTime} end={Math.max(log.lastTime, log.firstTime + 1)} />
@@ -74,11 +74,12 @@ function Chart({ jobs, begin, end }: { jobs: Answer["jobs"]; begin: number; end:
     pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
     pen.textBaseline = "middle";
     const first = Math.floor(top / ROW_PX);
+    lines(pen);
     const text = colour("--text");
     for (let number = first; number < Math.min(jobs.length, first + height / ROW_PX + 1); number++) {
       const job = jobs[number]!;
       const y = number * ROW_PX - top + AXIS_PX;
-      pen.fillStyle = number === focus ? colour("--chosen") : number % 2 ? colour("--stripe") : "transparent";
+      pen.fillStyle = number === focus ? colour("--chosen") : "transparent";
       pen.fillRect(0, y, width, ROW_PX);
       for (const bar of job.bars) {
         const left = x(Math.max(bar.from, begin));
@@ -86,9 +87,9 @@ function Chart({ jobs, begin, end }: { jobs: Answer["jobs"]; begin: number; end:
         pen.globalAlpha = bar.from > now ? 0.35 : 1;
         if (bar.kind === "waiting") {
           pen.fillStyle = causeColours.of(causeOf(bar));
-          pen.fillRect(left, y + ROW_PX / 2 - 2, wide, 4);
+          pen.fillRect(left, y + ROW_PX / 2 - 4, wide, 8);
         } else {
-          pen.fillStyle = jobColours.of(job.job);
+          pen.fillStyle = colour("--runs");
           pen.fillRect(left, y + 4, wide, ROW_PX - 8);
         }
         pen.globalAlpha = 1;
@@ -99,26 +100,29 @@ function Chart({ jobs, begin, end }: { jobs: Answer["jobs"]; begin: number; end:
     axis(pen);
   }
 
+  const steps = Math.max(1, Math.floor((width - names) / 110));
+  const timeAt = (number: number): number => begin + (number / steps) * (end - begin);
+
+  function upright(pen: CanvasRenderingContext2D, time: number): void {
+    pen.beginPath();
+    pen.moveTo(x(time), 0);
+    pen.lineTo(x(time), height);
+    pen.stroke();
+  }
+
+  function lines(pen: CanvasRenderingContext2D): void {
+    pen.strokeStyle = colour("--line");
+    for (let number = 0; number < steps; number++) upright(pen, timeAt(number));
+  }
+
   function axis(pen: CanvasRenderingContext2D): void {
     pen.fillStyle = colour("--ground");
     pen.fillRect(0, 0, width, AXIS_PX);
-    pen.strokeStyle = colour("--line");
     pen.fillStyle = colour("--faint");
-    const steps = Math.max(1, Math.floor((width - names) / 110));
-    for (let number = 0; number < steps; number++) {
-      const time = begin + (number / steps) * (end - begin);
-      pen.fillText(clock(time), x(time) + 3, AXIS_PX / 2);
-      pen.beginPath();
-      pen.moveTo(x(time), 0);
-      pen.lineTo(x(time), height);
-      pen.stroke();
-    }
+    for (let number = 0; number < steps; number++) pen.fillText(clock(timeAt(number)), x(timeAt(number)) + 3, AXIS_PX / 2);
     pen.strokeStyle = colour("--accent");
     pen.lineWidth = 2;
-    pen.beginPath();
-    pen.moveTo(x(now), 0);
-    pen.lineTo(x(now), height);
-    pen.stroke();
+    upright(pen, now);
   }
 
   const rowAt = (offsetY: number): number => Math.floor((offsetY - AXIS_PX + top) / ROW_PX);

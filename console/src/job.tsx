@@ -125,8 +125,9 @@ function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
   return (
     <>
       <p>
-        It is number {waiting.position} of {waiting.queueLength} in its queue ({waiting.queuePolicy}).
-        {closest && ` The closest node is ${shown(closest.node)}: ${shown(closest.text)}.`}
+        {waiting.position > 0 &&
+          `It is number ${waiting.position} of ${waiting.queueLength} in its queue (${waiting.queuePolicy}). `}
+        {closest && `The closest node is ${shown(closest.node)}: ${shown(closest.text)}.`}
       </p>
       {waiting.blockers.length > 0 && (
         <>
@@ -146,7 +147,8 @@ function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
           <ul class="sentences">
             {waiting.remedies.map((one) => (
               <li key={one.text}>
-                {shown(one.text)}: {many(one.pods, "pod")} {one.undoes > 0 && <Point at={one.undoes} />}
+                {shown(one.text)}
+                {one.pods > 0 && `: ${many(one.pods, "pod")}`} {one.undoes > 0 && <Point at={one.undoes} />}
               </li>
             ))}
           </ul>

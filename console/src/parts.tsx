@@ -80,9 +80,7 @@ export function Table<R>(props: {
           {sorted.slice(first, last).map((row, index) => (
             <tr key={first + index} aria-rowindex={first + index + 2}>
               {columns.map((one) => (
-                <td key={one.name} class={kind(one)}>
-                  {one.cell(row)}
-                </td>
+                <Cell key={one.name} kind={kind(one)} content={one.cell(row)} />
               ))}
             </tr>
           ))}
@@ -92,6 +90,16 @@ export function Table<R>(props: {
         </tbody>
       </table>
     </div>
+  );
+}
+
+/** A cell; text that may be cut off is also its title. */
+function Cell(props: { kind: string; content: ComponentChildren }) {
+  const { content } = props;
+  return (
+    <td class={props.kind} title={typeof content === "string" && content.length > 30 ? content : undefined}>
+      {content}
+    </td>
   );
 }
 

@@ -49,6 +49,8 @@ async function refresh(offset: number): Promise<void> {
 export async function readTimeline(): Promise<void> {
   try {
     timeline.value = await ask<Timeline>("timeline", { buckets: 400 });
+    // The server still reads the log: the rest follows.
+    if (timeline.value.complete === false) setTimeout(() => void readTimeline(), 1000);
   } catch (caught) {
     problem.value = words(caught);
   }

@@ -12,6 +12,8 @@ export interface Timeline {
   lastTime: number;
   buckets: { at: number; time: number; events: number }[];
   marks: Mark[];
+  /** The server has read all of the log. */
+  complete?: boolean;
 }
 export interface Job {
   job: string;
@@ -62,6 +64,7 @@ export interface Series {
   jobsWaiting: number[];
   jobsRunning: number[];
   queues: Record<string, number[]>;
+  complete?: boolean;
 }
 export interface Bar {
   from: number;

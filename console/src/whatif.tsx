@@ -105,7 +105,7 @@ function Result({ value }: { value: Answer }) {
             A cycle after event <Point at={value.base} />
           </>
         )}
-        , as it was and {shown(value.otherwise) || "unchanged"}.
+        , as it was, and otherwise: {shown(value.otherwise) || "nothing changed"}.
         {value.reproduced === false && " The recorded decision isn't reproduced."}
       </p>
       <div class="beside">

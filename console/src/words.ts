@@ -42,12 +42,13 @@ const SHADES = [0, 0.35, -0.3];
 /** A colour that a name keeps for as long as the page lives, by the order in which names are met. */
 export class Palette {
   readonly #known = new Map<string, string>();
+  constructor(readonly hues = HUES) {}
   of(name: string): string {
     let colour = this.#known.get(name);
     if (colour === undefined) {
       const number = this.#known.size;
-      const shade = SHADES[Math.floor(number / HUES.length) % SHADES.length] ?? 0;
-      colour = mixed(HUES[number % HUES.length] ?? "#888888", shade);
+      const shade = SHADES[Math.floor(number / this.hues.length) % SHADES.length] ?? 0;
+      colour = mixed(this.hues[number % this.hues.length] ?? "#888888", shade);
       this.#known.set(name, colour);
     }
     return colour;
