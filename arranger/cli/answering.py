@@ -58,9 +58,15 @@ def answer(arguments: Sequence[str]) -> int:
         most = f"an answer may use {_MEMORY_BYTES >> 30} GiB"
         return _refused(Refusal("RequestEntityTooLarge", f"the answer needs too much memory: {most}"))
     except ArrangerError as problem:
-        reason = next(reason for kind, reason in _REASONS if isinstance(problem, kind))
-        return _refused(Refusal(reason, one_line(str(problem))))
+        return _refused(Refusal(reason_of(problem), one_line(str(problem))))
     return status if isinstance(status, int) else 0
+
+
+def reason_of(problem: ArrangerError) -> str:
+    """The reason of the refusal that an error becomes."""
+    if isinstance(problem, Refusal):
+        return problem.reason
+    return next(reason for kind, reason in _REASONS if isinstance(problem, kind))
 
 
 def _refused(problem: Refusal) -> int:

@@ -5,11 +5,17 @@ from typing import Any
 import msgspec
 
 from arranger import __version__
+from arranger.replay.console.gantt import Gantt
+from arranger.replay.console.job_page import JobPage
+from arranger.replay.console.moment import Moment
+from arranger.replay.console.series import Series
+from arranger.replay.console.timeline import Decision, Timeline
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.reading.difference import Difference
 from arranger.replay.reading.overview import Overview
 from arranger.replay.reading.queues import QueueDetail, QueueList
 from arranger.replay.reading.verify import Report
+from arranger.web.console_questions import CONSOLE
 from arranger.web.naming import camel
 from arranger.web.questions import QUESTIONS, Parameter, Question
 from arranger.web.refusals import CODES, RefusalBody
@@ -27,6 +33,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "verify": (Report,),
     "diff": (Difference,),
     "queue": (QueueList, QueueDetail),
+    "moment": (Moment,),
+    "timeline": (Timeline,),
+    "series": (Series,),
+    "gantt": (Gantt,),
+    "decision": (Decision,),
+    "job": (JobPage,),
 }
 
 
@@ -42,14 +54,15 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Arranger",
             "version": __version__,
-            "description": "What Arranger's log says, for reading only. Times are in milliseconds since 1970.",
+            "description": "What Arranger's log says, for reading only. Times are in milliseconds since 1970, "
+            "those of the console's questions (moment, timeline, series, gantt, decision, job) in seconds.",
         },
         "paths": {
             **{
                 f"{PREFIX}/{one.name}": {
                     "get": {**_operation(one), "responses": {**_success(one, schemas), **refusals}}
                 }
-                for one in QUESTIONS.values()
+                for one in (*QUESTIONS.values(), *CONSOLE.values())
             },
             f"{PREFIX}/live": {"get": {**_LIVE, "responses": {**_STREAM, **refusals}}},
         },
@@ -76,7 +89,7 @@ def _success(question: Question, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
-    text: dict[str, Any] = {"type": "boolean" if one.switch else "string"}
+    text: dict[str, Any] = {"type": "boolean" if one.switch else "integer" if one.most else "string"}
     schema = {"type": "array", "items": text} if one.many else text
     return {"name": one.name, "in": "query", "required": one.required, "description": one.meaning, "schema": schema}
 

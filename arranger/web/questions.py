@@ -21,7 +21,8 @@ _POINT = re.compile(r"\d{1,18}|[0-9T:.+ Z-]{4,40}|(?:\d+(?:ms|s|m|h|d))+(?: ago)
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One parameter. Without a `flag` it is an argument. `point`: a point of the log. `switch`: true or false."""
+    """One parameter. Without a `flag` it is an argument. `point`: a point of the log. `switch`: true or false. With a
+    `most`, it is a whole number from 1 to that (of a point, from 0)."""
 
     name: str
     flag: str
@@ -30,6 +31,7 @@ class Parameter(msgspec.Struct, frozen=True):
     many: bool = False
     switch: bool = False
     required: bool = False
+    most: int = 0
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -49,13 +51,15 @@ class Question(msgspec.Struct, frozen=True):
 
 class Asked(msgspec.Struct, frozen=True):
     """A question with its arguments; `words` are those that aren't options. `tag` is the answer's ETag, empty if later
-    answers may differ. `present`: the question has no parameters, and is about the end of the log."""
+    answers may differ. `present`: the question has no parameters, and is about the end of the log. `values` are the
+    parameters by name, without those that may be given repeatedly."""
 
     question: Question
     arguments: tuple[str, ...]
     tag: str
     present: bool
     words: tuple[str, ...] = ()
+    values: tuple[tuple[str, str], ...] = ()
 
 
 def _point(name: str, meaning: str) -> Parameter:
@@ -170,7 +174,10 @@ def asked(question: Question, given: Sequence[tuple[str, str]], *, epoch: int, e
         values[question.pinned] = [str(end)]
     arguments = _arguments(question, values)
     tag = _tag(question, values, arguments, epoch=epoch, end=end)
-    return Asked(question, arguments, tag, present, arguments[arguments.index("--") + 1 :])
+    single = tuple(
+        (one.name, values[one.name][0]) for one in question.parameters if one.name in values and not one.many
+    )
+    return Asked(question, arguments, tag, present, arguments[arguments.index("--") + 1 :], single)
 
 
 def _check(one: Parameter, values: Sequence[str]) -> None:
@@ -181,6 +188,8 @@ def _check(one: Parameter, values: Sequence[str]) -> None:
     for value in values:
         if not value or len(value) > _LONGEST or not value.isprintable():
             refuse("BadRequest", f"{one.name}: a value has 1 to {_LONGEST} printable characters")
+        if one.most and not (value.isascii() and value.isdigit() and (not one.point) <= int(value) <= one.most):
+            refuse("BadRequest", f"{one.name}: {value!r} is not a whole number up to {one.most}")
         if one.point and not _POINT.fullmatch(value):
             refuse(
                 "BadRequest", f"{one.name}: {value!r} is not a point in the log", hint="an offset, a time, or 10m ago"
@@ -213,5 +222,5 @@ def _tag(
     if question.live or not all(point.isdigit() for point in points):
         return ""
     offset = end if question.reads_on else max((min(int(point), end) for point in points), default=end)
-    digest = hashlib.sha256("\0".join((__version__, *arguments)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\0".join((__version__, question.name, *arguments)).encode()).hexdigest()[:16]
     return f'"{epoch}-{offset}-{digest}"'

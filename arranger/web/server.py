@@ -5,7 +5,8 @@ import errno
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -17,6 +18,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.overview import overview
 from arranger.replay.reading.queues import queue_list
 from arranger.web.asking import Asker
+from arranger.web.console_questions import CONSOLE
 from arranger.web.masking import Pseudonyms, check, lacking, masked
 from arranger.web.news import New, News, encoded
 from arranger.web.openapi import PREFIX, document
@@ -44,6 +46,15 @@ _AT_ONCE: dict[str, Callable[[State], object]] = {
     "queue": queue_list,
 }
 
+
+class MomentSource(Protocol):
+    """Answers the console's questions."""
+
+    async def answer(self, name: str, values: Mapping[str, str], *, end: int) -> tuple[bytes, bool]:
+        """The answer as JSON, and whether it is about all of the log up to the offset `end`. Raises `Refusal`."""
+        ...
+
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -51,9 +62,19 @@ class ApiServer:
     """Serves a log from `start` to `stop`. With a gate that lets everybody in, it takes only requests that name this
     machine as their host, so that no page of another site can read the answers."""
 
-    def __init__(self, news: News, asker: Asker, *, host: str, port: int, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        news: News,
+        asker: Asker,
+        *,
+        host: str,
+        port: int,
+        gate: Gate | None = None,
+        moments: MomentSource | None = None,
+    ) -> None:
         self._news = news
         self._asker = asker
+        self._moments = moments
         self._gate = gate or OpenGate()
         self._pseudonyms = Pseudonyms()
         self._host = host
@@ -68,7 +89,7 @@ class ApiServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/api/openapi.json", self._openapi)
         app.router.add_get(f"{PREFIX}/live", self._live)
-        for question in QUESTIONS.values():
+        for question in (*QUESTIONS.values(), *(CONSOLE.values() if moments is not None else ())):
             app.router.add_get(f"{PREFIX}/{question.name}", self._answering(question))
         # A handler is cancelled when its client goes, and with it the process that works on the answer.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
@@ -133,13 +154,14 @@ class ApiServer:
             inquiry = asked(question, query, epoch=state.epoch, end=state.offset)
             if missing:
                 await check(inquiry, viewer, missing)
-                whole = msgspec.json.decode(await self._content(inquiry, state))
+                whole = msgspec.json.decode((await self._content(inquiry, state))[0])
                 part = await masked(inquiry, whole, viewer, self._pseudonyms)
                 # Without an ETag: what the viewer may see can change while the log doesn't.
                 return _json(encoded(part, name=lambda value: value))
             if inquiry.tag and inquiry.tag in request.headers.get("If-None-Match", ""):
                 return web.Response(status=304, headers={**_HEADERS, "ETag": inquiry.tag})
-            return _json(await self._content(inquiry, state), tag=inquiry.tag)
+            content, final = await self._content(inquiry, state)
+            return _json(content, tag=inquiry.tag if final else "")
 
         return answer
 
@@ -149,19 +171,22 @@ class ApiServer:
     async def _sees_all(self, request: web.Request) -> bool:
         return not await lacking(await self._viewer(request))
 
-    async def _content(self, inquiry: Asked, state: State) -> bytes:
-        """The answer as JSON: a kept one, one from the projection, or one from a process of its own."""
+    async def _content(self, inquiry: Asked, state: State) -> tuple[bytes, bool]:
+        """The answer as JSON: a kept one, one from the projection, or one from another process; and whether it stays
+        the same while the log does."""
         if (kept := self._kept.get(inquiry.tag)) is not None:
             self._kept.move_to_end(inquiry.tag)
-            return kept
-        question = inquiry.question
-        if inquiry.present and question.name in _AT_ONCE:
+            return kept, True
+        question, final = inquiry.question, True
+        if self._moments is not None and question.name in CONSOLE:
+            content, final = await self._moments.answer(question.name, dict(inquiry.values), end=state.offset)
+        elif inquiry.present and question.name in _AT_ONCE:
             content = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state)))
         else:
             content = encoded(await self._asker.ask(inquiry.arguments, lines=question.lines))
-        if inquiry.tag and self._news.epoch == state.epoch:
+        if inquiry.tag and final and self._news.epoch == state.epoch:
             self._keep(inquiry.tag, content)
-        return content
+        return content, final
 
     def _keep(self, tag: str, content: bytes) -> None:
         self._kept_bytes += len(content) - len(self._kept.pop(tag, b""))

@@ -18,6 +18,7 @@ from arranger.kube.config import find_access
 from arranger.logs import configure_logging
 from arranger.settings import SETTINGS, Settings
 from arranger.web.asking import Asker
+from arranger.web.moment_process import MomentProcess
 from arranger.web.news import News
 from arranger.web.rights import ClusterGate, Gate, OpenGate
 from arranger.web.server import LOOPBACK, ApiServer
@@ -73,8 +74,12 @@ async def _serve(target: str | None, settings: Settings, host: str, port: int, *
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with opened(target, settings) as log, _gate(settings, ask_cluster=ask_cluster) as gate:
-        server = ApiServer(News(log), _asker(target, settings), host=host, port=port, gate=gate)
+        environment, path = log_of(target, settings)
+        moments = MomentProcess((sys.executable, "-m", "arranger.cli.moments"), environment, log=path)
+        asker = Asker((sys.executable, "-m", "arranger.cli.answering"), environment, log=path)
+        server = ApiServer(News(log), asker, host=host, port=port, gate=gate, moments=moments)
         await server.start()
+        await moments.start()
         shown = f"[{host}]" if ":" in host else host
         say(f"http://{shown}:{server.port}/api/openapi.json describes the API; Ctrl-C ends it")
         sys.stdout.flush()
@@ -82,6 +87,7 @@ async def _serve(target: str | None, settings: Settings, host: str, port: int, *
             await stopped.wait()
         finally:
             await server.stop()
+            await moments.stop()
 
 
 @asynccontextmanager
@@ -96,10 +102,10 @@ async def _gate(settings: Settings, *, ask_cluster: bool) -> AsyncIterator[Gate]
         await cluster.close()
 
 
-def _asker(target: str | None, settings: Settings) -> Asker:
+def log_of(target: str | None, settings: Settings) -> tuple[dict[str, str], str]:
+    """The environment that names the log to another process, and the file for its arguments; empty for none."""
     environment = {SETTINGS[name].env: str(getattr(settings, name)) for name in _OF_THE_LOG}
     if target is not None and scheme_of(target) in SCHEMES:
         environment[SETTINGS["redis_url"].env] = target
         target = None
-    program = (sys.executable, "-m", "arranger.cli.answering")
-    return Asker(program, environment, log=target or "")
+    return environment, target or ""

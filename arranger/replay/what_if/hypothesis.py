@@ -5,7 +5,7 @@ cordon, and to end a job is to delete the job and its pods.
 """
 
 import dataclasses
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -51,6 +51,13 @@ def private_copy(state: State) -> State:
         except StopIteration as copied:
             done: State = copied.value
             return done
+
+
+def sharing_copy(state: State, same: Mapping[str, JobRecord]) -> State:
+    """A copy that nobody may change. `same` are copies of jobs that haven't changed since; they are used again."""
+    jobs = {uid: same[uid] if uid in same else job.copy() for uid, job in state.jobs.items()}
+    pods_of = {uid: dict(pods) for uid, pods in state.pods_of.items()}
+    return _forked(state, jobs, pods_of, nodes=state.nodes.copy(), of_pods=True)
 
 
 def copy_bit_by_bit(state: State) -> Generator[None, None, State]:
@@ -206,6 +213,7 @@ def _forked(
         listed=dict(state.listed),
         verdicts={kind: list(counts) for kind, counts in state.verdicts.items()},
         quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
+        priority_classes=dict(state.priority_classes),
         queues=dict(state.queues),
         namespaces=dict(state.namespaces),
         unwatched=dict(state.unwatched),

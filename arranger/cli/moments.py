@@ -1,0 +1,63 @@
+"""The program that `arranger serve` and `arranger ui` run for the console's questions: it reads the log once, keeps an
+index and snapshots in memory, and answers each line on standard input with a line on standard output."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import sys
+
+import click
+import msgspec
+
+from arranger.cli.answering import reason_of
+from arranger.cli.inputs.reading import log_options, opened
+from arranger.errors import ArrangerError
+from arranger.model.text import one_line
+from arranger.settings import Settings
+from arranger.web.moment_process import MomentReply, MomentRequest
+from arranger.web.moments import Moments
+
+#: What it may use, in bytes; the snapshots use a part of it.
+_MEMORY_BYTES = 8 << 30
+_NICE = 5
+
+
+@click.command()
+@log_options
+def command(target: str | None, settings: Settings) -> None:
+    """Answer the console's questions on standard input until it ends."""
+    os.nice(_NICE)
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    with contextlib.suppress(ValueError, OSError):  # a lower limit is set already
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, most))
+    asyncio.run(_answer(target, settings))
+
+
+async def _answer(target: str | None, settings: Settings) -> None:
+    loop = asyncio.get_running_loop()
+    requests = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin)
+    async with opened(target, settings) as log:
+        moments = Moments(log)
+        following = asyncio.create_task(moments.follow())
+        try:
+            while line := await requests.readline():
+                reply = await _reply(moments, msgspec.json.decode(line, type=MomentRequest))
+                sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
+                sys.stdout.buffer.flush()
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+
+async def _reply(moments: Moments, request: MomentRequest) -> MomentReply:
+    try:
+        content, complete = await moments.answer(request.name, request.values, end=request.end)
+    except ArrangerError as problem:
+        return MomentReply(request.number, reason=reason_of(problem), message=one_line(str(problem)))
+    return MomentReply(request.number, msgspec.Raw(content), complete=complete)
+
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,125 @@
+"""When each job waited and ran, as bars over time."""
+
+import msgspec
+
+from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import State
+from arranger.replay.console.moment import gpus_held, main_cause, waits
+from arranger.replay.reading.describe import label
+
+#: How many bars are kept in memory, how many jobs one answer has, and how many nodes a bar names.
+_BARS, _JOBS, _NODES = 200_000, 2_000, 50
+
+
+class Bar(msgspec.Struct, frozen=True, rename="camel"):
+    """A time (seconds since 1970) in which a job was waiting for one main `cause`, or running. `nodes` names at most 50
+    of its nodes."""
+
+    begin: float = msgspec.field(name="from")
+    end: float = msgspec.field(name="to")
+    kind: str
+    cause: str | None
+    gpus: int
+    attempt: int
+    nodes: tuple[str, ...]
+
+
+class GanttJob(msgspec.Struct, frozen=True, rename="camel"):
+    """A job with its bars, in the order of time."""
+
+    job: str
+    queue: str
+    bars: tuple[Bar, ...]
+
+
+class Gantt(msgspec.Struct, frozen=True, rename="camel"):
+    """Jobs in the order of their first bars. `left` is the number of jobs that aren't shown."""
+
+    jobs: tuple[GanttJob, ...]
+    left: int
+    complete: bool = True
+
+
+class _Phase(msgspec.Struct):
+    """A bar in the making; `end_ms` is -1 while it lasts."""
+
+    what: tuple[str, str | None, int, int, tuple[str, ...]]
+    begin_ms: int
+    end_ms: int = -1
+
+
+class _Row(msgspec.Struct):
+    job: str
+    queue: str
+    phases: list[_Phase]
+
+
+class GanttIndex:
+    """Call `note` after each fold with the touched jobs. When there are too many bars, jobs that are gone for longest
+    are forgotten."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _Row] = {}
+        self._gone: dict[str, None] = {}
+        self._bars = 0
+
+    def note(self, state: State, touched: dict[str, None]) -> None:
+        for uid in touched:
+            job = state.jobs.get(uid)
+            what = _what(state, job) if job is not None else None
+            row = self._rows.get(uid)
+            if row is None:
+                if job is None or what is None:
+                    continue
+                row = self._rows[uid] = _Row(label(job), queue_of(state, job), [])
+            if job is None or job.ended:
+                self._gone[uid] = None
+            else:
+                row.queue = queue_of(state, job)
+            self._move(row, what, state.time_ms)
+        while self._bars > _BARS and self._gone:
+            uid = next(iter(self._gone))
+            del self._gone[uid]
+            self._bars -= len(self._rows.pop(uid).phases)
+
+    def _move(self, row: _Row, what: tuple[str, str | None, int, int, tuple[str, ...]] | None, now_ms: int) -> None:
+        last = row.phases[-1] if row.phases and row.phases[-1].end_ms < 0 else None
+        if last is not None and last.what == what:
+            return
+        if last is not None:
+            last.end_ms = now_ms
+            if last.begin_ms == now_ms:  # nothing to be seen
+                row.phases.pop()
+                self._bars -= 1
+        if what is not None:
+            row.phases.append(_Phase(what, now_ms))
+            self._bars += 1
+
+    def gantt(self, begin_ms: int, end_ms: int, *, complete: bool) -> Gantt:
+        """The bars that meet a span of time. Bars that last end with it."""
+        found = []
+        for row in self._rows.values():
+            met = [one for one in row.phases if one.begin_ms <= end_ms and not 0 <= one.end_ms < begin_ms]
+            if met:
+                found.append((met[0].begin_ms, row, met))
+        found.sort(key=lambda of: (of[0], of[1].job))
+        jobs = tuple(
+            GanttJob(row.job, row.queue, tuple(_bar(one, end_ms) for one in met)) for _, row, met in found[:_JOBS]
+        )
+        return Gantt(jobs, max(len(found) - _JOBS, 0), complete)
+
+
+def _what(state: State, job: JobRecord) -> tuple[str, str | None, int, int, tuple[str, ...]] | None:
+    """What a bar of the job would be now; None if it neither waits nor runs."""
+    if waits(job):
+        return "waiting", main_cause(state, job), gpus_held(job), job.attempt, ()
+    if job.ended or not job.placements:
+        return None
+    nodes = tuple(list(dict.fromkeys(job.placements.values()))[:_NODES])
+    return "running", None, gpus_held(job), job.attempt, nodes
+
+
+def _bar(phase: _Phase, end_ms: int) -> Bar:
+    end = phase.end_ms if phase.end_ms >= 0 else end_ms
+    return Bar(phase.begin_ms / 1000, end / 1000, *phase.what)

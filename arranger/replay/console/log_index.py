@@ -1,0 +1,37 @@
+"""What a single pass over the log finds, kept up to date by each further entry, all of bounded size."""
+
+from arranger.events.log import Entry, Position
+from arranger.projections.state import Changes, State
+from arranger.replay.console.gantt import GanttIndex
+from arranger.replay.console.job_page import JobEvents
+from arranger.replay.console.series import SeriesIndex
+from arranger.replay.console.snapshots import Snapshots
+from arranger.replay.console.timeline import TimelineIndex
+from arranger.replay.reading.history import advance
+
+
+class LogIndex:
+    """Folds entries into `state` and indexes them. Nobody else may change the state."""
+
+    def __init__(self, state: State, position: Position, snapshots: Snapshots | None = None) -> None:
+        self.state = state
+        self.position = position
+        #: The offset before the first entry that it reads.
+        self.began = position.offset
+        self.snapshots = snapshots if snapshots is not None else Snapshots()
+        self.timeline, self.series, self.gantt, self.jobs = TimelineIndex(), SeriesIndex(), GanttIndex(), JobEvents()
+        self.jobs.begin(state)
+        self.gantt.note(state, dict.fromkeys(state.jobs))
+        self.snapshots.note(state, position, {})
+
+    def feed(self, entry: Entry) -> None:
+        """Fold and index one entry. Raises `DamagedEntry`."""
+        state, changes = self.state, Changes()
+        self.jobs.before(entry, state)
+        advance(state, entry, changes)
+        self.position = Position(self.position.epoch, entry.last, entry.chain)
+        self.jobs.after(state, changes)
+        self.timeline.note(entry, state.time_ms, changes)
+        self.series.note(state)
+        self.gantt.note(state, changes.jobs)
+        self.snapshots.note(state, self.position, changes.jobs)

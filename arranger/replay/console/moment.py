@@ -1,0 +1,250 @@
+"""The cluster at one point of the log, as the console draws it: jobs, nodes with their GPUs, and queues.
+
+Times are in seconds since 1970, and GPUs are those of all vendors.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from arranger.model.job import JobSpec
+from arranger.model.pod import gpus_of
+from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.nodes import Amounts, NodeTable
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import State
+from arranger.replay.ledger.causes import causes_of
+from arranger.replay.reading.describe import label
+from arranger.scheduling import QueueView, queues_view
+
+#: Levels of topology that nodes often have, although no job names them.
+_USUAL_LEVELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+_MOST_LEVELS = 4
+_GPU = "/gpu"
+
+
+class Totals(msgspec.Struct, frozen=True, rename="camel"):
+    """Sums over the cluster. GPUs are fragmented if they are free on a node where other GPUs are used; reserved ones
+    are kept for waiting jobs."""
+
+    gpus: int
+    gpus_used: int
+    gpus_reserved: int
+    gpus_fragmented: int
+    jobs_waiting: int
+    jobs_running: int
+    jobs_ended: int
+
+
+class MomentJob(msgspec.Struct, frozen=True, rename="camel"):
+    """One job. `gpus` are those that all its pods request, `gpus_held` those of the nodes that it has. `wait_cause` is
+    the main cause of its waiting; None if it doesn't wait."""
+
+    job: str
+    queue: str
+    priority: int
+    stage: str
+    since: float
+    submitted: float
+    attempt: int
+    pods_ready: int
+    pods_placed: int
+    pods_wanted: int
+    pods_minimum: int
+    gpus: int
+    gpus_held: int
+    wait_cause: str | None
+
+
+class MomentNode(msgspec.Struct, frozen=True, rename="camel"):
+    """One node. `topology` has a value for each of `Moment.topology_levels`, `jobs` the jobs that hold its GPUs, as
+    indices into `Moment.jobs`, each with its number of GPUs."""
+
+    name: str
+    gpus: int
+    gpus_free: int
+    ready: bool
+    schedulable: bool
+    topology: tuple[str, ...]
+    jobs: tuple[tuple[int, int], ...]
+
+
+class MomentQueue(msgspec.Struct, frozen=True, rename="camel"):
+    """One queue with the queues below it, in GPUs. Without a capability, `cap` is None."""
+
+    name: str
+    parent: str
+    used: int
+    share: int
+    cap: int | None
+    demand: int
+
+
+class Moment(msgspec.Struct, frozen=True, rename="camel"):
+    """The cluster after the event at the offset `at`. Jobs are sorted by name, nodes by topology and name."""
+
+    at: int
+    time: float
+    totals: Totals
+    jobs: tuple[MomentJob, ...]
+    nodes: tuple[MomentNode, ...]
+    topology_levels: tuple[str, ...]
+    queues: tuple[MomentQueue, ...]
+
+
+def moment(state: State) -> Moment:
+    """The cluster in a state."""
+    records = sorted(state.jobs.values(), key=lambda job: (label(job), job.uid))
+    holdings = [dict(_held(job)) for job in records]
+    levels = topology_levels(state, records)
+    lines = tuple(_job(state, job, sum(held.values())) for job, held in zip(records, holdings, strict=True))
+    return Moment(
+        state.offset,
+        state.time_ms / 1000,
+        _totals(state, records),
+        lines,
+        _nodes(state.nodes, levels, holdings),
+        levels,
+        tuple(_queue(view) for view in queues_view(state).queues.values()),
+    )
+
+
+def waits(job: JobRecord) -> bool:
+    """Whether a job wants to run and has no quorum of nodes."""
+    return not job.ended and job.active and not job.quorum_placed()
+
+
+def main_cause(state: State, job: JobRecord) -> str | None:
+    """The cause of a job's waiting that counts most; None if it doesn't wait."""
+    causes = causes_of(state, job)
+    return str(max(causes, key=lambda of: of[1])[0]) if causes else None
+
+
+def gpus_held(job: JobRecord) -> int:
+    """The GPUs of the slots that have nodes."""
+    return sum(count for _, count in _held(job))
+
+
+def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
+    """The GPUs of the present nodes in the order of their names, and how many of them are used."""
+    columns = [column for name, column in nodes.columns.items() if name.endswith(_GPU)]
+    rows = nodes.by_name()
+    there: Amounts = nodes.allocatable[rows][:, columns].sum(axis=1)
+    used: Amounts = nodes.used[rows][:, columns].sum(axis=1)
+    return there, used
+
+
+def topology_levels(state: State, jobs: list[JobRecord]) -> tuple[str, ...]:
+    """The labels of nodes that jobs name as levels of a topology, and the usual ones; the largest domains first."""
+    wanted = dict.fromkeys(_USUAL_LEVELS)
+    for job in jobs:
+        if job.spec is not None and job.spec.has_topology:
+            topologies = (job.spec.topology, *(group.topology for group in job.spec.groups))
+            wanted.update(dict.fromkeys(key for of in topologies if of is not None for key in of.levels))
+    domains: dict[str, dict[str, None]] = {key: {} for key in wanted}
+    for row in state.nodes.by_name().tolist():
+        for key, value in state.nodes.facts[row].labels:
+            if key in domains:
+                domains[key][value] = None
+    found = sorted((key for key in domains if domains[key]), key=lambda key: (len(domains[key]), key))
+    return tuple(found[:_MOST_LEVELS])
+
+
+def _held(job: JobRecord) -> Iterator[tuple[str, int]]:
+    """The nodes of a job with its GPUs there."""
+    if job.spec is None:
+        return
+    of_group = [gpus_of(group.shape.requests) for group in job.spec.groups]
+    found: dict[str, int] = {}
+    for (group, _), node in job.placements.items():
+        if of_group[group]:
+            found[node] = found.get(node, 0) + of_group[group]
+    yield from found.items()
+
+
+def _totals(state: State, jobs: list[JobRecord]) -> Totals:
+    there, used = gpu_use(state.nodes)
+    free = np.maximum(there - used, 0)
+    running = sum(not job.ended and job.quorum_placed() for job in jobs)
+    return Totals(
+        gpus=int(there.sum()),
+        gpus_used=int(used.sum()),
+        gpus_reserved=sum(_reserved(state, uid) for uid in state.reservations),
+        gpus_fragmented=int(free[used > 0].sum()),
+        jobs_waiting=sum(map(waits, jobs)),
+        jobs_running=running,
+        jobs_ended=sum(job.ended for job in jobs),
+    )
+
+
+def _reserved(state: State, uid: str) -> int:
+    job = state.jobs.get(uid)
+    if job is None or job.spec is None:
+        return 0
+    groups = job.spec.groups
+    slots = expand(state.reservations[uid].decided.pods)
+    return sum(gpus_of(groups[group].shape.requests) for group, _ in slots if group < len(groups))
+
+
+def _job(state: State, job: JobRecord, held: int) -> MomentJob:
+    spec = job.spec
+    return MomentJob(
+        job=label(job),
+        queue=queue_of(state, job),
+        priority=spec.priority if spec is not None else 0,
+        stage=str(job.stage),
+        since=job.times.stage_ms / 1000,
+        submitted=job.seen.created_ms / 1000,
+        attempt=job.attempt,
+        pods_ready=sum(job.ready) if spec is not None else 0,
+        pods_placed=len(job.placements),
+        pods_wanted=job.pods_desired(),
+        pods_minimum=_minimum(spec) if spec is not None else 0,
+        gpus=sum(group.count * gpus_of(group.shape.requests) for group in spec.groups) if spec is not None else 0,
+        gpus_held=held,
+        wait_cause=main_cause(state, job),
+    )
+
+
+def _minimum(spec: JobSpec) -> int:
+    """How many pods the quorum has at least."""
+    return spec.groups[0].count + max(spec.min_workers, sum(group.min_count for group in spec.groups[1:]))
+
+
+def _nodes(nodes: NodeTable, levels: tuple[str, ...], holdings: list[dict[str, int]]) -> tuple[MomentNode, ...]:
+    on_node: dict[str, list[tuple[int, int]]] = {}
+    for number, held in enumerate(holdings):
+        for node, gpus in held.items():
+            on_node.setdefault(node, []).append((number, gpus))
+    there, used = (amounts.tolist() for amounts in gpu_use(nodes))
+    found = []
+    for number, row in enumerate(nodes.by_name().tolist()):
+        facts, name = nodes.facts[row], nodes.names[row]
+        labels = dict(facts.labels) if levels else {}
+        found.append(
+            MomentNode(
+                name=name,
+                gpus=there[number],
+                gpus_free=max(there[number] - used[number], 0),
+                ready=facts.ready,
+                schedulable=facts.ready and not facts.cordoned,
+                topology=tuple([labels.get(key, "") for key in levels]),
+                jobs=tuple(on_node.get(name, ())),
+            )
+        )
+    found.sort(key=lambda node: (node.topology, node.name))
+    return tuple(found)
+
+
+def _queue(view: QueueView) -> MomentQueue:
+    capability = view.spec.capability if view.spec is not None else ()
+    limited = any(name.endswith(_GPU) for name, _ in capability)
+    return MomentQueue(
+        name=view.name,
+        parent=view.spec.parent if view.spec is not None else "",
+        used=gpus_of(view.used.items()),
+        share=gpus_of(view.share.items()),
+        cap=gpus_of(capability) if limited else None,
+        demand=gpus_of(view.demand.items()),
+    )

@@ -1,0 +1,157 @@
+"""The whole log on one line: how many events there were when, marks of what went wrong, and where decisions are."""
+
+from array import array
+from bisect import bisect_left, bisect_right
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.model.job import Stage
+from arranger.projections.state import Changes
+
+#: How many points, and how many marks of each kind, are kept at most.
+_POINTS, _MARKS = 4_096, 2_000
+#: How many decisions are kept, the latest ones.
+_DECISIONS = 2_000_000
+
+
+class Mark(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that went wrong: nodeLost, preempted or jobFailed. `time` in seconds since 1970."""
+
+    at: int
+    time: float
+    kind: str
+
+
+class Bucket(msgspec.Struct, frozen=True, rename="camel"):
+    """An equal part of the log's time: its number of events, the offset of the last one, and the end of the part."""
+
+    at: int
+    time: float
+    events: int
+
+
+class Timeline(msgspec.Struct, frozen=True, rename="camel"):
+    """The log from `first` to `last`. Of a long log, marks and counts are thinned. `complete`: all of it is read."""
+
+    first: int
+    last: int
+    first_time: float
+    last_time: float
+    buckets: tuple[Bucket, ...]
+    marks: tuple[Mark, ...]
+    complete: bool = True
+
+
+class Decision(msgspec.Struct, frozen=True, rename="camel"):
+    """An event that gave a job nodes, or took them from others."""
+
+    at: int
+    time: float
+
+
+class Thinned:
+    """Offsets with times (milliseconds): when there would be too many, every second one is forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._every = 1
+        self._skipped = 0
+        self.offsets, self.times_ms = array("q"), array("q")
+
+    def add(self, offset: int, time_ms: int) -> None:
+        self._skipped += 1
+        if self._skipped < self._every:
+            return
+        self._skipped = 0
+        self.offsets.append(offset)
+        self.times_ms.append(time_ms)
+        if len(self.offsets) > self._most:
+            self.offsets, self.times_ms = self.offsets[::2], self.times_ms[::2]
+            self._every *= 2
+
+
+class TimelineIndex:
+    """Call `note` with each entry and what its fold changed."""
+
+    def __init__(self) -> None:
+        self.first = self.last = 0
+        self._first_ms = self._last_ms = 0
+        self._points = Thinned(_POINTS)
+        self._marks = {kind: Thinned(_MARKS) for kind in ("nodeLost", "preempted", "jobFailed")}
+        self._decided, self._decided_ms = array("q"), array("q")
+        self._ready: dict[str, None] = {}
+
+    def note(self, entry: Entry, time_ms: int, changes: Changes) -> None:
+        """Record one entry. `time_ms` is the state's time after it."""
+        if not self.first:
+            self.first, self._first_ms = entry.first, time_ms
+        self.last, self._last_ms = entry.last, time_ms
+        self._points.add(entry.last, time_ms)
+        accepted = [verdict.offset for verdict in changes.verdicts if verdict.accepted]
+        for offset in accepted:
+            self._decision(offset, entry.batch.events[offset - entry.first], time_ms)
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
+            if isinstance(event, (k.NodeGone, k.NodeSeen)):
+                self._node(offset, event, time_ms)
+
+    def _node(self, offset: int, event: k.NodeSeen | k.NodeGone, time_ms: int) -> None:
+        """Mark a node that was ready and isn't any more."""
+        if isinstance(event, k.NodeSeen) and event.facts.ready:
+            self._ready[event.name] = None
+        elif event.name in self._ready:
+            del self._ready[event.name]
+            self._marks["nodeLost"].add(offset, time_ms)
+
+    def _decision(self, offset: int, event: k.Event, time_ms: int) -> None:
+        if isinstance(event, (k.Placed, k.Preempted)):
+            self._decided.append(offset)
+            self._decided_ms.append(time_ms)
+            if len(self._decided) > _DECISIONS:
+                self._decided, self._decided_ms = self._decided[1000:], self._decided_ms[1000:]
+        if isinstance(event, k.Preempted):
+            self._marks["preempted"].add(offset, time_ms)
+        elif isinstance(event, k.StageDecided) and event.stage == Stage.FAILED:
+            self._marks["jobFailed"].add(offset, time_ms)
+
+    def timeline(self, buckets: int, *, complete: bool) -> Timeline:
+        marks = [
+            Mark(offset, time_ms / 1000, kind)
+            for kind, of in self._marks.items()
+            for offset, time_ms in zip(of.offsets, of.times_ms, strict=True)
+        ]
+        marks.sort(key=lambda mark: (mark.at, mark.kind))
+        found, times = self._buckets(buckets), (self._first_ms / 1000, self._last_ms / 1000)
+        return Timeline(self.first, self.last, *times, found, tuple(marks[:: -(-len(marks) // _MARKS) or 1]), complete)
+
+    def _buckets(self, count: int) -> tuple[Bucket, ...]:
+        if not self.first:
+            return ()
+        span_ms = max(self._last_ms - self._first_ms, 1)
+        found, before = [], self.first - 1
+        for number in range(1, count + 1):
+            end_ms = self._first_ms + span_ms * number // count
+            there = bisect_right(self._points.times_ms, end_ms)
+            at = self.last if number == count else self._points.offsets[there - 1] if there else before
+            at = max(at, before)
+            found.append(Bucket(at, end_ms / 1000, at - before))
+            before = at
+        return tuple(found)
+
+    def decision(self, *, after: int | None = None, before: int | None = None) -> Decision | None:
+        """The next decision after an offset, or the last one before an offset; None if there is none."""
+        if after is not None:
+            number = bisect_right(self._decided, after)
+        else:
+            number = bisect_left(self._decided, before if before is not None else self.last + 1) - 1
+        if not 0 <= number < len(self._decided):
+            return None
+        return Decision(self._decided[number], self._decided_ms[number] / 1000)
+
+    def time_ms(self, offset: int) -> int:
+        """The time at an offset, in milliseconds, as exact as the points are that are kept."""
+        if offset >= self.last:
+            return self._last_ms
+        number = bisect_left(self._points.offsets, offset)
+        return self._points.times_ms[number] if number < len(self._points.offsets) else self._last_ms

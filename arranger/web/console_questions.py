@@ -1,0 +1,40 @@
+"""The questions that the console asks, with their parameters. They have no command: `moments` answers them."""
+
+from arranger.web.questions import Parameter, Question
+
+
+def _number(name: str, meaning: str, *, most: int = 10**18) -> Parameter:
+    return Parameter(name, f"--{name}", meaning, point=name not in ("buckets", "points"), most=most)
+
+
+_AT = _number("at", "the point of the log that the answer is about: an offset")
+
+CONSOLE = {
+    one.name: one
+    for one in (
+        Question("moment", "The cluster at a point: jobs, nodes with their GPUs, queues.", (_AT,), (), "at"),
+        Question(
+            "timeline", "The number of events over the whole log, and marks of what went wrong.",
+            (_number("buckets", "into how many parts the time is divided", most=2_000),), (), reads_on=True,
+        ),
+        Question(
+            "series", "GPUs and jobs over the whole log.",
+            (_number("points", "how many points at most", most=1_024),), (), reads_on=True,
+        ),
+        Question(
+            "gantt", "When each job waited and ran.",
+            (
+                _number("from", "the offset with whose time the bars begin"),
+                _number("to", "the offset with whose time they end"),
+            ), (), reads_on=True,
+        ),
+        Question(
+            "decision", "The next or the last event that gave a job nodes, or took them from others.",
+            (_number("after", "an offset before it"), _number("before", "an offset after it")), (), reads_on=True,
+        ),
+        Question(
+            "job", "A job's events up to a point, and its pods there.",
+            (Parameter("job", "", "a name, or namespace/name", required=True), _AT), (), "at",
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,114 @@
+"""The process that answers the console's questions, seen from the server: it starts, it is asked, it ends.
+
+A fold takes the processor for as long as it takes. In another process it delays nobody who watches.
+"""
+
+import asyncio
+import os
+from asyncio.subprocess import Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from arranger.web.refusals import refuse
+
+_WAITING = 64
+_TIME_S = 60.0
+#: An answer is one line.
+_MOST_BYTES = 64 << 20
+
+
+class MomentRequest(msgspec.Struct, frozen=True):
+    """A question for the process, as one line of JSON. `end` is the last offset that the server has read."""
+
+    number: int
+    name: str
+    values: dict[str, str]
+    end: int = 0
+
+
+class MomentReply(msgspec.Struct, frozen=True):
+    """The reply of the process, as one line of JSON: an answer, or a refusal with its reason and message."""
+
+    number: int
+    answer: msgspec.Raw = msgspec.Raw(b"null")
+    reason: str = ""
+    message: str = ""
+    complete: bool = False
+
+
+class MomentProcess:
+    """Runs `program` when it is first asked, and again after it ended, on the log of `environment`, or on `log`."""
+
+    def __init__(self, program: Sequence[str], environment: Mapping[str, str], *, log: str = "") -> None:
+        self._program = (*program, f"--log={log}") if log else tuple(program)
+        self._environment = {**os.environ, **environment}
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._waiting: dict[int, asyncio.Future[MomentReply]] = {}
+        self._number = 0
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Start the process, so that it has read the log before it is asked."""
+        async with self._starting:
+            if self._process is not None and self._process.returncode is None:
+                return
+            self._process = await asyncio.create_subprocess_exec(
+                *self._program,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=self._environment,
+                limit=_MOST_BYTES,
+            )
+            self._reading = asyncio.create_task(self._read(self._process))
+
+    async def answer(self, name: str, values: Mapping[str, str], *, end: int) -> tuple[bytes, bool]:
+        """The answer as JSON, and whether it is about all of the log up to the offset `end`. Raises `Refusal`."""
+        if len(self._waiting) >= _WAITING:
+            refuse("TooManyRequests", "too many questions are waiting for an answer", hint="try again soon")
+        await self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._number += 1
+        number, waiting = self._number, asyncio.get_running_loop().create_future()
+        self._waiting[number] = waiting
+        try:
+            self._process.stdin.write(msgspec.json.encode(MomentRequest(number, name, dict(values), end)) + b"\n")
+            async with asyncio.timeout(_TIME_S):
+                reply: MomentReply = await waiting
+        except TimeoutError:
+            refuse("Timeout", f"the answer takes too long: it may take {_TIME_S:g} s", hint="try again soon")
+        except ConnectionError:
+            refuse("ServiceUnavailable", "the process that answers has ended", hint="try again soon")
+        finally:
+            self._waiting.pop(number, None)
+        if reply.reason:
+            refuse(reply.reason, reply.message)
+        return bytes(reply.answer), reply.complete
+
+    async def stop(self) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        if self._reading is not None:
+            await self._reading
+
+    async def _read(self, process: Process) -> None:
+        assert process.stdout is not None
+        try:
+            while line := await process.stdout.readline():
+                reply = msgspec.json.decode(line, type=MomentReply)
+                waiting = self._waiting.get(reply.number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(reply)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(ConnectionError("the process ended"))

@@ -1,0 +1,253 @@
+"""Answers the console's questions about points of the log, from an index in memory and snapshots between its points.
+
+It works in a process of its own (`moment_process`), or in the caller's where nobody else is delayed.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable
+from arranger.events.kinds import Event
+from arranger.events.log import Entry, Log, Position
+from arranger.model.text import safe_json
+from arranger.projections import snapshot
+from arranger.projections.state import Changes, State
+from arranger.replay.console.job_page import MOST_OF_A_JOB, LifeEvent, job_page, life_event
+from arranger.replay.console.log_index import LogIndex
+from arranger.replay.console.moment import moment
+from arranger.replay.console.snapshots import continuing
+from arranger.replay.reading.history import advance
+from arranger.web.refusals import refuse
+
+#: How long the index is built without a look at who asks, in seconds.
+_SLICE_S = 0.02
+_WAIT_S, _RETRY_S = 1.0, 2.0
+#: How many states of points that were asked for are kept, to go on from them.
+_LATEST = 4
+#: A log's own snapshot is used only if it saves folding so many events: it takes longer to restore than one in memory.
+_WORTH = 20_000
+_ENTRIES_A_READ = 1000
+
+Values = Mapping[str, str]
+
+
+class Moments:
+    """Call `follow` in a task; `answer` works from its first step on."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._index: LogIndex | None = None
+        self._end = 0
+        self._asking = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._begun = asyncio.Event()
+        self._latest: OrderedDict[int, tuple[State, Position]] = OrderedDict()
+        self._turn = asyncio.Lock()
+        self._problem = ""
+        self._answers: dict[str, Callable[[LogIndex, Values], Awaitable[object]]] = {
+            "moment": self._moment,
+            "timeline": self._timeline,
+            "series": self._series,
+            "gantt": self._gantt,
+            "decision": self._decision,
+            "job": self._job,
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Whether the index reaches the end of the log that was last seen."""
+        return self._index is not None and self._index.position.offset >= self._end
+
+    async def follow(self) -> None:
+        """Read until cancelled. Raises `DamagedEntry`."""
+        while True:
+            try:
+                if self._index is None:
+                    await self._begin()
+                await self._step()
+            except (EpochLost, EntriesTrimmed):
+                self._forget()
+            except DamagedEntry as problem:
+                self._problem = str(problem)
+                raise
+            except LogUnavailable as problem:
+                self._problem = str(problem)
+                await asyncio.sleep(_RETRY_S)
+            except LogError as problem:
+                self._problem = str(problem)
+                self._forget()
+                await asyncio.sleep(_RETRY_S)
+
+    async def answer(self, name: str, values: Values, *, end: int = 0) -> tuple[bytes, bool]:
+        """The answer as JSON, and whether it is about all of the log up to the offset `end`, or the end that was last
+        seen. Raises `Refusal`, and errors of the log."""
+        self._asking += 1
+        self._idle.clear()
+        try:
+            async with self._turn:
+                if self._index is None and self._problem:
+                    refuse("ServiceUnavailable", self._problem, hint="try again soon")
+                await self._begun.wait()
+                assert self._index is not None
+                self._end = max(self._end, end)
+                found = await self._answers[name](self._index, values)
+                return safe_json(msgspec.json.encode(found)), self.complete or name == "moment"
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._idle.set()
+
+    # --- the index -----------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        end = await self._log.open()
+        state, position = await _oldest(self._log)
+        state.epoch = state.epoch or position.epoch
+        self._index, self._end, self._problem = LogIndex(state, position), end.offset, ""
+        self._begun.set()
+
+    async def _step(self) -> None:
+        assert self._index is not None
+        index, since_s = self._index, time.monotonic()
+        for entry in await self._log.read(index.position, limit=_ENTRIES_A_READ, wait_s=_WAIT_S):
+            index.feed(entry)
+            if time.monotonic() - since_s > _SLICE_S:
+                await asyncio.sleep(0)
+                await self._idle.wait()
+                since_s = time.monotonic()
+        self._end = max(self._end, index.position.offset)
+
+    def _forget(self) -> None:
+        self._index, self._end = None, 0
+        self._latest.clear()
+        self._begun.clear()
+
+    # --- states --------------------------------------------------------------------------------------------
+
+    async def _at(self, index: LogIndex, at: int) -> State:
+        """The state after the event at an offset. Nobody may change it."""
+        if at > max(self._end, index.position.offset):
+            self._end = (await self._log.end()).offset
+            if at > self._end:
+                refuse("NotFound", f"the log has no offset {at} yet, it ends at {self._end}")
+        if at < index.began or at < 1:
+            refuse("Expired", f"the log begins after offset {index.began}", hint="use a later point")
+        if at in self._latest:
+            self._latest.move_to_end(at)
+            return self._latest[at][0]
+        state, position = await self._nearest(index, at)
+        position = await _fold(self._log, state, position, at)
+        self._latest[at] = state, position
+        if len(self._latest) > _LATEST:
+            self._latest.popitem(last=False)
+        return state
+
+    async def _nearest(self, index: LogIndex, at: int) -> tuple[State, Position]:
+        """A state at or before an offset that can be folded on."""
+        kept = index.snapshots.nearest(at)
+        assert kept is not None
+        near = max((one for one in self._latest if self._latest[one][1].offset <= at), default=None)
+        if near is not None and self._latest[near][1].offset >= kept.position.offset:
+            return self._latest.pop(near)
+        if at - kept.position.offset > _WORTH:
+            stored = await self._log.newest_snapshot(at_most=at)
+            if stored is not None and stored.position.offset > kept.position.offset + _WORTH:
+                try:
+                    return snapshot.restore(stored.content), stored.position
+                except snapshot.UnusableSnapshot:
+                    return continuing(kept), kept.position
+        return continuing(kept), kept.position
+
+    # --- answers -------------------------------------------------------------------------------------------
+
+    async def _moment(self, index: LogIndex, values: Values) -> object:
+        return moment(await self._at(index, self._point(index, values)))
+
+    def _point(self, index: LogIndex, values: Values) -> int:
+        return int(values["at"]) if "at" in values else max(self._end, index.position.offset)
+
+    async def _timeline(self, index: LogIndex, values: Values) -> object:
+        return index.timeline.timeline(int(values.get("buckets", 400)), complete=self.complete)
+
+    async def _series(self, index: LogIndex, values: Values) -> object:
+        return index.series.series(int(values.get("points", 300)), index.state, complete=self.complete)
+
+    async def _decision(self, index: LogIndex, values: Values) -> object:
+        after, before = values.get("after"), values.get("before")
+        if (after is None) == (before is None):
+            refuse("BadRequest", "decision has either the parameter after or the parameter before")
+        found = index.timeline.decision(
+            after=int(after) if after is not None else None, before=int(before) if before is not None else None
+        )
+        if found is None:
+            refuse("NotFound", "the log has no such decision")
+        return found
+
+    async def _gantt(self, index: LogIndex, values: Values) -> object:
+        first, last = int(values.get("from", index.timeline.first)), int(values.get("to", index.timeline.last))
+        begin_ms, end_ms = index.timeline.time_ms(first), index.timeline.time_ms(last)
+        return index.gantt.gantt(begin_ms, end_ms, complete=self.complete)
+
+    async def _job(self, index: LogIndex, values: Values) -> object:
+        at = self._point(index, values)
+        state = await self._at(index, at)
+        label, uid = index.jobs.find(values["job"], at)
+        if not uid:
+            refuse("NotFound", f"the log has no job {values['job']!r} up to that point")
+        offsets = index.jobs.offsets(uid, at)
+        life = await self._life(index, offsets[-MOST_OF_A_JOB:])
+        return job_page(state, label, uid, life, max(len(offsets) - MOST_OF_A_JOB, 0))
+
+    async def _life(self, index: LogIndex, offsets: list[int]) -> list[tuple[LifeEvent, Event]]:
+        """The events at these offsets; the log is read from the snapshots before them."""
+        found: list[tuple[LifeEvent, Event]] = []
+        position, entries = Position(0, -1, ""), list[Entry]()
+        for offset in offsets:
+            at = abs(offset)
+            kept = index.snapshots.nearest(at - 1)
+            assert kept is not None
+            if kept.position.offset > position.offset:
+                position, entries = kept.position, []
+            while not entries or entries[-1].last < at:
+                if entries:
+                    position = Position(position.epoch, entries[-1].last, entries[-1].chain)
+                entries = list(await self._log.read(position, limit=_ENTRIES_A_READ))
+                if not entries:
+                    return found
+            entry = next(one for one in entries if one.last >= at)
+            found.append((life_event(offset, entry, index.jobs.seen), entry.batch.events[at - entry.first]))
+        return found
+
+
+async def _oldest(log: Log) -> tuple[State, Position]:
+    """The state with which a pass over the log begins: an empty one, or the oldest usable snapshot of a trimmed log."""
+    start = await log.start()
+    if start.offset == 0:
+        return State(epoch=start.epoch), start
+    for mark in await log.snapshot_marks():
+        stored = await log.newest_snapshot(at_most=mark.offset) if mark.offset >= start.offset else None
+        if stored is not None and stored.position.offset >= start.offset:
+            try:
+                return snapshot.restore(stored.content), stored.position
+            except snapshot.UnusableSnapshot:
+                continue
+    raise LogError(f"the log begins at offset {start.offset}, and has no usable snapshot")
+
+
+async def _fold(log: Log, state: State, position: Position, at: int) -> Position:
+    """Fold up to the entry that has the offset."""
+    while position.offset < at:
+        entries = await log.read(position, limit=min(at - position.offset, _ENTRIES_A_READ))
+        if not entries:
+            break
+        for entry in entries:
+            if entry.first > at:
+                return position
+            advance(state, entry, Changes())
+            position = Position(position.epoch, entry.last, entry.chain)
+    return position

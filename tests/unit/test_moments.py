@@ -1,0 +1,236 @@
+"""The console's questions: a moment is what the fold says, whatever way leads to it; the index misses nothing."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arranger.events import kinds as k
+from arranger.events.file_log import FileLog
+from arranger.events.log import Entry, Log, entries
+from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from arranger.replay.console.log_index import LogIndex
+from arranger.replay.console.moment import moment
+from arranger.replay.console.snapshots import Snapshots, continuing
+from arranger.replay.reading.overview import overview
+from arranger.web.moments import Moments
+from arranger.web.refusals import Refusal
+from tests.memory_log import MemoryLog
+
+HISTORIES = Path(__file__).parents[1] / "histories"
+NAMES = ("room-for-what-matters.log", "a-job-that-waits.log", "demo-through-the-archive.log")
+_READ: dict[str, Sequence[Entry]] = {}
+
+
+async def _entries(log: Log) -> Sequence[Entry]:
+    await log.open()
+    return [entry async for entry in entries(log, await log.start())]
+
+
+def history(name: str) -> Sequence[Entry]:
+    if name not in _READ:
+        _READ[name] = asyncio.run(_entries(FileLog(HISTORIES / name)))
+    return _READ[name]
+
+
+def folded(of: Sequence[Entry], at: int) -> State:
+    state = State(epoch=1)
+    for entry in of:
+        if entry.first > at:
+            break
+        apply_entry(state, entry, Changes())
+    return state
+
+
+def ask(log: Log, *questions: tuple[str, dict[str, str]]) -> list[Any]:
+    """The answers when all of the log is indexed, and refusals."""
+
+    async def answers() -> list[Any]:
+        moments = Moments(log)
+        following = asyncio.create_task(moments.follow())
+        found: list[Any] = []
+        async with asyncio.timeout(60):
+            await moments.answer("timeline", {})
+            while not moments.complete:  # noqa: ASYNC110  # the index tells nobody
+                await asyncio.sleep(0.01)
+            for name, values in questions:
+                try:
+                    found.append(json.loads((await moments.answer(name, values))[0]))
+                except Refusal as problem:
+                    found.append(problem)
+        following.cancel()
+        await asyncio.wait([following])
+        return found
+
+    return asyncio.run(answers())
+
+
+def at_history(name: str, *questions: tuple[str, dict[str, str]]) -> list[Any]:
+    return ask(FileLog(HISTORIES / name), *questions)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from(NAMES), st.lists(st.floats(0, 1), min_size=3, max_size=6))
+def test_a_moment_is_what_the_fold_of_the_log_says_in_any_order_of_questions(name: str, places: list[float]) -> None:
+    of = history(name)
+    points = [max(round(place * of[-1].last), 1) for place in places]
+    found = at_history(name, *(("moment", {"at": str(at)}) for at in points))
+    for at, answer in zip(points, found, strict=True):
+        state = folded(of, at)
+        seen, jobs = overview(state), {f"{line.namespace}/{line.name}": line for line in overview(state).jobs}
+        assert answer["at"] == seen.offset
+        assert answer["time"] == seen.time_ms / 1000
+        assert [node["name"] for node in answer["nodes"]] == [node.name for node in seen.nodes if node.present]
+        assert [(job["stage"], job["podsPlaced"]) for job in answer["jobs"]] == [
+            (jobs[job["job"]].stage, jobs[job["job"]].pods_placed) for job in answer["jobs"]
+        ]
+        assert len(answer["jobs"]) == len(seen.jobs)
+        used = sum(amount for node in seen.nodes for kind, amount in node.used.items() if kind.endswith("/gpu"))
+        assert answer["totals"]["gpusUsed"] == used
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_snapshot_goes_on_to_the_same_state_as_the_fold_and_stays_as_it_was(name: str) -> None:
+    of = history(name)
+    index = LogIndex(State(epoch=1), asyncio.run(_start(name)), Snapshots(gap=20))
+    digests = {0: snapshot.digest(index.state)}
+    for entry in of:
+        index.feed(entry)
+        digests[entry.last] = snapshot.digest(index.state)
+    assert len(index.snapshots) > 5
+    for last in list(digests)[:: len(digests) // 12]:
+        kept = index.snapshots.nearest(last)
+        assert kept is not None
+        state = continuing(kept)
+        for entry in of:
+            if kept.position.offset < entry.first <= last:
+                apply_entry(state, entry, Changes())
+        assert snapshot.digest(state) == digests[last]
+        assert snapshot.digest(kept.state) == digests[kept.position.offset]
+        assert moment(state) == moment(folded(of, last))
+
+
+async def _start(name: str) -> Any:
+    log = FileLog(HISTORIES / name)
+    await log.open()
+    return await log.start()
+
+
+def test_snapshots_are_bounded_in_number_and_memory() -> None:
+    of = history(NAMES[0])
+    few, small = Snapshots(most=8, gap=1), Snapshots(most_bytes=20_000, gap=1)
+    for snapshots in (few, small):
+        index = LogIndex(State(epoch=1), asyncio.run(_start(NAMES[0])), snapshots)
+        for entry in of:
+            index.feed(entry)
+        first = snapshots.nearest(0)
+        assert first is not None
+        assert first.position.offset == 0
+        assert snapshots.gap > 1
+    assert len(few) <= 8
+    assert small.cost_bytes <= 20_000 or len(small) <= 2
+
+
+def test_the_timeline_counts_every_event_once_and_marks_what_went_wrong() -> None:
+    of = history(NAMES[0])
+    (found,) = at_history(NAMES[0], ("timeline", {"buckets": "7"}))
+    assert (found["first"], found["last"], found["complete"]) == (1, of[-1].last, True)
+    assert len(found["buckets"]) == 7
+    assert sum(bucket["events"] for bucket in found["buckets"]) == of[-1].last
+    events = {entry.first + number: one for entry in of for number, one in enumerate(entry.batch.events)}
+    preempted = [mark["at"] for mark in found["marks"] if mark["kind"] == "preempted"]
+    assert preempted
+    assert all(isinstance(events[at], k.Preempted) for at in preempted)
+
+
+def test_decisions_are_stepped_through_one_by_one_in_both_directions() -> None:
+    of, name = history(NAMES[0]), NAMES[0]
+    state, accepted = State(epoch=1), []
+    for entry in of:
+        changes = Changes()
+        apply_entry(state, entry, changes)
+        made = [verdict.offset for verdict in changes.verdicts if verdict.accepted]
+        accepted += [at for at in made if isinstance(entry.batch.events[at - entry.first], (k.Placed, k.Preempted))]
+    after = [("decision", {"after": str(at)}) for at in [0, *accepted]]
+    before = [("decision", {"before": str(at)}) for at in [*accepted, of[-1].last + 1]]
+    *forward, end = at_history(name, *after)
+    assert [one["at"] for one in forward] == accepted
+    assert isinstance(end, Refusal)
+    begin, *back = at_history(name, *before)
+    assert [one["at"] for one in back] == accepted
+    assert isinstance(begin, Refusal)
+
+
+def test_bars_of_a_job_follow_each_other_and_say_why_it_waited() -> None:
+    (found,) = at_history("a-job-that-waits.log", ("gantt", {}))
+    assert found["left"] == 0
+    bars = [bar for job in found["jobs"] for bar in job["bars"]]
+    assert {bar["kind"] for bar in bars} == {"waiting", "running"}
+    assert all(bar["cause"] for bar in bars if bar["kind"] == "waiting")
+    assert all(bar["nodes"] and bar["cause"] is None for bar in bars if bar["kind"] == "running")
+    for job in found["jobs"]:
+        ends = [(bar["from"], bar["to"]) for bar in job["bars"]]
+        assert all(before[1] <= later[0] for before, later in itertools.pairwise(ends))
+
+
+def test_a_job_has_its_events_up_to_the_point_and_no_later_ones() -> None:
+    (found,) = at_history(NAMES[0], ("gantt", {}))
+    job = found["jobs"][0]["job"]
+    whole, early, none, unknown = at_history(
+        NAMES[0],
+        ("job", {"job": job}),
+        ("job", {"job": job.partition("/")[2], "at": "60"}),
+        ("job", {"job": job, "at": "1"}),
+        ("job", {"job": "no-such-job"}),
+    )
+    assert [one["at"] for one in whole["life"]] == sorted(one["at"] for one in whole["life"])
+    assert early["life"] == [one for one in whole["life"] if one["at"] <= 60]
+    assert early["pods"]
+    assert isinstance(none, Refusal)
+    assert isinstance(unknown, Refusal)
+
+
+def test_the_series_ends_with_the_present() -> None:
+    of = history(NAMES[0])
+    series, now = at_history(NAMES[0], ("series", {"points": "5"}), ("moment", {}))
+    assert len(series["times"]) <= 5
+    assert series["offsets"][-1] == of[-1].last == now["at"]
+    assert series["gpusUsed"][-1] == now["totals"]["gpusUsed"]
+    assert series["jobsRunning"][-1] == now["totals"]["jobsRunning"]
+    assert {name: used[-1] for name, used in series["queues"].items() if used[-1]} == {
+        queue["name"]: queue["used"] for queue in now["queues"] if queue["used"]
+    }
+
+
+def test_a_point_beyond_the_end_is_refused_and_one_that_came_since_is_answered() -> None:
+    of = history(NAMES[0])
+    log = MemoryLog()
+
+    async def answers() -> tuple[str, Any]:
+        epoch = (await log.open()).epoch
+        moments = Moments(log)
+        following = asyncio.create_task(moments.follow())
+        for entry in of[1:40]:
+            last = await log.append(entry.batch, epoch=epoch)
+        with pytest.raises(Refusal) as refused:
+            await moments.answer("moment", {"at": str(last.last + 10_000)})
+        found, _ = await moments.answer("moment", {"at": str(last.last)})
+        following.cancel()
+        await asyncio.wait([following])
+        return str(refused.value), json.loads(found)
+
+    said, found = asyncio.run(answers())
+    assert "the log has no offset" in said
+    assert found["at"] == asyncio.run(_end(log))
+
+
+async def _end(log: Log) -> int:
+    return (await log.end()).offset
