@@ -48,6 +48,8 @@ console: $(VENV)/.demo ## the console's page; Node comes from the package index 
 
 test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	@$(BIN)/python -m tests.servers --build
+	@$(BIN)/python -m tests.browser
+	@$(MAKE) --no-print-directory console
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev ## every test with ten times the seeds, jobs and examples: about an hour, before a release
