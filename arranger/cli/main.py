@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "what-if": "Re-run a past cycle with changes, and show both plans side by side.",
     "diff": "Show what changed between two points of the log, or between two plans.",
     "bisect": "Find the event at which a condition starts to hold, or the first cycle with a different result.",
+    "ui": "Open the console, a page that shows the cluster at any point of the log.",
     "serve": "Answer the questions of these commands over HTTP, as JSON.",
     "export": "Write a log, or the part that concerns one job, to one file.",
     "import": "Turn an export into a log file, or load it into an empty Redis.",

@@ -50,6 +50,11 @@ class MomentProcess:
         self._number = 0
         self._starting = asyncio.Lock()
 
+    @property
+    def pid(self) -> int | None:
+        """The number of the process; None before it was started."""
+        return self._process.pid if self._process is not None else None
+
     async def start(self) -> None:
         """Start the process, so that it has read the log before it is asked."""
         async with self._starting:

@@ -22,6 +22,7 @@ from arranger.web.console_questions import CONSOLE
 from arranger.web.masking import Pseudonyms, check, lacking, masked
 from arranger.web.news import New, News, encoded
 from arranger.web.openapi import PREFIX, document
+from arranger.web.page import Page
 from arranger.web.questions import QUESTIONS, Asked, Question, asked
 from arranger.web.refusals import CODES, Refusal, refuse
 from arranger.web.rights import Gate, OpenGate, Viewer
@@ -91,6 +92,7 @@ class ApiServer:
         app.router.add_get(f"{PREFIX}/live", self._live)
         for question in (*QUESTIONS.values(), *(CONSOLE.values() if moments is not None else ())):
             app.router.add_get(f"{PREFIX}/{question.name}", self._answering(question))
+        app.router.add_get("/{path:.*}", Page().serve)
         # A handler is cancelled when its client goes, and with it the process that works on the answer.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
 

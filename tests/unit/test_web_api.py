@@ -19,6 +19,7 @@ from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, entries
 from arranger.web import news as news_module
 from arranger.web.asking import Asker, Limits
+from arranger.web.moment_process import MomentProcess
 from arranger.web.naming import camel, named
 from arranger.web.news import News
 from arranger.web.openapi import document
@@ -30,6 +31,7 @@ from tests.unit.replay_worlds import contended
 
 HISTORY = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
 PROGRAM = (sys.executable, "-m", "arranger.cli.answering")
+MOMENTS = (sys.executable, "-m", "arranger.cli.moments")
 
 #: Path of the API → the words of the command that shows the same.
 SAME = {
@@ -71,7 +73,9 @@ async def until(holds: Callable[[], bool]) -> None:
 @contextlib.asynccontextmanager
 async def serving(log: Log, asker: Asker | None = None) -> AsyncIterator[Serving]:
     news = News(log)
-    server = ApiServer(news, asker or Asker(PROGRAM, {}, log=str(HISTORY)), host="127.0.0.1", port=0)
+    moments = MomentProcess(MOMENTS, {}, log=str(HISTORY))
+    asker = asker or Asker(PROGRAM, {}, log=str(HISTORY))
+    server = ApiServer(news, asker, host="127.0.0.1", port=0, moments=moments)
     await server.start()
     try:
         async with aiohttp.ClientSession() as session, asyncio.timeout(120):
@@ -79,6 +83,7 @@ async def serving(log: Log, asker: Asker | None = None) -> AsyncIterator[Serving
             yield Serving(server, news, session)
     finally:
         await server.stop()
+        await moments.stop()
         await log.close()
 
 

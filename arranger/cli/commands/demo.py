@@ -2,7 +2,7 @@
 
 The demo starts a private Redis, the embedded cluster with simulated GPU nodes, and two processes that each run all
 workers. It applies the jobs, acts as their user, and shows a table until all jobs have ended. It keeps the log in a
-file for `explain` and `replay`. With `--keep`, the cluster stays up for kubectl.
+file for `explain` and `replay`. With `--keep`, the cluster stays up for kubectl, with the console on its log.
 """
 
 import asyncio
@@ -48,6 +48,7 @@ _LOOK_S = 0.2
 _SETTINGS = {"ARRANGER_INFEASIBLE_GRACE_S": "8", "ARRANGER_LEASE_S": "5", "ARRANGER_HTTP_PORT": "0"}
 #: An API server adds this useless text to every refusal that has another cause.
 _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules were not checked[^]]*")
+_ADDRESS = re.compile(r"http://\S+")
 
 
 @click.command()
@@ -75,7 +76,7 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
 
     \b
       arranger demo                          the examples, on 4 nodes of 8 GPUs
-      arranger demo --keep                   an empty cluster; prints the kubeconfig for kubectl
+      arranger demo --keep                   an empty cluster; prints the kubeconfig and the console's address
       arranger demo --jobs my-jobs/ --nodes 16
       arranger demo --jobs examples/teams    three teams with queues, one of which borrows
     """  # noqa: D301 - the \b is for click, and must be that character
@@ -130,10 +131,11 @@ class _Demo:
                 self._workers(redis_url, cluster.kubeconfig(self._kubeconfig)) as processes,
             ):
                 await self._until_ready(processes)
-                if self._keep:
-                    self._say_how_to_use(redis_url)
-                await self._apply(cluster.direct)
-                await self._watch(cluster.direct, processes)
+                async with self._console(redis_url) as address:
+                    if self._keep:
+                        self._say_how_to_use(redis_url, address)
+                    await self._apply(cluster.direct)
+                    await self._watch(cluster.direct, processes)
                 await self._until_clean(cluster.direct)
                 events = await self._keep_log(redis_url)
         finally:
@@ -167,6 +169,32 @@ class _Demo:
                     process.terminate()
             for process in processes:
                 await process.wait()
+
+    @contextlib.asynccontextmanager
+    async def _console(self, redis_url: str) -> AsyncIterator[str]:
+        """With `--keep`, run the console, and yield its address; else an empty one."""
+        if not self._keep:
+            yield ""
+            return
+        from arranger.sandbox.redis_server import end_with_parent
+
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
+        with (self._folder / "console.log").open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "arranger.cli.main", "ui", "--port=0", "--no-browser",
+                env=environ | {"ARRANGER_REDIS_URL": redis_url}, stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE, stderr=output, start_new_session=True, preexec_fn=end_with_parent,
+            )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            found = _ADDRESS.search((await process.stdout.readline()).decode())
+            if found is None:
+                raise ArrangerError("the console didn't start", hint=f"see {self._folder / 'console.log'}")
+            yield found[0]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
 
     def _output(self, number: int) -> Path:
         return self._folder / f"workers-{number + 1}.log"
@@ -282,7 +310,8 @@ class _Demo:
 
     # --- words ---------------------------------------------------------------------------------------------
 
-    def _say_how_to_use(self, redis_url: str) -> None:
+    def _say_how_to_use(self, redis_url: str, console: str) -> None:
+        heading(f"the console is at {console}")
         heading("the cluster stays up until Ctrl-C; in another terminal:")
         say()
         for line in (

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import click
@@ -64,11 +64,36 @@ def command(target: str | None, settings: Settings, host: str, port: int, access
             f"--host: {host} can be reached from other machines, and this server asks nobody who they are",
             hint=f"allowed: {', '.join(sorted(LOOPBACK))}; with --access cluster, any address",
         )
+
+    def begun(address: str) -> None:
+        say(f"{address} is the console, and {address}api/openapi.json describes the API; Ctrl-C ends it")
+
+    serve_until_stopped(target, settings, host=host, port=port, ask_cluster=access == "cluster", begun=begun)
+
+
+def serve_until_stopped(
+    target: str | None,
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    begun: Callable[[str], object],
+    ask_cluster: bool = False,
+) -> None:
+    """Serve a log until SIGTERM or Ctrl-C; `begun` gets the address once it is served. Raises `ArrangerError`."""
     configure_logging(settings.log_level, settings.log_format)
-    asyncio.run(_serve(target, settings, host, port, ask_cluster=access == "cluster"))
+    asyncio.run(_serve(target, settings, (host, port), begun, ask_cluster=ask_cluster))
 
 
-async def _serve(target: str | None, settings: Settings, host: str, port: int, *, ask_cluster: bool) -> None:
+async def _serve(
+    target: str | None,
+    settings: Settings,
+    address: tuple[str, int],
+    begun: Callable[[str], object],
+    *,
+    ask_cluster: bool,
+) -> None:
+    host, port = address
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,7 +106,7 @@ async def _serve(target: str | None, settings: Settings, host: str, port: int, *
         await server.start()
         await moments.start()
         shown = f"[{host}]" if ":" in host else host
-        say(f"http://{shown}:{server.port}/api/openapi.json describes the API; Ctrl-C ends it")
+        begun(f"http://{shown}:{server.port}/")
         sys.stdout.flush()
         try:
             await stopped.wait()

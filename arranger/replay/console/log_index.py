@@ -21,6 +21,7 @@ class LogIndex:
         self.snapshots = snapshots if snapshots is not None else Snapshots()
         self.timeline, self.series, self.gantt, self.jobs = TimelineIndex(), SeriesIndex(), GanttIndex(), JobEvents()
         self.jobs.begin(state)
+        self.series.note(state, state.jobs)
         self.gantt.note(state, dict.fromkeys(state.jobs))
         self.snapshots.note(state, position, {})
 
@@ -32,6 +33,6 @@ class LogIndex:
         self.position = Position(self.position.epoch, entry.last, entry.chain)
         self.jobs.after(state, changes)
         self.timeline.note(entry, state.time_ms, changes)
-        self.series.note(state)
+        self.series.note(state, changes.jobs)
         self.gantt.note(state, changes.jobs)
         self.snapshots.note(state, self.position, changes.jobs)

@@ -1,5 +1,7 @@
 """How many GPUs were there and used, and how many jobs waited and ran, over the whole log."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from arranger.model.pod import gpus_of
@@ -37,17 +39,30 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SeriesIndex:
-    """Call `note` after each fold. At most 1,024 samples are kept, about the same number of events apart."""
+    """Call `note` after each fold with the touched jobs. At most 1,024 samples are kept, about the same number of
+    events apart."""
 
     def __init__(self) -> None:
         self._gap = _FIRST_GAP
         self._samples: list[Sample] = []
-        self._last: Sample | None = None
+        #: The UIDs of the jobs that wait, and of those that run.
+        self._waiting: dict[str, None] = {}
+        self._running: dict[str, None] = {}
 
-    def note(self, state: State) -> None:
+    def note(self, state: State, touched: Iterable[str]) -> None:
+        for uid in touched:
+            self._waiting.pop(uid, None)
+            self._running.pop(uid, None)
+            job = state.jobs.get(uid)
+            if job is None or job.ended:
+                continue
+            if waits(job):
+                self._waiting[uid] = None
+            elif job.quorum_placed():
+                self._running[uid] = None
         if self._samples and state.offset - self._samples[-1].offset < self._gap:
             return
-        self._samples.append(sample(state))
+        self._samples.append(self._sample(state))
         if len(self._samples) > _SAMPLES:
             self._samples = self._samples[::2]
             self._gap *= 2
@@ -56,7 +71,7 @@ class SeriesIndex:
         """At most so many samples, the last one of them of the present state."""
         found = [one for one in self._samples if one.offset < state.offset]
         step = max(-(-len(found) // max(points - 1, 1)), 1)
-        found = [*found[::step], sample(state)]
+        found = [*found[::step], self._sample(state)][-points:]
         names = sorted({name for one in found for name in one.queues})
         return Series(
             times=tuple(one.time_ms / 1000 for one in found),
@@ -69,18 +84,14 @@ class SeriesIndex:
             complete=complete,
         )
 
-
-def sample(state: State) -> Sample:
-    """The present numbers of a state."""
-    there, used = gpu_use(state.nodes)
-    jobs = state.jobs.values()
-    queues = {name: gpus_of(amounts.items()) for name, amounts in state.queue_totals.items()}
-    return Sample(
-        time_ms=state.time_ms,
-        offset=state.offset,
-        gpus=int(there.sum()),
-        gpus_used=int(used.sum()),
-        waiting=sum(map(waits, jobs)),
-        running=sum(not job.ended and job.quorum_placed() for job in jobs),
-        queues=queues,
-    )
+    def _sample(self, state: State) -> Sample:
+        there, used = gpu_use(state.nodes)
+        return Sample(
+            time_ms=state.time_ms,
+            offset=state.offset,
+            gpus=int(there.sum()),
+            gpus_used=int(used.sum()),
+            waiting=len(self._waiting),
+            running=len(self._running),
+            queues={name: gpus_of(amounts.items()) for name, amounts in state.queue_totals.items()},
+        )
