@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: two processors keep four busy.
 WORKERS ?= 4
 
-.PHONY: demo console test soak test-quick sim trial fuzz history check lock image board bench format clean
+.PHONY: demo console pictures test soak test-quick sim trial fuzz history check lock image board bench format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -93,6 +93,10 @@ image: $(VENV)/.dev ## build the image without a container engine (buildah, mmde
 
 board: $(VENV)/.dev ## the Grafana board deploy/board/arranger.json from its source, panels.yaml
 	@$(BIN)/python deploy/board/generate.py
+
+pictures: $(VENV)/.dev console ## the pictures of docs/console.md, in a real browser
+	@$(BIN)/python -m tests.browser
+	@$(BIN)/python -m tests.console_pictures
 
 bench: $(VENV)/.dev ## every benchmark, with ratios and the machine
 	$(BIN)/python -m benchmarks

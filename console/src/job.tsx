@@ -106,6 +106,9 @@ function Why({ job, at }: { job: string; at: number }) {
   const answer = useAnswer<Explained>("explain", { job, at });
   const value = answer.value;
   if (!value) return <Missing {...answer} none="" />;
+  const known = moment.value?.jobs.find((one) => one.job === job);
+  // There are forecasts of starts alone, not of the further pods of a job that runs.
+  const toStart = value.waiting && known && known.podsPlaced < known.podsMinimum;
   return (
     <section aria-label="Explanation">
       <h3>{value.waiting ? "Why it waits" : "Where it stands"}</h3>
@@ -114,7 +117,7 @@ function Why({ job, at }: { job: string; at: number }) {
         {value.standing.messageAt > 0 && <Point at={value.standing.messageAt} />}
       </p>
       {value.waiting && <Waiting waiting={value.waiting} />}
-      {value.waiting && <Expected job={job} at={at} />}
+      {toStart && <Expected job={job} at={at} />}
       {value.placementExplanations.length > 0 && <Placements placed={value.placementExplanations} />}
     </section>
   );

@@ -66,7 +66,7 @@ export function WhatIf() {
         <label class="check">
           <input type="checkbox" name="everyJob" value="true" /> also jobs that name a policy
         </label>
-        <button type="submit" class="main" disabled={busy}>
+        <button type="submit" class="main" disabled={busy || !settledAt.value}>
           {busy ? "Working it out …" : "Ask"}
         </button>
       </form>

@@ -1,4 +1,4 @@
-"""The console in a real browser, on committed histories: what a reader does with the mouse, and with the keyboard alone."""
+"""The console in a real browser, on committed histories: with the mouse, and with the keyboard alone."""
 
 import json
 import re
@@ -155,7 +155,6 @@ def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened:
 def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/what-if?at=192")
     _at(page, 192)
-    page.wait_for_function("document.querySelector('.now strong')?.textContent")
     page.get_by_label("Preemption").select_option("Off")
     page.get_by_label("Run on until").fill("drained")
     page.get_by_role("button", name="Ask").click()
