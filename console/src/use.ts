@@ -19,12 +19,20 @@ export function useAnswer<T>(question: string, given: Parameters): Answer<T> {
     const ended = new AbortController();
     setAnswer((earlier) => ({ ...earlier, busy: true }));
     // Whoever moves through time asks for a point only when he stays there.
-    const timer = setTimeout(() => {
-      ask<T>(question, given, ended.signal).then(
-        (value) => setAnswer({ value, problem: "", busy: false }),
-        (caught) => ended.signal.aborted || setAnswer({ value: null, problem: words(caught), busy: false }),
-      );
-    }, 120);
+    let timer = 0;
+    const askSoon = (delayMs: number): void => {
+      timer = window.setTimeout(() => {
+        ask<T>(question, given, ended.signal).then(
+          (value) => {
+            setAnswer({ value, problem: "", busy: false });
+            // The server still reads the log: the rest follows.
+            if ((value as { complete?: boolean }).complete === false && !ended.signal.aborted) askSoon(1000);
+          },
+          (caught) => ended.signal.aborted || setAnswer({ value: null, problem: words(caught), busy: false }),
+        );
+      }, delayMs);
+    };
+    askSoon(120);
     return () => {
       clearTimeout(timer);
       ended.abort();
