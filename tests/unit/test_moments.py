@@ -198,6 +198,12 @@ def test_a_job_has_its_events_up_to_the_point_and_no_later_ones() -> None:
     assert isinstance(unknown, Refusal)
 
 
+def test_the_series_begins_with_the_first_events_rather_than_in_1970() -> None:
+    series, log = at_history(NAMES[0], ("series", {"points": "500"}), ("timeline", {}))
+    assert series["offsets"][0] >= 1
+    assert series["times"][0] >= log["firstTime"]
+
+
 def test_the_series_ends_with_the_present() -> None:
     of = history(NAMES[0])
     series, now = at_history(NAMES[0], ("series", {"points": "5"}), ("moment", {}))

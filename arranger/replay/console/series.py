@@ -60,6 +60,8 @@ class SeriesIndex:
                 self._waiting[uid] = None
             elif job.quorum_placed():
                 self._running[uid] = None
+        if not state.offset:  # before the first event there is no time
+            return
         if self._samples and state.offset - self._samples[-1].offset < self._gap:
             return
         self._samples.append(self._sample(state))

@@ -1,0 +1,65 @@
+// What is seen as one HTML file, without any request: for a report of a bug, with pseudonyms on request.
+import { masked, moment, view } from "./store";
+
+const settled = (): Promise<void> =>
+  new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())));
+
+export async function exportPage(pseudonyms: boolean): Promise<void> {
+  masked.value = pseudonyms;
+  try {
+    await settled();
+    // Charts are drawn after the page is laid out.
+    await settled();
+    save(await document_(), `arranger-${view.value}-${moment.value?.at ?? 0}.html`, "text/html");
+  } finally {
+    masked.value = false;
+  }
+}
+
+/** The largest picture of the view as PNG. */
+export function exportPicture(): boolean {
+  const all = [...document.querySelectorAll<HTMLCanvasElement>("main canvas")];
+  const canvas = all.sort((one, other) => other.width * other.height - one.width * one.height)[0];
+  canvas?.toBlob((picture) => picture && save(picture, `arranger-${view.value}-${moment.value?.at ?? 0}.png`));
+  return !!canvas;
+}
+
+async function document_(): Promise<string> {
+  const page = document.querySelector("#app")!;
+  const copy = page.cloneNode(true) as HTMLElement;
+  const canvases = [...page.querySelectorAll("canvas")];
+  [...copy.querySelectorAll("canvas")].forEach((one, index) => {
+    const picture = document.createElement("img");
+    const source = canvases[index]!;
+    picture.src = source.toDataURL("image/png");
+    picture.style.cssText = source.style.cssText;
+    picture.alt = source.getAttribute("aria-label") ?? "";
+    one.replaceWith(picture);
+  });
+  // What needs the server or asks for something is left out.
+  for (const one of copy.querySelectorAll("dialog, button, datalist, .live-only, .tip")) {
+    if (one.closest("th")) one.replaceWith(one.textContent ?? "");
+    else one.remove();
+  }
+  for (const one of copy.querySelectorAll("a")) one.removeAttribute("href");
+  for (const one of copy.querySelectorAll("input, select")) one.setAttribute("disabled", "");
+  for (const one of copy.querySelectorAll("[role=slider]")) one.setAttribute("tabindex", "-1");
+  const style = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).map((rule) => rule.cssText);
+  const root = document.documentElement;
+  return `<!doctype html>
+<html lang="en" data-scheme="${root.dataset.scheme}"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>Arranger: ${view.value} at event ${moment.value?.at ?? 0}</title>
+<style>${style.join("\n").replaceAll("</", "<\\/")}</style></head>
+<body><div id="app">${copy.innerHTML}</div></body></html>
+`;
+}
+
+function save(content: string | Blob, name: string, type = ""): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(typeof content === "string" ? new Blob([content], { type }) : content);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

@@ -1,0 +1,233 @@
+// One job: its life, its pods, why it waits or why its pods are where they are, and when it would start.
+import { useEffect } from "preact/hooks";
+import { Missing, Note, Point, Table } from "./parts";
+import { see } from "./seen";
+import { chosen, moment, openJob, settledAt } from "./store";
+import { Stage } from "./jobs";
+import type { Explained, Forecast, Life } from "./types";
+import { useAnswer } from "./use";
+import { amount, clock, duration, many, plain, shown, stamp } from "./words";
+
+export function JobView() {
+  const job = chosen.value;
+  const jobs = moment.value?.jobs ?? [];
+  return (
+    <>
+      <div class="controls">
+        <label>
+          Job{" "}
+          <input
+            list="jobs"
+            value={shown(job)}
+            placeholder="namespace/name"
+            onChange={(event) => openJob(event.currentTarget.value.trim())}
+          />
+        </label>
+        <datalist id="jobs">
+          {jobs.slice(0, 500).map((one) => (
+            <option key={one.job} value={shown(one.job)} />
+          ))}
+        </datalist>
+      </div>
+      {job ? <About job={job} /> : <Note>Choose a job here, or in the table of jobs.</Note>}
+    </>
+  );
+}
+
+function About({ job }: { job: string }) {
+  const offset = settledAt.value;
+  const life = useAnswer<Life>(offset ? "job" : "", { job, at: offset });
+  useEffect(() => see([job]), [job]);
+  const value = life.value;
+  if (!value) return <Missing {...life} none="Nothing is known of this job at this point." />;
+  return (
+    <>
+      <h2>
+        {shown(value.job)} <Stage job={value} />
+      </h2>
+      <p class="faint">
+        Queue {shown(value.queue)}, priority {value.priority}, submitted {stamp(value.submitted)}, attempt{" "}
+        {value.attempt}
+      </p>
+      <div class="columns">
+        <div>
+          <Why job={job} at={offset} />
+          <h3>Pods</h3>
+          <Pods life={value} />
+        </div>
+        <div>
+          <h3>Its life</h3>
+          <Story life={value} />
+        </div>
+      </div>
+    </>
+  );
+}
+
+function Story({ life }: { life: Life }) {
+  if (!life.life.length) return <Note>Nothing happened to this job up to this point.</Note>;
+  return (
+    <ol class="story" tabIndex={0} aria-label="Events of the job">
+      {life.life.map((one, place) => (
+        <li key={place}>
+          <span class="when">
+            {clock(one.time)} <Point at={one.at} />
+          </span>
+          <span>
+            <span class="kind">{plain(one.kind)}</span> {shown(one.words)}
+          </span>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function Pods({ life }: { life: Life }) {
+  return (
+    <Table
+      caption="Pods"
+      rows={life.pods}
+      rowsInSight={12}
+      none="The job has no pods at this point."
+      columns={[
+        { name: "Pod", cell: (pod) => shown(pod.name), key: (pod) => pod.name },
+        { name: "Role", cell: (pod) => pod.role, key: (pod) => pod.role, wide: true },
+        { name: "Node", cell: (pod) => (pod.node ? shown(pod.node) : "none"), key: (pod) => pod.node },
+        { name: "Phase", cell: (pod) => pod.phase || "–", key: (pod) => pod.phase },
+        { name: "Exit code", cell: (pod) => pod.exitCode ?? "–", key: (pod) => pod.exitCode ?? -1, number: true },
+        { name: "Since", cell: (pod) => clock(pod.since), key: (pod) => pod.since, number: true, wide: true },
+        { name: "Event", cell: (pod) => (pod.at ? <Point at={pod.at} /> : "–"), number: true, wide: true },
+      ]}
+    />
+  );
+}
+
+function Why({ job, at }: { job: string; at: number }) {
+  const answer = useAnswer<Explained>("explain", { job, at });
+  const value = answer.value;
+  if (!value) return <Missing {...answer} none="" />;
+  const known = moment.value?.jobs.find((one) => one.job === job);
+  // There are forecasts of starts alone, not of the further pods of a job that runs.
+  const toStart = value.waiting && known && known.podsPlaced < known.podsMinimum;
+  return (
+    <section aria-label="Explanation">
+      <h3>{value.waiting ? "Why it waits" : "Where it stands"}</h3>
+      <p class="lead">
+        {shown(value.standing.message || value.standing.stage)}{" "}
+        {value.standing.messageAt > 0 && <Point at={value.standing.messageAt} />}
+      </p>
+      {value.waiting && <Waiting waiting={value.waiting} />}
+      {toStart && <Expected job={job} at={at} />}
+      {value.placementExplanations.length > 0 && <Placements placed={value.placementExplanations} />}
+    </section>
+  );
+}
+
+function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
+  const closest = waiting.shortfall?.closest;
+  return (
+    <>
+      <p>
+        {waiting.position > 0 &&
+          `It is number ${waiting.position} of ${waiting.queueLength} in its queue (${waiting.queuePolicy}). `}
+        {closest && `The closest node is ${shown(closest.node)}: ${shown(closest.text)}.`}
+      </p>
+      {waiting.blockers.length > 0 && (
+        <>
+          <h4>What stands in its way</h4>
+          <ul class="sentences">
+            {waiting.blockers.map((one) => (
+              <li key={one.offset}>
+                {shown(one.text)} <Point at={one.offset} />
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {waiting.remedies.length > 0 && (
+        <>
+          <h4>What would give it nodes</h4>
+          <ul class="sentences">
+            {waiting.remedies.map((one) => (
+              <li key={one.text}>
+                {shown(one.text)}
+                {one.pods > 0 && `: ${many(one.pods, "pod")}`} {one.undoes > 0 && <Point at={one.undoes} />}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {waiting.takers.length > 0 && (
+        <>
+          <h4>Who got nodes meanwhile</h4>
+          <ul class="sentences">
+            {waiting.takers.slice(0, 20).map((one) => (
+              <li key={one.offset}>
+                {shown(one.job)} {one.holds ? "holds" : "held"}{" "}
+                {Object.entries(one.amounts)
+                  .map(([name, value]) => `${amount(value)} ${name}`)
+                  .join(", ")}{" "}
+                since {clock(one.timeMs / 1000)} <Point at={one.offset} />
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </>
+  );
+}
+
+// Why a start is unknown.
+const UNKNOWN: Record<string, string> = {
+  Endless: "Jobs that may run for ever hold room.",
+  Never: "It has no room even when all other jobs have ended, or something other than room keeps it waiting.",
+  Later: "It comes after the time up to which was looked.",
+};
+
+function Expected({ job, at }: { job: string; at: number }) {
+  const answer = useAnswer<Forecast>("forecast", { job, at });
+  const value = answer.value;
+  if (!value) return <Missing {...answer} none="" />;
+  const found = value.jobs[0];
+  const now = moment.value?.time ?? 0;
+  const endless = value.endless.map(shown);
+  return (
+    <>
+      <h4>Forecast</h4>
+      <p>
+        {found && found.expectedMs > 0
+          ? `It would start at ${stamp(found.expectedMs / 1000)}, in ${duration(found.expectedMs / 1000 - now)}.`
+          : "No start can be forecast."}
+        {found && found.latestMs > found.earliestMs && found.earliestMs > 0 &&
+          ` Between ${clock(found.earliestMs / 1000)} and ${clock(found.latestMs / 1000)}.`}
+        {found?.why && ` ${UNKNOWN[found.why] ?? found.why}`}
+        {endless.length > 0 && ` Nobody knows when ${endless.slice(0, 5).join(", ")} will end.`}
+      </p>
+    </>
+  );
+}
+
+function Placements({ placed }: { placed: Explained["placementExplanations"] }) {
+  return (
+    <details open={placed.length <= 4}>
+      <summary>Why its {many(placed.length, "pod")} got these nodes</summary>
+      <ul class="sentences">
+        {placed.map((one) => (
+          <li key={one.pod}>
+            <strong>{shown(one.pod)}</strong> on {shown(one.node)}: {shown(one.why)} <Point at={one.offset} />
+            {one.ranking.length > 1 && (
+              <span class="terms">
+                {one.ranking.slice(0, 3).map((rank) => (
+                  <span key={rank.node}>
+                    {shown(rank.node)} {rank.score.toFixed(2)} (
+                    {rank.terms.map((term) => `${term.name} ${(term.value * 100).toFixed(0)}% × ${term.weight}`).join(", ")})
+                  </span>
+                ))}
+              </span>
+            )}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}

@@ -1,0 +1,156 @@
+// The console: time on top, one view below, and what all views share.
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { setToken, tokenWanted } from "./api";
+import { Cluster } from "./cluster";
+import { Cycle } from "./cycle";
+import { exportPage, exportPicture } from "./export";
+import { Gantt } from "./gantt";
+import { JobView } from "./job";
+import { Jobs } from "./jobs";
+import { Note } from "./parts";
+import { Queues } from "./queues";
+import { address, moment, problem, start, view, VIEWS, type View } from "./store";
+import { Time, helpShown, onKey } from "./time";
+import { applyScheme, dark } from "./use";
+import { WhatIf } from "./whatif";
+import { shown } from "./words";
+import "uplot/dist/uPlot.min.css";
+import "./style.css";
+
+const SHOWN: Record<View, { title: string; part: () => preact.JSX.Element }> = {
+  cluster: { title: "Cluster", part: Cluster },
+  jobs: { title: "Jobs", part: Jobs },
+  gantt: { title: "Gantt", part: Gantt },
+  job: { title: "Job", part: JobView },
+  queues: { title: "Queues", part: Queues },
+  cycle: { title: "Cycle", part: Cycle },
+  "what-if": { title: "What-if", part: WhatIf },
+};
+
+function App() {
+  const { title, part: Part } = SHOWN[view.value];
+  useEffect(() => {
+    document.title = `${title} · Arranger`;
+  }, [title]);
+  return (
+    <>
+      <header>
+        <div class="top">
+          <span class="brand">Arranger</span>
+          <nav aria-label="Views">
+            {VIEWS.map((one) => (
+              <a key={one} href={address({ view: one })} aria-current={view.value === one ? "page" : undefined}>
+                {SHOWN[one].title}
+              </a>
+            ))}
+          </nav>
+          <span class="buttons live-only">
+            <Export />
+            <button
+              type="button"
+              onClick={() => applyScheme(dark.value ? "light" : "dark")}
+              aria-label={dark.value ? "Light colours" : "Dark colours"}
+              title={dark.value ? "Light colours" : "Dark colours"}
+            >
+              {dark.value ? "☀" : "☾"}
+            </button>
+            <button type="button" onClick={() => (helpShown.value = true)} aria-label="Help" title="Help (?)">
+              ?
+            </button>
+          </span>
+        </div>
+        <Time />
+      </header>
+      <main>
+        <h1 class="unseen">{title}</h1>
+        {problem.value && moment.value && <Note bad>{shown(problem.value)}</Note>}
+        {tokenWanted.value ? <Token /> : <Part />}
+      </main>
+      <Help />
+    </>
+  );
+}
+
+function Export() {
+  const [none, setNone] = useState(false);
+  const menu = useRef<HTMLDetailsElement>(null);
+  const done = (): void => menu.current?.removeAttribute("open");
+  return (
+    <details class="menu" ref={menu} onToggle={() => setNone(false)}>
+      <summary>Export</summary>
+      <div>
+        <button type="button" onClick={() => void exportPage(false).then(done)}>
+          This view as an HTML file
+        </button>
+        <button type="button" onClick={() => void exportPage(true).then(done)}>
+          The same, with pseudonyms
+        </button>
+        <button type="button" onClick={() => (exportPicture() ? done() : setNone(true))}>
+          Its picture as PNG
+        </button>
+        {none && <Note>This view has no picture.</Note>}
+      </div>
+    </details>
+  );
+}
+
+function Token() {
+  return (
+    <form
+      class="question"
+      onSubmit={(event) => {
+        event.preventDefault();
+        setToken(String(new FormData(event.currentTarget).get("token") ?? "").trim());
+      }}
+    >
+      <label>
+        <span>Bearer token of the cluster</span>
+        <input name="token" type="password" autocomplete="off" required />
+      </label>
+      <button type="submit" class="main">
+        Sign in
+      </button>
+      <p class="faint">kubectl create token NAME makes one. It is kept in this tab alone.</p>
+    </form>
+  );
+}
+
+const HELP = [
+  ["← →", "one event back, one event on"],
+  ["Page Up, Page Down", "a fortieth of the log back or on"],
+  ["Home, End", "the beginning and the end of the log"],
+  ["p, n", "the decision before, the decision after"],
+  ["Space", "follow the log, or stay"],
+  ["?", "this help"],
+];
+
+function Help() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    if (helpShown.value) dialog.current?.showModal();
+    else dialog.current?.close();
+  }, [helpShown.value]);
+  return (
+    <dialog ref={dialog} aria-labelledby="help" onClose={() => (helpShown.value = false)}>
+      <h2 id="help">Keys</h2>
+      <dl class="pairs">
+        {HELP.map(([keys, meaning]) => (
+          <>
+            <dt>{keys}</dt>
+            <dd>{meaning}</dd>
+          </>
+        ))}
+      </dl>
+      <p>A link such as #16 goes to the point after that event. The address of the page names the point and the view.</p>
+      <button type="button" class="main" onClick={() => (helpShown.value = false)}>
+        Close
+      </button>
+    </dialog>
+  );
+}
+
+applyScheme();
+addEventListener("keydown", onKey);
+start();
+render(<App />, document.querySelector("#app")!);

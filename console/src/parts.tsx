@@ -1,0 +1,186 @@
+// Parts that several views have: a table that draws only the rows in sight, notes, legends, and links to points.
+import type { ComponentChildren } from "preact";
+import { useRef, useState } from "preact/hooks";
+import { address, goTo, openJob } from "./store";
+import { amount, shown } from "./words";
+
+const ROW_PX = 30;
+const SPARE_ROWS = 10;
+
+export interface Column<R> {
+  name: string;
+  cell: (row: R) => ComponentChildren;
+  /** What the column is sorted by; without it, it isn't. */
+  key?: (row: R) => string | number;
+  number?: boolean;
+  /** Left out on narrow screens. */
+  wide?: boolean;
+}
+
+export function Table<R>(props: {
+  caption: string;
+  columns: Column<R>[];
+  rows: readonly R[];
+  none: string;
+  rowsInSight?: number;
+  order?: { column: string; down: boolean };
+}) {
+  const { columns, rows, caption } = props;
+  const [order, setOrder] = useState(props.order ?? { column: "", down: false });
+  const [top, setTop] = useState(0);
+  const box = useRef<HTMLDivElement>(null);
+  if (!rows.length) return <Note>{props.none}</Note>;
+  const by = columns.find((one) => one.name === order.column)?.key;
+  const sorted = by ? sortedBy(rows, by, order.down) : rows;
+  const inSight = props.rowsInSight ?? 18;
+  const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE_ROWS);
+  const last = Math.min(sorted.length, first + inSight + 2 * SPARE_ROWS);
+  const height = Math.min(sorted.length, inSight) * ROW_PX + 40;
+  return (
+    <div
+      class="rows"
+      ref={box}
+      tabIndex={0}
+      role="region"
+      aria-label={caption}
+      style={{ maxHeight: `${height}px` }}
+      onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+    >
+      <table aria-rowcount={sorted.length + 1}>
+        <caption class="unseen">{caption}</caption>
+        <thead>
+          <tr>
+            {columns.map((one) => (
+              <th
+                key={one.name}
+                scope="col"
+                class={kind(one)}
+                aria-sort={order.column === one.name ? (order.down ? "descending" : "ascending") : undefined}
+              >
+                {one.key ? (
+                  <button
+                    type="button"
+                    class="plain"
+                    onClick={() =>
+                      setOrder({ column: one.name, down: order.column === one.name ? !order.down : !!one.number })
+                    }
+                  >
+                    {one.name}
+                    <span aria-hidden="true">{order.column === one.name ? (order.down ? " ▾" : " ▴") : ""}</span>
+                  </button>
+                ) : (
+                  one.name
+                )}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {first > 0 && <tr style={{ height: `${first * ROW_PX}px` }} aria-hidden="true" />}
+          {sorted.slice(first, last).map((row, index) => (
+            <tr key={first + index} aria-rowindex={first + index + 2}>
+              {columns.map((one) => (
+                <Cell key={one.name} kind={kind(one)} content={one.cell(row)} />
+              ))}
+            </tr>
+          ))}
+          {last < sorted.length && (
+            <tr style={{ height: `${(sorted.length - last) * ROW_PX}px` }} aria-hidden="true" />
+          )}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** A cell; text that may be cut off is also its title. */
+function Cell(props: { kind: string; content: ComponentChildren }) {
+  const { content } = props;
+  return (
+    <td class={props.kind} title={typeof content === "string" && content.length > 30 ? content : undefined}>
+      {content}
+    </td>
+  );
+}
+
+function kind<R>(column: Column<R>): string {
+  return `${column.number ? "number" : ""} ${column.wide ? "wide" : ""}`.trim();
+}
+
+function sortedBy<R>(rows: readonly R[], key: (row: R) => string | number, down: boolean): R[] {
+  const sign = down ? -1 : 1;
+  return rows
+    .map((row) => ({ row, key: key(row) }))
+    .sort((one, other) => (one.key < other.key ? -sign : one.key > other.key ? sign : 0))
+    .map((one) => one.row);
+}
+
+export function Note({ children, bad }: { children: ComponentChildren; bad?: boolean }) {
+  return (
+    <p class={bad ? "note bad" : "note"} role={bad ? "alert" : undefined}>
+      {children}
+    </p>
+  );
+}
+
+/** What stands in the place of an answer that isn't there. */
+export function Missing({ problem, busy, none }: { problem: string; busy: boolean; none: string }) {
+  if (problem) return <Note bad>{shown(problem)}</Note>;
+  return <Note>{busy ? "The answer is being worked out …" : none}</Note>;
+}
+
+/** A link to a point of the log, shown as its offset. */
+export function Point({ at, children }: { at: number; children?: ComponentChildren }) {
+  return (
+    <a
+      class="point"
+      href={address({ at })}
+      title={`the point after event ${at}`}
+      onClick={(event) => {
+        event.preventDefault();
+        goTo(at);
+      }}
+    >
+      {children ?? `#${at}`}
+    </a>
+  );
+}
+
+export function JobLink({ job }: { job: string }) {
+  return (
+    <a
+      href={address({ view: "job", job })}
+      onClick={(event) => {
+        event.preventDefault();
+        openJob(job);
+      }}
+    >
+      {shown(job)}
+    </a>
+  );
+}
+
+export function Legend({ items }: { items: readonly (readonly [string, string])[] }) {
+  return (
+    <ul class="legend">
+      {items.map(([name, colour]) => (
+        <li key={name}>
+          <span class="swatch" style={{ background: colour }} />
+          {name}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+export function Figure({ name, value, of }: { name: string; value: number | undefined; of?: number | undefined }) {
+  return (
+    <div class="figure">
+      <dt>{name}</dt>
+      <dd>
+        {amount(value)}
+        {of !== undefined && <span class="faint"> of {amount(of)}</span>}
+      </dd>
+    </div>
+  );
+}

@@ -1,0 +1,155 @@
+// The tree of queues at a point: used against share, capability and demand, and over time.
+import { Chart } from "./chart";
+import { Missing, Note } from "./parts";
+import { goTo, moment, problem, timeline } from "./store";
+import { offsetAt } from "./time";
+import type { Moment, Queue, Series } from "./types";
+import { colour, useAnswer } from "./use";
+import { amount, queueColours, shown } from "./words";
+
+interface Row {
+  queue: Queue;
+  depth: number;
+}
+
+/** The queues in the order of the tree; one whose parent is missing stands at the top. */
+function tree(queues: readonly Queue[]): Row[] {
+  const known = new Set(queues.map((one) => one.name));
+  const below = new Map<string, Queue[]>();
+  for (const queue of queues) {
+    const parent = queue.parent && known.has(queue.parent) && queue.parent !== queue.name ? queue.parent : "";
+    below.set(parent, [...(below.get(parent) ?? []), queue]);
+  }
+  const rows: Row[] = [];
+  const add = (parent: string, depth: number): void => {
+    for (const queue of below.get(parent) ?? []) {
+      rows.push({ queue, depth });
+      if (queue.name) add(queue.name, depth + 1);
+    }
+  };
+  add("", 0);
+  return rows;
+}
+
+export function Queues() {
+  const now = moment.value;
+  if (!now) return <Missing problem={problem.value} busy={!problem.value} none="" />;
+  return (
+    <>
+      {now.queues.length ? <Tree now={now} /> : <Note>No queues were seen up to this point of the log.</Note>}
+      <OverTime />
+    </>
+  );
+}
+
+function Tree({ now }: { now: Moment }) {
+  const rows = tree(now.queues);
+  const most = Math.max(1, ...now.queues.map((one) => Math.max(one.used, one.demand, one.share ?? 0, one.cap ?? 0)));
+  const part = (value: number): string => `${Math.min(100, (value / most) * 100)}%`;
+  return (
+    <div class="rows" tabIndex={0} role="region" aria-label="Queues">
+      <table>
+        <caption class="unseen">Queues, in GPUs</caption>
+        <thead>
+          <tr>
+            <th scope="col">Queue</th>
+            <th scope="col" class="bars">
+              GPUs
+            </th>
+            <th scope="col" class="number">
+              Used
+            </th>
+            <th scope="col" class="number">
+              Share
+            </th>
+            <th scope="col" class="number">
+              Demand
+            </th>
+            <th scope="col" class="number wide">
+              Capability
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ queue, depth }) => (
+            <tr key={queue.name}>
+              <td style={{ paddingLeft: `${8 + depth * 18}px` }}>{shown(queue.name)}</td>
+              <td class="bars">
+                <span class="bar" aria-hidden="true">
+                  <span class="demand" style={{ width: part(queue.demand) }} />
+                  <span class="used" style={{ width: part(queue.used), background: queueColours.of(queue.name) }} />
+                  {queue.share != null && <span class="share" style={{ left: part(queue.share) }} />}
+                  {queue.cap != null && <span class="cap" style={{ left: part(queue.cap) }} />}
+                </span>
+              </td>
+              <td class="number">{amount(queue.used)}</td>
+              <td class="number">{amount(queue.share)}</td>
+              <td class="number">{amount(queue.demand)}</td>
+              <td class="number wide">{queue.cap == null ? "none" : amount(queue.cap)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <ul class="legend">
+        <li>
+          <span class="swatch solid" /> used
+        </li>
+        <li>
+          <span class="swatch hollow" /> demand
+        </li>
+        <li>
+          <span class="line" /> share
+        </li>
+        <li>
+          <span class="line dashed" /> capability
+        </li>
+      </ul>
+    </div>
+  );
+}
+
+function OverTime() {
+  const log = timeline.value;
+  // Asked again only when the log has grown: the answer doesn't depend on the point.
+  const answer = useAnswer<Series>(log ? "series" : "", { points: 300 });
+  const value = answer.value;
+  const onTime = (time: number): void => {
+    if (log) goTo(offsetAt(log, time));
+  };
+  if (!value) return <Missing {...answer} none="The log is empty." />;
+  if (value.times.length < 2) return <Note>The log is too short for a course over time.</Note>;
+  const mark = moment.value?.time;
+  const names = Object.keys(value.queues).slice(0, 12);
+  return (
+    <>
+      <h3>GPUs used, by queue</h3>
+      <Chart
+        label="GPUs used by each queue over time"
+        times={value.times}
+        mark={mark}
+        onTime={onTime}
+        lines={[
+          { name: "all GPUs", values: value.gpus, colour: colour("--faint"), dashed: true },
+          ...names.map((name) => ({
+            name: shown(name),
+            values: value.queues[name] ?? [],
+            colour: queueColours.of(name),
+            fill: names.length < 4,
+          })),
+        ]}
+      />
+      <h3>Jobs</h3>
+      <Chart
+        label="Jobs that wait and run over time"
+        times={value.times}
+        mark={mark}
+        onTime={onTime}
+        height={180}
+        lines={[
+          { name: "waiting", values: value.jobsWaiting, colour: "#d55e00" },
+          { name: "running", values: value.jobsRunning, colour: "#0072b2" },
+        ]}
+      />
+    </>
+  );
+}

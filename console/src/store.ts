@@ -1,0 +1,142 @@
+// What all views share: the point in the log, the view, and the answer about that point.
+import { computed, effect, signal } from "@preact/signals";
+import { ask, Refused, token, watch } from "./api";
+import type { Moment, Timeline } from "./types";
+
+export const VIEWS = ["cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if"] as const;
+export type View = (typeof VIEWS)[number];
+
+/** The offset that every view shows; 0: the end of the log, as it grows. */
+export const at = signal(0);
+export const view = signal<View>("cluster");
+/** The job of the view of one job, as namespace/name. */
+export const chosen = signal("");
+export const timeline = signal<Timeline | null>(null);
+export const moment = signal<Moment | null>(null);
+export const problem = signal("");
+export const live = computed(() => at.value === 0);
+/** The offset that is shown, or asked for if there is no answer yet. */
+export const shownAt = computed(() => at.value || (timeline.value?.last ?? 0));
+/** The offset that questions of single views ask about: it follows the answer, not each move of the slider. */
+export const settledAt = computed(() => moment.value?.at ?? 0);
+
+/** Whether names are replaced, for an export that leaves the house. */
+export const masked = signal(false);
+
+let asking = false;
+let wanted = -1;
+
+/** Ask for the moment; while an answer is awaited, only the newest wish is kept. */
+async function refresh(offset: number): Promise<void> {
+  wanted = offset;
+  if (asking) return;
+  asking = true;
+  try {
+    while (wanted >= 0) {
+      const now = wanted;
+      wanted = -1;
+      moment.value = await ask<Moment>("moment", now ? { at: now } : {});
+      problem.value = "";
+    }
+  } catch (caught) {
+    problem.value = words(caught);
+    wanted = -1;
+  } finally {
+    asking = false;
+  }
+}
+
+export async function readTimeline(): Promise<void> {
+  try {
+    timeline.value = await ask<Timeline>("timeline", { buckets: 400 });
+    // The server still reads the log: the rest follows.
+    if (timeline.value.complete === false) setTimeout(() => void readTimeline(), 1000);
+  } catch (caught) {
+    problem.value = words(caught);
+  }
+}
+
+export function words(caught: unknown): string {
+  return caught instanceof Refused || caught instanceof Error ? caught.message : String(caught);
+}
+
+/** Show the point after the event at `offset`. */
+export function goTo(offset: number): void {
+  const log = timeline.value;
+  const last = log?.last ?? offset;
+  at.value = Math.max(log?.first ?? 1, Math.min(Math.round(offset), last));
+}
+
+export async function step(direction: "after" | "before"): Promise<void> {
+  try {
+    const found = await ask<{ at: number | null }>("decision", { [direction]: shownAt.value });
+    if (found.at) goTo(found.at);
+    problem.value = "";
+  } catch (caught) {
+    problem.value = words(caught);
+  }
+}
+
+export function openJob(job: string): void {
+  chosen.value = job;
+  view.value = "job";
+}
+
+function readAddress(): void {
+  const [name = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const given = new URLSearchParams(query);
+  view.value = VIEWS.find((one) => one === name) ?? "cluster";
+  const offset = Number(given.get("at"));
+  at.value = Number.isSafeInteger(offset) && offset > 0 ? offset : 0;
+  chosen.value = given.get("job") ?? "";
+}
+
+/** The address of a view at a point: a link is a moment. */
+export function address(to: { view?: View; at?: number; job?: string }): string {
+  const query = new URLSearchParams();
+  const offset = to.at ?? at.value;
+  if (offset) query.set("at", String(offset));
+  const job = to.job ?? chosen.value;
+  if (job) query.set("job", job);
+  const tail = query.toString();
+  return `#/${to.view ?? view.value}${tail && `?${tail}`}`;
+}
+
+export function start(): void {
+  readAddress();
+  addEventListener("hashchange", readAddress);
+  let shown = location.hash;
+  effect(() => {
+    const next = address({});
+    if (next === shown && location.hash === next) return;
+    // A new view can be left with Back; each move in time can't.
+    const same = next.split("?")[0] === location.hash.split("?")[0] || !location.hash;
+    history[same ? "replaceState" : "pushState"](null, "", next);
+    shown = next;
+  });
+  effect(() => {
+    void token.value;
+    void readTimeline();
+  });
+  effect(() => {
+    void token.value;
+    void refresh(at.value);
+  });
+  effect(() => {
+    if (!live.value) return;
+    void token.value;
+    const ended = new AbortController();
+    let due = 0;
+    const onNews = (): void => {
+      due ||= window.setTimeout(() => {
+        due = 0;
+        if (live.peek()) void Promise.all([refresh(0), readTimeline()]);
+      }, 500);
+    };
+    void watch(onNews, ended.signal);
+    return () => {
+      clearTimeout(due);
+      ended.abort();
+    };
+  });
+}

@@ -1,0 +1,177 @@
+// The answers of the API that the page reads. Times are seconds since the epoch, except fields that end with Ms.
+
+export interface Mark {
+  at: number;
+  time: number;
+  kind: string;
+}
+export interface Timeline {
+  first: number;
+  last: number;
+  firstTime: number;
+  lastTime: number;
+  buckets: { at: number; time: number; events: number }[];
+  marks: Mark[];
+  /** The server has read all of the log. */
+  complete?: boolean;
+}
+export interface Job {
+  job: string;
+  queue: string;
+  priority: number;
+  stage: string;
+  since: number;
+  submitted: number;
+  attempt: number;
+  podsReady: number;
+  podsPlaced: number;
+  podsWanted: number;
+  podsMinimum: number;
+  gpus: number;
+  waitCause: string | null;
+}
+export interface Node {
+  name: string;
+  gpus: number;
+  gpusFree: number;
+  ready: boolean;
+  schedulable: boolean;
+  topology: string[];
+  jobs: [number, number][];
+}
+export interface Queue {
+  name: string;
+  parent: string;
+  used: number;
+  share: number | null;
+  cap: number | null;
+  demand: number;
+}
+export interface Moment {
+  at: number;
+  time: number;
+  totals: Record<string, number>;
+  jobs: Job[];
+  nodes: Node[];
+  topologyLevels: string[];
+  queues: Queue[];
+}
+export interface Series {
+  times: number[];
+  offsets: number[];
+  gpus: number[];
+  gpusUsed: number[];
+  jobsWaiting: number[];
+  jobsRunning: number[];
+  queues: Record<string, number[]>;
+  complete?: boolean;
+}
+export interface Bar {
+  from: number;
+  to: number;
+  kind: string;
+  cause: string | null;
+  gpus: number;
+  attempt: number;
+  nodes: string[];
+}
+export interface Gantt {
+  jobs: { job: string; queue: string; bars: Bar[] }[];
+  left?: number;
+}
+export interface Life {
+  job: string;
+  queue: string;
+  priority: number;
+  stage: string;
+  submitted: number;
+  attempt: number;
+  life: { at: number; time: number; kind: string; words: string }[];
+  pods: {
+    name: string;
+    role: string;
+    node: string;
+    phase: string;
+    exitCode: number | null;
+    since: number;
+    at: number;
+  }[];
+}
+export interface Line {
+  offset: number;
+  timeMs: number;
+  kind: string;
+  subject: string;
+  job: string;
+  verdict: string;
+  text: string;
+}
+export interface Explained {
+  standing: { message: string; messageAt: number; stage: string; allocation: string; budget: string };
+  waiting: null | {
+    why: string;
+    position: number;
+    queueLength: number;
+    queuePolicy: string;
+    ahead: unknown[];
+    shortfall: null | { closest: null | { node: string; text: string } };
+    takers: { offset: number; timeMs: number; job: string; amounts: Record<string, number>; holds: boolean }[];
+    blockers: { offset: number; text: string }[];
+    remedies: { kind: string; text: string; pods: number; undoes: number }[];
+  };
+  placementExplanations: {
+    pod: string;
+    node: string;
+    offset: number;
+    why: string;
+    ranking: { node: string; score: number; terms: { name: string; weight: number; value: number }[] }[];
+  }[];
+}
+export interface Forecast {
+  jobs: { job: string; expectedMs: number; earliestMs: number; latestMs: number; why: string | null }[];
+  endless: string[];
+}
+export interface Verified {
+  cycles: number;
+  decisions: number;
+  identical: number;
+  different: number;
+  eventsFolded: number;
+  sound: boolean;
+}
+export interface Outcome {
+  queuePolicy: string;
+  podPolicy: string;
+  pods: number;
+  given: string;
+  quorums: number;
+  waiting: number;
+  jobs: WhatIfJob[];
+}
+export interface WhatIfJob {
+  job: string;
+  desired: number;
+  held: number;
+  placed: number;
+  nodes: Record<string, string>;
+  waits: string;
+}
+export interface Course {
+  started: number;
+  ended: number;
+  waitingAtEnd: number;
+  waitMeanMs: number;
+  waitP95Ms: number;
+  makespanMs: number | null;
+  curve: { timeMs: number; gpusUsed: number; gpus: number; waiting: number }[];
+}
+export interface WhatIf {
+  cycle: number;
+  base: number;
+  otherwise: string;
+  reproduced: boolean | null;
+  asItWas: Outcome;
+  whatIf: Outcome;
+  differences: { job: string; one: WhatIfJob | null; other: WhatIfJob | null; differs: string[] }[];
+  until: null | { asItWas: Course; whatIf: Course };
+}

@@ -1,0 +1,201 @@
+// What a cycle would have decided with changes, beside what it did decide.
+import { useState } from "preact/hooks";
+import { ask, type Parameters } from "./api";
+import { Chart } from "./chart";
+import { JobLink, Note, Point, Table } from "./parts";
+import { settledAt, words } from "./store";
+import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
+import { amount, count, duration, many, shown } from "./words";
+
+interface Field {
+  name: string;
+  label: string;
+  hint: string;
+  options?: readonly string[];
+  list?: boolean;
+}
+const FIELDS: Field[] = [
+  { name: "policy", label: "Pod policy", hint: "such as BinPack or Spread" },
+  { name: "queuePolicy", label: "Queue policy", hint: "such as Priority or FIFO" },
+  { name: "weights", label: "Weights", hint: "such as cpu=1,*/gpu=5" },
+  { name: "preemption", label: "Preemption", hint: "", options: ["On", "Off"] },
+  { name: "backfill", label: "Backfill", hint: "", options: ["On", "Off"] },
+  { name: "reservations", label: "Reservations", hint: "a number of jobs" },
+  { name: "without", label: "Without jobs", hint: "namespace/name, …", list: true },
+  { name: "withoutNode", label: "Without nodes", hint: "names, …", list: true },
+  { name: "until", label: "Run on until", hint: "such as 1h, or drained" },
+];
+
+export function WhatIf() {
+  const [answer, setAnswer] = useState<{ value?: Answer; problem?: string }>({});
+  const [busy, setBusy] = useState(false);
+  const run = async (form: HTMLFormElement): Promise<void> => {
+    setBusy(true);
+    try {
+      setAnswer({ value: await ask<Answer>("what-if", { at: settledAt.value, ...given(form) }) });
+    } catch (caught) {
+      setAnswer({ problem: words(caught) });
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <>
+      <form
+        class="question"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void run(event.currentTarget);
+        }}
+      >
+        {FIELDS.map((one) => (
+          <label key={one.name}>
+            <span>{one.label}</span>
+            {one.options ? (
+              <select name={one.name}>
+                <option value="">as it was</option>
+                {one.options.map((option) => (
+                  <option key={option}>{option}</option>
+                ))}
+              </select>
+            ) : (
+              <input name={one.name} placeholder={one.hint} autocomplete="off" />
+            )}
+          </label>
+        ))}
+        <label class="check">
+          <input type="checkbox" name="everyJob" value="true" /> also jobs that name a policy
+        </label>
+        <button type="submit" class="main" disabled={busy || !settledAt.value}>
+          {busy ? "Working it out …" : "Ask"}
+        </button>
+      </form>
+      {answer.problem && <Note bad>{shown(answer.problem)}</Note>}
+      {answer.value ? (
+        <Result value={answer.value} />
+      ) : (
+        !answer.problem && <Note>Change something, and see the cycle at this point as it was and as it would have been.</Note>
+      )}
+    </>
+  );
+}
+
+function given(form: HTMLFormElement): Parameters {
+  const query: Record<string, string | string[]> = {};
+  for (const [name, value] of new FormData(form)) {
+    const text = String(value).trim();
+    if (!text) continue;
+    const list = FIELDS.find((one) => one.name === name)?.list;
+    query[name] = list ? text.split(/[\s,]+/).filter(Boolean) : text;
+  }
+  return query;
+}
+
+function Result({ value }: { value: Answer }) {
+  const course = value.until;
+  return (
+    <section aria-label="What if" class="results">
+      <p class="lead">
+        {value.cycle ? (
+          <>
+            The cycle at <Point at={value.cycle} />
+          </>
+        ) : (
+          <>
+            A cycle after event <Point at={value.base} />
+          </>
+        )}
+        , as it was, and otherwise: {shown(value.otherwise) || "nothing changed"}.
+        {value.reproduced === false && " The recorded decision isn't reproduced."}
+      </p>
+      <div class="beside">
+        <Side title="As it was" outcome={value.asItWas} course={course?.asItWas} />
+        <Side title="What if" outcome={value.whatIf} course={course?.whatIf} />
+      </div>
+      <h3>What differs</h3>
+      <Table
+        caption="Jobs for which it differs"
+        rows={value.differences}
+        none="The same jobs get the same nodes."
+        columns={[
+          { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
+          { name: "As it was", cell: (one) => told(one.one) },
+          { name: "What if", cell: (one) => told(one.other) },
+        ]}
+      />
+      {course && <Courses one={course.asItWas} other={course.whatIf} />}
+    </section>
+  );
+}
+
+function told(job: WhatIfJob | null): string {
+  if (!job) return "not there";
+  const nodes = Object.entries(job.nodes).map(([node, pods]) => `${shown(node)}: ${pods}`);
+  const placed = `${count(job.held + job.placed)} of ${count(job.desired)} pods`;
+  return nodes.length ? `${placed}; ${nodes.slice(0, 4).join("; ")}` : `${placed}; ${shown(job.waits)}`;
+}
+
+function Side({ title, outcome, course }: { title: string; outcome: Outcome; course: Course | undefined }) {
+  return (
+    <div class="side">
+      <h3>{title}</h3>
+      <dl class="pairs">
+        <dt>Queue policy</dt>
+        <dd>{outcome.queuePolicy}</dd>
+        <dt>Pod policy</dt>
+        <dd>{outcome.podPolicy}</dd>
+        <dt>Pods placed</dt>
+        <dd>{count(outcome.pods)}</dd>
+        <dt>Given</dt>
+        <dd>{outcome.given || "nothing"}</dd>
+        <dt>Jobs still waiting</dt>
+        <dd>{count(outcome.waiting)}</dd>
+        {course && (
+          <>
+            <dt>Started, ended</dt>
+            <dd>
+              {count(course.started)}, {count(course.ended)}
+            </dd>
+            <dt>Mean wait</dt>
+            <dd>{duration(course.waitMeanMs / 1000)}</dd>
+            <dt>Wait, 95 of 100</dt>
+            <dd>{duration(course.waitP95Ms / 1000)}</dd>
+            <dt>Waiting at the end</dt>
+            <dd>{many(course.waitingAtEnd, "job")}</dd>
+          </>
+        )}
+      </dl>
+    </div>
+  );
+}
+
+function Courses({ one, other }: { one: Course; other: Course }) {
+  const times = [...new Set([...one.curve, ...other.curve].map((point) => point.timeMs / 1000))].sort((a, b) => a - b);
+  if (times.length < 2) return <Note>Both runs end at once: there is no course over time.</Note>;
+  return (
+    <>
+      <h3>GPUs used over time</h3>
+      <Chart
+        label="GPUs used in both runs over time"
+        times={times}
+        lines={[
+          { name: "as it was", values: along(one, times), colour: "#0072b2" },
+          { name: "what if", values: along(other, times), colour: "#d55e00", dashed: true },
+        ]}
+      />
+      <p class="faint">
+        Of {amount(Math.max(...one.curve.map((point) => point.gpus)))} GPUs; each line ends where its run ends.
+      </p>
+    </>
+  );
+}
+
+/** The use at each of the times; none after the end of the run. */
+function along(course: Course, times: readonly number[]): (number | null)[] {
+  let next = 0;
+  return times.map((time) => {
+    while (next + 1 < course.curve.length && course.curve[next + 1]!.timeMs / 1000 <= time) next++;
+    const end = course.curve.at(-1)?.timeMs ?? 0;
+    return time > end / 1000 ? null : (course.curve[next]?.gpusUsed ?? null);
+  });
+}

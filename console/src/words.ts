@@ -1,0 +1,95 @@
+// How times, durations, names and colours look.
+import { computed } from "@preact/signals";
+import { masked, moment } from "./store";
+import { seenJobs } from "./seen";
+
+const two = (value: number): string => String(value).padStart(2, "0");
+
+/** A time in the reader's time zone, from seconds since the epoch. */
+export function clock(seconds: number): string {
+  const day = new Date(seconds * 1000);
+  return `${two(day.getHours())}:${two(day.getMinutes())}:${two(day.getSeconds())}`;
+}
+
+export function stamp(seconds: number): string {
+  const day = new Date(seconds * 1000);
+  return `${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())} ${clock(seconds)}`;
+}
+
+export function duration(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
+}
+
+export const count = (value: number): string => value.toLocaleString("en");
+/** An amount of GPUs; parts of one have two digits. */
+export const amount = (value: number | null | undefined): string =>
+  value == null ? "–" : Number.isInteger(value) ? count(value) : value.toFixed(2);
+
+/** `1 job`, `2 jobs` */
+export const many = (value: number, word: string): string => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+
+/** `Insufficient` → `insufficient`, `nodeLost` → `node lost` */
+export const plain = (word: string): string => word.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
+
+// Okabe and Ito's colours, which people with a colour vision deficiency tell apart, without black and yellow.
+const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
+const SHADES = [0, 0.35, -0.3];
+
+/** A colour that a name keeps for as long as the page lives, by the order in which names are met. */
+export class Palette {
+  readonly #known = new Map<string, string>();
+  constructor(readonly hues = HUES) {}
+  of(name: string): string {
+    let colour = this.#known.get(name);
+    if (colour === undefined) {
+      const number = this.#known.size;
+      const shade = SHADES[Math.floor(number / this.hues.length) % SHADES.length] ?? 0;
+      colour = mixed(this.hues[number % this.hues.length] ?? "#888888", shade);
+      this.#known.set(name, colour);
+    }
+    return colour;
+  }
+}
+export const jobColours = new Palette();
+export const queueColours = new Palette();
+export const causeColours = new Palette();
+
+function mixed(colour: string, share: number): string {
+  const towards = share > 0 ? 255 : 0;
+  const part = (from: number): number => {
+    const value = parseInt(colour.slice(from, from + 2), 16);
+    return Math.round(value + (towards - value) * Math.abs(share));
+  };
+  return `rgb(${part(1)}, ${part(3)}, ${part(5)})`;
+}
+
+/** Words with pseudonyms for all names that the page has met. */
+const replacing = computed(() => {
+  const names = new Map<string, string>();
+  const now = moment.value;
+  const give = (name: string, kind: string): void => {
+    if (name && !names.has(name)) names.set(name, `${kind}-${names.size + 1}`);
+  };
+  for (const job of [...(now?.jobs ?? []).map((one) => one.job), ...seenJobs.value]) {
+    const [namespace = "", name = ""] = job.split("/");
+    give(namespace, "namespace");
+    give(name, "job");
+  }
+  for (const node of now?.nodes ?? []) {
+    give(node.name, "node");
+    for (const domain of node.topology) give(domain, "domain");
+  }
+  for (const queue of now?.queues ?? []) give(queue.name, "queue");
+  if (!names.size) return (text: string) => text;
+  const longestFirst = [...names.keys()].sort((one, other) => other.length - one.length);
+  const pattern = longestFirst.map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|");
+  const found = new RegExp(`(?<![\\w.-])(?:${pattern})(?!\\w)`, "g");
+  return (text: string) => text.replace(found, (name) => names.get(name) ?? name);
+});
+
+/** What is shown of text with names in it: the text itself, or with pseudonyms. */
+export const shown = (text: string): string => (masked.value ? replacing.value(text) : text);

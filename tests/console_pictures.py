@@ -1,0 +1,54 @@
+"""The pictures of docs/console.md, from a committed history: `python -m tests.console_pictures` (`make pictures`)."""
+
+import re
+import signal
+import subprocess
+import sys
+
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser import FLAGS, chromium
+from tests.servers import REPOSITORY
+
+FOLDER = REPOSITORY / "docs" / "pictures"
+LOG = REPOSITORY / "tests" / "histories" / "room-for-what-matters.log"
+#: File → view, width and scheme.
+PICTURES = {
+    "gantt": ("gantt", 1280, "light"),
+    "job": ("job", 1280, "light"),
+    "queues-dark": ("queues", 1280, "dark"),
+    "cluster-narrow": ("cluster", 390, "light"),
+}
+
+
+def draw(browser: Browser, address: str, name: str) -> None:
+    view, width, scheme = PICTURES[name]
+    context = browser.new_context(
+        viewport={"width": width, "height": 640},
+        color_scheme="dark" if scheme == "dark" else "light",
+        timezone_id="UTC",
+    )
+    page = context.new_page()
+    page.goto(f"{address}/#/{view}?at=192&job=default/train")
+    page.get_by_text("The answer is being worked out").first.wait_for(state="detached", timeout=60_000)
+    page.wait_for_load_state("networkidle")
+    page.screenshot(path=FOLDER / f"{name}.png")
+    context.close()
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", "--port=0", f"--log={LOG}"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as playwright:
+        assert process.stdout is not None
+        found = re.search(r"http://\S+", process.stdout.readline())
+        assert found, "arranger ui printed no address"
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        for name in PICTURES:
+            draw(browser, found[0].rstrip("/"), name)
+        browser.close()
+        process.send_signal(signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""The console in a real browser, on committed histories: with the mouse, and with the keyboard alone."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.browser import FLAGS, chromium
+from tests.servers import REPOSITORY, ServersUnavailable, in_ci
+
+HISTORIES = REPOSITORY / "tests" / "histories"
+AXE = REPOSITORY / "console" / "node_modules" / "axe-core" / "axe.min.js"
+PAGE = REPOSITORY / "arranger" / "web" / "static" / "index.html"
+VIEWS = ("cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if")
+SLIDER = "[role=slider]"
+
+pytestmark = pytest.mark.real
+
+
+def _missing(problem: str) -> None:
+    if in_ci():
+        pytest.fail(f"NO BROWSER: {problem}", pytrace=False)
+    pytest.skip(f"NO BROWSER: {problem}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not PAGE.is_file() or not AXE.is_file():
+        _missing("the page isn't built: run `make console`")
+    try:
+        path = chromium()
+    except ServersUnavailable as problem:
+        _missing(str(problem))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+def _served(history: str) -> Iterator[str]:
+    argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", "--port=0"]
+    process = subprocess.Popen(
+        [*argv, f"--log={HISTORIES / history}"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    found = re.search(r"http://\S+", process.stdout.readline())
+    assert found, "arranger ui printed no address"
+    try:
+        yield found[0].rstrip("/")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def waits() -> Iterator[str]:
+    """The address of the console on the log of the demo, in which a job waits."""
+    yield from _served("a-job-that-waits.log")
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[str]:
+    """The same on a log with queues and preemption."""
+    yield from _served("room-for-what-matters.log")
+
+
+Opener = Callable[..., Page]
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opener]:
+    """Opens pages. At the end, none may have reported an error or asked another host for anything."""
+    contexts: list[BrowserContext] = []
+    said: list[str] = []
+
+    def open_page(address: str, *, width: int = 1280, scheme: str = "light") -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        host = address.partition("/#")[0]
+        page.on("console", lambda one: said.append(one.text) if one.type in ("error", "warning") else None)
+        page.on("pageerror", lambda one: said.append(str(one)))
+        page.on(
+            "request",
+            lambda one: None if one.url.startswith((host, "data:", "blob:", "file:")) else said.append(one.url),
+        )
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def _offset(page: Page) -> int:
+    return int(page.locator(SLIDER).get_attribute("aria-valuenow") or 0)
+
+
+def _at(page: Page, offset: int) -> None:
+    expect(page.locator(SLIDER)).to_have_attribute("aria-valuenow", str(offset))
+
+
+def _ready(page: Page) -> None:
+    """Every answer that the view waits for is there."""
+    expect(page.locator("main")).not_to_be_empty()
+    expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=30_000)
+    expect(page.locator(".note.bad")).to_have_count(0)
+
+
+def test_the_slider_moves_all_views_and_its_place_is_in_the_address(waits: str, opened: Opener) -> None:
+    page = opened(f"{waits}/#/cluster")
+    expect(page.get_by_role("button", name="Live · pause")).to_be_visible()
+    _at(page, 177)
+    box = page.locator(SLIDER).bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.get_by_role("button", name="Go live")).to_be_visible()
+    here = _offset(page)
+    assert 1 < here < 177
+    assert f"at={here}" in page.url
+    again = opened(page.url)
+    _at(again, here)
+    _ready(again)
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    _at(page, here)
+    page.get_by_role("button", name="Go live").click()
+    _at(page, 177)
+
+
+def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened: Opener) -> None:
+    page = opened(f"{waits}/#/jobs?at=162")
+    page.get_by_role("searchbox").fill("train")
+    expect(page.get_by_role("status")).to_have_text("1 of 3 jobs")
+    page.get_by_role("link", name="default/train").click()
+    expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
+    _ready(page)
+    explained = page.get_by_label("Explanation")
+    expect(explained).to_contain_text("0 of 1 further pods fit")
+    expect(explained).to_contain_text("when default/sweep (8 nvidia.com/gpu on node-1 and node-2) ends")
+    explained.get_by_role("link", name="#103").first.click()
+    _at(page, 103)
+
+
+def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/what-if?at=192")
+    _at(page, 192)
+    page.get_by_label("Preemption").select_option("Off")
+    page.get_by_label("Run on until").fill("drained")
+    page.get_by_role("button", name="Ask").click()
+    result = page.get_by_role("region", name="What if")
+    expect(result.get_by_role("heading", name="As it was")).to_be_visible(timeout=60_000)
+    expect(result.locator(".side").nth(0)).to_contain_text("6 nvidia.com/gpu")
+    expect(result.locator(".side").nth(1)).to_contain_text("nothing")
+    expect(result.get_by_role("link", name="default/answer")).to_be_visible()
+
+
+def test_a_cycle_is_verified_now(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/cycle?at=192")
+    _ready(page)
+    expect(page.get_by_role("heading", name="The cycle at #191")).to_be_visible()
+    page.get_by_role("button", name="Verify now").click()
+    expect(page.get_by_text("give the same again, up to event 192")).to_be_visible(timeout=60_000)
+
+
+def test_what_the_server_refuses_is_shown_in_its_words(room: str, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(f"{room}/#/job?at=192&job=default/nobody")
+    expect(page.get_by_role("alert")).to_have_text("the log has no job 'default/nobody' up to that point")
+    page.close()
+
+
+def test_the_keyboard_alone_reaches_everything(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/cluster?at=192")
+    _at(page, 192)
+    for key, offset in (("ArrowRight", 193), ("ArrowLeft", 192), ("Home", 1), ("End", 476)):
+        page.keyboard.press(key)
+        _at(page, offset)
+    page.keyboard.press("PageUp")
+    expect(page.locator(SLIDER)).not_to_have_attribute("aria-valuenow", "476")
+    page.keyboard.press("Home")
+    _at(page, 1)
+    page.keyboard.press("n")
+    expect(page.locator(SLIDER)).not_to_have_attribute("aria-valuenow", "1")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.locator(".canvas canvas").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("[aria-live=polite]")).to_contain_text("node-2:")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=2)).to_contain_text("default/")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_view_is_accessible_and_fits(room: str, opened: Opener, width: int, scheme: str) -> None:
+    page = opened(f"{room}/#/cluster?at=192&job=default/train", width=width, scheme=scheme)
+    # The page's own policy allows no inline script, so the engine comes through the debugger.
+    found: dict[str, list[str]] = {}
+    for view in VIEWS:
+        page.goto(f"{room}/#/{view}?at=192&job=default/train")
+        _ready(page)
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        report = json.loads(page.evaluate("axe.run().then((report) => JSON.stringify(report.violations))"))
+        serious = [one for one in report if one["impact"] in ("serious", "critical")]
+        if serious:
+            found[view] = [f"{one['id']}: {node['html'][:120]}" for one in serious for node in one["nodes"]]
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
+    assert found == {}
+
+
+@pytest.mark.parametrize("pseudonyms", [False, True], ids=["names", "pseudonyms"])
+def test_an_export_opens_from_disk_without_any_request(
+    room: str, opened: Opener, tmp_path: Path, *, pseudonyms: bool
+) -> None:
+    page = opened(f"{room}/#/jobs?at=192")
+    _ready(page)
+    page.get_by_text("Export", exact=True).click()
+    name = "The same, with pseudonyms" if pseudonyms else "This view as an HTML file"
+    with page.expect_download() as download:
+        page.get_by_role("button", name=name).click()
+    file = tmp_path / "export.html"
+    download.value.save_as(file)
+    text = file.read_text(encoding="utf-8")
+    exported = opened(file.as_uri())
+    expect(exported.get_by_role("row")).to_have_count(6)
+    for job in ("explore", "hotfix", "train"):
+        assert (f"default/{job}" in text) is not pseudonyms
+    expect(page.get_by_text("default/explore")).to_be_visible()
+
+
+def test_a_token_is_never_in_the_address(room: str, browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    asked: list[str | None] = []
+
+    def refuse_without_token(route, request) -> None:  # type: ignore[no-untyped-def]
+        asked.append(request.headers.get("authorization"))
+        if request.headers.get("authorization") == "Bearer secret":
+            route.continue_()
+        else:
+            route.fulfill(status=401, content_type="application/json", body='{"message": "who are you?"}')
+
+    page.route("**/api/**", refuse_without_token)
+    page.goto(f"{room}/#/cluster?at=192")
+    page.get_by_label("Bearer token").fill("secret")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_text("GPUs used")).to_be_visible()
+    assert "Bearer secret" in asked
+    assert "secret" not in page.url
+    context.close()
