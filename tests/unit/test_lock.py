@@ -20,6 +20,7 @@ from tests.servers import REPOSITORY
 
 LOCK = (REPOSITORY / "deploy" / "requirements.lock").read_text(encoding="utf-8")
 PROJECT = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+PAGE_LOCK = (REPOSITORY / "console" / "package-lock.json").read_text(encoding="utf-8")
 BILL = (REPOSITORY / "deploy" / "sbom.cdx.json").read_text(encoding="utf-8")
 
 
@@ -76,11 +77,15 @@ def test_every_pin_has_hashes_and_nothing_is_fetched_from_elsewhere() -> None:
         assert re.fullmatch(r"\S+==\S+( ; [^\\]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+", entry), entry[:200]
 
 
-def test_the_bill_of_materials_is_that_of_the_lock_file() -> None:
+def test_the_bill_of_materials_is_that_of_the_lock_files() -> None:
     """If this fails, run `make lock`."""
-    assert tool().bill(LOCK, PROJECT) == BILL
-    listed = [(part["name"], part["version"]) for part in json.loads(BILL)["components"]]
-    assert sorted(listed) == sorted((name, version) for name, version, _ in tool().pins(LOCK))
+    assert tool().bill(LOCK, PAGE_LOCK, PROJECT) == BILL
+    listed = [part["purl"] for part in json.loads(BILL)["components"]]
+    bundled = [name for name in json.loads(PAGE_LOCK)["packages"][""]["dependencies"]]
+    assert len(listed) == len(tool().pins(LOCK)) + len(tool().bundled(PAGE_LOCK))
+    assert all(
+        any(address.startswith(f"pkg:npm/{name.replace('@', '%40')}@") for address in listed) for name in bundled
+    )
 
 
 def test_the_bill_of_materials_is_valid() -> None:
