@@ -30,6 +30,7 @@ NAMES = (
     "scale",
     "openb",
     "replay",
+    "console",
     "memory",
     "demo_up",
     "observe",

@@ -40,11 +40,11 @@ from benchmarks.longrun import BEGAN_MS, LongRun
 from benchmarks.report import Figure
 from tests.servers import real_redis
 
-_EVENTS = 1_000_000
+EVENTS = 1_000_000
 _SEGMENT = 100_000
 #: Points and jobs that are gone to, and cycles whose recording is timed.
 _POINTS, _JOBS, _CYCLES = 10, 5, 200
-_CLUSTER = "default"
+CLUSTER = "default"
 
 
 class Facts(msgspec.Struct):
@@ -62,14 +62,14 @@ class Facts(msgspec.Struct):
 def run(*, quick: bool) -> list[Figure]:
     """The benchmark."""
     with tempfile.TemporaryDirectory(prefix="arranger-replay-") as folder:
-        return figures(Path(folder), 6_000 if quick else _EVENTS, small=quick)
+        return figures(Path(folder), 6_000 if quick else EVENTS, small=quick)
 
 
 def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
     """All figures of a log of so many events, made in the folder unless it is there."""
     kept = folder / "facts.json"
     if not kept.exists():
-        kept.write_bytes(msgspec.json.encode(asyncio.run(_make(folder, events, small=small))))
+        kept.write_bytes(msgspec.json.encode(asyncio.run(make(folder, events, small=small))))
     facts = msgspec.json.decode(kept.read_bytes(), type=Facts)
     rounds, points, jobs = (1, 1, 1) if small else (2, _POINTS, _JOBS)
     return [
@@ -83,15 +83,16 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
 # --- making it -------------------------------------------------------------------------------------------------
 
 
-async def _make(folder: Path, events: int, *, small: bool) -> Facts:
+async def make(folder: Path, events: int, *, small: bool) -> Facts:
+    """Make the log, and say what is in it."""
     if small:
         run = LongRun(nodes=200, strangers=300, jobs_a_second=1, runs_s=(20, 60))
     else:
         # Of a longer log the jobs come faster and run shorter: it is as large a cluster's, with fewer cycles to make.
-        rate = max(1, events // _EVENTS)
+        rate = max(1, events // EVENTS)
         run = LongRun(jobs_a_second=4 * rate, runs_s=(300 // rate, 900 // rate))
     made = _Made(run, events)
-    archive_writer = ArchiveWriter(FolderStore(folder / _CLUSTER), every_events=2_000 if small else _SEGMENT)
+    archive_writer = ArchiveWriter(FolderStore(folder / CLUSTER), every_events=2_000 if small else _SEGMENT)
     last = 0
     async for put in archive_writer.archive(made.read, Position(1, 0, ""), events * 2):
         last = put.position.offset
@@ -134,8 +135,8 @@ class _Made:
 
 
 def _sizes(folder: Path, facts: Facts) -> Iterator[Figure]:
-    sizes = {path.suffix: 0 for path in (folder / _CLUSTER).iterdir()}
-    for path in (folder / _CLUSTER).iterdir():
+    sizes = {path.suffix: 0 for path in (folder / CLUSTER).iterdir()}
+    for path in (folder / CLUSTER).iterdir():
         sizes[path.suffix] += path.stat().st_size
     events, snapshots = sizes[".events"] / facts.events, sizes[".snapshot"] / facts.events
     what = f"{facts.events:,} events in {facts.entries:,} batches, {facts.pods:,} pods, {facts.cycles:,} cycles"
@@ -169,7 +170,7 @@ def _python(folder: Path, what: str) -> dict[str, float]:
 async def _from_start(folder: Path) -> dict[str, float]:
     """Folds the whole log, as `arranger replay` does where there is no snapshot."""
     gc.freeze()
-    log = ArchiveLog(FolderStore(folder / _CLUSTER))
+    log = ArchiveLog(FolderStore(folder / CLUSTER))
     end = await log.open()
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     journey, half_mb = Journey(State(), END), 0.0
@@ -252,7 +253,7 @@ def _recording(folder: Path, facts: Facts) -> Iterator[Figure]:
 
 async def _record(folder: Path) -> dict[str, float]:
     """Takes the log's last cycles again, and appends each to a Redis of its own."""
-    log = ArchiveLog(FolderStore(folder / _CLUSTER))
+    log = ArchiveLog(FolderStore(folder / CLUSTER))
     await log.open()
     totals = dict.fromkeys(("cycle_s", "cycle_cpu_s", "record_s", "record_cpu_s", "cycles", "bytes"), 0.0)
     with real_redis() as server:
@@ -289,7 +290,7 @@ async def _last_segment(log: ArchiveLog) -> AsyncIterator[tuple[State, Entry]]:
 
 
 @click.command()
-@click.option("--events", default=_EVENTS, show_default=True, help="How many events the log gets.")
+@click.option("--events", default=EVENTS, show_default=True, help="How many events the log gets.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Make the log here and keep it, or use the one there.")
 @click.option("--part", hidden=True)
 def main(events: int, keep: Path | None, part: str | None) -> None:

@@ -114,7 +114,10 @@ class Moments:
     async def _step(self) -> None:
         assert self._index is not None
         index, since_s = self._index, time.monotonic()
-        for entry in await self._log.read(index.position, limit=_ENTRIES_A_READ, wait_s=_WAIT_S):
+        entries = await self._log.read(index.position, limit=_ENTRIES_A_READ, wait_s=_WAIT_S)
+        if not entries and time.monotonic() - since_s < _WAIT_S:
+            await asyncio.sleep(_WAIT_S)  # an archive doesn't wait for entries
+        for entry in entries:
             index.feed(entry)
             if time.monotonic() - since_s > _SLICE_S:
                 await asyncio.sleep(0)

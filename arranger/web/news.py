@@ -150,7 +150,11 @@ class News:
         self._wake()
 
     async def _step(self) -> None:
+        clock_s = asyncio.get_running_loop().time
+        since_s = clock_s()
         entries = await self._log.read(self._position, wait_s=_WAIT_S)
+        if not entries and clock_s() - since_s < _WAIT_S:
+            await asyncio.sleep(_WAIT_S)  # an archive doesn't wait for entries
         self.problem = ""
         assert self._listing is not None
         for entry in entries:

@@ -159,7 +159,7 @@ def test_the_command_asks_the_cluster_and_ends_in_order(server: Path, tokens: di
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
-            address = process.stdout.readline().partition("/api/")[0]
+            address = process.stdout.readline().partition(" is the console")[0].rstrip("/")
             assert asked(f"{address}/api/v1/replay", "") == 401
             assert asked(f"{address}/api/v1/replay", tokens["stranger"]) == 200
             assert asked(f"{address}/api/v1/events", tokens["stranger"]) == 403

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
-from arranger.events.log import Entry, Log, entries
+from arranger.events.log import Entry, Log, Position, entries
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
@@ -240,3 +240,15 @@ def test_a_point_beyond_the_end_is_refused_and_one_that_came_since_is_answered()
 
 async def _end(log: Log) -> int:
     return (await log.end()).offset
+
+
+class Hasty(FileLog):
+    """A log that doesn't wait for entries, like an archive."""
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        return await super().read(after, limit=limit)
+
+
+def test_a_log_that_does_not_wait_for_entries_leaves_time_for_questions() -> None:
+    (found,) = ask(Hasty(HISTORIES / NAMES[0]), ("moment", {"at": "300"}))
+    assert found["at"] >= 300

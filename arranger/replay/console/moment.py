@@ -50,7 +50,7 @@ class MomentJob(msgspec.Struct, frozen=True, rename="camel"):
     attempt: int
     pods_ready: int
     pods_placed: int
-    pods_wanted: int
+    pods_desired: int = msgspec.field(name="podsWanted")
     pods_minimum: int
     gpus: int
     gpus_held: int
@@ -137,12 +137,12 @@ def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
 
 def topology_levels(state: State, jobs: list[JobRecord]) -> tuple[str, ...]:
     """The labels of nodes that jobs name as levels of a topology, and the usual ones; the largest domains first."""
-    wanted = dict.fromkeys(_USUAL_LEVELS)
+    named = dict.fromkeys(_USUAL_LEVELS)
     for job in jobs:
         if job.spec is not None and job.spec.has_topology:
             topologies = (job.spec.topology, *(group.topology for group in job.spec.groups))
-            wanted.update(dict.fromkeys(key for of in topologies if of is not None for key in of.levels))
-    domains: dict[str, dict[str, None]] = {key: {} for key in wanted}
+            named.update(dict.fromkeys(key for of in topologies if of is not None for key in of.levels))
+    domains: dict[str, dict[str, None]] = {key: {} for key in named}
     for row in state.nodes.by_name().tolist():
         for key, value in state.nodes.facts[row].labels:
             if key in domains:
@@ -199,7 +199,7 @@ def _job(state: State, job: JobRecord, held: int) -> MomentJob:
         attempt=job.attempt,
         pods_ready=sum(job.ready) if spec is not None else 0,
         pods_placed=len(job.placements),
-        pods_wanted=job.pods_desired(),
+        pods_desired=job.pods_desired(),
         pods_minimum=_minimum(spec) if spec is not None else 0,
         gpus=sum(group.count * gpus_of(group.shape.requests) for group in spec.groups) if spec is not None else 0,
         gpus_held=held,
