@@ -279,7 +279,7 @@ class Candidates:
 
     def _surplus_of(self, job: JobRecord) -> Units:
         spec, found = job.valid_spec, []
-        if len(job.provided) <= spec.has_leader + spec.min_workers or self._policy(job).whole:
+        if not job.quorum_placed() or self._policy(job).whole:
             return ()
         there = by_group(spec, job.provided)
         if not (spec.has_minimums or spec.has_worker_groups):

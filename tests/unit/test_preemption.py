@@ -70,6 +70,20 @@ def test_a_job_of_higher_priority_takes_the_room_of_a_whole_job() -> None:
     assert low.spent == {} and low.leader.restarts == 0
 
 
+def test_a_job_whose_leader_has_no_node_has_no_surplus() -> None:
+    """Without its leader it has no quorum to which workers could be surplus: the log would reject the decision (seed
+    39000569 of the simulation)."""
+    of = world()
+    low = of.job("low", leader=SMALL, workers=4, worker=GPU, min_workers=1, priority=1)
+    of.settle()
+    of.pass_time(10)
+    del low.slots.nodes[0, 0]
+    assert low.stage == Stage.RUNNING and len(low.placements) == 4 and not low.quorum_placed()
+    waiting(of, "high", 2, priority=9)
+    victims = [victim for event in of.cycle() if isinstance(event, k.Preempted) for victim in event.victims]
+    assert PreemptionKind.SURPLUS not in [victim.kind for victim in victims]
+
+
 def test_no_third_job_gets_the_room() -> None:
     of = world()
     running(of, "low", 4, priority=1)
