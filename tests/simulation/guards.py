@@ -71,7 +71,7 @@ OF_ROOM = (
 )
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
-    "the limits of a queue": 30,
+    "the limits of a queue": 101,
     "the queue that a job may use": 6,
     "that no cycle exceeds the limits of a queue": 3,
     "whole worker groups": 2,
