@@ -127,12 +127,13 @@ def gpus_held(job: JobRecord) -> int:
 
 
 def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
-    """The GPUs of the present nodes in the order of their names, and how many of them are used."""
+    """The GPUs of the present nodes in the order of their names, and how many of them are used: never more than are
+    there, though pods that leave and those that wait for their room both count on a node."""
     columns = [column for name, column in nodes.columns.items() if name.endswith(_GPU)]
     rows = nodes.by_name()
     there: Amounts = nodes.allocatable[rows][:, columns].sum(axis=1)
     used: Amounts = nodes.used[rows][:, columns].sum(axis=1)
-    return there, used
+    return there, np.minimum(used, there)
 
 
 def topology_levels(state: State, jobs: list[JobRecord]) -> tuple[str, ...]:
@@ -165,7 +166,7 @@ def _held(job: JobRecord) -> Iterator[tuple[str, int]]:
 
 def _totals(state: State, jobs: list[JobRecord]) -> Totals:
     there, used = gpu_use(state.nodes)
-    free = np.maximum(there - used, 0)
+    free = there - used
     running = sum(not job.ended and job.quorum_placed() for job in jobs)
     return Totals(
         gpus=int(there.sum()),
