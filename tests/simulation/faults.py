@@ -133,9 +133,10 @@ USERS = (
     "edit of a template refused", "a forbidden edit got in",
     "user suspends", "user resumes", "a ttl runs out",
 )  # fmt: skip
+#: Another cluster answers a process for a while, whose open watches go on or break.
+ANSWERS = ("another cluster answers", "another cluster answers, and open watches break")
 CLUSTERS = (
-    "another cluster answers", "another cluster answers, and open watches break", "another cluster's process",
-    "another cluster's process is refused", "another cluster's claim",
+    *ANSWERS, "another cluster's process", "another cluster's process is refused", "another cluster's claim",
 )  # fmt: skip
 STALLS = (
     "store stalled", "store stalled: a write is taken later", "all processes paused together",

@@ -56,7 +56,7 @@ from tests.simulation.denials import Denials
 from tests.simulation.dependencies import Dependencies
 from tests.simulation.elsewhere import Elsewhere
 from tests.simulation.endings import Endings
-from tests.simulation.faults import BELONGINGS, FORGERIES, ROGUE, Faults
+from tests.simulation.faults import ANSWERS, BELONGINGS, FORGERIES, ROGUE, Faults
 from tests.simulation.forecasts import Forecasts
 from tests.simulation.forgeries import Forger
 from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
@@ -106,7 +106,8 @@ SILENT: Any = _Silent()
 
 class _Missed:
     """A watcher's count of differences that its comparisons found. Each was lost in transit, or forged, which only a
-    few faults cause; or the process is about to notice that it is in a lost tail of the log."""
+    few faults cause; or another cluster has answered the watch, whose versions differ; or the process is about to
+    notice that it is in a lost tail of the log."""
 
     def __init__(self, process: "SimulatedProcess") -> None:
         self._process = process
@@ -120,7 +121,7 @@ class _Missed:
     def inc(self, number: int) -> None:
         at, home = self._process.follower.position, self._world.home
         in_log = any((entry.last, entry.chain) == (at.offset, at.chain) for entry in home.stored)
-        if in_log and not any(self._world.faults.hits[site] for site in (self._site, *FORGERIES)):
+        if in_log and not any(self._world.faults.hits[site] for site in (self._site, *FORGERIES, *ANSWERS)):
             self._world.fail(Violation(f"a comparison finds {number} objects, and never: {self._site}"), None)
 
 
