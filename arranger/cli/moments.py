@@ -17,6 +17,7 @@ from arranger.model.text import one_line
 from arranger.settings import Settings
 from arranger.web.moment_process import MomentReply, MomentRequest
 from arranger.web.moments import Moments
+from arranger.workers import cancelling
 
 #: What it may use, in bytes; the snapshots use a part of it.
 _MEMORY_BYTES = 8 << 30
@@ -47,8 +48,7 @@ async def _answer(target: str | None, settings: Settings) -> None:
                 sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
                 sys.stdout.buffer.flush()
         finally:
-            following.cancel()
-            await asyncio.wait([following])
+            await cancelling.end([following])
 
 
 async def _reply(moments: Moments, request: MomentRequest) -> MomentReply:

@@ -26,6 +26,7 @@ from arranger.web.page import Page
 from arranger.web.questions import QUESTIONS, Asked, Question, asked
 from arranger.web.refusals import CODES, Refusal, refuse
 from arranger.web.rights import Gate, OpenGate, Viewer
+from arranger.workers import cancelling
 
 _log = logging.getLogger(__name__)
 
@@ -112,9 +113,7 @@ class ApiServer:
 
     async def stop(self) -> None:
         if self._following is not None:
-            self._following.cancel()
-            # A follower that failed has said so.
-            await asyncio.wait([self._following])
+            await cancelling.end([self._following])  # if it failed, it has said so
         await self._runner.cleanup()
 
     @web.middleware

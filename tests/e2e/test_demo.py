@@ -138,7 +138,7 @@ def test_ctrl_c_at_a_terminal_ends_a_kept_demo_with_its_log_and_leaves_nothing_b
     )
     subprocess.run([kubectl, config, "delete", "tyj", "--all", "--timeout=60s"], check=True)
     children = children_of(pid)
-    assert len(children) == 3
+    assert len(children) == 4
     os.write(terminal, b"\x03")
     reader.join(timeout=60)
     _, status = os.waitpid(pid, 0)

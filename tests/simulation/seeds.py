@@ -17,7 +17,7 @@ from tests.simulation.run import Outcome, run_seed
 STEPS = 3000
 
 #: Of the first 44 seeds, 15 in which every fault site occurs.
-_CHOSEN = (0, 2, 3, 7, 10, 12, 15, 16, 18, 21, 26, 28, 36, 38, 40)
+_CHOSEN = (0, 1, 3, 19, 26, 28, 36, 41, 42, 51)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 

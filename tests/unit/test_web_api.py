@@ -139,6 +139,30 @@ def test_names_of_fields_change_and_keys_that_are_data_do_not() -> None:
     }
 
 
+async def test_the_server_stops_though_a_library_swallows_a_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As redis-py does, if it arrives just when an operation completes."""
+    swallowed = 0
+
+    async def follow(_: News) -> None:
+        nonlocal swallowed
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                swallowed += 1
+                if swallowed > 1:
+                    raise
+
+    monkeypatch.setattr(News, "follow", follow)
+    async with asyncio.timeout(20):
+        news = News(FileLog(HISTORY))
+        server = ApiServer(news, Asker(PROGRAM, {}), host="127.0.0.1", port=0, moments=MomentProcess(MOMENTS, {}))
+        await server.start()
+        await asyncio.sleep(0)
+        await server.stop()
+    assert swallowed == 2
+
+
 async def test_the_past_keeps_its_etag_and_the_present_gets_another() -> None:
     of, log, asked = await history(), MemoryLog(), []
 
