@@ -7,6 +7,7 @@ is a candidate that isn't preemptible, that has run for less than the `minRuntim
 nodes in the same cycle.
 """
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import groupby
@@ -91,6 +92,8 @@ class Candidates:
         #: Whether some of those that were read last gave nothing, because others before them had brought their queue
         #: down to its share.
         self.kept_by_shares = False
+        #: When the next of the jobs that were looked at has run for long enough to give room.
+        self.due_ms = math.inf
 
     @cached_property
     def _begun(self) -> list[_Begun]:
@@ -111,6 +114,8 @@ class Candidates:
                     since_ms[queue] = self._time_ms - self._least_ms(queue)
                 if self._may_give(known, since_ms[queue]):
                     found.append(_Begun(self._counted(job, queue), queue, job, known))
+                elif known.may_give:
+                    self.due_ms = min(self.due_ms, known.began_ms + self._time_ms - since_ms[queue])
         return found
 
     def _may_give(self, known: KnownJob, since_ms: int) -> bool:

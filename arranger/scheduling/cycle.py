@@ -134,7 +134,7 @@ def _plan(
     decisions += room.reservations.events()
     if decisions:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
-    due_ms = min([room.reservations.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
+    due_ms = min([room.reservations.due_ms, room.preemption.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms, short)))
 

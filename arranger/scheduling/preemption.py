@@ -82,6 +82,11 @@ class Preemption:
         #: Queue → what its own jobs got in this cycle, less what they gave.
         self._use: dict[str, dict[str, int]] = {}
 
+    @property
+    def due_ms(self) -> float:
+        """The time at which another job may give room, if nothing changes before."""
+        return self._candidates.due_ms
+
     def note(self, job: JobRecord, pieces: Iterable[Piece]) -> None:
         """A job got nodes in this cycle."""
         self._placed[job.uid] = None

@@ -12,7 +12,7 @@ from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, compact
-from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.vacating import grace_ms
 from tests.world import World, shape
 
@@ -82,6 +82,20 @@ def test_a_job_whose_leader_has_no_node_has_no_surplus() -> None:
     waiting(of, "high", 2, priority=9)
     victims = [victim for event in of.cycle() if isinstance(event, k.Preempted) for victim in event.victims]
     assert PreemptionKind.SURPLUS not in [victim.kind for victim in victims]
+
+
+def test_a_process_that_remembers_looks_again_once_a_job_has_run_for_long_enough() -> None:
+    """Nothing but time passes (seed 57 of the simulation)."""
+    of = world()
+    of.queue("default", min_runtime_s=60)
+    low = running(of, "low", 4, priority=1)
+    waiting(of, "high", 4, priority=9)
+    cycles = Cycles()
+    while events := cycles.take(of.state, of.config, of.now_ms):
+        of.say(*events)
+    assert low.stage == Stage.RUNNING and of.verdict("Waits").accepted
+    of.pass_time(60)
+    assert any(isinstance(event, k.Preempted) for event in cycles.take(of.state, of.config, of.now_ms))
 
 
 def test_no_third_job_gets_the_room() -> None:
