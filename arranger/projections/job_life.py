@@ -299,15 +299,19 @@ class JobLife(Slots):
             self._keep_pod(job, self.state.pods[uid])
 
     def _note_seen(self, job: JobRecord, owner: PodOwner, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
-        """`_note_pod` where the observation says anything new of a slot."""
-        job.slots.pod_changes += 1
+        """`_note_pod` where the observation says anything new of a slot. Most observations are of a worker's pod that
+        fills its slot and goes on: of these only the readiness counts."""
+        slots = job.slots
+        slots.pod_changes += 1
         slot = job.slot_of(owner)
         if slot is None:
             return False
-        turned = old is None or old.ready != pod.ready or old.deleting != pod.deleting
-        if not (turned or pod.restarts or pod.phase in TERMINAL or owner.leader or slot not in job.slots.pods):
-            return False
-        return self._note_pod(job, slot, old, pod)
+        if owner.leader or slots.pods.get(slot) != pod.uid or pod.restarts or pod.phase in TERMINAL:
+            return self._note_pod(job, slot, old, pod)
+        if old is None or old.ready != pod.ready or old.deleting != pod.deleting:
+            slots.note_ready(slot, is_ready(pod))
+            self._note_ready(job)
+        return False
 
     def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
         """Handle an observed pod that claims a slot of the job's present attempt; returns whether a new pod's room is
