@@ -97,6 +97,16 @@ class NodeTable:
         other.facts_version, other.names_version = self.facts_version, self.names_version
         return other
 
+    def share(self, other: "NodeTable") -> None:
+        """Use the parts of another table that are equal, instead of own ones. Nobody may change either table then."""
+        if self.facts_version is other.facts_version:
+            self.facts, self.names, self.rows, self.columns = other.facts, other.names, other.rows, other.columns
+            self.allocatable = other.allocatable
+        for name in ("uids", "versions", "down_ms", "holders", "_free", "_vectors", "_allocatables"):
+            part = getattr(other, name)
+            if getattr(self, name) == part:
+                setattr(self, name, part)
+
     def changed_since(self, changes: int) -> list[int] | None:
         """The rows that changed since `changes` had that value, some of them repeatedly; None if there were too many
         changes to tell."""

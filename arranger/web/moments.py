@@ -4,9 +4,12 @@ It works in a process of its own (`moment_process`), or in the caller's where no
 """
 
 import asyncio
+import contextlib
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -35,6 +38,15 @@ _ENTRIES_A_READ = 1000
 Values = Mapping[str, str]
 
 
+@dataclass(slots=True)
+class _Warm:
+    """A state that was folded for a question, its position, and the offset up to which it may be folded on."""
+
+    state: State
+    position: Position
+    until: int
+
+
 class Moments:
     """Call `follow` in a task; `answer` works from its first step on."""
 
@@ -46,7 +58,7 @@ class Moments:
         self._idle = asyncio.Event()
         self._idle.set()
         self._begun = asyncio.Event()
-        self._latest: OrderedDict[int, tuple[State, Position]] = OrderedDict()
+        self._latest: OrderedDict[int, _Warm] = OrderedDict()
         self._turn = asyncio.Lock()
         self._problem = ""
         self._answers: dict[str, Callable[[LogIndex, Values], Awaitable[object]]] = {
@@ -140,31 +152,33 @@ class Moments:
                 refuse("NotFound", f"the log has no offset {at} yet, it ends at {self._end}")
         if at < index.began or at < 1:
             refuse("Expired", f"the log begins after offset {index.began}", hint="use a later point")
-        if at in self._latest:
-            self._latest.move_to_end(at)
-            return self._latest[at][0]
-        state, position = await self._nearest(index, at)
-        position = await _fold(self._log, state, position, at)
-        self._latest[at] = state, position
+        warm = self._latest.pop(at, None)
+        if warm is None:
+            warm = await self._nearest(index, at)
+            warm.position = await _fold(self._log, warm.state, warm.position, at)
+        self._latest[at] = warm
         if len(self._latest) > _LATEST:
             self._latest.popitem(last=False)
-        return state
+        return warm.state
 
-    async def _nearest(self, index: LogIndex, at: int) -> tuple[State, Position]:
-        """A state at or before an offset that can be folded on."""
+    async def _nearest(self, index: LogIndex, at: int) -> "_Warm":
+        """A state at or before an offset that can be folded on up to there."""
         kept = index.snapshots.nearest(at)
         assert kept is not None
-        near = max((one for one in self._latest if self._latest[one][1].offset <= at), default=None)
-        if near is not None and self._latest[near][1].offset >= kept.position.offset:
-            return self._latest.pop(near)
+        behind = [
+            of for of, warm in self._latest.items() if kept.position.offset <= warm.position.offset <= at <= warm.until
+        ]
+        if behind:
+            return self._latest.pop(max(behind))
         if at - kept.position.offset > _WORTH:
             stored = await self._log.newest_snapshot(at_most=at)
             if stored is not None and stored.position.offset > kept.position.offset + _WORTH:
-                try:
-                    return snapshot.restore(stored.content), stored.position
-                except snapshot.UnusableSnapshot:
-                    return continuing(kept), kept.position
-        return continuing(kept), kept.position
+                with contextlib.suppress(snapshot.UnusableSnapshot):
+                    return _Warm(snapshot.restore(stored.content), stored.position, sys.maxsize)
+        until = index.snapshots.until(kept) or index.position.offset
+        if at > until:
+            return _Warm(continuing(kept, whole=True), kept.position, sys.maxsize)
+        return _Warm(continuing(kept), kept.position, until)
 
     # --- answers -------------------------------------------------------------------------------------------
 

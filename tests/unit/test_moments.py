@@ -3,10 +3,13 @@
 import asyncio
 import itertools
 import json
+import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +17,11 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, entries
+from arranger.model.pod import gpus_of
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from arranger.replay.console import log_index
 from arranger.replay.console.log_index import LogIndex
 from arranger.replay.console.moment import moment
 from arranger.replay.console.snapshots import Snapshots, continuing
@@ -93,14 +98,16 @@ def test_a_moment_is_what_the_fold_of_the_log_says_in_any_order_of_questions(nam
             (jobs[job["job"]].stage, jobs[job["job"]].pods_placed) for job in answer["jobs"]
         ]
         assert len(answer["jobs"]) == len(seen.jobs)
-        used = sum(amount for node in seen.nodes for kind, amount in node.used.items() if kind.endswith("/gpu"))
-        assert answer["totals"]["gpusUsed"] == used
+        present = [node for node in seen.nodes if node.present]
+        # Pods that leave and those that wait for their room both count on a node.
+        used = [min(gpus_of(node.used.items()), gpus_of(node.allocatable.items())) for node in present]
+        assert answer["totals"]["gpusUsed"] == sum(used)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_snapshot_goes_on_to_the_same_state_as_the_fold_and_stays_as_it_was(name: str) -> None:
     of = history(name)
-    index = LogIndex(State(epoch=1), asyncio.run(_start(name)), Snapshots(gap=20))
+    index = LogIndex(State(epoch=1), asyncio.run(_start(name)), Snapshots(most=24, gap=5))
     digests = {0: snapshot.digest(index.state)}
     for entry in of:
         index.feed(entry)
@@ -114,7 +121,7 @@ def test_every_snapshot_goes_on_to_the_same_state_as_the_fold_and_stays_as_it_wa
             if kept.position.offset < entry.first <= last:
                 apply_entry(state, entry, Changes())
         assert snapshot.digest(state) == digests[last]
-        assert snapshot.digest(kept.state) == digests[kept.position.offset]
+        assert snapshot.digest(continuing(kept)) == digests[kept.position.offset]
         assert moment(state) == moment(folded(of, last))
 
 
@@ -236,6 +243,32 @@ def test_a_point_beyond_the_end_is_refused_and_one_that_came_since_is_answered()
     said, found = asyncio.run(answers())
     assert "the log has no offset" in said
     assert found["at"] == asyncio.run(_end(log))
+
+
+def test_points_that_are_asked_while_the_log_grows_leave_no_trace_in_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_index, "Snapshots", partial(Snapshots, gap=25))
+    log = MemoryLog()
+
+    async def answers() -> list[tuple[int, Any]]:
+        epoch, chance = (await log.open()).epoch, random.Random(7)
+        moments, found = Moments(log), list[tuple[int, Any]]()
+        following = asyncio.create_task(moments.follow())
+        for entry in history(NAMES[0])[1:]:
+            last = await log.append(entry.batch, epoch=epoch)
+            for at in (chance.randint(max(1, last.last - 30), last.last), last.last):
+                found.append((at, json.loads((await moments.answer("moment", {"at": str(at)}))[0])))
+            await asyncio.sleep(0)
+        following.cancel()
+        await asyncio.wait([following])
+        return found
+
+    found = asyncio.run(answers())
+    told = asyncio.run(_entries(log))
+    for at, answer in found[::7]:
+        state = folded(told, at)
+        assert answer == json.loads(msgspec.json.encode(moment(state)))
 
 
 async def _end(log: Log) -> int:

@@ -1,5 +1,6 @@
 """What a single pass over the log finds, kept up to date by each further entry, all of bounded size."""
 
+from arranger.events import kinds as k
 from arranger.events.log import Entry, Position
 from arranger.projections.state import Changes, State
 from arranger.replay.console.gantt import GanttIndex
@@ -8,6 +9,9 @@ from arranger.replay.console.series import SeriesIndex
 from arranger.replay.console.snapshots import Snapshots
 from arranger.replay.console.timeline import TimelineIndex
 from arranger.replay.reading.history import advance
+
+#: Events that may change any job: the rules of a watcher, and namespaces, which terms of pods select.
+_WIDE = (k.EpochBegun, k.WatchClaimed, k.ListingEnded, k.NamespaceSeen, k.NamespaceGone)
 
 
 class LogIndex:
@@ -23,7 +27,7 @@ class LogIndex:
         self.jobs.begin(state)
         self.series.note(state, state.jobs)
         self.gantt.note(state, dict.fromkeys(state.jobs))
-        self.snapshots.note(state, position, {})
+        self.snapshots.note(state, position, {}, None)
 
     def feed(self, entry: Entry) -> None:
         """Fold and index one entry. Raises `DamagedEntry`."""
@@ -35,4 +39,8 @@ class LogIndex:
         self.timeline.note(entry, state.time_ms, changes)
         self.series.note(state, changes.jobs)
         self.gantt.note(state, changes.jobs)
-        self.snapshots.note(state, self.position, changes.jobs)
+        if any(isinstance(event, _WIDE) for event in entry.batch.events):
+            self.snapshots.note(state, self.position, dict.fromkeys(state.jobs), None)
+            return
+        pods = {event.uid: None for event in entry.batch.events if isinstance(event, k.PodSeen | k.PodGone)}
+        self.snapshots.note(state, self.position, changes.jobs, pods)

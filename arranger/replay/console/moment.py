@@ -4,6 +4,9 @@ Times are in seconds since 1970, and GPUs are those of all vendors.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,6 +25,9 @@ from arranger.scheduling import QueueView, queues_view
 _USUAL_LEVELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _MOST_LEVELS = 4
 _GPU = "/gpu"
+
+#: Most pods request one of few combinations.
+_gpus = lru_cache(maxsize=1024)(gpus_of)
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel"):
@@ -143,20 +149,29 @@ def topology_levels(state: State, jobs: list[JobRecord]) -> tuple[str, ...]:
         if job.spec is not None and job.spec.has_topology:
             topologies = (job.spec.topology, *(group.topology for group in job.spec.groups))
             named.update(dict.fromkeys(key for of in topologies if of is not None for key in of.levels))
-    domains: dict[str, dict[str, None]] = {key: {} for key in named}
-    for row in state.nodes.by_name().tolist():
-        for key, value in state.nodes.facts[row].labels:
-            if key in domains:
-                domains[key][value] = None
-    found = sorted((key for key in domains if domains[key]), key=lambda key: (len(domains[key]), key))
-    return tuple(found[:_MOST_LEVELS])
+    return _present_levels(state.nodes, tuple(named))
+
+
+def _present_levels(nodes: NodeTable, named: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that any node has. They are kept with the version of the nodes' facts, as `_drawn` is."""
+    notes = nodes.facts_version.notes
+    known: tuple[tuple[str, ...], tuple[str, ...]] | None = notes.get(_present_levels)
+    if known is None or known[0] != named:
+        domains: dict[str, dict[str, None]] = {key: {} for key in named}
+        for row in nodes.by_name().tolist():
+            for key, value in nodes.facts[row].labels:
+                if key in domains:
+                    domains[key][value] = None
+        found = sorted((key for key in domains if domains[key]), key=lambda key: (len(domains[key]), key))
+        known = notes[_present_levels] = named, tuple(found[:_MOST_LEVELS])
+    return known[1]
 
 
 def _held(job: JobRecord) -> Iterator[tuple[str, int]]:
     """The nodes of a job with its GPUs there."""
-    if job.spec is None:
+    if job.spec is None or not job.placements:
         return
-    of_group = [gpus_of(group.shape.requests) for group in job.spec.groups]
+    of_group = [_gpus(group.shape.requests) for group in job.spec.groups]
     found: dict[str, int] = {}
     for (group, _), node in job.placements.items():
         if of_group[group]:
@@ -202,7 +217,7 @@ def _job(state: State, job: JobRecord, held: int) -> MomentJob:
         pods_placed=len(job.placements),
         pods_desired=job.pods_desired(),
         pods_minimum=_minimum(spec) if spec is not None else 0,
-        gpus=sum(group.count * gpus_of(group.shape.requests) for group in spec.groups) if spec is not None else 0,
+        gpus=sum([group.count * _gpus(group.shape.requests) for group in spec.groups]) if spec is not None else 0,
         gpus_held=held,
         wait_cause=main_cause(state, job),
     )
@@ -213,29 +228,55 @@ def _minimum(spec: JobSpec) -> int:
     return spec.groups[0].count + max(spec.min_workers, sum(group.min_count for group in spec.groups[1:]))
 
 
-def _nodes(nodes: NodeTable, levels: tuple[str, ...], holdings: list[dict[str, int]]) -> tuple[MomentNode, ...]:
-    on_node: dict[str, list[tuple[int, int]]] = {}
-    for number, held in enumerate(holdings):
-        for node, gpus in held.items():
-            on_node.setdefault(node, []).append((number, gpus))
-    there, used = (amounts.tolist() for amounts in gpu_use(nodes))
+class _Drawn(NamedTuple):
+    """What doesn't change with the use of nodes, in the order in which they are drawn: by topology and name. `order`
+    has their places in the order of names, `open` whether each is ready, and schedulable."""
+
+    levels: tuple[str, ...]
+    order: Amounts
+    names: list[str]
+    topologies: list[tuple[str, ...]]
+    open: list[tuple[bool, bool]]
+
+
+def _drawn(nodes: NodeTable, levels: tuple[str, ...]) -> _Drawn:
+    """It is kept with the version of the nodes' facts: most points of a log have the same nodes."""
+    known: _Drawn | None = nodes.facts_version.notes.get(_Drawn)
+    if known is not None and known.levels == levels:
+        return known
     found = []
     for number, row in enumerate(nodes.by_name().tolist()):
-        facts, name = nodes.facts[row], nodes.names[row]
+        facts = nodes.facts[row]
         labels = dict(facts.labels) if levels else {}
-        found.append(
-            MomentNode(
-                name=name,
-                gpus=there[number],
-                gpus_free=max(there[number] - used[number], 0),
-                ready=facts.ready,
-                schedulable=facts.ready and not facts.cordoned,
-                topology=tuple([labels.get(key, "") for key in levels]),
-                jobs=tuple(on_node.get(name, ())),
-            )
-        )
-    found.sort(key=lambda node: (node.topology, node.name))
-    return tuple(found)
+        topology = tuple([labels.get(key, "") for key in levels])
+        found.append((topology, nodes.names[row], number, (facts.ready, facts.ready and not facts.cordoned)))
+    found.sort(key=itemgetter(0, 1))
+    drawn = _Drawn(
+        levels,
+        np.array([number for _, _, number, _ in found], np.int64),
+        [name for _, name, _, _ in found],
+        [topology for topology, _, _, _ in found],
+        [of for _, _, _, of in found],
+    )
+    nodes.facts_version.notes[_Drawn] = drawn
+    return drawn
+
+
+def _nodes(nodes: NodeTable, levels: tuple[str, ...], holdings: list[dict[str, int]]) -> tuple[MomentNode, ...]:
+    on_node: dict[str, tuple[tuple[int, int], ...]] = {}
+    for number, held in enumerate(holdings):
+        for node, gpus in held.items():
+            on_node[node] = (*on_node.get(node, ()), (number, gpus))
+    drawn = _drawn(nodes, levels)
+    there, used = gpu_use(nodes)
+    amounts = zip(there[drawn.order].tolist(), (there - used)[drawn.order].tolist(), strict=True)
+    lines = zip(drawn.names, amounts, drawn.open, drawn.topologies, strict=True)
+    return tuple(
+        [
+            MomentNode(name, gpus, free, ready, schedulable, topology, on_node.get(name, ()))
+            for name, (gpus, free), (ready, schedulable), topology in lines
+        ]
+    )
 
 
 def _queue(view: QueueView) -> MomentQueue:

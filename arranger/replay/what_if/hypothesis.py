@@ -5,7 +5,7 @@ cordon, and to end a job is to delete the job and its pods.
 """
 
 import dataclasses
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -53,11 +53,14 @@ def private_copy(state: State) -> State:
             return done
 
 
-def sharing_copy(state: State, same: Mapping[str, JobRecord]) -> State:
-    """A copy that nobody may change. `same` are copies of jobs that haven't changed since; they are used again."""
-    jobs = {uid: same[uid] if uid in same else job.copy() for uid, job in state.jobs.items()}
-    pods_of = {uid: dict(pods) for uid, pods in state.pods_of.items()}
-    return _forked(state, jobs, pods_of, nodes=state.nodes.copy(), of_pods=True)
+def copy_of(
+    state: State, pods: dict[str, k.PodSeen], jobs: dict[str, JobRecord], pods_of: dict[str, dict[str, k.PodSeen]]
+) -> State:
+    """A copy that has these jobs and pods, and all other parts of its own."""
+    fork = _forked(state, jobs, pods_of, nodes=state.nodes.copy(), of_pods=False)
+    fork.pods, fork.repelling = pods, dict(state.repelling)
+    fork.finished = {uid: dict(of) for uid, of in state.finished.items()}
+    return fork
 
 
 def copy_bit_by_bit(state: State) -> Generator[None, None, State]:
