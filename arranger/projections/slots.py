@@ -17,7 +17,7 @@ from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
 from arranger.projections.judging import Need, lacking
-from arranger.projections.namespace_terms import spec_with_selected
+from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
 from arranger.projections.queue_use import count_pods, queue_of
@@ -213,7 +213,7 @@ class Slots:
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """Adopt a changed spec: release slots that no longer exist, and reserve changed requests for the others."""
-        before, spec = job.spec, resolved(self.state, spec_with_selected(self.state, spec), job.spec)
+        before, spec = job.spec, resolved(self.state, resolved_spec(self.state, spec, job.seen.namespace), job.spec)
         spec = with_ends(self.state, job.seen.namespace, spec, before)
         _note_scaling(job, spec, self.time_ms)
         for slot in sorted(slot for slot in job.placements if not exists(spec, slot) and slot not in job.bound):

@@ -373,3 +373,15 @@ class Part(ClusterView):
 
     def provided(self) -> list[tuple[str, int]]:
         return self._whole.provided()
+
+
+def fitting(view: ClusterView, shape: PodShape, kept: Levels | None = None) -> Amounts:
+    """How many pods of this shape fit each node's free amounts without the `kept` ones, regardless of filters."""
+    request = view.request(shape)
+    free = view.free if kept is None else view.free - kept
+    # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.
+    part = free[:, 0] / request[0]  # every pod requests 1 of `pods`
+    for column in np.flatnonzero(request)[1:].tolist():
+        np.minimum(part, free[:, column] / request[column], out=part)
+    room: Amounts = np.maximum(part, 0, out=part).astype(np.int64)
+    return room
