@@ -13,7 +13,8 @@ from arranger.model.volumes import ZONE_LABELS, ClaimFacts, ClassFacts, VolumeFa
 
 Json = Mapping[str, Any]
 
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+#: The annotation of a claim that names the node for which its volume is to be made.
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
 #: The class in an annotation, which claims of old had before their spec could name it.
 _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 _DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
@@ -29,7 +30,7 @@ def claim_seen(claim: Json, term: int) -> ClaimSeen:
         storage_class=annotations.get(_OLD_CLASS, spec.get("storageClassName")),
         access_modes=tuple(sorted(spec.get("accessModes") or ())),
         deleting=bool(metadata.get("deletionTimestamp")),
-        selected_node=annotations.get(_SELECTED_NODE) or "",
+        selected_node=annotations.get(SELECTED_NODE) or "",
     )
     version = metadata.get("resourceVersion") or ""
     return ClaimSeen(term, metadata.get("namespace") or "", metadata["name"], metadata.get("uid") or "", version, facts)

@@ -160,6 +160,7 @@ _CLAIMS: Mapping[ReasonKind, str] = MappingProxyType(
         _K.CLAIM_DELETING: "claim {name} is being deleted",
         _K.CLAIM_LOST: "claim {name} has lost its volume {of}",
         _K.CLAIM_UNBOUND: "claim {name} has no volume yet, and its binding doesn't wait for a pod",
+        _K.CLAIM_BINDING: "claim {name} is being bound to volume {of}",
         _K.CLAIM_IN_USE: "claim {name} is in use by another pod (ReadWriteOncePod)",
         _K.VOLUME_MISSING: "volume {of} of claim {name} doesn't exist",
         _K.CLASS_MISSING: "StorageClass {of} of claim {name} doesn't exist",

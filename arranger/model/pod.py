@@ -183,9 +183,14 @@ class ClaimLackKind(StrEnum):
     DELETING = "ClaimDeleting"
     LOST = "ClaimLost"
     UNBOUND = "ClaimUnbound"
+    BINDING = "ClaimBinding"
     NO_VOLUME = "VolumeMissing"
     NO_CLASS = "StorageClassMissing"
     NO_PROVISIONER = "NoProvisioner"
+
+
+#: These pass by themselves: the claim is being bound, or the watch of volumes is behind that of claims.
+PASSING = frozenset({ClaimLackKind.BINDING, ClaimLackKind.NO_VOLUME})
 
 
 class ClaimLack(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -35,6 +35,7 @@ class ReasonKind(StrEnum):
     CLAIM_DELETING = "ClaimDeleting"
     CLAIM_LOST = "ClaimLost"
     CLAIM_UNBOUND = "ClaimUnbound"
+    CLAIM_BINDING = "ClaimBinding"
     CLAIM_IN_USE = "ClaimInUse"
     VOLUME_MISSING = "VolumeMissing"
     CLASS_MISSING = "StorageClassMissing"

@@ -21,6 +21,8 @@ ZONE_LABELS = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
+#: Several values of such a label of a volume are separated by this.
+ZONES_APART = "__"
 
 
 class ClaimFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):

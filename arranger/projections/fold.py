@@ -30,7 +30,7 @@ from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
 from arranger.projections.quotas import forget_quota, see_quota
-from arranger.projections.slots import assumed_of, forget_assumed
+from arranger.projections.slots import assumed_of, forget_assumed, refuse_slot
 from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
 
 
@@ -386,7 +386,7 @@ class _Fold(JobLife):
         job.failure = event
         slot = (event.slot.group, event.slot.index) if event.slot is not None else None
         if event.tries and slot in job.placements:
-            job.slots.refuse(slot, self.time_ms)
+            refuse_slot(self, job, slot, event)
         self._note_short(job)
         self.changes.jobs[job.uid] = None
 

@@ -5,7 +5,7 @@ with one restriction: a claim that waits for its first pod gets a volume from th
 that was made by hand.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from arranger.events import volumes as v
 from arranger.events.kinds import OF_VOLUMES, Watched
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import (
+    PASSING,
     Attachment,
     ClaimLack,
     ClaimLackKind,
@@ -26,7 +27,18 @@ from arranger.model.pod import (
     Requirement,
     VolumeNeeds,
 )
-from arranger.model.volumes import BOUND, LOST, NO_PROVISIONER, ONE_POD, ClaimFacts, ClassFacts
+from arranger.model.selectors import node_satisfies
+from arranger.model.volumes import (
+    BOUND,
+    LOST,
+    NO_PROVISIONER,
+    ONE_POD,
+    ZONE_LABELS,
+    ZONES_APART,
+    ClaimFacts,
+    ClassFacts,
+)
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 
@@ -115,7 +127,9 @@ def _of_claim(state: State, name: str, seen: v.ClaimSeen | None) -> ClaimLack | 
 
 
 def _unbound(state: State, name: str, facts: ClaimFacts) -> ClaimLack | Reach:
-    if not facts.storage_class or facts.volume:
+    if facts.volume:
+        return ClaimLack(ClaimLackKind.BINDING, name, facts.volume)
+    if not facts.storage_class:
         return ClaimLack(ClaimLackKind.UNBOUND, name, facts.storage_class or "")
     seen = state.volumes.classes.get(facts.storage_class)
     if seen is None:
@@ -153,6 +167,69 @@ def _class_of(state: State, name: str | None) -> ClassFacts | None:
     return classes[name].facts if name in classes else None
 
 
+# --- pods with nodes ----------------------------------------------------------------------------------------------
+
+
+def out_of_reach(state: State, shape: PodShape, node: str) -> str:
+    """The first claim with which a pod of this shape can't start on an existing node; "" without one. A volume that is
+    still to be made for a node is no obstacle yet, and neither is what passes by itself."""
+    if shape.volumes is None:
+        return ""
+    if shape.volumes.lack is not None and shape.volumes.lack.kind not in PASSING:
+        return shape.volumes.lack.claim
+    labels = dict(state.nodes.facts[state.nodes.rows[node]].labels)
+    return next((of.claim for of in shape.volumes.reaches if of.bound and not _reached(of, labels, node)), "")
+
+
+def _reached(reach: Reach, labels: Mapping[str, str], node: str) -> bool:
+    if reach.terms is not None and not node_satisfies(reach.terms, labels, node):
+        return False
+    if not any([key in labels for key in ZONE_LABELS]):
+        return True  # the whole cluster may be one zone
+    return all([labels.get(key, labels.get(ZONE_LABELS[key])) in of.split(ZONES_APART) for key, of in reach.zones])
+
+
+def waits_for_volumes(job: JobRecord, group: int) -> bool:
+    """Whether pods of a group can't start yet, because a claim of theirs has no volume that is known."""
+    needs = job.valid_spec.groups[group].shape.volumes
+    if needs is None or needs.lack is not None:
+        return needs is not None
+    own = job.valid_spec.groups[group].shape.claims
+    return any([not of.bound and own is not None and of.claim in own.names for of in needs.reaches])
+
+
+def claims_to_provision(state: State, job: JobRecord, group: int) -> list[v.ClaimSeen]:
+    """The claims that pods of a group name whose volumes are to be made for the node of the first of them."""
+    shape = job.valid_spec.groups[group].shape
+    if shape.volumes is None or shape.claims is None:
+        return []
+    waiting = [of.claim for of in shape.volumes.reaches if not of.bound and of.claim in shape.claims.names]
+    return [state.volumes.claims[job.seen.namespace, name] for name in waiting]
+
+
+def claims_of_pods(state: State, job: JobRecord) -> list[tuple[v.ClaimSeen, SlotKey, str]]:
+    """The claims that pods of a TYJob have for themselves and for whose volumes no node was selected, each with the
+    slot and the node of its pod."""
+    if job.of_pods or not volumes_known(state):
+        return []
+    own = [(of.shape.claims.ephemeral if of.shape.claims is not None else ()) for of in job.valid_spec.groups]
+    found = []
+    for slot, uid in job.bound.items() if any(own) else ():
+        pod = state.pods[uid]
+        names = [f"{pod.name}-{volume.name}" for volume in own[slot[0]]]
+        claims = [state.volumes.claims.get((pod.namespace, name)) for name in names]
+        found += [(of, slot, pod.node) for of in claims if of is not None and _is_asked_for(state, of.facts)]
+    return found
+
+
+def _is_asked_for(state: State, facts: ClaimFacts) -> bool:
+    """Whether a claim waits for the node of its first pod."""
+    if facts.phase in (BOUND, LOST) or facts.deleting or facts.selected_node or facts.volume:
+        return False
+    of_class = state.volumes.classes.get(facts.storage_class or "")
+    return of_class is not None and of_class.facts.waits and of_class.facts.provisioner != NO_PROVISIONER
+
+
 # --- observations -------------------------------------------------------------------------------------------------
 
 
@@ -160,7 +237,7 @@ def see_claim(state: State, event: v.ClaimSeen, changes: Changes) -> None:
     key = (event.namespace, event.name)
     old, state.volumes.claims[key] = state.volumes.claims.get(key), event
     if old is None or (old.uid, old.facts) != (event.uid, event.facts):
-        _changed(state, changes, _naming(key))
+        _changed(state, changes, _naming(state, key))
 
 
 def forget_claim(state: State, event: v.ClaimGone, changes: Changes) -> None:
@@ -168,7 +245,7 @@ def forget_claim(state: State, event: v.ClaimGone, changes: Changes) -> None:
     known = state.volumes.claims.get(key)
     if known is not None and known.uid == event.uid:
         del state.volumes.claims[key]
-        _changed(state, changes, _naming(key))
+        _changed(state, changes, _naming(state, key))
 
 
 def see_by_name(state: State, event: v.SeenByName, changes: Changes) -> None:
@@ -246,18 +323,20 @@ def _any(_job: JobRecord) -> bool:
     return True
 
 
-def _naming(key: tuple[str, str]) -> Callable[[JobRecord], bool]:
-    """Whether a job names this claim."""
+def _naming(state: State, key: tuple[str, str]) -> Callable[[JobRecord], bool]:
+    """Whether a job names this claim, or has it for one of its pods."""
     namespace, name = key
 
     def test(job: JobRecord) -> bool:
-        return job.seen.namespace == namespace and any([_names(group.shape, name) for group in job.valid_spec.groups])
+        if job.seen.namespace != namespace:
+            return False
+        claims = [group.shape.claims for group in job.valid_spec.groups]
+        if any([of is not None and name in of.names for of in claims]):
+            return True
+        own = any([of is not None and of.ephemeral for of in claims])
+        return own and any([name in pod.traits.claims for pod in state.pods_of.get(job.uid, {}).values()])
 
     return test
-
-
-def _names(shape: PodShape, claim: str) -> bool:
-    return shape.claims is not None and claim in shape.claims.names
 
 
 def _changed(state: State, changes: Changes, concerns: Callable[[JobRecord], bool]) -> None:

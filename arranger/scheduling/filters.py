@@ -15,9 +15,10 @@ import numpy.typing as npt
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement
 from arranger.model.reasons import FITS, RESERVED, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
+from arranger.model.selectors import integer
 from arranger.model.taints import given, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
-from arranger.scheduling.view import ClusterView, Levels, Mask, fitting, integer
+from arranger.scheduling.view import ClusterView, Levels, Mask, fitting
 
 Counts = npt.NDArray[np.int64]
 

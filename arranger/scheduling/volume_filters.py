@@ -10,13 +10,11 @@ import numpy as np
 
 from arranger.model.pod import ClaimLack, Labels, PodShape, Reach, VolumeNeeds
 from arranger.model.reasons import Reason, ReasonKind
-from arranger.model.volumes import ZONE_LABELS
+from arranger.model.volumes import ZONE_LABELS, ZONES_APART
 from arranger.scheduling.filters import Counts, Filter, PodFilter, satisfying
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.view import ClusterView, Mask
 
-#: Several values of a label of a volume are separated by this.
-_SEPARATOR = "__"
 _MANY = 1 << 31
 
 
@@ -127,7 +125,7 @@ def _in_zones(view: ClusterView, zones: Labels) -> Mask:
     for key, values in zones:
         label, other = view.node_index.label(key), view.node_index.label(ZONE_LABELS[key])
         here = np.zeros(len(view), bool)
-        for value in values.split(_SEPARATOR):
+        for value in values.split(ZONES_APART):
             here |= label.codes == label.numbers.get(value, -1)
             here |= (label.codes == 0) & (other.codes == other.numbers.get(value, -1))
         found &= here

@@ -231,10 +231,9 @@ def test_only_the_component_for_volumes_gives_the_rights_that_its_setting_needs(
     rights = (DEPLOY / "volumes" / "rights.yaml").read_text()
     kube.kubectl("apply", "-f", "-", stdin=rights)
     try:
-        needed = {
-            ("arranger-watcher", verb, RESOURCES[kind].plural) for verb in ("list", "watch") for kind in OF_VOLUMES
-        }
-        assert of_volumes(kube) == needed
+        plurals = [RESOURCES[kind].plural for kind in OF_VOLUMES]
+        needed = {("arranger-watcher", verb, plural) for verb in ("list", "watch") for plural in plurals}
+        assert of_volumes(kube) == needed | {("arranger-applier", "patch", "persistentvolumeclaims")}
     finally:
         kube.kubectl("delete", "--wait=false", "-f", "-", stdin=rights)
 

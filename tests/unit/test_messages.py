@@ -149,6 +149,7 @@ WORDS = [
     (Reason(K.CLAIM_DELETING, "data"), "claim data is being deleted"),
     (Reason(K.CLAIM_LOST, "data", of="pv"), "claim data has lost its volume pv"),
     (Reason(K.CLAIM_UNBOUND, "data"), "claim data has no volume yet, and its binding doesn't wait for a pod"),
+    (Reason(K.CLAIM_BINDING, "data", of="pv"), "claim data is being bound to volume pv"),
     (Reason(K.CLAIM_IN_USE, "data"), "claim data is in use by another pod (ReadWriteOncePod)"),
     (Reason(K.VOLUME_MISSING, "data", of="pv"), "volume pv of claim data doesn't exist"),
     (Reason(K.CLASS_MISSING, "data", of="fast"), "StorageClass fast of claim data doesn't exist"),

@@ -12,6 +12,7 @@ from arranger.model.pod import Attachment, PodShape, PodTraits, Requirement
 from arranger.model.reasons import FITS, Reason, ReasonKind
 from arranger.model.volumes import NO_PROVISIONER, ONE_POD
 from arranger.projections import snapshot
+from arranger.projections.volumes import out_of_reach
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import neighbour_of
@@ -108,6 +109,18 @@ def test_a_volume_is_reached_from(case: str) -> None:
     assert fitting(world, using("data")) == nodes
 
 
+@pytest.mark.parametrize("case", REACHED)
+def test_a_node_that_doesnt_reach_a_volume_any_more_is_known_without_a_cycle(case: str) -> None:
+    world, (make, nodes) = three_nodes(), REACHED[case]
+    make(world)
+    job = world.job("asking", leader=using("data"))
+    shape = job.valid_spec.groups[0].shape
+    assert shape.volumes is not None
+    to_be_made = not all(reach.bound for reach in shape.volumes.reaches)
+    found = {name: out_of_reach(world.state, shape, name) for name in "abc"}
+    assert found == {name: "" if name in nodes or to_be_made else "data" for name in "abc"}
+
+
 def deleted_class(world: VolumeWorld) -> None:
     world.claim("data", of_class="fast")
 
@@ -127,7 +140,7 @@ LACKS: dict[str, tuple[Make, Reason]] = {
     "no class": (lambda world: world.claim("data", of_class=""), Reason(_K.CLAIM_UNBOUND, "data")),
     "a claim that will be bound to a volume": (
         lambda world: (world.storage_class("fast"), world.claim("data", "pv", phase="Pending", of_class="fast"))[1],
-        Reason(_K.CLAIM_UNBOUND, "data", of="fast"),
+        Reason(_K.CLAIM_BINDING, "data", of="pv"),
     ),
     "a class that binds immediately": (unbound(waits=False), Reason(_K.CLAIM_UNBOUND, "data", of="fast")),
     "a class that is gone": (deleted_class, Reason(_K.CLASS_MISSING, "data", of="fast")),
@@ -329,6 +342,25 @@ def test_a_job_waits_for_its_claim_and_never_fails_for_it() -> None:
     bound(within(ZONE, "z2"))(world)
     world.cycle()
     assert set(job.placements.values()) == {"b"}
+    world.state.validate()
+
+
+def test_workers_that_share_a_claim_without_a_volume_go_where_it_was_made() -> None:
+    world = three_nodes()
+    unbound()(world)
+    for name, zone in (("a2", "z1"), ("b2", "z2")):
+        world.node(name, cpu=8, labels={HOST: name, ZONE: zone, REGION: "r"})
+    big = using("data", cpu=6)
+    job = world.job("train", leader=big, workers=1, worker=big, min_workers=1)
+    world.cycle()
+    assert len(set(job.placements.values())) == 2, "nothing restricts them yet"
+    world.volume("pv", within(ZONE, "z1"))
+    world.claim("data", "pv", of_class="fast")
+    for _ in range(3):
+        world.control()
+        world.wait_for_back_offs()
+        world.cycle()
+    assert set(job.placements.values()) == {"a", "a2"}
     world.state.validate()
 
 

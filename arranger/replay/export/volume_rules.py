@@ -25,6 +25,7 @@ SORTS = {"claim": "pvc", "volume": "pv", "storage class": "sc", "driver": "d"}
 #: Why no node can have a pod with a claim, and the sort of the other name in that; reasons of nodes have the same.
 _OTHER_NAME = {
     ClaimLackKind.LOST: "volume",
+    ClaimLackKind.BINDING: "volume",
     ClaimLackKind.NO_VOLUME: "volume",
     ClaimLackKind.UNBOUND: "storage class",
     ClaimLackKind.NO_CLASS: "storage class",
