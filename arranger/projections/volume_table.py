@@ -16,6 +16,10 @@ class VolumeTable:
     classes: dict[str, StorageClassSeen] = field(default_factory=dict)
     csi_nodes: dict[str, CSINodeSeen] = field(default_factory=dict)
 
+    def copy(self) -> "VolumeTable":
+        """An independent table with the same content."""
+        return VolumeTable(dict(self.claims), dict(self.volumes), dict(self.classes), dict(self.csi_nodes))
+
     def limits(self, driver: str) -> bool:
         """Whether some node attaches only so many volumes of a driver."""
         return any(driver == name for node in self.csi_nodes.values() for name, _ in node.limits)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from arranger.events import kinds as k
+from arranger.events import volumes as v
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import Attachment, PodShape, PodTraits, Requirement
@@ -13,6 +14,7 @@ from arranger.model.reasons import FITS, Reason, ReasonKind
 from arranger.model.volumes import NO_PROVISIONER, ONE_POD
 from arranger.projections import snapshot
 from arranger.projections.volumes import out_of_reach
+from arranger.replay.what_if.hypothesis import private_copy, say, supposed
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import neighbour_of
@@ -417,6 +419,22 @@ def test_a_snapshot_has_the_volumes_and_every_cycle_is_a_function_of_them() -> N
     again = snapshot.restore(content)
     assert snapshot.encode(again) == content
     assert take_cycle(again, world.config, world.now_ms) == take_cycle(world.state, world.config, world.now_ms)
+
+
+def test_what_happens_to_a_copy_of_a_state_leaves_its_volumes_and_jobs_as_they_are() -> None:
+    world = three_nodes()
+    bound(within(ZONE, "z1"))(world)
+    job, before = world.job("train", leader=using("data")), snapshot.encode(world.state)
+    gone = [
+        v.ClaimGone(world.terms[k.Watched.CLAIM], "default", "data", "uid-data"),
+        v.VolumeGone(world.terms[k.Watched.VOLUME], "pv", "uid-pv"),
+    ]
+    copy = private_copy(world.state)
+    say(copy, world.now_ms, gone)
+    for other in (copy, supposed(world.state, gone)):
+        needs = other.jobs[job.uid].valid_spec.groups[0].shape.volumes
+        assert needs is not None and needs.lack is not None and not other.volumes.claims
+        assert snapshot.encode(world.state) == before
 
 
 def test_a_change_of_a_claim_or_volume_is_news_for_the_jobs_that_name_it_and_no_others() -> None:
