@@ -9,7 +9,7 @@ import pytest
 from arranger.kube.volumes import SELECTED_NODE
 from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.both_clusters import BOTH, Cluster, cluster_of
-from tests.e2e.harness import apply, arranger, await_stage, eventually, job, pods_of, status_of
+from tests.e2e.harness import apply, arranger, await_stage, eventually, job, pods_of, status_of, verified
 from tests.e2e.test_every_pod import WAIT, pod, runs, there
 from tests.provisioner import CLASS, claim, provisioner
 from tests.servers import KubeServer
@@ -57,5 +57,6 @@ def test_a_job_waits_for_its_claim_and_its_volume_and_a_pod_of_others_follows_it
     apply(kube, pod("reader", cpu="500m", volumes=VOLUME))
     runs(kube, "reader")
     assert there(kube, "reader")["spec"]["nodeName"] == node
+    verified(cluster.redis_url)
     events = arranger("events", "--kind", "ClaimSeen", "--log", cluster.redis_url).stdout
     assert f"to be made for node {node}" in events and "Bound" in events, events

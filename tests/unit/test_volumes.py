@@ -7,19 +7,25 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events import volumes as v
+from arranger.events.codec import encode_batch
+from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import Attachment, PodShape, PodTraits, Requirement
 from arranger.model.reasons import FITS, Reason, ReasonKind
 from arranger.model.volumes import NO_PROVISIONER, ONE_POD
 from arranger.projections import snapshot
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
 from arranger.projections.volumes import out_of_reach
+from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.what_if.hypothesis import private_copy, say, supposed
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.neighbours import neighbour_of
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import BUILT_IN
+from tests.unit.replay_worlds import verified
 from tests.volumes import HOST, REGION, ZONE, VolumeWorld, using, within
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
@@ -419,6 +425,34 @@ def test_a_snapshot_has_the_volumes_and_every_cycle_is_a_function_of_them() -> N
     again = snapshot.restore(content)
     assert snapshot.encode(again) == content
     assert take_cycle(again, world.config, world.now_ms) == take_cycle(world.state, world.config, world.now_ms)
+
+
+def test_a_log_with_volumes_is_verified_and_without_names_its_cycles_decide_the_same() -> None:
+    world = limited()
+    world.volume("secret-pv", within(ZONE, "z1"), zones={ZONE: "z1"}, driver="csi", handle="secret-handle")
+    world.storage_class("secret-class", provisioner="secret-driver", topologies=within(ZONE, "z2"))
+    world.claim("secret-own", "secret-pv", of_class="secret-class", modes=(ONE_POD,))
+    world.claim("secret-new", of_class="secret-class", selected_node="b")
+    world.user("user", "a", "c-1", "c-2", "secret-own")
+    for number, claims in enumerate(
+        (("secret-own",), ("secret-new",), ("c-3",), ("secret-gone",), ("secret-new", "c-1"))
+    ):
+        world.job(f"j{number}", leader=using(*claims, ephemeral=["secret-class"]))
+    world.cycle()
+    report = verified(world.entries)
+    assert report.sound and 0 < report.cycles == report.identical
+    names = Pseudonyms()
+    for entry in world.entries:
+        names.batch(entry.batch)
+    names.begin()
+    entries = [Entry(one.first, one.last, "", names.batch(one.batch)) for one in world.entries]
+    report = verified(entries)
+    assert report.sound and 0 < report.cycles == report.identical
+    state = State()
+    for entry in entries:
+        apply_entry(state, entry, Changes())
+    told = snapshot.encode(state) + b"".join(encode_batch(entry.batch) for entry in entries)
+    assert state.volumes.claims and b"secret" not in told.replace(b"uid-secret-", b""), "UIDs are kept"
 
 
 def test_what_happens_to_a_copy_of_a_state_leaves_its_volumes_and_jobs_as_they_are() -> None:
