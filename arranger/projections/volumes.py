@@ -252,7 +252,7 @@ def see_by_name(state: State, event: v.SeenByName, changes: Changes) -> None:
     """A volume, a class or a CSINode is there, or has changed."""
     old = _put(state, event)
     if old is None or msgspec.structs.replace(old, term=event.term, resource_version=event.resource_version) != event:
-        _changed(state, changes, _any)
+        _changed(state, changes, _of_volume(state, event.name) if isinstance(event, v.VolumeSeen) else _any)
 
 
 def _put(state: State, event: v.SeenByName) -> v.SeenByName | None:
@@ -271,7 +271,7 @@ def forget_volume(state: State, event: v.VolumeGone, changes: Changes) -> None:
     known = state.volumes.volumes.get(event.name)
     if known is not None and known.uid == event.uid:
         del state.volumes.volumes[event.name]
-        _changed(state, changes, _any)
+        _changed(state, changes, _of_volume(state, event.name))
 
 
 def forget_storage_class(state: State, event: v.StorageClassGone, changes: Changes) -> None:
@@ -337,6 +337,12 @@ def _naming(state: State, key: tuple[str, str]) -> Callable[[JobRecord], bool]:
         return own and any([name in pod.traits.claims for pod in state.pods_of.get(job.uid, {}).values()])
 
     return test
+
+
+def _of_volume(state: State, volume: str) -> Callable[[JobRecord], bool]:
+    """Whether a job names a claim of this volume."""
+    tests = [_naming(state, key) for key, of in state.volumes.claims.items() if of.facts.volume == volume]
+    return lambda job: any([test(job) for test in tests])
 
 
 def _changed(state: State, changes: Changes, concerns: Callable[[JobRecord], bool]) -> None:
