@@ -186,6 +186,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         _about("pods that no TYJob owns are placed if their schedulerName is this; empty: only TYJobs are placed"),
     ] = "arranger"
+    volumes: Annotated[bool, _about("whether claims and volumes of pods decide on their nodes; needs rights")] = False
     backfill: Annotated[
         Literal["On", "Off"],
         _about("whether later jobs start only if they don't delay a job with a reservation; Off: no reservations"),

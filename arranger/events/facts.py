@@ -140,7 +140,7 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `words` come from the kubelet or the API server, and `ended` is the container that failed; without both, `node` is
     the worker's, with `cordoned` and `taint` if it was closed, or `trouble` if that is why a worker was lost. Of
     one that failed `failures` times on it, `node` is that. `sentence` is the text that an earlier version recorded;
-    then no other field is set. `taken_by` is the job that preempted workers gave room to.
+    then no other field is set. `taken_by` is the job that preempted workers gave room to. `claim` as in `StageFacts`.
     """
 
     kind: EndKind
@@ -155,6 +155,7 @@ class EndCause(msgspec.Struct, frozen=True, array_like=True, gc=False):
     failures: int = 0
     trouble: NodeTrouble | None = None
     taken_by: TakenBy | None = None
+    claim: str = ""
 
 
 class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -169,7 +170,8 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     there were faults, `words` did. `job` is the one that had to succeed first. `leaderless`: the job has no leader.
     `cause` is why that worker ended, or the first of the workers that were lost; earlier versions gave `words` and
     `ended` instead, or nothing. `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's
-    `restartLimit`. `taken_by` is the job that this one gave its room to. `sentence` is the text of an earlier version,
+    `restartLimit`. `taken_by` is the job that this one gave its room to. `claim` is the
+    one with which pods can't start on the node. `sentence` is the text of an earlier version,
     or of an adopted job's status; then no other field is set.
     """
 
@@ -195,6 +197,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cause: EndCause | None = None
     limit_of: str = ""
     taken_by: TakenBy | None = None
+    claim: str = ""
 
 
 #: For a decision without facts beyond its reason.

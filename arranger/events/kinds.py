@@ -10,7 +10,7 @@ A decision names the job's `version` that it was `based_on`. The fold accepts it
 
 import msgspec
 
-from arranger.events import pod_groups, watched
+from arranger.events import pod_groups, volumes, watched
 from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, Spared, StageFacts, Victim
 from arranger.events.sharing import LARGE, asks_little, asks_much, shared
 from arranger.model.config import CycleConfig
@@ -30,6 +30,7 @@ OPTIONAL = watched.OPTIONAL
 GROUP_WATCHES = watched.GROUP_WATCHES
 PodGroupSeen = pod_groups.PodGroupSeen
 PodGroupGone = pod_groups.PodGroupGone
+OF_VOLUMES = watched.OF_VOLUMES
 
 
 # --- observations: the state that Kubernetes reported ------------------------------------------------------
@@ -58,7 +59,8 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     of a job's leader is that of its pod; before, a `LeaderAddressed` set it. `readiness` applies to pods as well: from
     here on, it is recorded when a job's condition Ready changes, since when a running job lacks a part of its quorum,
     and what a job had when it ended. `late_pods` applies to pods too: from here on, an assumed pod may be on several
-    nodes. Watchers of earlier versions set none of them.
+    nodes. `volumes` applies to pods as well: from here on, the claims of pods are recorded, and what volumes require of
+    nodes counts. Watchers of earlier versions set none of them.
     """
 
     kind: Watched
@@ -68,12 +70,13 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     pod_addresses: bool = False
     readiness: bool = False
     late_pods: bool = False
+    volumes: bool = False
 
 
-def claim(kind: Watched, watcher: str, cluster: str = "") -> WatchClaimed:
-    """The claim of one kind by a watcher of this version."""
-    pods = kind == Watched.POD
-    return WatchClaimed(kind, watcher, cluster, exact_slots=pods, pod_addresses=pods, readiness=pods, late_pods=pods)
+def claim(kind: Watched, watcher: str, cluster: str = "", *, with_volumes: bool = False) -> WatchClaimed:
+    """The claim of one kind by a watcher of this version; `with_volumes`: with the setting `volumes`."""
+    rules = (True, True, True, True, with_volumes) if kind == Watched.POD else ()
+    return WatchClaimed(kind, watcher, cluster, *rules)
 
 
 class ListingBegun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ListingBegun.1"):
@@ -446,7 +449,7 @@ _OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded
 _OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
 _OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
 _OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone
-Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfGroups | WatchRefused
+Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfGroups | volumes.Observation | WatchRefused
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
 Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced
 Outcome = EffectFailed
@@ -454,20 +457,14 @@ Event = Observation | Decision | Outcome
 
 #: Observations of objects but PodGroups, and their watches: each counts only in the current term of its watch.
 WATCHED: dict[type, Watched] = {
-    NodeSeen: Watched.NODE,
-    NodeGone: Watched.NODE,
-    PodSeen: Watched.POD,
-    PodGone: Watched.POD,
-    JobSeen: Watched.JOB,
-    JobGone: Watched.JOB,
-    QuotaSeen: Watched.QUOTA,
-    QuotaGone: Watched.QUOTA,
-    PriorityClassSeen: Watched.PRIORITY_CLASS,
-    PriorityClassGone: Watched.PRIORITY_CLASS,
-    QueueSeen: Watched.QUEUE,
-    QueueGone: Watched.QUEUE,
-    NamespaceSeen: Watched.NAMESPACE,
-    NamespaceGone: Watched.NAMESPACE,
+    **dict.fromkeys((NodeSeen, NodeGone), Watched.NODE),
+    **dict.fromkeys((PodSeen, PodGone), Watched.POD),
+    **dict.fromkeys((JobSeen, JobGone), Watched.JOB),
+    **dict.fromkeys((QuotaSeen, QuotaGone), Watched.QUOTA),
+    **dict.fromkeys((PriorityClassSeen, PriorityClassGone), Watched.PRIORITY_CLASS),
+    **dict.fromkeys((QueueSeen, QueueGone), Watched.QUEUE),
+    **dict.fromkeys((NamespaceSeen, NamespaceGone), Watched.NAMESPACE),
+    **volumes.WATCHED,
 }
 
 

@@ -18,6 +18,10 @@ class Watched(StrEnum):
     COSCHEDULING_GROUP = "podgroup.scheduling.x-k8s.io"
     VOLCANO_GROUP = "podgroup.scheduling.volcano.sh"
     NATIVE_GROUP = "podgroup.scheduling.k8s.io"
+    CLAIM = "persistentvolumeclaim"
+    VOLUME = "persistentvolume"
+    STORAGE_CLASS = "storageclass"
+    CSI_NODE = "csinode"
 
 
 #: The watch of the PodGroups of each kind.
@@ -27,5 +31,12 @@ GROUP_WATCHES = {
     GroupKind.NATIVE: Watched.NATIVE_GROUP,
 }
 
+#: The kinds that are watched only with the setting `volumes`.
+OF_VOLUMES = (Watched.CLAIM, Watched.VOLUME, Watched.STORAGE_CLASS, Watched.CSI_NODE)
+
 #: Kinds that an API server may refuse to read, or not have: Arranger works without them.
-OPTIONAL = (Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE, *GROUP_WATCHES.values())
+OPTIONAL = (
+    *(Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE),
+    *GROUP_WATCHES.values(),
+    *OF_VOLUMES,
+)

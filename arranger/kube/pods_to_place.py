@@ -29,7 +29,7 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
         return None
     annotations = metadata.get("annotations") or {}
     return PodToPlace(
-        shape=pod_shape(spec, labels),
+        shape=pod_shape(spec, labels, name=metadata["name"]),
         priority=int(spec.get("priority") or 0),
         gates=tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
         created_ms=parse_time_ms(metadata.get("creationTimestamp")),

@@ -40,7 +40,7 @@ from arranger.model.quantity import amount
 from arranger.model.queue import QUEUE_ANNOTATION
 from arranger.model.queue_rules import queue_spec, validate_queue
 from arranger.model.quota import quota_amounts, quota_scopes
-from arranger.model.template import REMEMBERED_BYTES, effective_requests, host_ports, pod_terms
+from arranger.model.template import REMEMBERED_BYTES, claims_named, effective_requests, host_ports, pod_terms
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import MAX_AFTER, TYJOB, validate
@@ -92,9 +92,9 @@ def node_seen(node: Json, term: int) -> NodeSeen:
     )
 
 
-def pod_seen(pod: Json, term: int, scheduler: str = "") -> PodSeen:
+def pod_seen(pod: Json, term: int, scheduler: str = "", *, with_volumes: bool = False) -> PodSeen:
     """The observation of a Pod, ours or not, as of the watcher's term. One that no TYJob owns and that names this
-    `scheduler` is to be placed."""
+    `scheduler` is to be placed. The claims that it names are recorded `with_volumes`."""
     metadata = pod["metadata"]
     spec = pod.get("spec") or _NOTHING
     status = pod.get("status") or _NOTHING
@@ -107,7 +107,8 @@ def pod_seen(pod: Json, term: int, scheduler: str = "") -> PodSeen:
     owner, ready = _owner(metadata), _condition_is_true(status, "Ready")
     restarts = sum([container.get("restartCount") or 0 for container in containers])
     troubled = owner is not None and (restarts or not ready)  # else no container has failed
-    traits = _traits(metadata.get("labels") or _NOTHING, spec, ours=owner is not None)
+    claims = claims_named(spec, metadata["name"]) if with_volumes and spec.get("volumes") else ()
+    traits = _traits(metadata.get("labels") or _NOTHING, spec, claims, ours=owner is not None)
     return PodSeen(
         *_head(metadata, term),
         node=spec.get("nodeName") or "",
@@ -134,13 +135,14 @@ def _head(metadata: Json, term: int) -> tuple[int, str, str, str, str]:
     return term, metadata.get("namespace") or "", name, metadata.get("uid") or "", version
 
 
-def _traits(labels: Json, spec: Json, *, ours: bool) -> PodTraits:
+def _traits(labels: Json, spec: Json, claims: tuple[str, ...], *, ours: bool) -> PodTraits:
     """The traits of a pod that affect other pods. For our pods, labels that follow from name and slot are left out."""
     own = {key: value for key, value in labels.items() if not (ours and key.startswith(LABEL_PREFIX))}
     ports = host_ports(spec)
     affinity = spec.get("affinity")
     terms = pod_terms(affinity.get("podAntiAffinity"), labels) if affinity else ()
-    return PodTraits(_label_pairs(_encode(own)), ports, terms) if own or ports or terms else NO_TRAITS
+    said = own or ports or terms or claims
+    return PodTraits(_label_pairs(_encode(own)), ports, terms, claims) if said else NO_TRAITS
 
 
 def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, last: JobSeen | None = None) -> JobSeen:

@@ -64,7 +64,7 @@ def _node_lost(state: State, job: JobRecord) -> StageDecided | None:
     if room_taken(state, job, slot):
         return _decide(job, StageReason.ROOM_TAKEN, StageFacts(node, leaderless=True))
     how = barred(state, job, slot) or Closed()
-    facts = StageFacts(node, cordoned=how.cordoned, taint=how.taint, leaderless=True)
+    facts = StageFacts(node, cordoned=how.cordoned, taint=how.taint, leaderless=True, claim=how.claim)
     return _decide(job, StageReason.NODE_CLOSED, facts)
 
 

@@ -25,6 +25,7 @@ from arranger.projections.judging import lacking
 from arranger.projections.nodes import Amounts
 from arranger.projections.openness import open_to
 from arranger.projections.state import State
+from arranger.projections.volumes import out_of_reach
 from arranger.projections.worker_groups import parted
 
 #: A worker that failed so often on a node goes elsewhere, if others run well there.
@@ -60,10 +61,11 @@ def room_taken(state: State, job: JobRecord, slot: SlotKey) -> bool:
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """How a node was closed to new pods: by a cordon, or by a taint."""
+    """How a node was closed to new pods: by a cordon, by a taint, or because they can't start there with a claim."""
 
     cordoned: bool = False
     taint: Taint | None = None
+    claim: str = ""
 
 
 def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
@@ -75,8 +77,12 @@ def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
     facts = state.nodes.facts[state.nodes.rows[job.placements[slot]]]
     if facts.cordoned:
         return Closed(cordoned=True)
-    taint = untolerated(given(facts.taints), job.valid_spec.groups[slot[0]].shape)
-    return Closed(taint=taint) if taint is not None else None
+    shape = job.valid_spec.groups[slot[0]].shape
+    taint = untolerated(given(facts.taints), shape)
+    if taint is not None:
+        return Closed(taint=taint)
+    claim = out_of_reach(state, shape, job.placements[slot])
+    return Closed(claim=claim) if claim else None
 
 
 def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Fallen | None:
@@ -331,7 +337,10 @@ def cause_of(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen
     node = job.placements[slot]
     how = (barred(state, job, slot) if state.nodes.has(node) else None) or Closed()
     trouble = _trouble(state, job, slot) if kind == EndKind.LOST and how == Closed() else None
-    return EndCause(kind, Slot(*slot), len(pods), node=node, cordoned=how.cordoned, taint=how.taint, trouble=trouble)
+    return EndCause(
+        kind, Slot(*slot), len(pods),
+        node=node, cordoned=how.cordoned, taint=how.taint, trouble=trouble, claim=how.claim,
+    )  # fmt: skip
 
 
 def _trouble(state: State, job: JobRecord, slot: SlotKey) -> NodeTrouble | None:

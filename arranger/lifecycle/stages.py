@@ -166,7 +166,7 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
         return _decide(job, R.ROOM_TAKEN, StageFacts(node))
     how = barred(state, job, LEADER)
     if how is not None:
-        return _decide(job, R.NODE_CLOSED, StageFacts(node, cordoned=how.cordoned, taint=how.taint))
+        return _decide(job, R.NODE_CLOSED, StageFacts(node, cordoned=how.cordoned, taint=how.taint, claim=how.claim))
     return None  # not created yet
 
 

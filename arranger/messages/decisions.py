@@ -32,10 +32,16 @@ def replaced_text(causes: Sequence[EndCause], spec: JobSpec | None) -> str:
     return "workers replaced: " + "; ".join(_ended(cause, spec) for cause in causes)
 
 
-def closed_text(*, cordoned: bool, taint: Taint | None) -> str:
+def _closed(facts: StageFacts) -> str:
+    return closed_text(cordoned=facts.cordoned, taint=facts.taint, claim=facts.claim)
+
+
+def closed_text(*, cordoned: bool, taint: Taint | None, claim: str = "") -> str:
     """How a node is closed to new pods; empty for an open one."""
     if cordoned:
         return "is cordoned"
+    if claim:
+        return f"can't be used with claim {claim} any more"
     return f"has the taint {taint_text(taint)}" if taint is not None else ""
 
 
@@ -111,7 +117,7 @@ _TROUBLES = {
 
 def _why(cause: EndCause) -> str:
     """Why a worker ended: its own reason, or what is wrong with its node."""
-    closed = closed_text(cordoned=cause.cordoned, taint=cause.taint)
+    closed = closed_text(cordoned=cause.cordoned, taint=cause.taint, claim=cause.claim)
     how = _TROUBLES[cause.trouble] if cause.trouble is not None else closed
     return failure_text(cause.ended, cause.words) or f"node {cause.node} {how}".rstrip()
 
@@ -236,9 +242,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.LEADER_LOST: lambda _: "the leader's pod is gone; scheduled again",
     _R.LEADER_MOVED: lambda facts: f"the leader's address changed from {facts.was} to {facts.address}; scheduled again",
     _R.NODE_LOST: _node_lost,
-    _R.NODE_CLOSED: lambda facts: (
-        f"{_whose_node(facts)} {closed_text(cordoned=facts.cordoned, taint=facts.taint)}; scheduled again"
-    ),
+    _R.NODE_CLOSED: lambda facts: f"{_whose_node(facts)} {_closed(facts)}; scheduled again",
     _R.ROOM_TAKEN: lambda facts: f"{_whose_node(facts)} has no room for it any more; scheduled again",
     _R.PREEMPTED: lambda facts: f"preempted for {taken_text(facts.taken_by)}; scheduled again",
     _R.ROOM_NOT_FREED: lambda _: "other pods didn't leave its nodes in time, or a node closed; scheduled again",

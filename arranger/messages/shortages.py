@@ -154,6 +154,29 @@ _OF_LIMITS: Mapping[ReasonKind, str] = MappingProxyType(
         _K.MAX_WAITING: "queue {queue} has as many earlier waiting jobs as its maxWaiting",
     }
 )
+_CLAIMS: Mapping[ReasonKind, str] = MappingProxyType(
+    {
+        _K.CLAIM_MISSING: "claim {name} doesn't exist: create it",
+        _K.CLAIM_DELETING: "claim {name} is being deleted",
+        _K.CLAIM_LOST: "claim {name} has lost its volume {of}",
+        _K.CLAIM_UNBOUND: "claim {name} has no volume yet, and its binding doesn't wait for a pod",
+        _K.CLAIM_BINDING: "claim {name} is being bound to volume {of}",
+        _K.CLAIM_IN_USE: "claim {name} is in use by another pod (ReadWriteOncePod)",
+        _K.VOLUME_MISSING: "volume {of} of claim {name} doesn't exist",
+        _K.CLASS_MISSING: "StorageClass {of} of claim {name} doesn't exist",
+        _K.NO_PROVISIONER: "StorageClass {of} of claim {name} has no provisioner",
+        _K.VOLUME_AFFINITY: "not reached by the volume of claim {name} (its node affinity)",
+        _K.VOLUME_ZONE: "not in the zone of the volume of claim {name}",
+        _K.CLASS_TOPOLOGY: "the volume of claim {name} can't be made there",
+        _K.VOLUME_LIMIT: "attaches no more volumes of {name} (at most {needed})",
+    }
+)
+
+
+def _claim(reason: Reason) -> str:
+    return _CLAIMS[reason.kind].format(name=reason.name, of=reason.of, needed=reason.needed)
+
+
 _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
     {
         _K.NOT_READY: lambda _: "not ready",
@@ -172,6 +195,7 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.TOPOLOGY_SPREAD: lambda reason: (
             f"topology spread: {_topology(reason.name)} would exceed maxSkew {reason.needed}"
         ),
+        **dict.fromkeys(_CLAIMS, _claim),
         _K.INSUFFICIENT: _insufficient,
         _K.QUOTA: _quota,
         _K.CAPABILITY: _capability,

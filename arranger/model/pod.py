@@ -115,25 +115,38 @@ class SpreadRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
     honor_taints: bool = False
 
 
+class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+    """A volume that a pod's node must attach: the CSI driver, and which volume; pods of equal values share it. An empty
+    `volume` is one that each pod has for itself."""
+
+    driver: str
+    volume: str
+
+
 class PodRules(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The rules of a pod about other pods."""
+    """The rules of a pod about other pods. `exclusive` are the claims of its namespace that no other pod may use, and
+    `attachments` the volumes of drivers that attach only so many to a node; only the projection knows both."""
 
     host_ports: tuple[HostPort, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
+    exclusive: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 class PodTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The properties of a pod in the cluster that affect other pods: its labels, its ports, and the pods it repels.
 
     The labels of our pods under arranger.dev/ are left out: they follow from name and slot (`names.known_labels`), so
-    that equal pods of many jobs share one `PodTraits`.
+    that equal pods of many jobs share one `PodTraits`. `claims` are the claims that it names, recorded while volumes
+    are watched (`WatchClaimed.volumes`).
     """
 
     labels: Labels = ()
     host_ports: tuple[HostPort, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
+    claims: tuple[str, ...] = ()
 
 
 #: For a pod that affects no other.
@@ -147,13 +160,72 @@ class Preference(msgspec.Struct, frozen=True, array_like=True, gc=False):
     term: tuple[Requirement, ...]
 
 
+class Ephemeral(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A generic ephemeral volume of a pod template: its name, and the class of the claim that each pod gets for it
+    (None if it names none, "" if it wants none)."""
+
+    name: str
+    storage_class: str | None = None
+
+
+class PodClaims(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The claims of its namespace that a pod names, sorted, and the volumes of which each pod of a template has its own
+    claim, made with the pod."""
+
+    names: tuple[str, ...] = ()
+    ephemeral: tuple[Ephemeral, ...] = ()
+
+
+class ClaimLackKind(StrEnum):
+    """Why no node can have a pod that names a claim."""
+
+    MISSING = "ClaimMissing"
+    DELETING = "ClaimDeleting"
+    LOST = "ClaimLost"
+    UNBOUND = "ClaimUnbound"
+    BINDING = "ClaimBinding"
+    NO_VOLUME = "VolumeMissing"
+    NO_CLASS = "StorageClassMissing"
+    NO_PROVISIONER = "NoProvisioner"
+
+
+#: These pass by themselves: the claim is being bound, or the watch of volumes is behind that of claims.
+PASSING = frozenset({ClaimLackKind.BINDING, ClaimLackKind.NO_VOLUME})
+
+
+class ClaimLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why no node can have a pod that names this claim; `name` is the class or the volume that it is about."""
+
+    kind: ClaimLackKind
+    claim: str
+    name: str = ""
+
+
+class Reach(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """The nodes that can reach the volume of a claim: those that satisfy a term of `terms` (None: all) and are in its
+    zones. `bound`: it has that volume; else the volume is still to be made, where the class allows it."""
+
+    claim: str
+    terms: NodeTerms | None = None
+    zones: Labels = ()
+    bound: bool = True
+
+
+class VolumeNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """What the claims of a pod require of its node: the first lack, if there is one, else which nodes reach each."""
+
+    lack: ClaimLack | None = None
+    reaches: tuple[Reach, ...] = ()
+
+
 class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """Everything that determines where a pod may run, and which nodes it prefers.
 
     `requests` are sorted `(resource name, integer amount)` pairs: cpu in millicores, memory and
     ephemeral-storage in bytes, everything else in units; zero amounts are left out, and `pods` (always 1) is
     not listed. `required_terms` is None without required node affinity. `labels` are the template's own.
-    `rules` is None for a pod without rules about other pods.
+    `rules` is None for a pod without rules about other pods. `claims` is None for a pod that names none. `volumes` is
+    what follows from them: only the projection knows that, while volumes are watched.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -163,6 +235,8 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     labels: Labels = ()
     preferred: tuple[Preference, ...] = ()
     rules: PodRules | None = None
+    claims: PodClaims | None = None
+    volumes: VolumeNeeds | None = None
 
 
 class GroupKind(StrEnum):

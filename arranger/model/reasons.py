@@ -31,6 +31,19 @@ class ReasonKind(StrEnum):
     AVOIDED = "Avoided"
     NO_SPREAD_LABEL = "NoSpreadLabel"
     TOPOLOGY_SPREAD = "TopologySpread"
+    CLAIM_MISSING = "ClaimMissing"
+    CLAIM_DELETING = "ClaimDeleting"
+    CLAIM_LOST = "ClaimLost"
+    CLAIM_UNBOUND = "ClaimUnbound"
+    CLAIM_BINDING = "ClaimBinding"
+    CLAIM_IN_USE = "ClaimInUse"
+    VOLUME_MISSING = "VolumeMissing"
+    CLASS_MISSING = "StorageClassMissing"
+    NO_PROVISIONER = "NoProvisioner"
+    VOLUME_AFFINITY = "VolumeAffinity"
+    VOLUME_ZONE = "VolumeZone"
+    CLASS_TOPOLOGY = "ClassTopology"
+    VOLUME_LIMIT = "VolumeLimit"
     INSUFFICIENT = "Insufficient"
     QUOTA = "Quota"
     CAPABILITY = "Capability"
@@ -49,7 +62,8 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One reason. `name` is a resource, a label's key, or the protocol of a host port; `taint` is the first untolerated
     one; `quota` the name of a ResourceQuota. `needed` is an amount in the resource's unit, a port or a maxSkew; `free`
     is what the quota or the queue, or the node with the most free, has left. `words` come from a plugin's filter.
-    `queue` and its `limit` are as in `QuotaLack`.
+    `queue` and its `limit` are as in `QuotaLack`. For volumes, `name` is a claim, or the CSI driver whose volumes on a
+    node reach their number `needed`; `of` is the volume or the StorageClass of the claim.
     """
 
     kind: ReasonKind
@@ -61,6 +75,7 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     words: str = ""
     queue: str = ""
     limit: int = 0
+    of: str = ""
 
     def numberless(self) -> "Reason":
         """The same reason without its amounts: equal for all shortages of one resource."""
@@ -78,6 +93,7 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.quota,
             self.queue,
             self.words,
+            self.of,
             *((taint.key, taint.value) if taint is not None else ()),
         )
         return all(
@@ -132,4 +148,5 @@ def rank(reason: Reason) -> tuple[object, ...]:
         reason.words,
         reason.queue,
         reason.limit,
+        reason.of,
     )

@@ -21,9 +21,11 @@ import msgspec
 from arranger.model.job import DEFAULT_GRACE_S, MAX_GRACE_S, NO_QUOTA_TRAITS, QuotaTraits
 from arranger.model.pod import (
     OWN_NAMESPACE,
+    Ephemeral,
     HostPort,
     Labels,
     NodeTerms,
+    PodClaims,
     PodRules,
     PodShape,
     PodTerm,
@@ -53,9 +55,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 def pod_shape(
-    spec: Mapping[str, Any], labels: Labels = (), *, known: Mapping[str, str] = MappingProxyType({})
+    spec: Mapping[str, Any], labels: Labels = (), *, known: Mapping[str, str] = MappingProxyType({}), name: str = ""
 ) -> PodShape:
-    """The shape of pods with this PodSpec and these labels; `known` are labels that Arranger adds to all of them."""
+    """The shape of pods with this PodSpec and these labels; `known` are labels that Arranger adds to all of them.
+    `name` is that of the pod, if it is a single one."""
     affinity = spec.get("affinity") or {}
     own = {**dict(labels), **known}
     rules = PodRules(
@@ -72,7 +75,32 @@ def pod_shape(
         labels=labels,
         preferred=_preferred(affinity),
         rules=None if rules == _NO_RULES else rules,
+        claims=_claims(spec, name),
     )
+
+
+def claims_named(spec: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The claims of the pod of this name, sorted. That of a generic ephemeral volume is named after pod and volume."""
+    found: dict[str, None] = {}
+    for volume in spec.get("volumes") or ():
+        if claim := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
+            found[claim] = None
+        elif name and volume.get("ephemeral"):
+            found[f"{name}-{volume.get('name') or ''}"] = None
+    return tuple(sorted(found))
+
+
+def _claims(spec: Mapping[str, Any], name: str) -> PodClaims | None:
+    if not spec.get("volumes"):
+        return None
+    ephemeral = [volume for volume in spec["volumes"] if volume.get("ephemeral")] if not name else []
+    found = PodClaims(claims_named(spec, name), tuple(map(_ephemeral, ephemeral)))
+    return found if found.names or found.ephemeral else None
+
+
+def _ephemeral(volume: Mapping[str, Any]) -> Ephemeral:
+    claim = ((volume["ephemeral"].get("volumeClaimTemplate") or {}).get("spec")) or {}
+    return Ephemeral(volume.get("name") or "", claim.get("storageClassName"))
 
 
 def host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
@@ -303,7 +331,12 @@ def _toleration(entry: Mapping[str, Any]) -> Toleration:
 def _required_terms(affinity: Mapping[str, Any] | None) -> NodeTerms | None:
     node_affinity = (affinity or {}).get("nodeAffinity") or {}
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return None if required is None else tuple(map(_node_term, required.get("nodeSelectorTerms") or ()))
+    return None if required is None else node_terms(required)
+
+
+def node_terms(selector: Mapping[str, Any]) -> NodeTerms:
+    """The terms of a NodeSelector."""
+    return tuple(map(_node_term, selector.get("nodeSelectorTerms") or ()))
 
 
 def _node_term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:

@@ -14,7 +14,7 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.projections import dependencies, placements
+from arranger.projections import dependencies, placements, volumes
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
 from arranger.projections.forecasts import forget_start, no_forecast
@@ -22,7 +22,7 @@ from arranger.projections.job_life import JobLife
 from arranger.projections.job_parts import EVICT, LEADER, STREAK_MS, Replaced
 from arranger.projections.jobs import expand, holds
 from arranger.projections.judging import irreplaceable, out_of_turn, outdated
-from arranger.projections.namespace_terms import pod_with_selected, select_again
+from arranger.projections.namespace_terms import note_listed, pod_with_selected
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.pod_groups import follow_member, forget_group, forget_groups, see_group
 from arranger.projections.pods_to_place import follow_pod
@@ -30,7 +30,7 @@ from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
 from arranger.projections.quotas import forget_quota, see_quota
-from arranger.projections.slots import assumed_of, forget_assumed
+from arranger.projections.slots import assumed_of, forget_assumed, refuse_slot
 from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
 
 
@@ -107,6 +107,7 @@ class _Fold(JobLife):
         """Apply the rules for pods that the watcher's version has."""
         state = self.state
         state.late_pods = event.late_pods
+        volumes.take_volumes(state, with_volumes=event.volumes)
         if event.exact_slots != state.exact_slots:
             state.exact_slots = event.exact_slots
             for job in state.jobs.values():
@@ -129,8 +130,7 @@ class _Fold(JobLife):
             self.state.job_changes += 1
             self.changes.schedulable = True
             self.changes.jobs.update(dict.fromkeys(self.state.jobs))
-            if event.kind == k.Watched.NAMESPACE:
-                select_again(self.state)
+            note_listed(self.state, event.kind)
             if event.kind == k.Watched.POD:
                 for job in self.state.jobs.values():
                     job.slots.leaving = ()  # the listing had every old pod; a pod seen from now on is a new one
@@ -386,7 +386,7 @@ class _Fold(JobLife):
         job.failure = event
         slot = (event.slot.group, event.slot.index) if event.slot is not None else None
         if event.tries and slot in job.placements:
-            job.slots.refuse(slot, self.time_ms)
+            refuse_slot(self, job, slot, event)
         self._note_short(job)
         self.changes.jobs[job.uid] = None
 
@@ -484,6 +484,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.NamespaceGone: _observed(forget_namespace),
     k.PodGroupSeen: _of_groups(see_group),
     k.PodGroupGone: _of_groups(forget_group),
+    **{kind: _observed(apply) for kind, apply in volumes.OBSERVATIONS.items()},
     k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,

@@ -30,7 +30,7 @@ from arranger.projections.dependencies import tell_dependents, with_ends
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, blameless, by_group, exists, expand, requests_of
-from arranger.projections.namespace_terms import spec_with_selected
+from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.priorities import resolved, with_priority
 from arranger.projections.run_times import note_run_time
@@ -60,7 +60,7 @@ class JobLife(Slots):
     def _begin_job(self, offset: int, event: k.JobSeen) -> None:
         spec = None
         if event.spec is not None:
-            selective = spec_with_selected(self.state, event.spec)
+            selective = resolved_spec(self.state, event.spec, event.namespace)
             spec = with_ends(self.state, event.namespace, resolved(self.state, selective))
         job = JobRecord(event, spec, offset, times=JobTimes(stage_ms=self.time_ms, scheduled_ms=self.time_ms))
         self.state.jobs[event.uid] = job
@@ -124,7 +124,7 @@ class JobLife(Slots):
 
         Without an edit, another version of Arranger parsed the same TYJob differently; that is never refused.
         """
-        spec = spec_with_selected(self.state, spec)
+        spec = resolved_spec(self.state, spec, job.seen.namespace)
         started = job.stage != Stage.PENDING and not job.ended
         if edited and started and job.spec is not None:
             job.refused = refused_change(job.spec, spec, waits=job.stage == Stage.RESCHEDULING)

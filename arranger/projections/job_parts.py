@@ -32,6 +32,8 @@ STREAK_MS = 600_000
 STEPS_KEPT = 4
 
 
+#: The effect of an `EffectFailed` about a claim whose volume is to be made for the node of a slot.
+PROVISION = "provision"
 #: The effect of an `EffectFailed` about a pod that gives room.
 EVICT = "evict"
 

@@ -2,13 +2,20 @@
 
 import msgspec
 
-from arranger.events.kinds import PodSeen
+from arranger.events.kinds import OF_VOLUMES, PodSeen, Watched
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import PodTerm
 from arranger.model.selectors import selects
 from arranger.projections.state import State
+from arranger.projections.volumes import resolve_again, spec_with_volumes
 
 Terms = tuple[PodTerm, ...]
+
+
+def resolved_spec(state: State, spec: JobSpec, namespace: str) -> JobSpec:
+    """The spec of a job in this namespace with everything that follows from other objects than the job: the namespaces
+    that its pods' terms select, and what their claims require."""
+    return spec_with_volumes(state, spec_with_selected(state, spec), namespace)
 
 
 def spec_with_selected(state: State, spec: JobSpec) -> JobSpec:
@@ -25,6 +32,14 @@ def pod_with_selected(state: State, pod: PodSeen) -> PodSeen:
     if found == terms:
         return pod
     return msgspec.structs.replace(pod, traits=msgspec.structs.replace(pod.traits, anti_affinity=found))
+
+
+def note_listed(state: State, kind: Watched) -> None:
+    """Bring up to date what follows from objects of a kind that has been listed in full."""
+    if kind == Watched.NAMESPACE:
+        select_again(state)
+    elif kind in OF_VOLUMES:
+        resolve_again(state)
 
 
 def select_again(state: State) -> None:

@@ -19,7 +19,7 @@ from arranger.projections.awaited_room import await_room
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, asked_record, exists, group_of, record_name, requests_of
-from arranger.projections.namespace_terms import spec_with_selected
+from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.priorities import resolved
 from arranger.projections.queue_use import count_jobs, count_pods
 from arranger.projections.slots import Slots, forget_assumed
@@ -221,7 +221,7 @@ def _take(fold: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str
     if requeued:
         count_jobs(state, [job], -1)
     job.seen = msgspec.structs.replace(job.seen, spec=spec, created_ms=created_ms, user=user)
-    job.spec = spec_with_selected(state, resolved(state, spec, job.spec))
+    job.spec = resolved_spec(state, resolved(state, spec, job.spec), job.seen.namespace)
     if requeued:
         count_jobs(state, [job], 1)
 

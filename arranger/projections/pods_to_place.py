@@ -14,7 +14,7 @@ from arranger.projections.awaited_room import await_room
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes, is_ready
 from arranger.projections.jobs import JobRecord, record_uid, requests_of
-from arranger.projections.namespace_terms import spec_with_selected
+from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.queue_use import count_jobs, count_pods
 from arranger.projections.slots import Slots, forget_assumed
 
@@ -48,7 +48,7 @@ def _begin(fold: Slots, offset: int, pod: k.PodSeen, asks: PodToPlace) -> JobRec
     state, seen, now_ms = fold.state, _seen(pod, asks), fold.time_ms
     assert seen.spec is not None
     times = JobTimes(stage_ms=now_ms, scheduled_ms=now_ms)
-    job = state.jobs[seen.uid] = JobRecord(seen, spec_with_selected(state, seen.spec), offset, times=times)
+    job = state.jobs[seen.uid] = JobRecord(seen, resolved_spec(state, seen.spec, seen.namespace), offset, times=times)
     dependencies.enter(state, job)
     _touch(fold, job)
     return job
@@ -79,7 +79,7 @@ def _change(fold: Slots, offset: int, job: JobRecord, pod: k.PodSeen, asks: PodT
     job.seen = _seen(pod, asks)
     dependencies.enter(state, job)
     assert job.seen.spec is not None
-    spec = spec_with_selected(state, job.seen.spec)
+    spec = resolved_spec(state, job.seen.spec, job.seen.namespace)
     if spec != before:
         node, unbound = job.placements.get(SLOT, ""), SLOT not in job.bound
         held = requests_of(job, SLOT)

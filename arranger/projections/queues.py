@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from arranger.events.kinds import NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
+from arranger.events.kinds import OF_VOLUMES, NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
 from arranger.projections.queue_use import count_all, count_jobs
 from arranger.projections.state import Changes, State
+from arranger.projections.volumes import forget_volumes
 
 
 def see_queue(state: State, event: QueueSeen, changes: Changes) -> None:
@@ -57,6 +58,8 @@ def forget_refused(state: State, kind: Watched) -> None:
         state.namespaces.clear()
         count_all(state)
         select_again(state)
+    elif kind in OF_VOLUMES:
+        forget_volumes(state, kind)
 
 
 def _queues_changed(state: State, changes: Changes) -> None:

@@ -14,10 +14,10 @@ from arranger.model.pod import TERMINAL, Phase, PodOwner
 from arranger.projections.awaited_room import await_room, awaited_on, overbooked
 from arranger.projections.dependencies import follow, with_ends
 from arranger.projections.forecasts import forget_start
-from arranger.projections.job_parts import LEADER, STEPS_KEPT, Scaled, SlotKey
+from arranger.projections.job_parts import LEADER, PROVISION, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
 from arranger.projections.judging import Need, lacking
-from arranger.projections.namespace_terms import spec_with_selected
+from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
 from arranger.projections.queue_use import count_pods, queue_of
@@ -213,7 +213,7 @@ class Slots:
 
     def _take_spec(self, job: JobRecord, spec: JobSpec) -> None:
         """Adopt a changed spec: release slots that no longer exist, and reserve changed requests for the others."""
-        before, spec = job.spec, resolved(self.state, spec_with_selected(self.state, spec), job.spec)
+        before, spec = job.spec, resolved(self.state, resolved_spec(self.state, spec, job.seen.namespace), job.spec)
         spec = with_ends(self.state, job.seen.namespace, spec, before)
         _note_scaling(job, spec, self.time_ms)
         for slot in sorted(slot for slot in job.placements if not exists(spec, slot) and slot not in job.bound):
@@ -347,3 +347,14 @@ def may_come(job: JobRecord, slot: SlotKey, stage: Stage) -> bool:
     if stage not in (Stage.STARTING, Stage.RUNNING) or (job.failure is not None and job.failure.permanent):
         return False
     return job.may_start(slot[0])
+
+
+def refuse_slot(fold: Slots, job: JobRecord, slot: SlotKey, event: k.EffectFailed) -> None:
+    """Note that the pod of a slot is refused. A provisioner that makes no volume for its node won't do so later: the
+    nodes are given back at once, and this one is avoided for a while."""
+    if event.effect == PROVISION and not event.code:
+        job.refusals[job.placements[slot]] = fold.time_ms
+        job.slots.refused_ms[slot] = 0
+        fold.state.job_changes += 1
+    else:
+        job.slots.refuse(slot, fold.time_ms)

@@ -22,6 +22,7 @@ from arranger.events.kinds import (
     QueueSeen,
     QuotaSeen,
 )
+from arranger.events.volumes import ClaimSeen, CSINodeSeen, StorageClassSeen, VolumeSeen
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL
@@ -34,6 +35,7 @@ from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.queue_use import count_all
 from arranger.projections.run_times import JobKind
 from arranger.projections.state import Assumed, Forecasted, Reservation, State
+from arranger.projections.volume_table import VolumeTable
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
 
@@ -114,6 +116,11 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     forecasts: tuple[Forecasted, ...] = ()  # by UID of the job
     late_pods: bool = False
     pod_groups: tuple[PodGroupSeen, ...] = ()  # by UID of the record
+    with_volumes: bool = False
+    claims: tuple[ClaimSeen, ...] = ()  # by namespace and name
+    volumes: tuple[VolumeSeen, ...] = ()  # by name, as are the following
+    storage_classes: tuple[StorageClassSeen, ...] = ()
+    csi_nodes: tuple[CSINodeSeen, ...] = ()
 
 
 #: An unchanged worker set, which isn't written.
@@ -122,7 +129,7 @@ _UNTOUCHED = SetRecord()
 #: What a snapshot has as the state does.
 _SAME = (
     "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
-    "pod_addresses", "readiness", "late_pods",
+    "pod_addresses", "readiness", "late_pods", "with_volumes",
 )  # fmt: skip
 
 #: The index of the state's time in a snapshot.
@@ -153,6 +160,10 @@ def encode(state: State) -> bytes:
             reservations=tuple(of for _, of in sorted(state.reservations.items())),
             forecasts=tuple(of for _, of in sorted(state.forecasts.items())),
             pod_groups=tuple(of for _, of in sorted(state.pod_groups.items())),
+            claims=tuple(of for _, of in sorted(state.volumes.claims.items())),
+            volumes=tuple(of for _, of in sorted(state.volumes.volumes.items())),
+            storage_classes=tuple(of for _, of in sorted(state.volumes.classes.items())),
+            csi_nodes=tuple(of for _, of in sorted(state.volumes.csi_nodes.items())),
         )
     )
 
@@ -228,6 +239,12 @@ def _state(image: StateImage) -> State:
     state.reservations = {of.decided.job_uid: of for of in image.reservations}
     state.forecasts = {of.decided.job_uid: of for of in image.forecasts}
     state.pod_groups = {group_uid(of.namespace, of.name, of.group_kind): of for of in image.pod_groups}
+    state.volumes = VolumeTable(
+        {(of.namespace, of.name): of for of in image.claims},
+        {of.name: of for of in image.volumes},
+        {of.name: of for of in image.storage_classes},
+        {of.name: of for of in image.csi_nodes},
+    )
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from arranger.events.kinds import (
+    OF_VOLUMES,
     OPTIONAL,
     NamespaceSeen,
     PodGroupSeen,
@@ -29,6 +30,7 @@ from arranger.projections.nodes import NodeTable, Requests
 from arranger.projections.queue_tree import QueueTree, queue_tree
 from arranger.projections.queue_use import QueueUse
 from arranger.projections.run_times import RunTimes
+from arranger.projections.volume_table import VolumeTable
 
 #: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
@@ -147,6 +149,9 @@ class State:
     readiness: bool = False
     #: Whether a slot may have an assumed pod on several nodes (`WatchClaimed.late_pods`).
     late_pods: bool = False
+    #: Whether volumes decide on nodes (`WatchClaimed.volumes`), and what is known of them.
+    with_volumes: bool = False
+    volumes: VolumeTable = field(default_factory=VolumeTable)
     #: (Namespace, name) → the UIDs of the jobs of that name, and of those that wait for it. They follow from the jobs,
     #: so a snapshot doesn't have them.
     named: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -175,12 +180,15 @@ class State:
 
         Optional kinds are needed only once they are watched (older logs don't have them), and not while the API server
         refuses their watch: then only refusals of pods reveal quotas, jobs wait for their classes, the only queue is
-        `default`, and namespaces have neither labels nor queues.
+        `default`, and namespaces have neither labels nor queues. While volumes decide, their kinds are needed at once.
         """
         if not all(self.listed.get(kind, False) for kind in _NEEDED):
             return False
         return all(
-            kind not in self.terms or self.listed.get(kind, False) or kind in self.unwatched for kind in OPTIONAL
+            (kind not in self.terms and not (self.with_volumes and kind in OF_VOLUMES))
+            or self.listed.get(kind, False)
+            or kind in self.unwatched
+            for kind in OPTIONAL
         )
 
     @property

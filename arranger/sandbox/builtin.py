@@ -363,6 +363,25 @@ def default_priority_class(of_class: Object) -> None:
     of_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
+def default_claim(claim: Object) -> None:
+    """A new claim has no volume, whatever it says of its status."""
+    claim["status"] = {"phase": "Pending"}
+    claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+
+
+def default_volume(volume: Object) -> None:
+    """A new volume is free, whatever it says of its status."""
+    volume["status"] = {"phase": "Pending"}
+    spec = volume.setdefault("spec", {})
+    spec.setdefault("volumeMode", "Filesystem")
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+
+
+def default_storage_class(of_class: Object) -> None:
+    of_class.setdefault("reclaimPolicy", "Delete")
+    of_class.setdefault("volumeBindingMode", "Immediate")
+
+
 #: Defaults at the creation of an object, by kind.
 DEFAULTS: dict[str, Callable[[Object], None]] = {
     "Pod": default_pod,
@@ -371,6 +390,9 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
     "Secret": default_secret,
     "ResourceQuota": default_quota,
     "PriorityClass": default_priority_class,
+    "PersistentVolumeClaim": default_claim,
+    "PersistentVolume": default_volume,
+    "StorageClass": default_storage_class,
 }
 
 

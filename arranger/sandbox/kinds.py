@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from arranger.kube.cluster import (
+    CLAIMS,
     CONFIG_MAPS,
     CRDS,
+    CSI_NODES,
     EVENTS,
     NAMESPACES,
     NODES,
@@ -17,6 +19,8 @@ from arranger.kube.cluster import (
     PRIORITY_CLASSES,
     QUOTAS,
     SERVICES,
+    STORAGE_CLASSES,
+    VOLUMES,
     Object,
     Resource,
 )
@@ -96,6 +100,10 @@ BUILT_IN = (
     Kind(LEASES, "lease"),
     Kind(POD_DISRUPTION_BUDGETS, "poddisruptionbudget", ("pdb",), has_status=True, counts_generations=True),
     Kind(PRIORITY_CLASSES, "priorityclass", ("pc",), counts_generations=True),
+    Kind(CLAIMS, "persistentvolumeclaim", ("pvc",), has_status=True),
+    Kind(VOLUMES, "persistentvolume", ("pv",), has_status=True),
+    Kind(STORAGE_CLASSES, "storageclass", ("sc",)),
+    Kind(CSI_NODES, "csinode"),
     Kind(CRDS, "customresourcedefinition", ("crd", "crds"), ("api-extensions",), True, counts_generations=True),
 )
 

@@ -22,7 +22,7 @@ from arranger.model.config import SEARCHES
 from arranger.model.job import LEADER_GROUP, TopologyMode
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
-from arranger.scheduling.filters import REST_OF_QUORUM, Filters, fitting
+from arranger.scheduling.filters import REST_OF_QUORUM, Filters
 from arranger.scheduling.needs import Needs, Quorum, domains_too_small
 from arranger.scheduling.packing import Amounts, Packing, pack
 from arranger.scheduling.placement_try import PlacementTry, Shortage
@@ -31,7 +31,7 @@ from arranger.scheduling.pod_filters import domains_of, sums_of
 from arranger.scheduling.rules_question import Rules, interact
 from arranger.scheduling.rules_search import place_by_rules
 from arranger.scheduling.topology import unit_pods
-from arranger.scheduling.view import Mask
+from arranger.scheduling.view import Mask, fitting
 
 #: How many domains are tried for a quorum in a cycle without steps.
 DOMAINS = 8
@@ -88,6 +88,8 @@ class CompleteSearch:
 
     def _place(self, tried: PlacementTry, quorum: Quorum, shortage: Shortage) -> bool:
         placing = self._placing
+        if any(_shares_volumes(tried.groups[group].shape) for group in quorum.indices):
+            return False  # the search knows nothing of volumes that pods of the quorum would share
         by_rules = interact(placing, tried, quorum)
         rooms = self._rooms(tried, quorum, shortage.group, ever=by_rules)
         if rooms is None:
@@ -366,6 +368,10 @@ class Question:
 
     def _equal(self, one: int, other: int) -> bool:
         return bool(self._class[one] == self._class[other])
+
+
+def _shares_volumes(shape: PodShape) -> bool:
+    return shape.rules is not None and bool(shape.rules.exclusive or shape.rules.attachments)
 
 
 def _leader_fits_nowhere(tried: PlacementTry, shortage: Shortage) -> bool:

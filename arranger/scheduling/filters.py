@@ -15,9 +15,10 @@ import numpy.typing as npt
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement
 from arranger.model.reasons import FITS, RESERVED, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
+from arranger.model.selectors import integer
 from arranger.model.taints import given, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
-from arranger.scheduling.view import ClusterView, Levels, Mask, integer
+from arranger.scheduling.view import ClusterView, Levels, Mask, fitting
 
 Counts = npt.NDArray[np.int64]
 
@@ -53,6 +54,10 @@ class Filter(ABC):
         together; None for no preference. It may depend on the nodes' facts and the shape alone."""
         return None
 
+    def on_healthy_nodes(self) -> "Filter | None":
+        """The filter that judges whether a job could ever run, as if all nodes were healthy; None for none."""
+        return self
+
 
 class _Lenient(Filter):
     """A filter that refuses no node by its facts alone."""
@@ -84,13 +89,20 @@ class PodFilter(_Lenient):
         """Reasons as in `reason`, each with the nodes that refuse the pod for it; a node counts under its first."""
 
 
-class NodeReady(Filter):
-    """The node's Ready condition is True."""
-
-    name, version = "NodeReady", 1
+class _OfHealth(Filter):
+    """A filter of the nodes' health, the same for all pods."""
 
     def question(self, shape: PodShape) -> Hashable:
         return ()
+
+    def on_healthy_nodes(self) -> Filter | None:
+        return None
+
+
+class NodeReady(_OfHealth):
+    """The node's Ready condition is True."""
+
+    name, version = "NodeReady", 1
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         return view.node_index.ready
@@ -99,13 +111,10 @@ class NodeReady(Filter):
         return Reason(ReasonKind.NOT_READY)
 
 
-class NodeSchedulable(Filter):
+class NodeSchedulable(_OfHealth):
     """The node isn't cordoned."""
 
     name, version = "NodeUnschedulable", 1
-
-    def question(self, shape: PodShape) -> Hashable:
-        return ()
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         return ~view.node_index.cordoned
@@ -139,6 +148,9 @@ class TaintToleration(Filter):
 
     def _counted(self, taints: tuple[Taint, ...]) -> Iterable[Taint]:
         return taints
+
+    def on_healthy_nodes(self) -> Filter | None:
+        return AdminTaintToleration()
 
 
 class AdminTaintToleration(TaintToleration):
@@ -180,7 +192,7 @@ class NodeAffinity(Filter):
         found = np.zeros(len(view), bool)
         for term in shape.required_terms or ():
             if term:
-                found |= _satisfying(view, term)
+                found |= satisfying(view, term)
         return found
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
@@ -208,7 +220,7 @@ class NodePreference(_Lenient):
         desired = np.zeros(len(view), np.int64)
         for preferred in shape.preferred:
             if preferred.term:
-                desired += preferred.weight * _satisfying(view, preferred.term)
+                desired += preferred.weight * satisfying(view, preferred.term)
         advice = np.array([_advised_against(facts.taints, shape) for facts in view.facts], np.int64)
         found = 2 * _of_hundred(desired) + 3 * (100 - _of_hundred(advice))
         found -= found.min()  # a constant doesn't affect the order
@@ -225,7 +237,7 @@ def _advised_against(taints: tuple[Taint, ...], shape: PodShape) -> int:
     return sum(not any(tolerates(t, taint) for t in shape.tolerations) for taint in advice)
 
 
-def _satisfying(view: ClusterView, term: tuple[Requirement, ...]) -> Mask:
+def satisfying(view: ClusterView, term: tuple[Requirement, ...]) -> Mask:
     """Nodes that satisfy every requirement of a term."""
     found = np.ones(len(view), bool)
     for requirement in term:
@@ -274,9 +286,6 @@ REST_OF_QUORUM = Reason(ReasonKind.REST_OF_QUORUM)
 #: Preferences are below this factor, by which a policy's score is multiplied.
 PREFERENCES = 512
 
-#: Replacements of filters (None: left out) that ignore the nodes' health, to judge whether a job could ever run.
-_ON_HEALTHY_NODES = {NodeReady.name: None, NodeSchedulable.name: None, TaintToleration.name: AdminTaintToleration()}
-
 
 def answer(view: ClusterView, of: Filter, shape: PodShape, *, scope: bool = False) -> Mask:
     """The nodes that a filter accepts by their facts, cached until a fact changes."""
@@ -311,8 +320,7 @@ class Filters:
         self._kept = kept
         self._outside = outside
         if ignore_health:
-            candidates = (_ON_HEALTHY_NODES.get(of.name, of) for of in filters)
-            filters = [of for of in candidates if of is not None]
+            filters = [lasting for of in filters if (lasting := of.on_healthy_nodes()) is not None]
         self._of_facts = [of for of in filters if not isinstance(of, PodFilter)]
         self._preferring = [of for of in filters if type(of).preference is not Filter.preference]
         self._of_pods = [of for of in filters if isinstance(of, PodFilter) and not (ignore_health and of.eased)]
@@ -485,15 +493,3 @@ class Filters:
     def _by_scarcity(self, shape: PodShape) -> list[tuple[str, int, int]]:
         """The pod's needs. Devices precede cpu and memory, because the scarcest resource explains most."""
         return sorted(self._view.needs(shape), key=lambda need: ("/" not in need[0], need[0]))
-
-
-def fitting(view: ClusterView, shape: PodShape, kept: Levels | None = None) -> Counts:
-    """How many pods of this shape fit each node's free amounts without the `kept` ones, regardless of filters."""
-    request = view.request(shape)
-    free = view.free if kept is None else view.free - kept
-    # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.
-    part = free[:, 0] / request[0]  # every pod requests 1 of `pods`
-    for column in np.flatnonzero(request)[1:].tolist():
-        np.minimum(part, free[:, column] / request[column], out=part)
-    room: Counts = np.maximum(part, 0, out=part).astype(np.int64)
-    return room

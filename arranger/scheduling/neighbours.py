@@ -16,10 +16,12 @@ import numpy.typing as npt
 from arranger.events.kinds import PodSeen
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.names import job_name, known_labels
-from arranger.model.pod import OWN_NAMESPACE, HostPort, Labels, PodRules, PodTerm, Selector
+from arranger.model.pod import OWN_NAMESPACE, Attachment, HostPort, Labels, PodRules, PodTerm, Selector
 from arranger.model.selectors import selects
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
+from arranger.projections.volumes import of_claims
+from arranger.scheduling.attached_volumes import AttachedVolumes
 
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -34,12 +36,15 @@ _NO_RULES = PodRules()
 
 
 class Neighbour(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A pod as other pods see it. `labels` are those that selectors may match, without Arranger's index and attempt."""
+    """A pod as other pods see it. `labels` are those that selectors may match, without Arranger's index and attempt.
+    `exclusive` and `attachments` as in `PodRules`."""
 
     namespace: str
     labels: Labels
     host_ports: tuple[HostPort, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
+    exclusive: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 class Selected(msgspec.Struct, frozen=True, gc=False):
@@ -108,15 +113,18 @@ def neighbour_of(job: JobRecord, group: int) -> Neighbour:
     if not job.of_pods:
         labels = _with_known(labels, job.seen.name, of.name, group == LEADER_GROUP)
     rules = of.shape.rules or _NO_RULES
-    return Neighbour(job.seen.namespace, labels, rules.host_ports, rules.anti_affinity)
+    return Neighbour(
+        job.seen.namespace, labels, rules.host_ports, rules.anti_affinity, rules.exclusive, rules.attachments
+    )
 
 
-def of_pod(pod: PodSeen) -> Neighbour:
+def of_pod(state: State, pod: PodSeen) -> Neighbour:
     """An observed pod as other pods see it."""
     labels, owner = pod.traits.labels, pod.owner
     if owner is not None:
         labels = _with_known(labels, job_name(pod.name, owner), owner.group_name, owner.leader)
-    return Neighbour(pod.namespace, labels, pod.traits.host_ports, pod.traits.anti_affinity)
+    exclusive, attachments = of_claims(state, pod.namespace, pod.traits.claims)
+    return Neighbour(pod.namespace, labels, pod.traits.host_ports, pod.traits.anti_affinity, exclusive, attachments)
 
 
 def _with_known(labels: Labels, job: str, group: str, leader: bool) -> Labels:
@@ -170,7 +178,7 @@ def alone_in(pod: Neighbour) -> tuple[str, ...]:
 class Neighbours:
     """The pods on a cycle's nodes. `complete` is false if only pods that repel other pods are included."""
 
-    def __init__(self, nodes: int, *, complete: bool) -> None:
+    def __init__(self, nodes: int, *, complete: bool, volumes: AttachedVolumes | None = None) -> None:
         self.complete = complete
         self._nodes = nodes
         self._kinds: dict[Neighbour, _Kind] = {}
@@ -183,10 +191,12 @@ class Neighbours:
         self._first_taken: dict[tuple[tuple[HostPort, ...], tuple[HostPort, ...]], int | None] = {}
         self._alone: dict[Neighbour, tuple[str, ...]] = {}
         self._journal: list[tuple[int, Neighbour, list[tuple[int, int]]]] = []
+        #: The volumes of the pods.
+        self.volumes = volumes if volumes is not None else AttachedVolumes(nodes)
 
     def emptied(self) -> "Neighbours":
         """The same nodes without pods."""
-        return Neighbours(self._nodes, complete=self.complete)
+        return Neighbours(self._nodes, complete=self.complete, volumes=self.volumes.emptied())
 
     # --- queries -------------------------------------------------------------------------------------------
 
@@ -262,6 +272,7 @@ class Neighbours:
             kind.leaving[row] = kind.leaving.get(row, 0) + 1
         for term in pod.anti_affinity:
             self._add_to_term(pod.namespace, term, row, 1)
+        self.volumes.add(pod.namespace, pod.exclusive, pod.attachments, row, 1)
 
     def place(self, pod: Neighbour, chosen: list[tuple[int, int]], content: int) -> None:
         """Add pods placed by the cycle, as (row, pods); the view then has this `content`."""
@@ -292,6 +303,7 @@ class Neighbours:
                 tally.counts[row] += sign * count
             for term in pod.anti_affinity:
                 self._add_to_term(pod.namespace, term, row, sign * count)
+            self.volumes.add(pod.namespace, pod.exclusive, pod.attachments, row, sign * count)
 
     def _takes(self, tally: _Tally, pod: Neighbour) -> bool:
         known = tally.takes.get(pod)
@@ -345,11 +357,11 @@ def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
     complete = any(not job.ended and len(job.placements) < job.pods_desired() for job in asking)
     if not complete and not state.repelling and all(len(job.bound) == len(job.placements) for job in asking):
         return None
-    found = Neighbours(len(rows), complete=complete)
+    found = Neighbours(len(rows), complete=complete, volumes=AttachedVolumes.of(state.volumes, rows))
     for pod in (state.pods if complete else state.repelling).values():
         row = rows.get(pod.node)
         if row is not None and holds(pod):
-            found.see(of_pod(pod), row, leaving=pod.deleting)
+            found.see(of_pod(state, pod), row, leaving=pod.deleting)
     for job in state.jobs.values() if complete else asking:
         if len(job.bound) < len(job.placements):
             alike: dict[int, Neighbour] = {}

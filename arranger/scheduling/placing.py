@@ -13,7 +13,7 @@ from arranger.model.quota import QuotaLack
 from arranger.model.reasons import beyond_quota
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling.filters import Filters, fitting
+from arranger.scheduling.filters import Filters
 from arranger.scheduling.kept import Kept
 from arranger.scheduling.mix import cluster_mix
 from arranger.scheduling.needs import free_indices
@@ -24,7 +24,7 @@ from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, Typic
 from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.registry import Policies
 from arranger.scheduling.topology import Units
-from arranger.scheduling.view import Chosen, Part
+from arranger.scheduling.view import Chosen, Part, fitting
 
 
 class Placing:
@@ -122,7 +122,7 @@ class Placing:
         groups = tried.groups
         asking = groups if not tried.policy.local else groups[group : group + 1]
         rules = [of.shape.rules for of in asking]
-        return any(of is not None and (of.affinity or of.anti_affinity or of.spread) for of in rules)
+        return any(of is not None and (of.affinity or of.anti_affinity or of.spread or of.exclusive) for of in rules)
 
     def _place_equal(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
         """Place equal pods in one step, regardless of rules among them; returns how many."""

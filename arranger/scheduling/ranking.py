@@ -10,10 +10,10 @@ import numpy as np
 
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
-from arranger.scheduling.filters import Filters, fitting
+from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import NONE, Scores, fill
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy
-from arranger.scheduling.view import Chosen, ClusterView, Part
+from arranger.scheduling.view import Chosen, ClusterView, Part, fitting
 
 #: How many shapes' rankings are kept at once.
 RANKINGS = 64

@@ -18,6 +18,7 @@ from arranger.scheduling.policies.min_fragment import MinFragment
 from arranger.scheduling.policies.most_allocated import MostAllocated
 from arranger.scheduling.policies.queues import DRF, Priority, QueuePolicy
 from arranger.scheduling.refusals import REFUSED_RECENTLY
+from arranger.scheduling.volume_filters import VOLUME_BINDING, VOLUME_POD_FILTERS
 
 Policy = QueuePolicy | PodPolicy | Filter
 
@@ -95,7 +96,7 @@ def policies_with(
     return Policies(
         {one.name: one for one in queues},
         {one.name: one for one in pods},
-        (*FILTERS, REFUSED_RECENTLY, *POD_FILTERS, *filters),
+        (*FILTERS, VOLUME_BINDING, REFUSED_RECENTLY, *POD_FILTERS, *VOLUME_POD_FILTERS, *filters),
     )
 
 

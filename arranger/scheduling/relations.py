@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from arranger.events.kinds import PodSeen
 from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
 from arranger.scheduling.neighbours import Neighbour, Selected, Taking, neighbour_of, of_pod, selected_by, within
 
 Test = Callable[[PodSeen], bool]
 
 
-def keeps_away(job: JobRecord, group: int) -> Test:
+def keeps_away(state: State, job: JobRecord, group: int) -> Test:
     """A test whether a pod keeps pods of the job's group off nodes, by its own rules or by theirs."""
     pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
     questions: list[Selected | Taking] = []
@@ -19,20 +20,22 @@ def keeps_away(job: JobRecord, group: int) -> Test:
         questions += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
 
     def test(other: PodSeen) -> bool:
-        seen = of_pod(other)
+        seen = of_pod(state, other)
+        if seen.namespace == pod.namespace and not set(seen.exclusive).isdisjoint(pod.exclusive):
+            return True
         return any(question.matches(seen) for question in questions) or _repels(seen, pod)
 
     return test
 
 
-def attracts(job: JobRecord, group: int) -> Test | None:
+def attracts(state: State, job: JobRecord, group: int) -> Test | None:
     """A test whether pods of the job's group must join a pod or spread with it; None if they have no such rules."""
     pod, rules = neighbour_of(job, group), job.valid_spec.groups[group].shape.rules
     if rules is None or not (rules.affinity or rules.spread):
         return None
     selected = [Selected(((within(term, pod.namespace), term.selector),)) for term in rules.affinity]
     selected += [Selected((((pod.namespace,), rule.selector),)) for rule in rules.spread]
-    return lambda other: any(of.matches(of_pod(other)) for of in selected)
+    return lambda other: any(of.matches(of_pod(state, other)) for of in selected)
 
 
 def _repels(other: Neighbour, pod: Neighbour) -> bool:

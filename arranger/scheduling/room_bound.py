@@ -9,10 +9,9 @@ import numpy as np
 
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
-from arranger.scheduling.filters import fitting
 from arranger.scheduling.needs import Quorum, quorum_needs
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.view import Mask, Part, Rows, add_to
+from arranger.scheduling.view import Mask, Part, Rows, add_to, fitting
 
 
 class RoomBound:

@@ -122,7 +122,10 @@ class Vacating:
         if self._placing.view.neighbours is None:
             return Vacated(self._rooms_of(job, part), (), known.queue, use)
         held = [*self._held(job, slots)]
-        seen = [(of_pod(pod) if pod is not None else neighbour_of(job, group), node) for group, pod, node, _ in held]
+        seen = [
+            (of_pod(self._state, pod) if pod is not None else neighbour_of(job, group), node)
+            for group, pod, node, _ in held
+        ]
         return self._vacated([(node, requests, 1) for _, _, node, requests in held], seen, known.queue, use)
 
     def _rooms_of(self, job: JobRecord, part: KnownPart) -> RowRooms:
@@ -165,7 +168,10 @@ class Vacating:
     def of_pods(self, pods: Sequence[PodSeen]) -> Vacated:
         """What pods leave that count in no queue any more."""
         return self._vacated(
-            [(pod.node, pod.requests, 1) for pod in pods], [(of_pod(pod), pod.node) for pod in pods], "", ()
+            [(pod.node, pod.requests, 1) for pod in pods],
+            [(of_pod(self._state, pod), pod.node) for pod in pods],
+            "",
+            (),
         )
 
     def _vacated(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
+from arranger.model.selectors import integer
 from arranger.projections.nodes import NOWHERE, PODS, Amounts, NodeTable, Requests
 from arranger.projections.state import State
 from arranger.scheduling.neighbours import Neighbour, Neighbours, around
@@ -80,15 +81,6 @@ class LabelColumn:
             found = [None, *map(integer, self.numbers)]
             self._integers = (np.array([one is not None for one in found]), np.array([one or 0 for one in found]))
         return self._integers
-
-
-def integer(text: str) -> int | None:
-    """The text as a decimal integer of 64 bits, else None."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits or len(digits) > 32 or not digits.isascii() or not digits.isdigit():
-        return None
-    number = int(text)
-    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 class NodeIndex:
@@ -373,3 +365,15 @@ class Part(ClusterView):
 
     def provided(self) -> list[tuple[str, int]]:
         return self._whole.provided()
+
+
+def fitting(view: ClusterView, shape: PodShape, kept: Levels | None = None) -> Amounts:
+    """How many pods of this shape fit each node's free amounts without the `kept` ones, regardless of filters."""
+    request = view.request(shape)
+    free = view.free if kept is None else view.free - kept
+    # Below 2^53 the truncated quotient of two whole doubles is the exact integer quotient.
+    part = free[:, 0] / request[0]  # every pod requests 1 of `pods`
+    for column in np.flatnonzero(request)[1:].tolist():
+        np.minimum(part, free[:, column] / request[column], out=part)
+    room: Amounts = np.maximum(part, 0, out=part).astype(np.int64)
+    return room

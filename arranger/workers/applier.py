@@ -15,6 +15,7 @@ from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes
 from arranger.workers.binder import Binder
+from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_expired
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
@@ -54,8 +55,9 @@ class Applier:
         writer = parts.writer(ROLE)
         self._creation = Creation(self._effects, self._queue, writer)
         evictions = Evictions(self._effects, self._queue, writer)
-        self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions)
-        self._binder = Binder(self._effects, self._queue, self._creation, self._reports)
+        claims = ClaimWriter(self._effects, self._queue, self._creation, writer)
+        self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions, claims=claims)
+        self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 
     def changed(self, changes: Changes) -> None:

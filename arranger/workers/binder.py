@@ -24,6 +24,7 @@ from arranger.model.text import one_line
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import queue_out_of_reach
+from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation, by_admission
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects, together
 from arranger.workers.progress import Look
@@ -45,11 +46,14 @@ _LONGEST = 1000
 class Binder:
     """Makes pods that no TYJob owns match the accepted decisions."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation, reports: Reports) -> None:
+    def __init__(
+        self, effects: Effects, queue: WorkQueue, creation: Creation, reports: Reports, *, claims: ClaimWriter
+    ) -> None:
         self._effects = effects
         self._queue = queue
         self._creation = creation
         self._reports = reports
+        self._claims = claims
         self._follower = effects.parts.follower
         self._clock = effects.parts.time
 
@@ -64,7 +68,12 @@ class Binder:
             if not look.current():  # changed while that was told
                 self._later(look)
                 return
-        await together([self._bind(look, slot, pod) for slot, pod in placed.items() if self._may_bind(look, slot)])
+        due = [(slot, look.job.placements[slot]) for slot in placed if self._may_bind(look, slot)]
+        ready = await self._claims.with_volumes(look, due)
+        if not look.current():
+            self._later(look)
+            return
+        await together([self._bind(look, slot, placed[slot]) for slot, _ in ready])
 
     def _waiting(self, job: JobRecord) -> dict[SlotKey, PodSeen]:
         """The pods of a record without a node that may get one, in the order of their slots."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from arranger.events import kinds as k
+from arranger.events import volumes as v
 from arranger.kube.cluster import Change, Object
 from arranger.kube.pods_to_place import pod_group_seen
 from arranger.kube.translate import (
@@ -19,6 +20,7 @@ from arranger.kube.translate import (
     queue_seen,
     quota_seen,
 )
+from arranger.kube.volumes import claim_seen, csi_node_seen, storage_class_seen, volume_seen
 from arranger.model.checks import Check
 from arranger.model.job import ENDED, Stage
 from arranger.model.pods_to_place import group_uid
@@ -36,8 +38,8 @@ _ORDER: dict[str, int] = {
 }
 
 #: Observations of objects without a namespace, which the projection has by name.
-ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen
-Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | ByName
+ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen | v.SeenByName
+Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | v.ClaimSeen | ByName
 
 #: Kind → how its objects are observed, of the kinds whose observation depends on nothing else.
 _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
@@ -47,6 +49,10 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.QUEUE: queue_seen,
     k.Watched.NAMESPACE: namespace_seen,
     **{of: partial(pod_group_seen, kind) for kind, of in k.GROUP_WATCHES.items()},
+    k.Watched.CLAIM: claim_seen,
+    k.Watched.VOLUME: volume_seen,
+    k.Watched.STORAGE_CLASS: storage_class_seen,
+    k.Watched.CSI_NODE: csi_node_seen,
 }
 
 
@@ -58,17 +64,27 @@ def translate(
     with_status: bool,
     checks: Check,
     scheduler: str = "",
+    with_volumes: bool = False,
     last: k.JobSeen | None = None,
 ) -> Seen:
     """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new. `last` is
-    an earlier observation of the same TYJob by the same process. `scheduler` as in `pod_seen`."""
+    an earlier observation of the same TYJob by the same process. `scheduler` and `with_volumes` as in `pod_seen`."""
     if kind == k.Watched.JOB:
         return job_seen(item, term, with_status=with_status, checks=checks, last=last)
-    return pod_seen(item, term, scheduler) if kind == k.Watched.POD else _PLAIN[kind](item, term)
+    if kind == k.Watched.POD:
+        return pod_seen(item, term, scheduler, with_volumes=with_volumes)
+    return _PLAIN[kind](item, term)
 
 
 def news(
-    changes: Sequence[Change], kind: k.Watched, term: int, state: State, *, checks: Check, scheduler: str = ""
+    changes: Sequence[Change],
+    kind: k.Watched,
+    term: int,
+    state: State,
+    *,
+    checks: Check,
+    scheduler: str = "",
+    with_volumes: bool = False,
 ) -> list[k.Event]:
     """The observations in some changes, without those that repeat what the projection has."""
     events: list[k.Event] = []
@@ -77,7 +93,10 @@ def news(
         if change.type == "BOOKMARK":
             continue
         added, last = change.type == "ADDED", _last(change.object, kind, term, state)
-        seen = translate(change.object, kind, term, with_status=added, checks=checks, scheduler=scheduler, last=last)
+        seen = translate(
+            change.object, kind, term, with_status=added,
+            checks=checks, scheduler=scheduler, with_volumes=with_volumes, last=last,
+        )  # fmt: skip
         if change.type == "DELETED":
             events.append(gone_event(seen, term))
         elif seen.uid in touched or not known(state, seen):
@@ -106,6 +125,9 @@ def known(state: State, event: Seen) -> bool:
     if isinstance(event, k.PodGroupSeen):
         group = state.pod_groups.get(group_uid(event.namespace, event.name, event.group_kind))
         return group is not None and _same(group, event, ("term", "resource_version"))
+    if isinstance(event, v.ClaimSeen):
+        claim = state.volumes.claims.get((event.namespace, event.name))
+        return claim is not None and _same(claim, event, ("term", "resource_version"))
     if isinstance(event, ByName):
         there = _by_name(state, k.WATCHED[type(event)]).get(event.name)
         return there is not None and _same(there, event, ("term", "resource_version"))
@@ -116,9 +138,15 @@ def known(state: State, event: Seen) -> bool:
 
 def _by_name(state: State, kind: k.Watched) -> Mapping[str, ByName]:
     """The projection's objects of a kind without namespaces."""
-    if kind == k.Watched.PRIORITY_CLASS:
-        return state.priority_classes
-    return state.queues if kind == k.Watched.QUEUE else state.namespaces
+    there: dict[k.Watched, Mapping[str, ByName]] = {
+        k.Watched.PRIORITY_CLASS: state.priority_classes,
+        k.Watched.QUEUE: state.queues,
+        k.Watched.NAMESPACE: state.namespaces,
+        k.Watched.VOLUME: state.volumes.volumes,
+        k.Watched.STORAGE_CLASS: state.volumes.classes,
+        k.Watched.CSI_NODE: state.volumes.csi_nodes,
+    }
+    return there[kind]
 
 
 def _latest(events: list[k.Event], state: State) -> list[k.Event]:
@@ -167,6 +195,8 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
     elif kind in k.GROUP_WATCHES.values():
         seen = [of for _, of in sorted(state.pod_groups.items()) if k.GROUP_WATCHES[of.group_kind] == kind]
+    elif kind == k.Watched.CLAIM:
+        seen = [of for _, of in sorted(state.volumes.claims.items())]
     elif kind == k.Watched.JOB:
         seen = [state.jobs[uid].seen for uid in sorted(state.jobs) if not state.jobs[uid].of_pods]
     else:
@@ -180,6 +210,9 @@ _GONE: dict[type, Callable[[int, str, str], k.Event]] = {
     k.PriorityClassSeen: k.PriorityClassGone,
     k.QueueSeen: k.QueueGone,
     k.NamespaceSeen: k.NamespaceGone,
+    v.VolumeSeen: v.VolumeGone,
+    v.StorageClassSeen: v.StorageClassGone,
+    v.CSINodeSeen: v.CSINodeGone,
 }
 
 
@@ -191,6 +224,8 @@ def gone_event(seen: Seen, term: int) -> k.Event:
         return k.PodGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.PodGroupSeen):
         return k.PodGroupGone(term, seen.namespace, seen.name, seen.uid, seen.group_kind)
+    if isinstance(seen, v.ClaimSeen):
+        return v.ClaimGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.QuotaSeen):
         return k.QuotaGone(term, seen.namespace, seen.name, seen.uid)
     return k.JobGone(term, seen.namespace, seen.name, seen.uid)

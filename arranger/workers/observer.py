@@ -14,7 +14,9 @@ from arranger.events import kinds as k
 from arranger.events.fence import Fence
 from arranger.events.log import Appended
 from arranger.kube.cluster import (
+    CLAIMS,
     COSCHEDULING_GROUPS,
+    CSI_NODES,
     NAMESPACES,
     NATIVE_GROUPS,
     NODES,
@@ -22,8 +24,10 @@ from arranger.kube.cluster import (
     PRIORITY_CLASSES,
     QUEUES,
     QUOTAS,
+    STORAGE_CLASSES,
     TYJOBS,
     VOLCANO_GROUPS,
+    VOLUMES,
     ApiError,
     ClusterUnavailable,
     Expired,
@@ -51,6 +55,10 @@ RESOURCES = {
     k.Watched.COSCHEDULING_GROUP: COSCHEDULING_GROUPS,
     k.Watched.VOLCANO_GROUP: VOLCANO_GROUPS,
     k.Watched.NATIVE_GROUP: NATIVE_GROUPS,
+    k.Watched.CLAIM: CLAIMS,
+    k.Watched.VOLUME: VOLUMES,
+    k.Watched.STORAGE_CLASS: STORAGE_CLASSES,
+    k.Watched.CSI_NODE: CSI_NODES,
 }
 
 #: Changes this close together share one batch. The first after a silence is appended at once.
@@ -95,6 +103,7 @@ class Observer:
         self._checks = tyjob_checks(parts.installed.names)
         #: Pods that name this scheduler are to be placed.
         self._scheduler = parts.settings.scheduler_name
+        self._with_volumes = parts.settings.volumes
         self._tell_problem = tell_problem
         #: The prefix of every cursor of this cluster.
         self._ours = f"{parts.identity.uid}/" if parts.identity is not None and parts.identity.uid else ""
@@ -201,7 +210,13 @@ class Observer:
                 state = self._follower.state
                 seen = [
                     translate(
-                        item, self._kind, self._term, with_status=True, checks=self._checks, scheduler=self._scheduler
+                        item,
+                        self._kind,
+                        self._term,
+                        with_status=True,
+                        checks=self._checks,
+                        scheduler=self._scheduler,
+                        with_volumes=self._with_volumes,
                     )
                     for item in page.items
                 ]
@@ -233,7 +248,7 @@ class Observer:
                 version = changes[-1].resource_version or self._version
                 events = news(
                     changes, self._kind, self._term, self._follower.state,
-                    checks=self._checks, scheduler=self._scheduler,
+                    checks=self._checks, scheduler=self._scheduler, with_volumes=self._with_volumes,
                 )  # fmt: skip
                 if events:
                     await self._append(events, cursor=version)

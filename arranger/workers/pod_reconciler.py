@@ -14,6 +14,7 @@ from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.model.names import job_name
 from arranger.projections.job_parts import SlotKey
+from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_pod, is_there
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects, together
@@ -32,11 +33,14 @@ _COLLECTED_S = 10.0
 class PodReconciler:
     """Makes the pods of a job match its accepted decisions."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation, evictions: Evictions) -> None:
+    def __init__(
+        self, effects: Effects, queue: WorkQueue, creation: Creation, evictions: Evictions, *, claims: ClaimWriter
+    ) -> None:
         self._effects = effects
         self._queue = queue
         self._creation = creation
         self._evictions = evictions
+        self._claims = claims
         self._evicts = effects.parts.settings.evict
         self._services = ServiceWriter(effects, creation)
         self._members = MembersWriter(effects, queue, creation)
@@ -58,6 +62,10 @@ class PodReconciler:
         effects: list[Awaitable[bool]] = []
         create = [(slot, node) for slot, node in desired.create if (job.attempt, slot) not in progress.settling]
         if create:
+            create = await self._claims.with_volumes(look, create)
+            if not look.current():
+                return
+        if create:
             template = await self._template(look)
             prepared = template is not None and look.current() and await self._prepared(look)
             if template is None or not look.current():
@@ -75,6 +83,7 @@ class PodReconciler:
         await together(effects)
         await self._services.keep(look)
         await self._members.keep(look)
+        await self._claims.keep(look)
 
     async def _prepared(self, look: Look) -> bool:
         """Whether everything exists that the pods of this attempt need."""

@@ -37,6 +37,15 @@ class MembersFile(msgspec.Struct):
     due_s: float = -math.inf
 
 
+class Selected(msgspec.Struct):
+    """A node that was selected for a claim, the claim's resourceVersion before that, and until when it isn't selected
+    again although no watch has shown it."""
+
+    node: str
+    version: str
+    until_s: float
+
+
 class Progress(msgspec.Struct):
     """The progress of one job: its effects in flight, and the status as stored."""
 
@@ -65,6 +74,8 @@ class Progress(msgspec.Struct):
     evictions: dict[str, int] = msgspec.field(default_factory=dict)
     #: (attempt, slot) → how its pod was refused.
     refusals: dict[Any, Refusals] = msgspec.field(default_factory=dict)
+    #: UID of a claim → the node that this process selected for it.
+    selected: dict[str, Selected] = msgspec.field(default_factory=dict)
     #: The TYJob with its pod templates, as last read or stored; None once every pod is there.
     template: Object | None = None
     #: The version at which the job was expected to get its next decision at once, and since when.

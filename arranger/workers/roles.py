@@ -12,7 +12,7 @@ from typing import Any
 
 from arranger.errors import LogUnavailable
 from arranger.events.blob_stores import blob_store_at
-from arranger.events.kinds import Watched
+from arranger.events.kinds import OF_VOLUMES, Watched
 from arranger.logs import log_event
 from arranger.workers import applier, controller, forecaster, maintenance, scheduler
 from arranger.workers.api_check import ApiCheck
@@ -79,6 +79,8 @@ class Roles:
 
     def _start_watcher(self) -> None:
         for kind in Watched:
+            if kind in OF_VOLUMES and not self._parts.settings.volumes:
+                continue
             watcher = self.watchers[kind] = Watcher(kind, self._parts)
             self._run(watcher.run(), f"watcher-{kind}")
 

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from arranger.errors import EntriesTrimmed, LogUnavailable
 from arranger.events.codec import decode_batch
-from arranger.events.kinds import Batch, EpochBegun, Watched
+from arranger.events.kinds import OF_VOLUMES, Batch, EpochBegun, Watched
 from arranger.events.log import Position
 from arranger.events.log_keys import Authenticity
 from arranger.events.redis_log import RedisLog
@@ -169,7 +169,9 @@ async def read_status(
     members = await read_members(client, cluster)
     shares = shares_of(state.jobs, [member for member, _ in members.values()])
     watches = [
-        await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start) for kind in Watched
+        await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start)
+        for kind in Watched
+        if state.with_volumes or kind not in OF_VOLUMES
     ]
     last_cycle = state.last_cycle
     return Status(

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.events.kinds import OF_VOLUMES
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import ApiError
 from arranger.kube.config import find_access
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
+from arranger.workers.observer import RESOURCES
 from tests.e2e.harness import (
     Worker,
     apply,
@@ -207,6 +209,33 @@ def test_no_account_may_read_secrets_or_raise_its_own_rights(kube: RealKube, ins
     assert [(account, *right) for account in ACCOUNTS for right in never if may(kube, account, *right)] == []
     deleting = [account for account in ACCOUNTS if may(kube, account, "delete", "arranger.dev", "tyjobs")]
     assert deleting == ["arranger-applier"]
+
+
+def of_volumes(kube: RealKube) -> set[tuple[str, str, str]]:
+    """(Account, verb, resource) of every right on what the setting `volumes` watches."""
+    verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
+    resources = [RESOURCES[kind] for kind in OF_VOLUMES]
+    return {
+        (account, verb, resource.plural)
+        for account in ACCOUNTS
+        for verb in verbs
+        for resource in resources
+        if may(kube, account, verb, resource.group, resource.plural)
+    }
+
+
+def test_only_the_component_for_volumes_gives_the_rights_that_its_setting_needs(
+    kube: RealKube, installed: Objects
+) -> None:
+    assert of_volumes(kube) == set()
+    rights = (DEPLOY / "volumes" / "rights.yaml").read_text()
+    kube.kubectl("apply", "-f", "-", stdin=rights)
+    try:
+        plurals = [RESOURCES[kind].plural for kind in OF_VOLUMES]
+        needed = {("arranger-watcher", verb, plural) for verb in ("list", "watch") for plural in plurals}
+        assert of_volumes(kube) == needed | {("arranger-applier", "patch", "persistentvolumeclaims")}
+    finally:
+        kube.kubectl("delete", "--wait=false", "-f", "-", stdin=rights)
 
 
 def test_the_applier_and_nobody_else_may_evict_pods(kube: RealKube, installed: Objects, tmp_path: Path) -> None:

@@ -145,7 +145,9 @@ def test_reasons_count_every_node_once_for_every_pod_without_one(simulate: Simul
     )  # fmt: skip
     elastic, gang = plan["jobs"]
     assert (elastic["scheduleState"], len(elastic["placed"]), len(elastic["unplaced"])) == ("ScheduledPartly", 12, 9)
-    nothing = {"name": "", "taint": None, "needed": 0, "free": 0, "quota": "", "words": "", "queue": "", "limit": 0}
+    nothing = {
+        "name": "", "taint": None, "needed": 0, "free": 0, "quota": "", "words": "", "queue": "", "limit": 0, "of": "",
+    }  # fmt: skip
     taint = {"key": "dedicated", "value": "infra", "effect": "NoSchedule"}
     refused = [
         {"text": "insufficient cpu (needs 1, at most 0 free)", "nodes": 2, **nothing, "kind": "Insufficient",

@@ -21,6 +21,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.explain.awaited import What, awaited
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.reading.describe import describe
+from arranger.replay.what_if.hypothesis import private_copy, say
 from tests.unit.replay_worlds import verified
 from tests.unit.test_translate_pods_to_place import pod
 from tests.world import World, shape
@@ -367,3 +368,12 @@ def test_the_events_of_a_group_are_told_in_words() -> None:
     words = "of scheduling.volcano.sh: needs 2 pods at once, queue q, PriorityClass high, priority 7"
     assert describe(seen, State()) == words
     assert describe(k.PodGroupGone(1, "ns", "a", "u", GroupKind.VOLCANO), State()) == "of scheduling.volcano.sh: gone"
+
+
+def test_what_happens_to_a_copy_of_a_state_leaves_its_pod_groups_as_they_are() -> None:
+    world = World()
+    world.pod_group("train", 3)
+    before, copy = snapshot.encode(world.state), private_copy(world.state)
+    term = world.watch_groups(GroupKind.COSCHEDULING)
+    say(copy, world.now_ms, [k.PodGroupGone(term, "default", "train", "uid-train", GroupKind.COSCHEDULING)])
+    assert not copy.pod_groups and snapshot.encode(world.state) == before

@@ -50,6 +50,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.run_times import JobKind
 from arranger.projections.snapshot import DecayedImage, JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed
+from arranger.replay.export import volume_rules
 
 LEFT_OUT = "(left out of this export)"
 
@@ -87,6 +88,7 @@ _SORTS = {
     "class": "pc",
     "queue": "queue",
     "image": "i",
+    **volume_rules.SORTS,
     "cluster": "c",
 }
 
@@ -267,6 +269,9 @@ class Pseudonyms:
 
     def reason(self, reason: r.Reason) -> r.Reason:
         """Why a node refuses a pod. The text of another package's filter is left out."""
+        if reason.kind in volume_rules.OF_CLAIMS or reason.kind == _K.VOLUME_LIMIT:
+            name, of = volume_rules.claim_reason(self, reason)
+            return msgspec.structs.replace(reason, name=name, of=of)
         label = reason.kind not in (_K.INSUFFICIENT, _K.HOST_PORT, *r.OF_LIMITS)
         return msgspec.structs.replace(
             reason,
@@ -363,6 +368,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.QueueGone: {"name": Pseudonyms.queue, "uid": keep},
     k.PodGroupSeen: {"name": _named("group"), **_NAMESPACED, "group_kind": keep},
     k.PodGroupGone: {"name": _named("group"), "namespace": _named("namespace"), "uid": keep, "group_kind": keep},
+    **volume_rules.RULES,
     # The UID of kube-system identifies the cluster.
     k.NamespaceSeen: {
         "name": _named("namespace"),
@@ -400,8 +406,9 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "worker_set": _named("set"),
         "job": _named("job"),
         "limit_of": _named("set"),
+        "claim": _named("claim"),
     },
-    f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "sentence": left_out},
+    f.EndCause: {"kind": keep, "words": ending, "node": _named("node"), "sentence": left_out, "claim": _named("claim")},
     k.LeaderAddressed: {"job_uid": Pseudonyms.job_uid, "address": Pseudonyms.address},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
     k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
@@ -414,7 +421,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "selected": Pseudonyms.namespaces,
     },
     p.SpreadRule: {"topology_key": Pseudonyms.key},
-    p.PodTraits: {"labels": Pseudonyms.labels},
+    p.PodTraits: {"labels": Pseudonyms.labels, "claims": volume_rules.claims},
     p.GroupAsked: {"name": _named("group"), "kind": keep},
     p.PodGroupFacts: {"queue": Pseudonyms.queue, "priority_class": _named("class")},
     p.PodToPlace: {
@@ -476,6 +483,7 @@ _SPECIAL: dict[type[Any], Rule] = {
     r.Reason: Pseudonyms.reason,
     n.Taint: Pseudonyms.taint,
     p.Toleration: Pseudonyms.toleration,
+    p.ClaimLack: volume_rules.lack,
     p.Requirement: Pseudonyms.requirement,
 }
 

@@ -24,6 +24,7 @@ from arranger.model.text import counted, first_line
 from arranger.projections.jobs import JobRecord, asked_record, expand
 from arranger.projections.state import State
 from arranger.replay.reading.queue_fields import other_fields
+from arranger.replay.reading.volumes import WORDS as WORDS_OF_VOLUMES
 
 #: The text of a job or a queue that was seen without a change that decisions depend on.
 SEEN_AGAIN = "seen again, with the same spec"
@@ -332,6 +333,7 @@ _WORDS: dict[type, Any] = {
     k.NamespaceGone: lambda event, _: "gone",
     k.PodGroupSeen: _pod_group_seen,
     k.PodGroupGone: lambda event, _: f"of {event.group_kind}: gone",
+    **WORDS_OF_VOLUMES,
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",
     k.Placed: _placed,

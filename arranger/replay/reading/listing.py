@@ -6,6 +6,7 @@ Verdicts result from folding, so the listing of a segment needs the state before
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events import volumes as v
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
 from arranger.projections.job_parts import SlotKey
@@ -29,6 +30,7 @@ from arranger.replay.reading.verdicts import Judged, fold_noting
 _BY_NAME = (
     *(k.NodeSeen, k.NodeGone, k.PriorityClassSeen, k.PriorityClassGone),
     *(k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone),
+    *(v.VolumeSeen, v.VolumeGone, v.StorageClassSeen, v.StorageClassGone, v.CSINodeSeen, v.CSINodeGone),
 )
 
 

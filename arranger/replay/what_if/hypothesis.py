@@ -32,11 +32,12 @@ _Observation = TypeVar("_Observation", bound=msgspec.Struct)
 def supposed(state: State, events: Sequence[k.Event]) -> State:
     """A copy of the state with these events folded after all others. No assumed pods are added for the slots that they
     release. The two states share the parts that the events don't touch."""
-    # The terms of any pod and job may select other namespaces after a change of one.
+    # The terms of any pod and job may select other namespaces after a change of one, and any job may name a claim.
+    of_volumes = any(k.watch_of(event) in k.OF_VOLUMES for event in events)
     of_namespaces = any(isinstance(event, (k.NamespaceSeen, k.NamespaceGone)) for event in events)
     of_pods = of_namespaces or any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
     events = accounted(state, events)
-    touched = dict.fromkeys(state.jobs if of_namespaces else _touched(state, events))
+    touched = dict.fromkeys(state.jobs if of_namespaces or of_volumes else _touched(state, events))
     fork = _fork(state, touched, of_pods=of_pods)
     _fold(fork, state.time_ms, events)
     return fork
@@ -210,6 +211,8 @@ def _forked(
         pods_of=pods_of,
         finished={uid: dict(of) for uid, of in state.finished.items()} if of_pods else state.finished,
         repelling=dict(state.repelling) if of_pods else state.repelling,
+        pod_groups=dict(state.pod_groups),
+        volumes=state.volumes.copy(),
         jobs=jobs,
         assumed=dict(state.assumed),
         terms=dict(state.terms),

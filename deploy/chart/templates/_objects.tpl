@@ -31,6 +31,9 @@
 {{- if .Values.archive.url -}}
 {{- $_ := set $given "archive_url" .Values.archive.url -}}
 {{- end -}}
+{{- if .Values.volumes -}}
+{{- $_ := set $given "volumes" true -}}
+{{- end -}}
 {{- $data := (fromYaml (.Files.Get "manifests/base/settings.yaml")).data -}}
 {{- range $name, $value := $given -}}
 {{- /* As JSON, because a large number would otherwise become 1e+06. */ -}}

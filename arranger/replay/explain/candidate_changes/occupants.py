@@ -21,7 +21,7 @@ def other_pods(case: Case) -> list[Change]:
     assert lack is not None
     if case.shape.rules is None and not case.state.repelling:
         return []
-    in_the_way = keeps_away(case.job, lack.group)
+    in_the_way = keeps_away(case.state, case.job, lack.group)
     of_jobs: dict[str, int] = {}
     found: list[Change] = []
     for other in case.state.pods.values():
@@ -42,7 +42,7 @@ def other_pods(case: Case) -> list[Change]:
 
 def departed(case: Case) -> Iterator[Change]:
     """Restore deleted pods that attracted this one by affinity, or that balanced its spread."""
-    sought = attracts(case.job, case.lack.group) if case.lack is not None else None
+    sought = attracts(case.state, case.job, case.lack.group) if case.lack is not None else None
     if sought is None:
         return
     for offset, pod in islice((one for one in reversed(case.around.departed) if sought(one[1])), 4):

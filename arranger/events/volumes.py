@@ -1,0 +1,99 @@
+"""The observations of what decides where pods with volumes can go: claims, volumes, storage classes, and how many
+volumes of a CSI driver a node attaches."""
+
+import msgspec
+
+from arranger.events.watched import Watched
+from arranger.model.volumes import ClaimFacts, ClassFacts, VolumeFacts
+
+
+class ClaimSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ClaimSeen.1"):
+    """A PersistentVolumeClaim."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    facts: ClaimFacts
+
+
+class ClaimGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ClaimGone.1"):
+    """A PersistentVolumeClaim was deleted."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+
+
+class VolumeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="VolumeSeen.1"):
+    """A PersistentVolume."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    facts: VolumeFacts
+
+
+class VolumeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="VolumeGone.1"):
+    """A PersistentVolume was deleted."""
+
+    term: int
+    name: str
+    uid: str
+
+
+class StorageClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StorageClassSeen.1"):
+    """A StorageClass."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    facts: ClassFacts
+
+
+class StorageClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="StorageClassGone.1"):
+    """A StorageClass was deleted."""
+
+    term: int
+    name: str
+    uid: str
+
+
+class CSINodeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="CSINodeSeen.1"):
+    """A CSINode, which has the name of its node. `limits` are how many volumes each driver attaches to it, in whole
+    volumes, by driver; a driver that isn't there has no limit."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    limits: tuple[tuple[str, int], ...]
+
+
+class CSINodeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="CSINodeGone.1"):
+    """A CSINode was deleted."""
+
+    term: int
+    name: str
+    uid: str
+
+
+#: Observations of objects of volumes, and their watches.
+WATCHED: dict[type, Watched] = {
+    ClaimSeen: Watched.CLAIM,
+    ClaimGone: Watched.CLAIM,
+    VolumeSeen: Watched.VOLUME,
+    VolumeGone: Watched.VOLUME,
+    StorageClassSeen: Watched.STORAGE_CLASS,
+    StorageClassGone: Watched.STORAGE_CLASS,
+    CSINodeSeen: Watched.CSI_NODE,
+    CSINodeGone: Watched.CSI_NODE,
+}
+
+SeenByName = VolumeSeen | StorageClassSeen | CSINodeSeen
+Gone = ClaimGone | VolumeGone | StorageClassGone | CSINodeGone
+Observation = ClaimSeen | SeenByName | Gone

@@ -1,0 +1,62 @@
+"""Claims that wait for their first pod, on both clusters: a volume is made for its node, and the pod comes after it."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from arranger.kube.volumes import SELECTED_NODE
+from arranger.sandbox.nodes import NodeTemplate
+from tests.e2e.both_clusters import BOTH, Cluster, cluster_of
+from tests.e2e.harness import apply, arranger, await_stage, eventually, job, pods_of, status_of, verified
+from tests.e2e.test_every_pod import WAIT, pod, runs, there
+from tests.provisioner import CLASS, claim, provisioner
+from tests.servers import KubeServer
+
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUME = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of two nodes, and one process with all roles for which volumes decide."""
+    nodes = [NodeTemplate(name, cpu="4") for name in ("node-1", "node-2")]
+    with cluster_of(request, tmp_path_factory.mktemp("volumes"), *nodes, volumes="true") as running:
+        apply(running.kube, CLASS)
+        yield running
+        running.kube.kubectl("delete", "tyj,pods", "--all", *WAIT)
+        for resource in ("pvc", "pv"):  # a lone API server keeps them until somebody removes their finalizers
+            for name in running.kube.kubectl("get", resource, "-o", "name").stdout.split():
+                running.kube.kubectl("delete", name, "--wait=false")
+                patch = ("patch", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+                running.kube.kubectl(*patch, check=False)
+        running.kube.kubectl("delete", "storageclass", "fast")
+
+
+def selected(kube: KubeServer) -> str:
+    found: dict[str, Any] = kube.request("GET", f"{CLAIMS}/data")[1]["metadata"]
+    return str(found.get("annotations", {}).get(SELECTED_NODE, ""))
+
+
+def test_a_job_waits_for_its_claim_and_its_volume_and_a_pod_of_others_follows_it(cluster: Cluster) -> None:
+    kube, train = cluster.kube, copy.deepcopy(job("train", workers=1, cpu="3"))
+    train["spec"]["leader"]["template"]["spec"]["volumes"] = VOLUME
+    apply(kube, train)
+    words = "claim data doesn't exist: create it"
+    eventually("it says what it lacks", lambda: words in status_of(kube, "train").get("message", ""))
+    told = arranger("explain", "train", "--log", cluster.redis_url)
+    assert words in told.stdout, told.stderr
+    apply(kube, claim("data"))
+    node = eventually("a node is selected", lambda: selected(kube))
+    assert not pods_of(kube, "train"), "no pod before its volume"
+    with provisioner(kube):
+        await_stage(kube, "Running", "train")
+    (leader,) = [of for of in pods_of(kube, "train") if "learner" in of["metadata"]["name"]]
+    assert leader["spec"]["nodeName"] == node
+    apply(kube, pod("reader", cpu="500m", volumes=VOLUME))
+    runs(kube, "reader")
+    assert there(kube, "reader")["spec"]["nodeName"] == node
+    verified(cluster.redis_url)
+    events = arranger("events", "--kind", "ClaimSeen", "--log", cluster.redis_url).stdout
+    assert f"to be made for node {node}" in events and "Bound" in events, events
