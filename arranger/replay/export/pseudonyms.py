@@ -419,6 +419,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.PodGroupFacts: {"queue": Pseudonyms.queue, "priority_class": _named("class")},
     p.PodToPlace: {
         "gates": lambda _, gates: tuple(LEFT_OUT for _ in gates),
+        "claims": lambda _, claims: tuple(LEFT_OUT for _ in claims),
         "queue": Pseudonyms.queue,
         "user": _named("namespace"),
     },

@@ -184,6 +184,7 @@ def _asks(event: k.PodSeen) -> str:
     if asks is None or event.node:
         return ""
     more = f"; gated by {', '.join(asks.gates)}" if asks.gates else ""
+    more += f"; with the resource claims {', '.join(asks.claims)}" if asks.claims else ""
     if asks.group is not None:
         more += f"; in the {_of_group(asks.group)}"
     return f"to be placed with priority {asks.priority}: {amounts_text(asks.shape.requests) or 'no requests'}{more}"
