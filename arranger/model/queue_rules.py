@@ -19,6 +19,7 @@ from arranger.model.queue import (
     PreemptionMode,
     QueueSpec,
     QueueState,
+    ScheduledFailed,
 )
 from arranger.model.schema import DNS_LABEL, definition
 from arranger.model.selectors import selector_of
@@ -84,6 +85,7 @@ _SPEC = both(
             "userFairness": flag,
             "minRuntimeSeconds": whole(0, _MAX_INT32),
             "preemption": record({"surplus": _MODE, "priority": _MODE, "reclaim": _MODE}, closed=True),
+            "scheduledFailed": one_of(*(when.value for when in ScheduledFailed)),
             "state": one_of(*(state.value for state in QueueState)),
         },
         closed=True,
@@ -127,6 +129,7 @@ def queue_spec(queue: Mapping[str, Any]) -> QueueSpec:
         min_runtime_s=whole_of(spec, "minRuntimeSeconds", 0),
         preemption=Preemption(**{name: PreemptionMode(mode) for name, mode in modes.items()}),
         state=QueueState(spec.get("state") or QueueState.OPEN),
+        scheduled_failed=ScheduledFailed(failed) if (failed := spec.get("scheduledFailed")) else None,
     )
 
 

@@ -16,6 +16,7 @@ from arranger.model.queue import (
     PreemptionMode,
     QueueSpec,
     QueueState,
+    ScheduledFailed,
 )
 from arranger.model.queue_rules import queue_spec, validate_queue
 from tests.servers import QUEUE_CRD, definition_of
@@ -86,6 +87,7 @@ def test_every_field_is_read() -> None:
     assert spec == QueueSpec(
         "all", 65535, spec.guarantee, spec.deserved, spec.capability, False, NamespaceRule((), selector), -5, 0,
         1_000_000, "DRF", True, 600, Preemption(never, PreemptionMode.ALLOWED, never), QueueState.CLOSED,
+        ScheduledFailed.NEVER,
     )  # fmt: skip
     differing = [name for name in spec.__struct_fields__ if getattr(spec, name) == getattr(DEFAULT_SPEC, name)]
     assert differing == []

@@ -175,9 +175,9 @@ class Page:
             print_text(f"  closest node  {short.closest.node}{more}: {short.closest.text}", indent=16)
         if waiting.infeasible_since_ms:
             since, until = self._time(waiting.infeasible_since_ms), self._time(waiting.fails_at_ms)
+            gives_up = f"the first cycle from {until} on gives it up" if waiting.fails_at_ms else "no cycle gives it up"
             print_text(
-                f"  infeasible    since {since}, it doesn't fit even an empty cluster of these nodes; "
-                f"the first cycle from {until} on gives it up",
+                f"  infeasible    since {since}, it doesn't fit even an empty cluster of these nodes; {gives_up}",
                 indent=16,
             )
         if waiting.position:

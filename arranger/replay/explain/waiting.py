@@ -12,6 +12,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.reasons import ReasonKind
 from arranger.model.text import counted
+from arranger.projections.giving_up import gives_up_ms
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
@@ -94,7 +95,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         takers=takers,
         holders=holders,
         infeasible_since_ms=job.times.infeasible_ms,
-        fails_at_ms=job.times.infeasible_ms and job.times.infeasible_ms + config.infeasible_grace_ms,
+        fails_at_ms=gives_up_ms(state, job, config) or 0,
         blockers=since,
         remedies=sought.found,
         tried=sought.tried,

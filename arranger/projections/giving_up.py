@@ -1,0 +1,22 @@
+"""When a cycle gives a waiting job up, because not even an empty cluster of the present nodes holds its quorum."""
+
+from arranger.model.config import CycleConfig
+from arranger.model.queue import DEFAULT_SPEC, ScheduledFailed
+from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import State
+
+
+def gives_up_ms(state: State, job: JobRecord, config: CycleConfig) -> int | None:
+    """The time from which on a cycle that finds the job infeasible gives it up, in milliseconds since 1970; None if
+    none does now. A pod that somebody else made waits for a node as long as it is there."""
+    since_ms = job.times.infeasible_ms
+    if not since_ms or job.of_pods or _never(state, job, config):
+        return None
+    return since_ms + config.infeasible_grace_ms
+
+
+def _never(state: State, job: JobRecord, config: CycleConfig) -> bool:
+    """Whether the job's queue, or else the configuration, lets it wait for good."""
+    own = state.queue_tree.specs.get(queue_of(state, job), DEFAULT_SPEC).scheduled_failed
+    return (own or config.scheduled_failed) == ScheduledFailed.NEVER
