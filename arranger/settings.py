@@ -21,6 +21,7 @@ from arranger.events.key_source import parsed_keys
 from arranger.events.redis_urls import SCHEMES, check_address, without_passwords
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.provisioning import DEFAULT_CLASS, Provisioning
 from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
 from arranger.setting_tables import PREEMPTION, Modes, table_of
 
@@ -126,6 +127,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["AfterGrace", "Never"],
         _about("whether such a job fails after that time, or waits for good; for queues that don't say it"),
     ] = "AfterGrace"
+    provisioning: Annotated[
+        Literal["None", "Request"],
+        _about("how autoscalers learn of jobs that wait for nodes, for queues that don't say it"),
+    ] = "None"
+    provisioning_class: Annotated[
+        str,
+        Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"),
+        _about("class of the ProvisioningRequests", allowed="a DNS subdomain that the autoscaler knows"),
+    ] = DEFAULT_CLASS
     lost_node_s: Annotated[
         int, _about("seconds that a node may be gone or not ready before its pods count as lost", 1, _WEEK_S)
     ] = 60
@@ -282,6 +292,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             learned_runtimes=self.runtime_quantiles,
             room_bound_ms=self.preemption_bound_s * 1000,
             scheduled_failed=ScheduledFailed(self.scheduled_failed),
+            provisioning=Provisioning(self.provisioning),
         )
 
     def lifecycle_config(self) -> LifecycleConfig:
@@ -291,6 +302,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             lost_ms=self.lost_node_s * 1000,
             quorum_ms=self.quorum_grace_s * 1000,
             refused_ms=self.refused_grace_s * 1000,
+            provisioning=Provisioning(self.provisioning),
+            provisioning_class=self.provisioning_class,
         )
 
 

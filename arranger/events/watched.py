@@ -18,6 +18,7 @@ class Watched(StrEnum):
     COSCHEDULING_GROUP = "podgroup.scheduling.x-k8s.io"
     VOLCANO_GROUP = "podgroup.scheduling.volcano.sh"
     NATIVE_GROUP = "podgroup.scheduling.k8s.io"
+    PROVISIONING = "provisioningrequest"
 
 
 #: The watch of the PodGroups of each kind.
@@ -28,4 +29,7 @@ GROUP_WATCHES = {
 }
 
 #: Kinds that an API server may refuse to read, or not have: Arranger works without them.
-OPTIONAL = (Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE, *GROUP_WATCHES.values())
+OPTIONAL = (
+    Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE, *GROUP_WATCHES.values(),
+    Watched.PROVISIONING,
+)  # fmt: skip

@@ -46,6 +46,8 @@ PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "Prior
 COSCHEDULING_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 VOLCANO_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 NATIVE_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+PROVISIONING_REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest")
 TYJOBS = Resource("arranger.dev", "v1", "tyjobs", "TYJob")
 #: TYJobs in the version for statuses: the API server doesn't check the spec again for each of them.
 TYJOB_STATUSES = Resource("arranger.dev", "v1status", "tyjobs", "TYJob")

@@ -10,6 +10,7 @@ from typing import Any
 from arranger.model.checks import Check, Faults, anything, both, flag, items, keyed, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.pod_rules import amounts_of_nodes, quantity
+from arranger.model.provisioning import Provisioning
 from arranger.model.quantity import amount, exact
 from arranger.model.queue import (
     MAX_QUEUE_NAME,
@@ -85,6 +86,7 @@ _SPEC = both(
             "userFairness": flag,
             "minRuntimeSeconds": whole(0, _MAX_INT32),
             "preemption": record({"surplus": _MODE, "priority": _MODE, "reclaim": _MODE}, closed=True),
+            "provisioning": one_of(*(how.value for how in Provisioning)),
             "scheduledFailed": one_of(*(when.value for when in ScheduledFailed)),
             "state": one_of(*(state.value for state in QueueState)),
         },
@@ -130,6 +132,7 @@ def queue_spec(queue: Mapping[str, Any]) -> QueueSpec:
         preemption=Preemption(**{name: PreemptionMode(mode) for name, mode in modes.items()}),
         state=QueueState(spec.get("state") or QueueState.OPEN),
         scheduled_failed=ScheduledFailed(failed) if (failed := spec.get("scheduledFailed")) else None,
+        provisioning=Provisioning(how) if (how := spec.get("provisioning")) else None,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from arranger.events.kinds import NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
+from arranger.projections.provisioning import forget_requests
 from arranger.projections.queue_use import count_all, count_jobs
 from arranger.projections.state import Changes, State
 
@@ -53,6 +54,8 @@ def forget_refused(state: State, kind: Watched) -> None:
     elif kind == Watched.QUEUE:
         state.queues.clear()
         state.tree_changed()
+    elif kind == Watched.PROVISIONING:
+        forget_requests(state)
     elif kind == Watched.NAMESPACE:
         state.namespaces.clear()
         count_all(state)

@@ -19,6 +19,7 @@ from arranger.events.kinds import (
     PodSeen,
     Preempted,
     PriorityClassSeen,
+    ProvisioningSeen,
     QueueSeen,
     QuotaSeen,
 )
@@ -33,7 +34,7 @@ from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.queue_use import count_all
 from arranger.projections.run_times import JobKind
-from arranger.projections.state import Assumed, Forecasted, Reservation, State
+from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
 
@@ -114,6 +115,8 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     forecasts: tuple[Forecasted, ...] = ()  # by UID of the job
     late_pods: bool = False
     pod_groups: tuple[PodGroupSeen, ...] = ()  # by UID of the record
+    requests: tuple[NodesRequest, ...] = ()  # by UID of the job
+    seen_requests: tuple[ProvisioningSeen, ...] = ()  # by UID of the job and name
 
 
 #: An unchanged worker set, which isn't written.
@@ -153,6 +156,8 @@ def encode(state: State) -> bytes:
             reservations=tuple(of for _, of in sorted(state.reservations.items())),
             forecasts=tuple(of for _, of in sorted(state.forecasts.items())),
             pod_groups=tuple(of for _, of in sorted(state.pod_groups.items())),
+            requests=tuple(of for _, of in sorted(state.requests.items())),
+            seen_requests=tuple(of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)),
         )
     )
 
@@ -228,6 +233,9 @@ def _state(image: StateImage) -> State:
     state.reservations = {of.decided.job_uid: of for of in image.reservations}
     state.forecasts = {of.decided.job_uid: of for of in image.forecasts}
     state.pod_groups = {group_uid(of.namespace, of.name, of.group_kind): of for of in image.pod_groups}
+    state.requests = {of.decided.job_uid: of for of in image.requests}
+    for seen in image.seen_requests:
+        state.seen_requests.setdefault(seen.job_uid, {})[seen.name] = seen
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state

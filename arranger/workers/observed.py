@@ -9,6 +9,7 @@ from functools import partial
 from arranger.events import kinds as k
 from arranger.kube.cluster import Change, Object
 from arranger.kube.pods_to_place import pod_group_seen
+from arranger.kube.provisioning import provisioning_seen
 from arranger.kube.translate import (
     job_seen,
     job_status_seen,
@@ -37,7 +38,7 @@ _ORDER: dict[str, int] = {
 
 #: Observations of objects without a namespace, which the projection has by name.
 ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen
-Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | ByName
+Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | k.ProvisioningSeen | ByName
 
 #: Kind → how its objects are observed, of the kinds whose observation depends on nothing else.
 _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
@@ -46,6 +47,7 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.PRIORITY_CLASS: priority_class_seen,
     k.Watched.QUEUE: queue_seen,
     k.Watched.NAMESPACE: namespace_seen,
+    k.Watched.PROVISIONING: provisioning_seen,
     **{of: partial(pod_group_seen, kind) for kind, of in k.GROUP_WATCHES.items()},
 }
 
@@ -79,7 +81,8 @@ def news(
         added, last = change.type == "ADDED", _last(change.object, kind, term, state)
         seen = translate(change.object, kind, term, with_status=added, checks=checks, scheduler=scheduler, last=last)
         if change.type == "DELETED":
-            events.append(gone_event(seen, term))
+            if not isinstance(seen, k.ProvisioningSeen) or seen.job_uid:
+                events.append(gone_event(seen, term))
         elif seen.uid in touched or not known(state, seen):
             events.append(seen)
         touched.add(seen.uid)
@@ -106,6 +109,9 @@ def known(state: State, event: Seen) -> bool:
     if isinstance(event, k.PodGroupSeen):
         group = state.pod_groups.get(group_uid(event.namespace, event.name, event.group_kind))
         return group is not None and _same(group, event, ("term", "resource_version"))
+    if isinstance(event, k.ProvisioningSeen):  # the log has only those of jobs
+        request = state.seen_requests.get(event.job_uid, {}).get(event.name)
+        return not event.job_uid or (request is not None and _same(request, event, ("term", "resource_version")))
     if isinstance(event, ByName):
         there = _by_name(state, k.WATCHED[type(event)]).get(event.name)
         return there is not None and _same(there, event, ("term", "resource_version"))
@@ -165,6 +171,8 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [state.pods[uid] for uid in sorted(state.pods)]
     elif kind == k.Watched.QUOTA:
         seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
+    elif kind == k.Watched.PROVISIONING:
+        seen = [of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)]
     elif kind in k.GROUP_WATCHES.values():
         seen = [of for _, of in sorted(state.pod_groups.items()) if k.GROUP_WATCHES[of.group_kind] == kind]
     elif kind == k.Watched.JOB:
@@ -191,6 +199,8 @@ def gone_event(seen: Seen, term: int) -> k.Event:
         return k.PodGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.PodGroupSeen):
         return k.PodGroupGone(term, seen.namespace, seen.name, seen.uid, seen.group_kind)
+    if isinstance(seen, k.ProvisioningSeen):
+        return k.ProvisioningGone(term, seen.namespace, seen.name, seen.uid, seen.job_uid)
     if isinstance(seen, k.QuotaSeen):
         return k.QuotaGone(term, seen.namespace, seen.name, seen.uid)
     return k.JobGone(term, seen.namespace, seen.name, seen.uid)

@@ -20,6 +20,7 @@ from arranger.kube.cluster import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_REQUESTS,
     QUEUES,
     QUOTAS,
     TYJOBS,
@@ -51,6 +52,7 @@ RESOURCES = {
     k.Watched.COSCHEDULING_GROUP: COSCHEDULING_GROUPS,
     k.Watched.VOLCANO_GROUP: VOLCANO_GROUPS,
     k.Watched.NATIVE_GROUP: NATIVE_GROUPS,
+    k.Watched.PROVISIONING: PROVISIONING_REQUESTS,
 }
 
 #: Changes this close together share one batch. The first after a silence is appended at once.

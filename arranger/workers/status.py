@@ -169,7 +169,9 @@ async def read_status(
     members = await read_members(client, cluster)
     shares = shares_of(state.jobs, [member for member, _ in members.values()])
     watches = [
-        await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start) for kind in Watched
+        await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start)
+        for kind in Watched
+        if kind != Watched.PROVISIONING or kind in state.terms  # watched once somebody asks for nodes
     ]
     last_cycle = state.last_cycle
     return Status(

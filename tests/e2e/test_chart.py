@@ -83,9 +83,9 @@ WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "the components": (
         (
             *("metrics.podMonitor=true", "metrics.alerts=true", "metrics.board=true"),
-            *("createdBy=true", "networkPolicies.egress=true", "console=true"),
+            *("createdBy=true", "networkPolicies.egress=true", "console=true", "provisioning=true"),
         ),
-        ("podmonitor", "alerts", "board", "created-by", "network", "console"),
+        ("podmonitor", "alerts", "board", "created-by", "network", "console", "provisioning"),
         "",
     ),
 }

@@ -7,6 +7,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
+from arranger.messages.provisioning import request_text
 from arranger.messages.shortages import fits_text, nodes_text, quota_text, unit_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
@@ -64,6 +65,8 @@ class Waiting(msgspec.Struct, frozen=True):
     reserved: tuple[KeptFor, ...] = ()
     #: Why a cycle takes no room from others for it.
     takes_none: tuple[TakesNone, ...] = ()
+    #: What became of its request for nodes, in words; empty without one.
+    request: str = ""
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
@@ -119,6 +122,7 @@ def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
     return msgspec.structs.replace(
         found,
         room_from=givers,
+        request=request_text(case.state, case.job),
         reserved=kept_for_others(case.state, uid) if _meets_reserved(short) else (),
         takes_none=_takes_none(case, short) if found.position and not found.gets else (),
     )
