@@ -375,7 +375,7 @@ class _Fold(JobLife):
 
     def effect_failed(self, _offset: int, event: k.EffectFailed) -> None:
         job = self.state.jobs.get(event.job_uid)
-        if job is None or job.ended or event.attempt != job.attempt:
+        if job is None or job.ended or event.attempt != job.attempt or provisioning.refused(self, job, event):
             return
         if event.effect == EVICT:
             job.slots.unevicted = event

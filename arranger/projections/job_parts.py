@@ -34,6 +34,8 @@ STEPS_KEPT = 4
 
 #: The effect of an `EffectFailed` about a pod that gives room.
 EVICT = "evict"
+#: The effect of an `EffectFailed` about a request for nodes, which has no slot either.
+ASK = "ask"
 
 
 @dataclass(slots=True)

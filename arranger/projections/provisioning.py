@@ -14,6 +14,7 @@ from arranger.model.job import Stage
 from arranger.model.provisioning import Answer, Provisioning, request_name
 from arranger.model.queue import DEFAULT_SPEC
 from arranger.projections.forecasts import forget_start
+from arranger.projections.job_parts import ASK
 from arranger.projections.jobs import JobRecord
 from arranger.projections.judging import outdated
 from arranger.projections.queue_tree import QueueTree
@@ -96,6 +97,17 @@ def not_to_request(state: State, event: k.NodesRequested) -> str:
     if known is not None and event.number <= known.decided.number:
         return f"request {known.decided.number} of the job is there already"
     return ""
+
+
+def refused(fold: Any, job: JobRecord, event: k.EffectFailed) -> bool:
+    """Whether the API server refuses the objects of a request: that is an answer too."""
+    if event.effect != ASK:
+        return False
+    request = present_request(fold.state, job)
+    if request is not None and request.answer.under_way and job.stage in _WAITING:
+        message = f"the API server refuses it: {event.message}"
+        _answered(fold, job, request.decided.number, Answer.FAILED, message)
+    return True
 
 
 def _requested(fold: Any, offset: int, event: k.NodesRequested) -> None:

@@ -58,7 +58,7 @@ class Applier:
         evictions = Evictions(self._effects, self._queue, writer)
         templates = Templates(self._effects, self._queue)
         self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions, templates)
-        self._provisioner = Provisioner(self._effects, self._queue, templates)
+        self._provisioner = Provisioner(self._effects, self._queue, templates, writer)
         self._binder = Binder(self._effects, self._queue, self._creation, self._reports)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 

@@ -6,36 +6,39 @@ What is asked was decided in the log. A job whose request somebody else deletes 
 import logging
 from functools import partial
 
-from arranger.events.kinds import ProvisioningSeen, Watched
+from arranger.events.kinds import EffectFailed, ProvisioningSeen, Watched
 from arranger.kube.cluster import POD_TEMPLATES, PROVISIONING_REQUESTS, ApiError, Object, Resource, Withdrawn
 from arranger.kube.provisioning import request_manifest, template_manifests
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.model.provisioning import Provisioning
+from arranger.model.text import one_line
+from arranger.projections.job_parts import ASK
 from arranger.projections.jobs import JobRecord
 from arranger.projections.provisioning import asks_autoscaler, name_of, present_request
 from arranger.projections.state import NodesRequest
+from arranger.workers.creation import LONGEST_DETAIL, LONGEST_REASON
 from arranger.workers.deletions import delete_request
 from arranger.workers.effects import SETTLE_S, Effects
+from arranger.workers.follower import Writer
 from arranger.workers.progress import Look
 from arranger.workers.templates import Templates
 from arranger.workers.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
-#: The effects in metrics.
-_ASK, _TAKE_BACK = "ask", "take_back"
-#: A refused request is sent again after this time, in seconds.
-_REFUSED_S = 30.0
+#: The effect in metrics.
+_TAKE_BACK = "take_back"
 
 
 class Provisioner:
     """Makes the ProvisioningRequests of jobs match the accepted decisions."""
 
-    def __init__(self, effects: Effects, queue: WorkQueue, templates: Templates) -> None:
+    def __init__(self, effects: Effects, queue: WorkQueue, templates: Templates, writer: Writer) -> None:
         self._effects = effects
         self._queue = queue
         self._templates = templates
+        self._writer = writer
         self._follower = effects.parts.follower
         self._clock = effects.parts.time
         self._default = Provisioning(effects.parts.settings.provisioning)
@@ -79,10 +82,10 @@ class Provisioner:
             bodies = template_manifests(template, request.decided, request_uid)
         done = True
         for body in bodies:
-            done &= await self._effects.carry_out(_ASK, partial(self._created, look, request, resource, body))
+            done = done and await self._effects.carry_out(ASK, partial(self._created, look, request, resource, body))
         if done and request_uid:
             look.progress.requested = request_uid
-        self._settle(look, key, SETTLE_S if done else _REFUSED_S)
+        self._settle(look, key, SETTLE_S)
 
     async def _created(self, look: Look, request: NodesRequest, resource: Resource, body: Object) -> bool:
         def still() -> bool:
@@ -97,10 +100,18 @@ class Provisioner:
                 raise
             if refused.code == 409:  # of an earlier try: its name has the UID of the job, and its number
                 return True
-            told = {"job": look.job.seen.name, "kind": resource.kind, "problem": refused}
-            log_event(_log, "a request for nodes is refused", level=logging.WARNING, **told)
+            await self._refused(look, resource, refused)
             return False
         return True
+
+    async def _refused(self, look: Look, resource: Resource, refused: ApiError) -> None:
+        """Record the refusal in the log. The job asks again, by another request."""
+        job = look.job
+        told = {"job": job.seen.name, "kind": resource.kind, "problem": refused}
+        log_event(_log, "a request for nodes is refused", level=logging.WARNING, **told)
+        reason, message = one_line(refused.reason)[:LONGEST_REASON], one_line(refused.detail)[:LONGEST_DETAIL]
+        failed = EffectFailed(job.uid, job.attempt, ASK, None, refused.code, reason, message, False, 1)
+        await self._writer.append([failed])
 
     async def _delete(self, look: Look, seen: ProvisioningSeen) -> None:
         if self._due(look, seen.uid):

@@ -32,7 +32,6 @@ from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.listing import Selection
 from arranger.scheduling.cycle import VERSIONS
-from arranger.workers import provisioner
 from arranger.workers.applier import Applier
 from arranger.workers.observed import known, projected, translate
 from arranger.workers.progress import Progress
@@ -73,6 +72,16 @@ class Refusing(DirectCluster):
         return await super().create(resource, namespace, body, still=still)
 
 
+class Appended:
+    """A writer that keeps what is appended."""
+
+    def __init__(self) -> None:
+        self.events: list[k.Event] = []
+
+    async def append(self, events: list[k.Event]) -> None:
+        self.events += events
+
+
 class Scene:
     """A store without nodes and with one TYJob, its log, an applier and an autoscaler."""
 
@@ -90,7 +99,8 @@ class Scene:
         self.following = Following(self.world.state)
         settings = {"provisioning": "Request"}
         given = {"follower": self.following, "membership": Everyone(), "settings": settings}
-        self.applier = Applier(parts(cluster=self.cluster, **given))
+        self.refusals = Appended()
+        self.applier = Applier(parts(cluster=self.cluster, writer=self.refusals, **given))
         self.observe()
 
     @property
@@ -221,15 +231,20 @@ async def test_a_request_that_somebody_deletes_is_made_anew_and_one_of_others_is
 
 
 @pytest.mark.parametrize("refused", [PROVISIONING_REQUESTS, POD_TEMPLATES])
-async def test_a_refused_request_is_sent_again(refused: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioner, "_REFUSED_S", 0.0)
+async def test_a_request_that_the_api_server_refuses_failed_and_is_made_again(refused: Resource) -> None:
     scene = Scene()
     scene.cluster.refused = refused
-    for _ in range(5):
+    await scene.until(lambda: bool(scene.refusals.events), autoscales=False)
+    scene.world.say(*scene.refusals.events)
+    for _ in range(3):
         await scene.step(autoscales=False)
-    assert not scene.there(refused) and scene.job.stage == Stage.PENDING
+    assert len(scene.refusals.events) == 1, "it is told once"
+    assert "the API server refuses it: not you" in str(scene.there(TYJOBS)[0]["status"]["message"])
+    scene.world.pass_time(10)
     scene.cluster.refused = None
-    await scene.until(lambda: bool(scene.there(refused)), autoscales=False)
+    await scene.until(lambda: scene.job.stage == Stage.STARTING)
+    (name,) = scene.names()
+    assert name.endswith("-2")
 
 
 async def test_another_applier_finds_what_the_first_one_has_made() -> None:
