@@ -34,8 +34,10 @@ def main() -> int:
     if os.geteuid() or not shutil.which("apt-get"):
         print("no chromium: the console's tests are skipped; with CI=true they fail", file=sys.stderr)
         return 0
+    # Another installation may be under way on the machine, and a mirror may fail once.
+    patient = ("-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
     for arguments in (["update"], ["install", "--yes", "--no-install-recommends", "chromium", "fonts-dejavu-core"]):
-        subprocess.run(["apt-get", "-qq", *arguments], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["apt-get", "-qq", *patient, *arguments], check=True, stdout=subprocess.DEVNULL)
     return 0
 
 

@@ -46,6 +46,8 @@ from arranger.model.tyjob import job_spec
 from arranger.model.validation import MAX_AFTER, TYJOB, validate
 
 Json = Mapping[str, Any]
+#: What can have values of its own in JSON, as the API server sends it or as we build it.
+_NESTED = (dict, list, tuple)
 
 #: Waiting reasons of a container that is starting normally.
 _ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
@@ -367,17 +369,16 @@ def queue_status_digest(status: Json) -> str:
 
 def _without_empty(value: Any) -> Any:
     """The value without nulls, empty strings, lists and objects, at any depth; None if nothing remains."""
-    if value is None or isinstance(value, (str, int, float)):
-        return None if value == "" else value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         kept = {}
         for name, field in value.items():
-            if (field := _without_empty(field)) is not None:
-                kept[name] = field
+            left = _without_empty(field) if isinstance(field, _NESTED) else field
+            if left is not None and left != "":
+                kept[name] = left
         return kept or None
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list | tuple):
         return [kept for entry in value if (kept := _without_empty(entry)) is not None] or None
-    return value
+    return None if value == "" else value
 
 
 def _owner(metadata: Json) -> PodOwner | None:

@@ -237,13 +237,17 @@ def _scale(state: State, job: JobRecord) -> dict[str, Any]:
     if not number:
         return {}
     of = job.valid_spec.groups[number]
-    labels = known_labels(job.seen.name, of.name, leader=False) | group_labels(0, of.group_size)
-    labels.pop(WORKER_GROUP_LABEL, None)
-    selector = ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
     firsts = (uid for (group, index), uid in job.bound.items() if group == number and not index % of.group_size)
     pods = (state.pods[uid] for uid in firsts)
     present = sum(pod.phase not in TERMINAL and not pod.deleting for pod in pods)
-    return {"replicas": present, "selector": selector}
+    return {"replicas": present, "selector": _selector(job.seen.name, of.name, of.group_size)}
+
+
+@lru_cache(maxsize=4096)
+def _selector(job: str, worker_set: str, group_size: int) -> str:
+    labels = known_labels(job, worker_set, leader=False) | group_labels(0, group_size)
+    labels.pop(WORKER_GROUP_LABEL, None)
+    return ",".join(f"{label}={value}" for label, value in sorted(labels.items()))
 
 
 def _gpus(job: JobRecord) -> int:

@@ -213,7 +213,7 @@ def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, tim
     facts = _with_limit(msgspec.structs.replace(facts, ended=ended, seconds=policy.window_s or 0), spec, LEADER_GROUP)
     if used + failed > policy.limit:
         return _decide(job, R.RESTART_LIMIT, facts)
-    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
+    back_off_ms = _back_off_ms(job, config, time_ms)
     return _decide(job, R.LEADER_FAILED, msgspec.structs.replace(facts, count=used + 1), back_off_ms)
 
 
@@ -319,8 +319,10 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
         return decision
     if not ended.over:
         lost = [sum(slot[0] == group for slot in released) for group in range(len(spec.groups))]
-        cause = next((of for of in decision.causes if of.kind == EndKind.LOST), None)
-        return _decide(job, R.WORKERS_LOST, msgspec.structs.replace(_too_few(spec, left, lost), cause=cause))
+        cause = next((of for of in decision.causes if of.kind in (EndKind.LOST, EndKind.FAILED)), None)
+        facts = msgspec.structs.replace(_too_few(spec, left, lost), cause=cause)
+        # Others have the room of those that failed. Without a back-off and a limit such a job could take it for ever.
+        return _decide(job, R.WORKERS_LOST, facts, _back_off_ms(job, config, time_ms) if ended.failed else 0)
     return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
 
 
@@ -339,8 +341,12 @@ def _restarts_job(
     facts = StageFacts(worker_set=spec.groups[group].name, index=index, cause=cause)
     if kind == EndKind.OVER_LIMIT:
         return _decide(job, R.RESTART_LIMIT, _with_limit(facts, spec, group))
-    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
-    return _decide(job, R.WORKER_ENDED, facts, back_off_ms if ended.failed else 0)
+    return _decide(job, R.WORKER_ENDED, facts, _back_off_ms(job, config, time_ms) if ended.failed else 0)
+
+
+def _back_off_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int:
+    """How long a job that failed by its own fault waits before its next attempt."""
+    return config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
 
 
 def _of_whole_job(spec: JobSpec, slot: SlotKey) -> bool:

@@ -163,6 +163,9 @@ def _ending(facts: StageFacts) -> str:
 
 
 def _workers_lost(facts: StageFacts) -> str:
+    if facts.cause is not None and facts.cause.kind == EndKind.FAILED:
+        failed = f"{counted(facts.count, 'worker')} failed ({_ending(facts)})"
+        return f"{failed}, and other pods have their room; {_needed(facts)}; scheduled again"
     why = _in_brackets(_why(facts.cause)) if facts.cause is not None else ""
     return f"{_workers(facts.count, 'was', 'were')} lost{why}, {_needed(facts)}; scheduled again"
 

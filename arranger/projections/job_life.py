@@ -25,6 +25,7 @@ from arranger.model.tyjob import refused_change
 from arranger.projections import dependencies, provisioning
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
+from arranger.projections.charges import charges, counts_on, restart_scope
 from arranger.projections.dependencies import tell_dependents, with_ends
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
@@ -147,10 +148,11 @@ class JobLife(Slots):
         self.changes.jobs[job.uid] = None
         if job.stage == Stage.STARTING and not job.times.start_ms:
             job.times.start_ms = self.time_ms
-        if job.slots.charged and event.reason != StageReason.WORKER_ENDED:
-            self._forgive(job)
         if event.reason == StageReason.WORKER_ENDED:  # the whole job is restarted
             job.slots.finished = {}
+        if job.slots.charged and not charges(event):
+            self._forgive(job)
+        if charges(event):
             for group, _ in _failed_workers(self.state, job):
                 job.of_set(job.valid_spec.groups[group].name).spent += 1
         if job.stage == Stage.RESCHEDULING:
@@ -188,7 +190,7 @@ class JobLife(Slots):
         for of_set in job.sets.values():
             of_set.failing_since_ms, of_set.started = 0, False
         job.slots.finished = {slot: None for slot in job.slots.finished if _stays_finished(job, slot)}
-        job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if _over_attempts(job, slot)}
+        job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if counts_on(job, slot)}
         job.slots.refused_ms.clear()
         job.back_offs.further = NO_BACK_OFF
         job.attempt += 1
@@ -269,7 +271,9 @@ class JobLife(Slots):
 
     def _run_again(self, job: JobRecord, event: k.WorkersReplaced) -> None:
         """Run finished workers again whose set is restarted as a whole."""
-        sets = {worker.slot.group for worker in event.workers if _scope(job, worker.slot.group) == RestartScope.SET}
+        sets = {
+            worker.slot.group for worker in event.workers if restart_scope(job, worker.slot.group) == RestartScope.SET
+        }
         self._unfinish(job, {slot for slot in job.slots.finished if slot[0] in sets})
 
     def _keep_failed(self, job: JobRecord, slots: Iterable[SlotKey]) -> set[SlotKey]:
@@ -301,15 +305,19 @@ class JobLife(Slots):
             self._keep_pod(job, self.state.pods[uid])
 
     def _note_seen(self, job: JobRecord, owner: PodOwner, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
-        """`_note_pod` where the observation says anything new of a slot."""
-        job.slots.pod_changes += 1
+        """`_note_pod` where the observation says anything new of a slot. Most observations are of a worker's pod that
+        fills its slot and goes on: of these only the readiness counts."""
+        slots = job.slots
+        slots.pod_changes += 1
         slot = job.slot_of(owner)
         if slot is None:
             return False
-        turned = old is None or old.ready != pod.ready or old.deleting != pod.deleting
-        if not (turned or pod.restarts or pod.phase in TERMINAL or owner.leader or slot not in job.slots.pods):
-            return False
-        return self._note_pod(job, slot, old, pod)
+        if owner.leader or slots.pods.get(slot) != pod.uid or pod.restarts or pod.phase in TERMINAL:
+            return self._note_pod(job, slot, old, pod)
+        if old is None or old.ready != pod.ready or old.deleting != pod.deleting:
+            slots.note_ready(slot, is_ready(pod))
+            self._note_ready(job)
+        return False
 
     def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
         """Handle an observed pod that claims a slot of the job's present attempt; returns whether a new pod's room is
@@ -464,16 +472,7 @@ def _avoid(of_set: SetRecord, node: str, time_ms: int) -> None:
 def _stays_finished(job: JobRecord, slot: SlotKey) -> bool:
     """Whether a finished worker isn't run again in the next attempt: one of equals that restart alone."""
     spec = job.spec
-    return spec is not None and not spec.has_leader and _scope(job, slot[0]) == RestartScope.WORKER
-
-
-def _over_attempts(job: JobRecord, slot: SlotKey) -> bool:
-    """Whether restarts count on after an attempt: a policy that restarts the job would never reach its limit."""
-    return slot == LEADER or (job.spec is not None and _scope(job, slot[0]) == RestartScope.JOB)
-
-
-def _scope(job: JobRecord, group: int) -> RestartScope:
-    return job.valid_spec.restart_of(group).scope
+    return spec is not None and not spec.has_leader and restart_scope(job, slot[0]) == RestartScope.WORKER
 
 
 def _failure(owner: PodOwner, node: str, time_ms: int, ended: ContainerEnd) -> Failure:

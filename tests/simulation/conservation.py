@@ -58,7 +58,7 @@ def needless(
             not (moved and (smaller or _reserved(job) or (state.reservations and job.uid not in told_now)))
             # A job that takes room uses what its queue is guaranteed, which was kept for it until then. ResourceQuotas
             # count it beside its victims, for the rest of the cycle.
-            and not (preempted and _of_quota(job))
+            and not (preempted and of_quota(job))
             and _fits(state, cycle, job)
             and (job.placements or not crowded(state, job, counted))
             and (without is state or (without is not None and _fits(without, cycle, without.jobs[job.uid])))
@@ -88,7 +88,7 @@ def _reserved(job: JobRecord) -> bool:
     return any(reason.kind == ReasonKind.RESERVED for reason, _ in reasons)
 
 
-def _of_quota(job: JobRecord) -> bool:
+def of_quota(job: JobRecord) -> bool:
     """Whether a job waits because of what other queues are guaranteed, or because of a ResourceQuota."""
     lack = job.waits.shortage.quota if job.waits is not None else None
     return lack is not None and lack.limit in (LimitKind.GUARANTEES, LimitKind.QUOTA)

@@ -180,8 +180,8 @@ class RoomRecord:
 
     def _resolve(self, state: State, entry: Entry) -> str:
         """Let go of those that wait no more; returns what is wrong with how one of them ended."""
-        decider = self._world.writer_of(entry)
-        for uid, of in [*self.awaited.items()]:
+        decider, before = self._world.writer_of(entry), dict(self.awaited)
+        for uid, of in before.items():
             job = state.jobs.get(uid)
             if job is not None and job.slots.room == of.event:
                 continue
@@ -194,12 +194,13 @@ class RoomRecord:
                 problem = _too_early(state, of, job) and _too_early(known, of, known.jobs[uid])
                 if problem and not of.excuses:
                     return problem
-            elif problem := self._in_vain(state, of, job):
+            elif problem := self._in_vain(state, of, job, [each for other, each in before.items() if other != uid]):
                 return problem
         return ""
 
-    def _in_vain(self, state: State, of: Awaited, job: JobRecord | None) -> str:
-        """Why a preemption shouldn't have ended without the start of the job that got the room."""
+    def _in_vain(self, state: State, of: Awaited, job: JobRecord | None, others: Sequence[Awaited]) -> str:
+        """Why a preemption shouldn't have ended without the start of the job that got the room. `others` were awaited
+        before this entry, too: several jobs may give up by one."""
         reason = job.decided.reason if job is not None and job.decided is not None else None
         if job is None or of.excuses or reason in (StageReason.DEADLINE_EXCEEDED, StageReason.INVALID_SPEC):
             if reason == StageReason.ROOM_NOT_FREED:
@@ -214,7 +215,7 @@ class RoomRecord:
         foreign = [*self._world.checks.strangers.values(), *self._world.checks.forged]
         if any(pod in foreign for pod in of.pods):  # a forged observation showed another owner's pod as one that leaves
             return ""
-        if any(of.nodes.keys() & other.nodes.keys() for other in self.awaited.values()):
+        if any(of.nodes.keys() & other.nodes.keys() for other in others):
             return ""  # another job waits for pods on the same node, and room there is counted for all
         if of.quiet or not there:
             return f"a job gives up waiting for room: {there or 'no pods'} haven't left it"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from arranger.kube.cluster import PODS, TYJOBS, Object
 from arranger.model.job import Stage
 from arranger.projections.state import State
+from tests.simulation.conservation import of_quota
 from tests.simulation.denials import TEAM
 from tests.simulation.gateways import CLOCK_BOUND_MS
 from tests.simulation.invariants import Violation
@@ -177,6 +178,8 @@ class Trials:
             return ""  # the room was reserved during the back-off
         found = self._state.jobs.get(other)
         if found is None or found.stage != Stage.RUNNING:
+            if found is not None and of_quota(found):
+                return ""  # the room that the refused job gave up is left for a guarantee of another queue
             if not self._state.jobs[uid].placements and _free(self._state, spot[0]) < spot[1]:
                 return ""
             raise Violation("a job that fits doesn't start beside one whose pods are refused", job=other)

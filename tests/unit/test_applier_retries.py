@@ -138,6 +138,7 @@ def test_what_the_watch_brings_meanwhile_does_not_end_the_rest() -> None:
     assert min(scene.gaps()[-10:]) >= LONGEST_S / 2
 
 
+@pytest.mark.slow
 def test_jobs_that_fail_together_do_not_come_in_step() -> None:
     scene = Scene(jobs=300)
     scene.run(lambda: asyncio.sleep(600))

@@ -21,6 +21,8 @@ from arranger.scheduling.vacating import leaving
 from arranger.settings import Settings
 from tests.world import World, shape
 
+pytestmark = pytest.mark.slow
+
 SHIPPED = Settings().cycle_config(VERSIONS)
 WITHOUT = msgspec.structs.replace(SHIPPED, preemption=None, reservations=0)
 GPU = "nvidia.com/gpu"

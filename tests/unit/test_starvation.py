@@ -18,6 +18,8 @@ from arranger.settings import Settings
 from tests.jobs_over_time import JobsOverTime
 from tests.world import shape
 
+pytestmark = pytest.mark.slow
+
 _NODES, _GPUS, _WIDE = 8, 8, 3
 #: The shortest and the longest small jobs run for so long. Logarithms of run times are equally likely.
 _LASTS_MS = (5_000, 120_000)

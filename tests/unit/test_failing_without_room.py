@@ -1,0 +1,77 @@
+"""Workers that fail by their own fault, and whose room others take before they come again: what that counts."""
+
+from arranger.events import kinds as k
+from arranger.kube.translate import job_status_seen
+from arranger.lifecycle.desired import desired_status
+from arranger.messages.decisions import stage_text
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from tests.world import World
+
+_WORKER = (1, 0)
+
+
+def _running(**job: object) -> tuple[World, JobRecord]:
+    """A leader and a worker, which fill the only node; Running."""
+    world = World()
+    world.node("n1", cpu=2)
+    record = world.job("ppo", **{"workers": 1, "min_workers": 1, **job})  # type: ignore[arg-type]
+    world.settle()
+    assert record.stage == Stage.RUNNING
+    return world, record
+
+
+def _loses_room(world: World, job: JobRecord, **how: object) -> k.StageDecided:
+    """The worker's pod ends and another pod takes its room; the decision on that."""
+    world.change_pod(job.bound[_WORKER], **{"phase": "Failed", "ready": False, **how})
+    world.pod("stranger", "n1", cpu=1)
+    world.pass_time(30)
+    [decision] = world.control()
+    assert isinstance(decision, k.StageDecided)
+    return decision
+
+
+def _comes_again(world: World, job: JobRecord) -> None:
+    world.pod_gone("uid-stranger")
+    world.wait_for_back_offs()
+    world.settle()
+    assert job.stage == Stage.RUNNING
+    world.state.validate()
+
+
+def test_a_worker_that_fails_again_and_again_and_loses_its_room_each_time_fails_its_job_at_the_limit() -> None:
+    world, job = _running(restart_limit=2)
+    waits_ms = []
+    for attempt in (1, 2):
+        decision = _loses_room(world, job)
+        assert (decision.reason, job.stage, job.attempt) == ("WorkersLost", Stage.RESCHEDULING, attempt)
+        assert desired_status(world.state, job)["workers"][0]["restartsOfEarlierPods"] == attempt
+        assert "1 worker failed (its containers failed), and other pods have their room; " in stage_text(decision)
+        waits_ms.append(decision.back_off_ms)
+        _comes_again(world, job)
+    assert 0 < waits_ms[0] < waits_ms[1]
+    world.change_pod(job.bound[_WORKER], phase="Failed", ready=False)
+    world.pass_time(30)
+    world.settle()
+    assert job.decided is not None
+    assert (job.stage, job.decided.reason) == (Stage.FAILED, StageReason.WORKERS_FAILED)
+
+
+def test_a_worker_that_is_evicted_and_loses_its_room_counts_for_nothing_and_comes_at_once() -> None:
+    world, job = _running(restart_limit=0)
+    for attempt in (1, 2):
+        decision = _loses_room(world, job, reason="Evicted")
+        assert (decision.reason, decision.back_off_ms, job.attempt) == ("WorkersLost", 0, attempt)
+        assert desired_status(world.state, job)["workers"][0]["restartsOfEarlierPods"] == 0
+        _comes_again(world, job)
+
+
+def test_what_such_a_worker_has_used_of_its_restarts_is_in_snapshots_and_statuses() -> None:
+    world, job = _running(restart_limit=2)
+    _loses_room(world, job)
+    restored = snapshot.restore(snapshot.encode(world.state)).jobs[job.uid]
+    assert restored.slots.charged == job.slots.charged and restored.slots.charged[_WORKER][0] == 1
+    told = job_status_seen(desired_status(world.state, job), restored.valid_spec)
+    assert told is not None and told.charged == ((1, ((0, 0, 1),)),)
