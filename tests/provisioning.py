@@ -65,9 +65,8 @@ def condition(kind: str, message: str = "") -> Object:
 
 
 class Autoscaler:
-    """It looks at the requests whenever it is told to. It accepts one at the first look at which its PodTemplates
-    are there, answers it at a later one as
-    it is set, and adds the nodes one look at a time: one for each pod, with the requests of its containers."""
+    """It looks at the requests whenever it is told to. It accepts one once its PodTemplates are there. At a later look
+    it answers, and then it adds a node for each pod, one at each look, with the requests of the pod's container."""
 
     def __init__(self, cluster: Cluster, *, fails: int = 0) -> None:
         self._cluster = cluster

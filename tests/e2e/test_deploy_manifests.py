@@ -209,6 +209,7 @@ def ask_for_a_node(kube: RealKube, nodes: Kubelets) -> None:
     assert pod["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"] == name
     await_stage(kube, "Succeeded", "asks")
     eventually("the request is taken back", lambda: not kube.request("GET", REQUESTS)[1]["items"])
+    kube.kubectl("delete", "queue", "cloud")  # other tests have this API server too
 
 
 def jobs_there(kube: RealKube) -> list[str]:
