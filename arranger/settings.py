@@ -21,7 +21,9 @@ from arranger.events.key_source import parsed_keys
 from arranger.events.redis_urls import SCHEMES, check_address, without_passwords
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
-from arranger.model.queue import Preemption, PreemptionMode
+from arranger.model.provisioning import DEFAULT_CLASS, Provisioning
+from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
+from arranger.setting_tables import PREEMPTION, Modes, table_of
 
 _ENV_PREFIX = "ARRANGER_"
 
@@ -36,10 +38,6 @@ TRIED_PODS = 10_000
 SEARCH_NODES = 200
 
 _WEEK_S = 604_800
-
-#: The ways in which room may be taken back, and whether each may.
-_Modes = dict[Literal["surplus", "priority", "reclaim"], Literal["Allowed", "Never"]]
-_PREEMPTION: _Modes = {"surplus": "Allowed", "priority": "Allowed", "reclaim": "Allowed"}
 
 
 def _about(text: str, least: float | None = None, most: float | None = None, **extra: str) -> Meta:
@@ -125,6 +123,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     infeasible_grace_s: Annotated[
         int, _about("seconds before a job that doesn't fit even an empty cluster fails", 0, _WEEK_S)
     ] = 300
+    scheduled_failed: Annotated[
+        Literal["AfterGrace", "Never"],
+        _about("whether such a job fails after that time, or waits for good; for queues that don't say it"),
+    ] = "AfterGrace"
+    provisioning: Annotated[
+        Literal["None", "Request"],
+        _about("how autoscalers learn of jobs that wait for nodes, for queues that don't say it"),
+    ] = "None"
+    provisioning_class: Annotated[
+        str,
+        Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"),
+        _about("class of the ProvisioningRequests", allowed="a DNS subdomain that the autoscaler knows"),
+    ] = DEFAULT_CLASS
     lost_node_s: Annotated[
         int, _about("seconds that a node may be gone or not ready before its pods count as lost", 1, _WEEK_S)
     ] = 60
@@ -169,12 +180,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0
     preemption: Annotated[
-        _Modes,
+        Modes,
         _about(
             "how room may be taken back, if the queues allow it: surplus workers, by priority, by share of queues",
             allowed="Allowed or Never for all, or a table such as surplus=Allowed,priority=Never,reclaim=Never",
         ),
-    ] = msgspec.field(default_factory=_PREEMPTION.copy)
+    ] = msgspec.field(default_factory=PREEMPTION.copy)
     preemption_bound_s: Annotated[
         int,
         _about("seconds after the grace periods of preempted pods that their room is kept for a job", 1, 86_400),
@@ -281,6 +292,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reservation_refresh_ms=self.reservation_refresh_s * 1000,
             learned_runtimes=self.runtime_quantiles,
             room_bound_ms=self.preemption_bound_s * 1000,
+            scheduled_failed=ScheduledFailed(self.scheduled_failed),
+            provisioning=Provisioning(self.provisioning),
         )
 
     def lifecycle_config(self) -> LifecycleConfig:
@@ -290,6 +303,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             lost_ms=self.lost_node_s * 1000,
             quorum_ms=self.quorum_grace_s * 1000,
             refused_ms=self.refused_grace_s * 1000,
+            provisioning=Provisioning(self.provisioning),
+            provisioning_class=self.provisioning_class,
         )
 
 
@@ -465,9 +480,9 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
     """The value in its type. Text from variables and flags is parsed; TOML has types."""
     typed = origin.startswith("file ")
     try:
-        value = msgspec.convert(_table(name, raw) if isinstance(raw, str) else raw, _TYPES[name], strict=typed)
+        value = msgspec.convert(table_of(name, raw) if isinstance(raw, str) else raw, _TYPES[name], strict=typed)
         if name == "preemption":
-            value = _PREEMPTION | value
+            value = PREEMPTION | value
         if name == "redis_url":
             check_address(value)
         if name == "log_key":
@@ -480,20 +495,3 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
             f"{name}: {told!r} can't be used, from {origin}", hint=f"allowed: {SETTINGS[name].allowed}"
         ) from problem
     return value
-
-
-def _table(name: str, raw: str) -> Any:
-    """The table that a text stands for; the text itself for settings that aren't tables."""
-    if name == "preemption" and "=" not in raw:
-        return dict.fromkeys(_PREEMPTION, raw)
-    if name not in ("preemption", "weights"):
-        return raw
-    pairs = [_pair(pair) for pair in raw.split(",") if pair.strip()]
-    return {key: int(value) for key, value in pairs} if name == "weights" else dict(pairs)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ValueError(text)
-    return key.strip(), value.strip()

@@ -266,6 +266,7 @@ class World:
         of: PodShape | None = None,
         priority: int = 0,
         gates: tuple[str, ...] = (),
+        claims: tuple[str, ...] = (),
         of_queue: str = "",
         preempts: bool = True,
         created: int = 0,
@@ -279,7 +280,7 @@ class World:
         of = of or shape(cpu=1)
         rules = of.rules or PodRules()
         asked = GroupAsked(group, 0 if group_kind else least, group_kind) if group else None
-        asks = PodToPlace(of, priority, gates, created, of_queue, preempts=preempts, group=asked)
+        asks = PodToPlace(of, priority, gates, created, of_queue, preempts=preempts, group=asked, claims=claims)
         traits = PodTraits(of.labels, rules.host_ports, rules.anti_affinity)
         fields = {"phase": "Running" if node else "Pending", "ready": bool(node), **more}
         return self.pod(name, node, amounts=of.requests, traits=traits, asks=asks, namespace=namespace, **fields)

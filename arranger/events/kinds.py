@@ -10,15 +10,14 @@ A decision names the job's `version` that it was `based_on`. The fold accepts it
 
 import msgspec
 
-from arranger.events import pod_groups, volumes, watched
+from arranger.events import pod_groups, provisioning, queues, volumes, watched
 from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, Spared, StageFacts, Victim
 from arranger.events.sharing import LARGE, asks_little, asks_much, shared
 from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
-from arranger.model.pod import NO_TRAITS, ContainerEnd, Labels, PodOwner, PodToPlace, PodTraits
-from arranger.model.queue import QueueSpec
+from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodToPlace, PodTraits
 from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
 
@@ -31,6 +30,13 @@ GROUP_WATCHES = watched.GROUP_WATCHES
 PodGroupSeen = pod_groups.PodGroupSeen
 PodGroupGone = pod_groups.PodGroupGone
 OF_VOLUMES = watched.OF_VOLUMES
+QueueSeen = queues.QueueSeen
+QueueGone = queues.QueueGone
+NamespaceSeen = queues.NamespaceSeen
+NamespaceGone = queues.NamespaceGone
+ProvisioningSeen = provisioning.ProvisioningSeen
+ProvisioningGone = provisioning.ProvisioningGone
+NodesRequested = provisioning.NodesRequested
 
 
 # --- observations: the state that Kubernetes reported ------------------------------------------------------
@@ -248,46 +254,6 @@ class PriorityClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     uid: str
 
 
-class QueueSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QueueSeen.1"):
-    """A Queue. Exactly one of `spec` and `faults` is given; `status_digest` as in `JobSeen`."""
-
-    term: int
-    name: str
-    uid: str
-    resource_version: str
-    generation: int
-    spec: QueueSpec | None
-    faults: tuple[Fault, ...]
-    status_digest: str
-
-
-class QueueGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="QueueGone.1"):
-    """A Queue was deleted."""
-
-    term: int
-    name: str
-    uid: str
-
-
-class NamespaceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NamespaceSeen.1"):
-    """A namespace: its labels, and its annotation that names the queue of its jobs ("" without one)."""
-
-    term: int
-    name: str
-    uid: str
-    resource_version: str
-    labels: Labels
-    queue: str
-
-
-class NamespaceGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NamespaceGone.1"):
-    """A namespace was deleted."""
-
-    term: int
-    name: str
-    uid: str
-
-
 class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchRefused.1"):
     """The API server refuses the watch of an optional kind, whose objects are unknown from here on. `code` is the HTTP
     status."""
@@ -449,9 +415,10 @@ _OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded
 _OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
 _OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
 _OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone
-Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfGroups | volumes.Observation | WatchRefused
+_OfOthers = ProvisioningSeen | ProvisioningGone | volumes.Observation
+Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfGroups | _OfOthers | WatchRefused
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
-Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced
+Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced | NodesRequested
 Outcome = EffectFailed
 Event = Observation | Decision | Outcome
 
@@ -464,6 +431,7 @@ WATCHED: dict[type, Watched] = {
     **dict.fromkeys((PriorityClassSeen, PriorityClassGone), Watched.PRIORITY_CLASS),
     **dict.fromkeys((QueueSeen, QueueGone), Watched.QUEUE),
     **dict.fromkeys((NamespaceSeen, NamespaceGone), Watched.NAMESPACE),
+    **dict.fromkeys((ProvisioningSeen, ProvisioningGone), Watched.PROVISIONING),
     **volumes.WATCHED,
 }
 

@@ -22,6 +22,7 @@ class Watched(StrEnum):
     VOLUME = "persistentvolume"
     STORAGE_CLASS = "storageclass"
     CSI_NODE = "csinode"
+    PROVISIONING = "provisioningrequest"
 
 
 #: The watch of the PodGroups of each kind.
@@ -39,4 +40,5 @@ OPTIONAL = (
     *(Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE),
     *GROUP_WATCHES.values(),
     *OF_VOLUMES,
+    Watched.PROVISIONING,
 )

@@ -50,6 +50,8 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+PROVISIONING_REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest")
 TYJOBS = Resource("arranger.dev", "v1", "tyjobs", "TYJob")
 #: TYJobs in the version for statuses: the API server doesn't check the spec again for each of them.
 TYJOB_STATUSES = Resource("arranger.dev", "v1status", "tyjobs", "TYJob")

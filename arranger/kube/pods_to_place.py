@@ -38,6 +38,7 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
         grace_s=grace_of(spec),
         preempts=spec.get("preemptionPolicy") != "Never",
         group=_pod_group(spec, dict(labels), annotations) or _group(dict(labels)),
+        claims=tuple(_name(claim.get("name")) for claim in spec.get("resourceClaims") or ()),
     )
 
 

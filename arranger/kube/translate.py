@@ -385,7 +385,7 @@ def _without_empty(value: Any) -> Any:
 
 def _owner(metadata: Json) -> PodOwner | None:
     """The slot of a pod whose controller is a TYJob."""
-    job = _controlling_job(metadata)
+    job = controlling_job(metadata)
     if job is None:
         return None
     return owner_of(metadata["name"], metadata.get("labels") or {}, job=job.get("name") or "", job_uid=job["uid"])
@@ -393,11 +393,11 @@ def _owner(metadata: Json) -> PodOwner | None:
 
 def owned_by(item: Json, job_uid: str) -> bool:
     """Whether an object's controller is the TYJob of this UID, by its owner references."""
-    job = _controlling_job(item["metadata"])
+    job = controlling_job(item["metadata"])
     return job is not None and job.get("uid") == job_uid
 
 
-def _controlling_job(metadata: Json) -> Json | None:
+def controlling_job(metadata: Json) -> Json | None:
     """The reference to an object's controller, if that is a TYJob. Kubernetes allows only one controller."""
     for reference in metadata.get("ownerReferences") or ():
         if reference.get("controller") is True:

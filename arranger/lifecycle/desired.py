@@ -18,6 +18,7 @@ from arranger.lifecycle.replacements import again_ms, closed
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import quorum_text, replaced_text, stage_text
 from arranger.messages.prerequisites import prerequisites_text
+from arranger.messages.provisioning import request_text
 from arranger.messages.readiness import below_quorum_text, finished_text, finished_workers, held_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
@@ -271,7 +272,7 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
     known = (job.version, job.seen.generation, job.schedule_state, address, job.leader.restarts, tuple(job.failing))
     ends = tuple(of.ended for of in job.spec.after) if job.spec is not None else ()
     kept, start_ms = unevicted_text(state, job), expected_start_ms(state, job)
-    return (*known, job.waits, job.not_before_ms, refused, stuck, why, ends, kept, start_ms)
+    return (*known, job.waits, job.not_before_ms, refused, stuck, why, ends, kept, start_ms, request_text(state, job))
 
 
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
@@ -345,7 +346,7 @@ def _message(state: State, job: JobRecord) -> str:
             return f"{decided}; the pods of the earlier attempt have to go first{f'; {kept}' if kept else ''}"
         if job.slots.room is not None:
             return vacated_text(state, job)
-        return prerequisites_text(state, job) or _waits(job) or back_off_text(job) or decided
+        return prerequisites_text(state, job) or _lacks(state, job) or back_off_text(job) or decided
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
     kept = unevicted_text(state, job)
@@ -356,6 +357,11 @@ def _message(state: State, job: JobRecord) -> str:
 
 def _waits(job: JobRecord) -> str:
     return shortage_text(job.waits.shortage) if job.waits is not None else ""
+
+
+def _lacks(state: State, job: JobRecord) -> str:
+    """Why a waiting job has no nodes, and what becomes of its request for them."""
+    return "; ".join(part for part in (_waits(job), request_text(state, job)) if part)
 
 
 def back_off_text(job: JobRecord) -> str:
@@ -419,7 +425,7 @@ def _awaited(state: State, job: JobRecord) -> str:
 def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own transition time."""
     decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
-    scheduled = (str(job.schedule_state), prerequisites_text(state, job) or _waits(job) or back_off_text(job))
+    scheduled = (str(job.schedule_state), prerequisites_text(state, job) or _lacks(state, job) or back_off_text(job))
     told = {"Scheduled": scheduled, "Running": decided, READY: decided}
     if below := below_quorum_text(state, job):
         told |= {"Running": (decided[0], below), READY: (BELOW_QUORUM, below)}

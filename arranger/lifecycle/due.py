@@ -1,16 +1,17 @@
 """The time at which a decision on a job becomes due by time alone, if the next sweep over all jobs would be late."""
 
-from arranger.lifecycle import refusals, replacements
+from arranger.lifecycle import provisioning, refusals, replacements
 from arranger.lifecycle.awaited_room import awaited_until_ms
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
 
 
-def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
+def due_ms(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
     """The first time after `time_ms` at which the job may need a decision, in milliseconds; None if there is none."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING):
-        until_ms = awaited_until_ms(job)
-        return until_ms if until_ms is not None and until_ms > time_ms else None
-    found = [refusals.due_ms(job, config), replacements.due_ms(job, config, time_ms)]
+        found = [awaited_until_ms(job), provisioning.due_ms(state, job, config)]
+    else:
+        found = [refusals.due_ms(job, config), replacements.due_ms(job, config, time_ms)]
     return min((moment for moment in found if moment is not None and moment > time_ms), default=None)

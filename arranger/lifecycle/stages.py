@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import msgspec
 
 from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
-from arranger.events.kinds import LeaderAddressed, PodSeen, StageDecided, WorkersReplaced, start
+from arranger.events.kinds import LeaderAddressed, NodesRequested, PodSeen, StageDecided, WorkersReplaced, start
 from arranger.lifecycle.awaited_room import room_is_free, room_lost
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.pods_to_place import decision_on_pods
+from arranger.lifecycle.provisioning import nodes_requested
 from arranger.lifecycle.refusals import refused_quorum, refused_workers
 from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
@@ -29,7 +30,7 @@ IMAGE_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName"
 
 
 #: What a controller decides on one job.
-Decided = StageDecided | LeaderAddressed | WorkersReplaced
+Decided = StageDecided | LeaderAddressed | WorkersReplaced | NodesRequested
 
 
 def next_decision(
@@ -53,7 +54,7 @@ def next_decision(
     if over is not None:
         return over
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
-        return _pending(state, job, time_ms)
+        return _pending(state, job, config, time_ms)
     missing = _image_missing(state, job, config, time_ms, no_image_ms)
     led = job.spec.has_leader and LEADER not in job.slots.finished
     return missing or (_with_leader if led else _without_leader)(state, job, config, time_ms)
@@ -104,7 +105,7 @@ def _as_asked(job: JobRecord, time_ms: int) -> StageDecided | None:
     return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
 
 
-def _pending(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
+def _pending(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
     failed = failed_dependency(job)
     if failed is not None:
         return _decide(job, R.DEPENDENCY_FAILED, StageFacts(job=failed.name))
@@ -117,7 +118,7 @@ def _pending(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
         if not room_is_free(state, job, time_ms):
             return _decide(job, R.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
         return start(job.uid, job.version, job.attempt, leaderless=not job.valid_spec.has_leader)
-    return None
+    return nodes_requested(state, job, config, time_ms)
 
 
 def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:

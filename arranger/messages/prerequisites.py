@@ -4,6 +4,7 @@ isn't known, and a Queue that it can't use."""
 from arranger.events.kinds import GROUP_WATCHES, Watched
 from arranger.messages.queues import denial_text
 from arranger.model.names import GROUP_PREFIX
+from arranger.model.pod import PodToPlace
 from arranger.model.pods_to_place import group_kind, pod_of
 from arranger.model.text import counted
 from arranger.projections.dependencies import awaited_jobs
@@ -22,7 +23,7 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
     """What a job waits for before it is in the queue; empty if it waits for nothing of that."""
     pod = state.pods.get(pod_of(job.uid)) if job.of_pods and job.stands_still else None
     if pod is not None and pod.asks is not None:
-        return f"waits for its scheduling gates to be removed: {', '.join(pod.asks.gates)}"
+        return _held_back(pod.asks)
     if job.pods_lacking:
         return _lacking(state, job)
     names = [of.name for of in awaited_jobs(job)]
@@ -36,14 +37,26 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
     return "; ".join(parts)
 
 
+def _held_back(asks: PodToPlace) -> str:
+    if asks.gates:
+        return f"waits for its scheduling gates to be removed: {', '.join(asks.gates)}"
+    claims = f"{counted(len(asks.claims), 'resource claim')} ({', '.join(asks.claims)})"
+    return f"can't be placed: it has {claims}, and Arranger allocates no devices; use extended resources"
+
+
 def _lacking(state: State, job: JobRecord) -> str:
     if not job.valid_spec.group_known:
         return _missing_group(state, job)
     least, lacking = job.valid_spec.min_workers, job.pods_lacking
     pods = [state.pods[uid] for uid in job.slots.members]
-    gated = sum([bool(pod.asks is not None and pod.asks.gates and not pod.node) for pod in pods])
-    more = f"; {counted(gated, 'pod')} of it can't be placed because of scheduling gates" if gated else ""
-    return f"waits for {counted(lacking, 'more pod')} of its group, which needs {least} and has {least - lacking}{more}"
+    asked = [pod.asks for pod in pods if pod.asks is not None and not pod.node]
+    held = {
+        "scheduling gates": sum([bool(asks.gates) for asks in asked]),
+        "resource claims": sum([bool(asks.claims) for asks in asked]),
+    }
+    words = f"waits for {counted(lacking, 'more pod')} of its group, which needs {least} and has {least - lacking}"
+    causes = [f"{counted(of, 'pod')} of it can't be placed because of {what}" for what, of in held.items() if of]
+    return "; ".join([words, *causes])
 
 
 def _missing_group(state: State, job: JobRecord) -> str:

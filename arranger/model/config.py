@@ -2,7 +2,8 @@
 
 import msgspec
 
-from arranger.model.queue import Preemption
+from arranger.model.provisioning import Provisioning
+from arranger.model.queue import Preemption, ScheduledFailed
 
 #: Weight of every resource whose name ends in "/gpu" and that has no weight of its own.
 ANY_GPU = "*/gpu"
@@ -40,6 +41,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     period of the pods that leave it. So many of the first waiting jobs as `reservations` get a reservation, which is
     revised after `reservation_refresh_ms` at the earliest; without reservations, any job may start before others.
     `learned_runtimes`: a job that says nothing of its end is expected to end as earlier ones of its kind did.
+    `scheduled_failed` says whether jobs fail after the grace, where their queue doesn't say it, and `provisioning`
+    how autoscalers learn of them: none fails while a request for its nodes is under way.
     """
 
     queue_policy: str = "Priority"
@@ -60,6 +63,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reservation_refresh_ms: int = 0
     learned_runtimes: bool = False
     room_bound_ms: int = 0
+    scheduled_failed: ScheduledFailed = ScheduledFailed.AFTER_GRACE
+    provisioning: Provisioning = Provisioning.NONE
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

@@ -275,7 +275,8 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `priority` is the value that the API server gave it. It gets no node while it has `gates`, the names of its
     scheduling gates. `queue` is that of its annotation, and `user` that of its label; "" without one. `grace_s` is how
     long it may take to end once it is deleted, in seconds. `preempts`: other jobs may give room to it. `group` is None
-    for a pod that is placed alone, and in logs of versions that knew no groups.
+    for a pod that is placed alone, and in logs of versions that knew no groups. It gets no node at all with `claims`,
+    the names of its resource claims, because nobody allocates their devices.
     """
 
     shape: PodShape
@@ -287,6 +288,12 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     grace_s: int = 30
     preempts: bool = True
     group: GroupAsked | None = None
+    claims: tuple[str, ...] = ()
+
+    @property
+    def held_back(self) -> bool:
+        """Whether the pod itself keeps Arranger from giving it a node."""
+        return bool(self.gates or self.claims)
 
 
 class ContainerEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -55,9 +55,9 @@ def are_equal(of: PodGroup, asks: PodToPlace) -> bool:
 
 
 def spec_of(asks: PodToPlace) -> JobSpec:
-    """The spec of the record of a pod. A gated pod is suspended."""
+    """The spec of the record of a pod. A pod that is held back is suspended."""
     groups = (PodGroup(GROUP_NAME, 1, asks.shape, grace_s=asks.grace_s),)
-    return _spec(groups, asks, 1, asks.priority, preempts=asks.preempts, suspend=bool(asks.gates))
+    return _spec(groups, asks, 1, asks.priority, preempts=asks.preempts, suspend=asks.held_back)
 
 
 def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace], facts: PodGroupFacts | None) -> JobSpec:

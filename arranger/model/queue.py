@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from arranger.model.pod import Selector
+from arranger.model.provisioning import Provisioning
 from arranger.model.selectors import selects
 
 QUEUE_KIND = "Queue"
@@ -53,6 +54,13 @@ class Preemption(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reclaim: PreemptionMode = PreemptionMode.ALLOWED
 
 
+class ScheduledFailed(StrEnum):
+    """When a job whose quorum not even an empty cluster holds becomes ScheduledFailed."""
+
+    AFTER_GRACE = "AfterGrace"
+    NEVER = "Never"
+
+
 class NamespaceRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Whose jobs may name a queue: namespaces by name, or by their labels (then `names` is empty)."""
 
@@ -67,7 +75,8 @@ class QueueSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A valid Queue's spec. `parent` is empty for a queue below the root. A resource without an amount in `guarantee`
     or `deserved` has none, and one without an amount in `capability` has no limit. `namespaces` is None if all may use
     the queue. `max_priority`, `max_running` and `max_waiting` are None for no limit. `queue_policy` is empty if the
-    configured default applies. `min_runtime_s` is in seconds."""
+    configured default applies. `min_runtime_s` is in seconds. `scheduled_failed` and `provisioning` are None if
+    the configured ones apply."""
 
     parent: str = ""
     weight: int = 1
@@ -84,6 +93,8 @@ class QueueSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     min_runtime_s: int = 0
     preemption: Preemption = Preemption()
     state: QueueState = QueueState.OPEN
+    scheduled_failed: ScheduledFailed | None = None
+    provisioning: Provisioning | None = None
 
     @property
     def limited(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from arranger.model.checks import Check, Faults, anything, both, flag, items, keyed, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.pod_rules import amounts_of_nodes, quantity
+from arranger.model.provisioning import Provisioning
 from arranger.model.quantity import amount, exact
 from arranger.model.queue import (
     MAX_QUEUE_NAME,
@@ -19,6 +20,7 @@ from arranger.model.queue import (
     PreemptionMode,
     QueueSpec,
     QueueState,
+    ScheduledFailed,
 )
 from arranger.model.schema import DNS_LABEL, definition
 from arranger.model.selectors import selector_of
@@ -84,6 +86,8 @@ _SPEC = both(
             "userFairness": flag,
             "minRuntimeSeconds": whole(0, _MAX_INT32),
             "preemption": record({"surplus": _MODE, "priority": _MODE, "reclaim": _MODE}, closed=True),
+            "provisioning": one_of(*(how.value for how in Provisioning)),
+            "scheduledFailed": one_of(*(when.value for when in ScheduledFailed)),
             "state": one_of(*(state.value for state in QueueState)),
         },
         closed=True,
@@ -127,6 +131,8 @@ def queue_spec(queue: Mapping[str, Any]) -> QueueSpec:
         min_runtime_s=whole_of(spec, "minRuntimeSeconds", 0),
         preemption=Preemption(**{name: PreemptionMode(mode) for name, mode in modes.items()}),
         state=QueueState(spec.get("state") or QueueState.OPEN),
+        scheduled_failed=ScheduledFailed(failed) if (failed := spec.get("scheduledFailed")) else None,
+        provisioning=Provisioning(how) if (how := spec.get("provisioning")) else None,
     )
 
 

@@ -152,7 +152,7 @@ def _of_members(state: "State", job: JobRecord) -> Iterator[str]:
         yield f"its slots have the names {slots.names}"
     for uid, slot in sorted(slots.members.items()):
         pod = state.pods[uid]
-        held = bool(pod.asks is not None and pod.asks.gates) or pod.deleting
+        held = bool(pod.asks is not None and pod.asks.held_back) or pod.deleting
         is_so = (slots.pods.get(slot) == uid, slot in slots.finished, slot in slots.given_up)
         if is_so != (holds(pod), pod.phase in TERMINAL, not pod.node and held and pod.phase not in TERMINAL):
             yield f"its pod {pod.name} in slot {slot}: filled, finished and given up are {is_so}"

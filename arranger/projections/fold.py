@@ -14,10 +14,10 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.projections import dependencies, placements, volumes
+from arranger.projections import dependencies, placements, provisioning, volumes
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
-from arranger.projections.forecasts import forget_start, no_forecast
+from arranger.projections.forecasts import no_forecast
 from arranger.projections.job_life import JobLife
 from arranger.projections.job_parts import EVICT, LEADER, STREAK_MS, Replaced
 from arranger.projections.jobs import expand, holds
@@ -250,7 +250,7 @@ class _Fold(JobLife):
             self.changes.schedulable = True
             self.state.job_changes += 1
             self._release_all(job, job.stage)
-            forget_start(self.state, event.uid)
+            provisioning.forget_job(self.state, event.uid)
             dependencies.leave(self.state, job)
             dependencies.tell_dependents(self.state, job, self.changes)
 
@@ -375,7 +375,7 @@ class _Fold(JobLife):
 
     def effect_failed(self, _offset: int, event: k.EffectFailed) -> None:
         job = self.state.jobs.get(event.job_uid)
-        if job is None or job.ended or event.attempt != job.attempt:
+        if job is None or job.ended or event.attempt != job.attempt or provisioning.refused(self, job, event):
             return
         if event.effect == EVICT:
             job.slots.unevicted = event
@@ -485,6 +485,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.PodGroupSeen: _of_groups(see_group),
     k.PodGroupGone: _of_groups(forget_group),
     **{kind: _observed(apply) for kind, apply in volumes.OBSERVATIONS.items()},
+    **provisioning.applied(_of_groups),
     k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,
     k.Placed: _Fold.placed,

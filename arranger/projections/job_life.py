@@ -22,7 +22,7 @@ from arranger.model.job import (
 from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
-from arranger.projections import dependencies
+from arranger.projections import dependencies, provisioning
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.charges import charges, counts_on, restart_scope
@@ -69,6 +69,7 @@ class JobLife(Slots):
         self.changes.schedulable = True
         if event.status is not None and event.status.stage in _STAGES:
             self._adopt(job, offset, event)
+        provisioning.adopt_requests(self.state, job, self.time_ms)
         tell_dependents(self.state, job, self.changes)
         self._disown_strangers(job)
         self._bind_waiting(job)
@@ -143,6 +144,7 @@ class JobLife(Slots):
         job.decided = event
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.time_ms))
         job.times.stage_ms = self.time_ms
+        provisioning.entered(self.state, job)
         self.changes.jobs[job.uid] = None
         if job.stage == Stage.STARTING and not job.times.start_ms:
             job.times.start_ms = self.time_ms

@@ -36,6 +36,8 @@ STEPS_KEPT = 4
 PROVISION = "provision"
 #: The effect of an `EffectFailed` about a pod that gives room.
 EVICT = "evict"
+#: The effect of an `EffectFailed` about a request for nodes, which has no slot either.
+ASK = "ask"
 
 
 @dataclass(slots=True)

@@ -267,7 +267,7 @@ def _fill(fold: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
     slots.names[slot] = pod.name
     if slot in job.bound and (over or job.placements[slot] != pod.node):
         _empty(fold, job, slot)
-    held_back = not pod.node and (bool(_asks(pod).gates) or pod.deleting)
+    held_back = not pod.node and (_asks(pod).held_back or pod.deleting)
     if slot in job.placements and slot not in job.bound and (held_back or over):
         fold._unplace(job, slot, job.stage)
     for marked, is_so in ((slots.finished, over), (slots.given_up, held_back and not over)):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from arranger.events.kinds import OF_VOLUMES, NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
+from arranger.projections.provisioning import forget_requests
 from arranger.projections.queue_use import count_all, count_jobs
 from arranger.projections.state import Changes, State
 from arranger.projections.volumes import forget_volumes
@@ -54,6 +55,8 @@ def forget_refused(state: State, kind: Watched) -> None:
     elif kind == Watched.QUEUE:
         state.queues.clear()
         state.tree_changed()
+    elif kind == Watched.PROVISIONING:
+        forget_requests(state)
     elif kind == Watched.NAMESPACE:
         state.namespaces.clear()
         count_all(state)

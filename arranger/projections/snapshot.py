@@ -19,6 +19,7 @@ from arranger.events.kinds import (
     PodSeen,
     Preempted,
     PriorityClassSeen,
+    ProvisioningSeen,
     QueueSeen,
     QuotaSeen,
 )
@@ -34,7 +35,7 @@ from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
 from arranger.projections.queue_use import count_all
 from arranger.projections.run_times import JobKind
-from arranger.projections.state import Assumed, Forecasted, Reservation, State
+from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
 from arranger.projections.volume_table import VolumeTable
 
 __all__ = ["LAYOUT", "NewerSnapshot", "UnusableSnapshot"]
@@ -121,6 +122,8 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     volumes: tuple[VolumeSeen, ...] = ()  # by name, as are the following
     storage_classes: tuple[StorageClassSeen, ...] = ()
     csi_nodes: tuple[CSINodeSeen, ...] = ()
+    requests: tuple[NodesRequest, ...] = ()  # by UID of the job
+    seen_requests: tuple[ProvisioningSeen, ...] = ()  # by UID of the job and name
 
 
 #: An unchanged worker set, which isn't written.
@@ -164,6 +167,8 @@ def encode(state: State) -> bytes:
             volumes=tuple(of for _, of in sorted(state.volumes.volumes.items())),
             storage_classes=tuple(of for _, of in sorted(state.volumes.classes.items())),
             csi_nodes=tuple(of for _, of in sorted(state.volumes.csi_nodes.items())),
+            requests=tuple(of for _, of in sorted(state.requests.items())),
+            seen_requests=tuple(of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)),
         )
     )
 
@@ -245,6 +250,9 @@ def _state(image: StateImage) -> State:
         {of.name: of for of in image.storage_classes},
         {of.name: of for of in image.csi_nodes},
     )
+    state.requests = {of.decided.job_uid: of for of in image.requests}
+    for seen in image.seen_requests:
+        state.seen_requests.setdefault(seen.job_uid, {})[seen.name] = seen
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state

@@ -13,9 +13,11 @@ from arranger.events.kinds import (
     OF_VOLUMES,
     OPTIONAL,
     NamespaceSeen,
+    NodesRequested,
     PodGroupSeen,
     PodSeen,
     PriorityClassSeen,
+    ProvisioningSeen,
     QueueSeen,
     QuotaSeen,
     Reserved,
@@ -23,6 +25,7 @@ from arranger.events.kinds import (
     Watched,
 )
 from arranger.model.pod import PodOwner
+from arranger.model.provisioning import Answer
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.consistency import Inconsistency, inconsistencies
 from arranger.projections.jobs import JobRecord
@@ -80,6 +83,19 @@ class Forecasted(msgspec.Struct, frozen=True, array_like=True):
 
     decided: StartForecast
     time_ms: int
+
+
+class NodesRequest(msgspec.Struct, frozen=True, array_like=True):
+    """The last request for nodes of a job, when it was decided, how many before it failed in a row, and the answer with
+    its time (milliseconds since 1970; 0 without one). `over`: it isn't needed any more."""
+
+    decided: NodesRequested
+    time_ms: int
+    failures: int = 0
+    answer: Answer = Answer.NONE
+    answered_ms: int = 0
+    message: str = ""
+    over: bool = False
 
 
 #: How long the room of a given-up slot is kept for its pod, if the pod was being created and was never seen.
@@ -162,6 +178,10 @@ class State:
     reservations: dict[str, Reservation] = field(default_factory=dict)
     #: By the UID of the job; a forecast of an earlier version of the job doesn't count.
     forecasts: dict[str, Forecasted] = field(default_factory=dict)
+    #: By the UID of the job, which may be one that has ended.
+    requests: dict[str, NodesRequest] = field(default_factory=dict)
+    #: UID of the job → name → its ProvisioningRequest, as observed.
+    seen_requests: dict[str, dict[str, ProvisioningSeen]] = field(default_factory=dict)
     #: What the jobs of each queue use.
     queue_use: QueueUse = field(default_factory=QueueUse)
     #: How long jobs of each kind ran.

@@ -13,6 +13,7 @@ from arranger.events.facts import ShortageFacts
 from arranger.events.kinds import CycleTaken, Event, Placed, Waits
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
+from arranger.projections.giving_up import gives_up_ms
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queue
@@ -119,7 +120,7 @@ def _plan(
     if not jobs or not state.synced:
         return Plan((), queue.next_ms(state, time_ms, short))
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
-    reasons = _Reasons(config, time_ms, waiting=len(jobs))
+    reasons = _Reasons(state, config, time_ms, waiting=len(jobs))
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
@@ -165,7 +166,8 @@ class _Room(NamedTuple):
 class _Reasons:
     """The reasons why jobs get no nodes in one cycle, and whether each of them is recorded now."""
 
-    def __init__(self, config: CycleConfig, time_ms: int, *, waiting: int) -> None:
+    def __init__(self, state: State, config: CycleConfig, time_ms: int, *, waiting: int) -> None:
+        self._projected = state
         self.config = config
         self.time_ms = time_ms
         self._apart_ms = config.reasons_apart_ms(waiting)
@@ -200,11 +202,14 @@ class _Reasons:
 
     def _state(self, tried: PlacementTry, shortage: Shortage) -> ScheduleState:
         job = tried.job
-        # A pod that somebody else made can't fail for that: it waits for a node as long as it is there.
-        known_ms = job.times.infeasible_ms if shortage.infeasible and not job.of_pods else 0
-        if known_ms and self.time_ms - known_ms >= self.config.infeasible_grace_ms:
+        due_ms = self.gives_up_ms(job) if shortage.infeasible else None
+        if due_ms is not None and self.time_ms >= due_ms:
             return ScheduleState.FAILED
         return ScheduleState.PARTLY if tried.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
+
+    def gives_up_ms(self, job: JobRecord) -> int | None:
+        """When the job is given up if it is infeasible."""
+        return gives_up_ms(self._projected, job, self.config)
 
     def _facts_of(self, tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         if self._facts is None or shortage is not self._shortage:
@@ -218,9 +223,9 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     if shortage is None:
         return due_ms
     due_ms = next_end_ms(job, reasons.config, reasons.time_ms)
-    failing = shortage.infeasible and job.times.infeasible_ms and not job.of_pods
-    if failing and job.schedule_state != ScheduleState.FAILED:
-        due_ms = min(due_ms, job.times.infeasible_ms + reasons.config.infeasible_grace_ms)
+    gives_up_ms = reasons.gives_up_ms(job) if shortage.infeasible else None
+    if gives_up_ms is not None and job.schedule_state != ScheduleState.FAILED:
+        due_ms = min(due_ms, gives_up_ms)
     return min(due_ms, job.times.waits_ms + reasons.rest_ms(tried, shortage))
 
 

@@ -23,10 +23,12 @@ from arranger.workers.evictions import Evictions
 from arranger.workers.parts import Parts
 from arranger.workers.pod_reconciler import PodReconciler
 from arranger.workers.progress import Look, Progress
+from arranger.workers.provisioner import Provisioner
 from arranger.workers.queue_writer import QueueWriter
 from arranger.workers.reports import Reports
 from arranger.workers.retries import Retries
 from arranger.workers.status_writer import StatusWriter
+from arranger.workers.templates import Templates
 from arranger.workers.work_queue import SWEEP_S, WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -56,7 +58,9 @@ class Applier:
         self._creation = Creation(self._effects, self._queue, writer)
         evictions = Evictions(self._effects, self._queue, writer)
         claims = ClaimWriter(self._effects, self._queue, self._creation, writer)
-        self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions, claims=claims)
+        templates = Templates(self._effects, self._queue)
+        self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions, templates, claims=claims)
+        self._provisioner = Provisioner(self._effects, self._queue, templates, writer)
         self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 
@@ -151,6 +155,7 @@ class Applier:
         progress.orphaned_s = None
         if await self._statuses.stands(look):
             await self._pods.reconcile(look)
+            await self._provisioner.look(look)
             if look.current():
                 await self._expire(look)
 

@@ -135,9 +135,9 @@ class Binder:
 
     async def _tell(self, look: Look, pods: Sequence[PodSeen]) -> None:
         """Say in each of these pods of a record why it waits, and in an Event on the first of them, when something
-        other than numbers has changed. A gated pod says so already."""
+        other than numbers has changed. The API server tells a gated pod so."""
         job, state, progress = look.job, self._follower.state, look.progress
-        if job.stands_still:
+        if job.stands_still and all([pod.asks is not None and pod.asks.gates for pod in pods]):
             return
         progress.told.queue = queue_out_of_reach(state, job)
         message = prerequisites_text(state, job)

@@ -107,7 +107,7 @@ class Controller:
         rest_s = len(job.placements) * _REST_A_POD_S
         if rest_s > _SHORTEST_REST_S:
             self._rests_until_s[uid] = now_s + rest_s
-        falls_due_ms = due_ms(job, self._config, now_ms)
+        falls_due_ms = due_ms(state, job, self._config, now_ms)
         if falls_due_ms is not None:
             self._queue.look_again(uid, max((falls_due_ms - now_ms) / 1000, _LEAST_REST_S))
         return None

@@ -8,8 +8,8 @@ resourceVersion just read are preconditions, so the object can't change in betwe
 import logging
 from collections.abc import Awaitable, Callable
 
-from arranger.events.kinds import PodSeen
-from arranger.kube.cluster import PODS, TYJOBS, ApiError, Cluster, Object, Resource
+from arranger.events.kinds import PodSeen, ProvisioningSeen
+from arranger.kube.cluster import PODS, PROVISIONING_REQUESTS, TYJOBS, ApiError, Cluster, Object, Resource
 from arranger.kube.times import parse_time_ms
 from arranger.kube.translate import owned_by
 from arranger.logs import log_event
@@ -80,6 +80,17 @@ async def delete_expired(cluster: Cluster, namespace: str, name: str, uid: str, 
         )
 
     return await _delete_if(cluster, TYJOBS, (namespace, name, uid), is_due, grace_s=None)
+
+
+async def delete_request(cluster: Cluster, seen: ProvisioningSeen) -> bool:
+    """Delete a ProvisioningRequest that belongs to the TYJob of which the log has it, by its live owner reference.
+
+    Returns whether it is deleted. Raises `ClusterError`.
+    """
+    key = (seen.namespace, seen.name, seen.uid)
+    return await _delete_if(
+        cluster, PROVISIONING_REQUESTS, key, lambda live: owned_by(live, seen.job_uid), grace_s=None
+    )
 
 
 async def is_there(cluster: Cluster, namespace: str, name: str, uid: str) -> bool:

@@ -10,6 +10,7 @@ from arranger.events import kinds as k
 from arranger.events import volumes as v
 from arranger.kube.cluster import Change, Object
 from arranger.kube.pods_to_place import pod_group_seen
+from arranger.kube.provisioning import provisioning_seen
 from arranger.kube.translate import (
     job_seen,
     job_status_seen,
@@ -39,7 +40,8 @@ _ORDER: dict[str, int] = {
 
 #: Observations of objects without a namespace, which the projection has by name.
 ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen | v.SeenByName
-Seen = k.NodeSeen | k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | v.ClaimSeen | ByName
+_Namespaced = k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | k.ProvisioningSeen | v.ClaimSeen
+Seen = k.NodeSeen | _Namespaced | ByName
 
 #: Kind → how its objects are observed, of the kinds whose observation depends on nothing else.
 _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
@@ -48,6 +50,7 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.PRIORITY_CLASS: priority_class_seen,
     k.Watched.QUEUE: queue_seen,
     k.Watched.NAMESPACE: namespace_seen,
+    k.Watched.PROVISIONING: provisioning_seen,
     **{of: partial(pod_group_seen, kind) for kind, of in k.GROUP_WATCHES.items()},
     k.Watched.CLAIM: claim_seen,
     k.Watched.VOLUME: volume_seen,
@@ -98,7 +101,8 @@ def news(
             checks=checks, scheduler=scheduler, with_volumes=with_volumes, last=last,
         )  # fmt: skip
         if change.type == "DELETED":
-            events.append(gone_event(seen, term))
+            if not isinstance(seen, k.ProvisioningSeen) or seen.job_uid:
+                events.append(gone_event(seen, term))
         elif seen.uid in touched or not known(state, seen):
             events.append(seen)
         touched.add(seen.uid)
@@ -128,6 +132,9 @@ def known(state: State, event: Seen) -> bool:
     if isinstance(event, v.ClaimSeen):
         claim = state.volumes.claims.get((event.namespace, event.name))
         return claim is not None and _same(claim, event, ("term", "resource_version"))
+    if isinstance(event, k.ProvisioningSeen):  # the log has only those of jobs
+        request = state.seen_requests.get(event.job_uid, {}).get(event.name)
+        return not event.job_uid or (request is not None and _same(request, event, ("term", "resource_version")))
     if isinstance(event, ByName):
         there = _by_name(state, k.WATCHED[type(event)]).get(event.name)
         return there is not None and _same(there, event, ("term", "resource_version"))
@@ -193,6 +200,8 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [state.pods[uid] for uid in sorted(state.pods)]
     elif kind == k.Watched.QUOTA:
         seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
+    elif kind == k.Watched.PROVISIONING:
+        seen = [of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)]
     elif kind in k.GROUP_WATCHES.values():
         seen = [of for _, of in sorted(state.pod_groups.items()) if k.GROUP_WATCHES[of.group_kind] == kind]
     elif kind == k.Watched.CLAIM:
@@ -226,6 +235,8 @@ def gone_event(seen: Seen, term: int) -> k.Event:
         return k.PodGroupGone(term, seen.namespace, seen.name, seen.uid, seen.group_kind)
     if isinstance(seen, v.ClaimSeen):
         return v.ClaimGone(term, seen.namespace, seen.name, seen.uid)
+    if isinstance(seen, k.ProvisioningSeen):
+        return k.ProvisioningGone(term, seen.namespace, seen.name, seen.uid, seen.job_uid)
     if isinstance(seen, k.QuotaSeen):
         return k.QuotaGone(term, seen.namespace, seen.name, seen.uid)
     return k.JobGone(term, seen.namespace, seen.name, seen.uid)

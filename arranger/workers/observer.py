@@ -22,6 +22,7 @@ from arranger.kube.cluster import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_REQUESTS,
     QUEUES,
     QUOTAS,
     STORAGE_CLASSES,
@@ -59,6 +60,7 @@ RESOURCES = {
     k.Watched.VOLUME: VOLUMES,
     k.Watched.STORAGE_CLASS: STORAGE_CLASSES,
     k.Watched.CSI_NODE: CSI_NODES,
+    k.Watched.PROVISIONING: PROVISIONING_REQUESTS,
 }
 
 #: Changes this close together share one batch. The first after a silence is appended at once.

@@ -6,22 +6,25 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from arranger.events.kinds import PodSeen
-from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
+from arranger.kube.cluster import PODS, Object
 from arranger.kube.manifests import pod_manifest
+from arranger.kube.provisioning import consuming
 from arranger.lifecycle.desired import desired_pods, orphans
 from arranger.lifecycle.giving_way import gives_way
 from arranger.logs import log_event
 from arranger.model.job import Stage
 from arranger.model.names import job_name
 from arranger.projections.job_parts import SlotKey
+from arranger.projections.provisioning import name_of, provided_by
 from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_pod, is_there
-from arranger.workers.effects import SETTLE_S, STALE_S, Effects, together
+from arranger.workers.effects import SETTLE_S, Effects, together
 from arranger.workers.evictions import Evictions
 from arranger.workers.members_writer import MembersWriter
 from arranger.workers.progress import Look, Progress
 from arranger.workers.service_writer import ServiceWriter
+from arranger.workers.templates import Templates
 from arranger.workers.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -34,13 +37,21 @@ class PodReconciler:
     """Makes the pods of a job match its accepted decisions."""
 
     def __init__(
-        self, effects: Effects, queue: WorkQueue, creation: Creation, evictions: Evictions, *, claims: ClaimWriter
+        self,
+        effects: Effects,
+        queue: WorkQueue,
+        creation: Creation,
+        evictions: Evictions,
+        templates: Templates,
+        *,
+        claims: ClaimWriter,
     ) -> None:
         self._effects = effects
         self._queue = queue
         self._creation = creation
         self._evictions = evictions
         self._claims = claims
+        self._templates = templates
         self._evicts = effects.parts.settings.evict
         self._services = ServiceWriter(effects, creation)
         self._members = MembersWriter(effects, queue, creation)
@@ -66,7 +77,7 @@ class PodReconciler:
             if not look.current():
                 return
         if create:
-            template = await self._template(look)
+            template = await self._templates.of(look)
             prepared = template is not None and look.current() and await self._prepared(look)
             if template is None or not look.current():
                 return
@@ -89,25 +100,6 @@ class PodReconciler:
         """Whether everything exists that the pods of this attempt need."""
         return await self._services.stands(look) and await self._members.stands(look)
 
-    async def _template(self, look: Look) -> Object | None:
-        """The TYJob with the pod templates, in the generation that the log has seen: room was decided on for those
-        templates only. None if the object or its generation is another one now."""
-        job, held = look.job, look.progress.template
-        if held is None or held["metadata"]["generation"] != job.seen.generation:
-            try:
-                held = await self._effects.cluster.get(TYJOBS, job.seen.namespace, job.seen.name)
-            except ApiError as refused:
-                if refused.code == 404:
-                    return None
-                raise
-            look.progress.template = held
-        if held["metadata"]["uid"] != job.uid:
-            return None
-        if held["metadata"]["generation"] != job.seen.generation:
-            self._queue.look_again(job.uid, STALE_S)
-            return None
-        return held
-
     async def _create(self, look: Look, slot: SlotKey, node: str, template: Object) -> bool:
         if not look.current():  # decided again while this waited: another attempt has other nodes
             return False
@@ -116,6 +108,9 @@ class PodReconciler:
         pod = pod_manifest(
             template, group=group, index=index, attempt=attempt, node=node, leader_address=address, failed_before=before
         )
+        provided = provided_by(self._follower.state, job)
+        if provided is not None:
+            pod = consuming(pod, name_of(job, provided), provided.decided.class_name)
         done = await self._creation.create(look, slot, PODS, pod)
         if done:
             look.progress.settling[(attempt, slot)] = self._clock.monotonic_s() + SETTLE_S

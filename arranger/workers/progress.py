@@ -83,6 +83,8 @@ class Progress(msgspec.Struct):
     #: The attempt in which the Services were last created or found (-1 for none), and when they were last looked for.
     served: int = -1
     served_s: float = -math.inf
+    #: The UID of the job's ProvisioningRequest whose PodTemplates were created or found.
+    requested: str = ""
     members: MembersFile = msgspec.field(default_factory=MembersFile)
     #: The position in the queue that was stored last.
     position: int | None = None

@@ -14,6 +14,10 @@ from arranger.errors import LogUnavailable
 from arranger.events.blob_stores import blob_store_at
 from arranger.events.kinds import OF_VOLUMES, Watched
 from arranger.logs import log_event
+from arranger.model.provisioning import Provisioning
+from arranger.projections.provisioning import anybody_asks
+from arranger.projections.queue_tree import QueueTree
+from arranger.projections.state import Changes
 from arranger.workers import applier, controller, forecaster, maintenance, scheduler
 from arranger.workers.api_check import ApiCheck
 from arranger.workers.archive_role import ArchiveRole
@@ -79,10 +83,13 @@ class Roles:
 
     def _start_watcher(self) -> None:
         for kind in Watched:
-            if kind in OF_VOLUMES and not self._parts.settings.volumes:
-                continue
-            watcher = self.watchers[kind] = Watcher(kind, self._parts)
-            self._run(watcher.run(), f"watcher-{kind}")
+            if kind != Watched.PROVISIONING and (kind not in OF_VOLUMES or self._parts.settings.volumes):
+                self._watch(kind)
+        self._parts.follower.listen(OnceAsked(self._parts, lambda: self._watch(Watched.PROVISIONING)))
+
+    def _watch(self, kind: Watched) -> None:
+        watcher = self.watchers[kind] = Watcher(kind, self._parts)
+        self._run(watcher.run(), f"watcher-{kind}")
 
     def _start_controller(self) -> None:
         self._follow(controller.ROLE, controller.Controller(self._parts))
@@ -129,6 +136,32 @@ class Roles:
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.tasks[name] = self._spawn(work, name)
+
+
+class OnceAsked:
+    """Begins the watch of requests for nodes once any queue, or the configuration, wants them."""
+
+    def __init__(self, parts: Parts, begin: Callable[[], None]) -> None:
+        self._follower = parts.follower
+        self._default = Provisioning(parts.settings.provisioning)
+        self._begin: Callable[[], None] | None = begin
+        self._tree: QueueTree | None = None
+        self._look()
+
+    def changed(self, _changes: Changes) -> None:
+        self._look()
+
+    def epoch_began(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        tree = self._follower.state.queue_tree
+        if self._begin is None or tree is self._tree:
+            return
+        self._tree = tree
+        if anybody_asks(tree, self._default):
+            self._begin()
+            self._begin = None
 
 
 def tell_late(tasks: Sequence[Task]) -> None:

@@ -171,7 +171,8 @@ async def read_status(
     watches = [
         await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start)
         for kind in Watched
-        if state.with_volumes or kind not in OF_VOLUMES
+        if (kind != Watched.PROVISIONING or kind in state.terms)  # watched once somebody asks for nodes
+        and (kind not in OF_VOLUMES or state.with_volumes)
     ]
     last_cycle = state.last_cycle
     return Status(

@@ -83,9 +83,9 @@ WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "the components": (
         (
             *("metrics.podMonitor=true", "metrics.alerts=true", "metrics.board=true"),
-            *("createdBy=true", "networkPolicies.egress=true", "console=true", "volumes=true"),
+            *("createdBy=true", "networkPolicies.egress=true", "console=true", "volumes=true", "provisioning=true"),
         ),
-        ("podmonitor", "alerts", "board", "created-by", "network", "console", "volumes"),
+        ("podmonitor", "alerts", "board", "created-by", "network", "console", "volumes", "provisioning"),
         "",
     ),
 }

@@ -18,6 +18,7 @@ from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
 from arranger.workers.observer import RESOURCES
 from tests.e2e.harness import (
+    Kubelets,
     Worker,
     apply,
     await_stage,
@@ -31,19 +32,30 @@ from tests.e2e.harness import (
 )
 from tests.helm import NAMESPACE, Objects, of_kind, relative
 from tests.pod_groups import CUSTOM, definition, pod_group
-from tests.servers import REPOSITORY, RealKube, RealRedis, documents
+from tests.provisioning import DEFINITION, condition
+from tests.servers import MERGE, REPOSITORY, RealKube, RealRedis, documents
 from tests.unit.queue_table import queue
 
 DEPLOY = REPOSITORY / "deploy"
 ACCOUNTS = ("arranger-watcher", "arranger-decider", "arranger-applier")
 REQUEST = re.compile(r'arranger_api_requests_total\{code="(\d+)",resource="(\w+)",verb="(\w+)"\}')
 
+REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisioningrequests"
 SERVICES = "/api/v1/namespaces/default/services"
 
 
 def rendered(kube: RealKube, folder: Path) -> Objects:
     """The output of `kubectl kustomize` for a folder."""
     return documents(kube.kubectl("kustomize", str(folder)).stdout)
+
+
+def component(folder: Path, name: str) -> Path:
+    """A kustomization with nothing but a component of deploy/."""
+    own = folder / name
+    own.mkdir()
+    parts = {"components": [relative(DEPLOY / name, own)]}
+    (own / "kustomization.yaml").write_text(yaml.safe_dump(parts))
+    return own
 
 
 def pod_spec(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -88,8 +100,9 @@ def deployed_worker(kube: RealKube, redis: RealRedis, deployment: dict[str, Any]
 
 
 def granted(objects: Objects, account: str) -> set[tuple[str, str]]:
-    """(verb, resource) of each right in an account's ClusterRole, without those that only admission needs."""
-    rules = of_kind(objects, "ClusterRole").get(account, {}).get("rules", [])
+    """(verb, resource) of each right in an account's ClusterRoles, without those that only admission needs."""
+    roles = of_kind(objects, "ClusterRole")
+    rules = [rule for name in (account, f"{account}-provisioning") for rule in roles.get(name, {}).get("rules", [])]
     resources = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
     return {(verb, resource.partition("/")[0]) for verb, resource in resources - {("update", "tyjobs/finalizers")}}
 
@@ -109,11 +122,12 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
 ) -> None:
     deployments = of_kind(installed, "Deployment")
     workers = {name: deployed_worker(kube, redis, item, tmp_path) for name, item in deployments.items()}
-    apply(kube, *map(definition, CUSTOM))
+    provisioning = rendered(kube, component(tmp_path, "provisioning"))
+    apply(kube, *map(definition, CUSTOM), DEFINITION, *provisioning)
     try:
         for worker in workers.values():
             worker.start()
-        with kubelets(kube, NodeTemplate("n1", cpu="8"), NodeTemplate("n2", cpu="8")):
+        with kubelets(kube, NodeTemplate("n1", cpu="8"), NodeTemplate("n2", cpu="8")) as nodes:
             for worker in workers.values():
                 worker.wait_ready()
             # A foreign pod has the name of one of ours: Arranger reads it, leaves it alone, and reports it.
@@ -151,6 +165,7 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             eventually("it is told why it waits", lambda: "gpu" in status_of(kube, "waits").get("message", ""))
             # A PodGroup of each kind that is there is observed.
             apply(kube, *[pod_group("few", kind, 1) for kind in CUSTOM])
+            ask_for_a_node(kube, nodes)
             # A pod of others is bound, and another one is told why it waits.
             for name, cpu in (("bound", "1"), ("large", "100")):
                 spec = pod_template(cpu=cpu)["spec"] | {"schedulerName": "arranger"}
@@ -169,12 +184,34 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
         for name, worker in workers.items():
             account = pod_spec(deployments[name])["serviceAccountName"]
             requests = asked(worker)
-            assert set(requests) == granted(installed, account), name
+            assert set(requests) == granted([*installed, *provisioning], account), name
             assert not any(403 in codes for codes in requests.values()), requests
             assert worker.stop() == 0
     finally:
         for worker in workers.values():
             worker.close()
+        kube.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(provisioning))
+        kube.kubectl("delete", "podtemplates", "--all")
+
+
+def ask_for_a_node(kube: RealKube, nodes: Kubelets) -> None:
+    """A job of a queue that says so asks an autoscaler for its only node, runs there, and takes the request back."""
+    apply(kube, {**queue("cloud"), "spec": {"provisioning": "Request"}})
+    asks = job("asks", workers=0, run_s=0.5)
+    asks["spec"] |= {"queue": "cloud"}
+    asks["spec"]["leader"]["template"]["spec"]["nodeSelector"] = {"pool": "cloud"}
+    apply(kube, asks)
+    kube.kubectl("wait", "--for=create", "podtemplate", "-l", "arranger.dev/request=1", "--timeout=60s")
+    (request,) = kube.request("GET", REQUESTS)[1]["items"]
+    name = request["metadata"]["name"]
+    kube.request("PATCH", f"{REQUESTS}/{name}/status", condition("Provisioned"), content_type=MERGE)
+    eventually("the answer is told", lambda: "has provided nodes" in status_of(kube, "asks").get("message", ""))
+    nodes.add(NodeTemplate("n3", cpu="8", labels={"pool": "cloud"}))
+    (pod,) = eventually("it has its pod", lambda: pods_of(kube, "asks"))
+    assert pod["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"] == name
+    await_stage(kube, "Succeeded", "asks")
+    eventually("the request is taken back", lambda: not kube.request("GET", REQUESTS)[1]["items"])
+    kube.kubectl("delete", "queue", "cloud")  # other tests have this API server too
 
 
 def jobs_there(kube: RealKube) -> list[str]:

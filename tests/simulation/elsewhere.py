@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _KNOWN_AT = 120
 #: The slot of a process of the other cluster, beyond our slots.
 _SLOT = 9
+#: The kinds that are watched: nobody asks for nodes here.
+_KINDS = tuple(kind for kind in k.Watched if kind != k.Watched.PROVISIONING)
 #: In a run that is about this fault, the other cluster does nothing else.
 BREAKS = "another cluster answers, and open watches break"
 
@@ -124,7 +126,7 @@ class Elsewhere:
         world = self._world
         if world.log_away:
             return
-        kind, state = self._chance.choice(tuple(k.Watched)), world.oracle.state
+        kind, state = self._chance.choice(_KINDS), world.oracle.state
         epoch, terms = state.epoch, dict(state.terms)
         log = MemoryLog(world.home)
         claimed = await log.append(

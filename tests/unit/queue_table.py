@@ -36,6 +36,8 @@ EVERY_FIELD: Object = {
     "userFairness": True,
     "minRuntimeSeconds": 600,
     "preemption": {"surplus": "Never", "priority": "Allowed", "reclaim": "Never"},
+    "provisioning": "Request",
+    "scheduledFailed": "Never",
     "state": "Closed",
 }
 
@@ -119,6 +121,10 @@ BAD: list[Bad] = [
          {"spec/minRuntimeSeconds": -1}),
     _bad("another mode of preemption", "spec.preemption.reclaim", 'supported values: "Allowed", "Never"',
          {"spec/preemption": {"reclaim": "Always"}}),
+    _bad("another way of provisioning", "spec.provisioning", 'supported values: "None", "Request"',
+         {"spec/provisioning": "Pending"}),
+    _bad("another word for never", "spec.scheduledFailed", 'supported values: "AfterGrace", "Never"',
+         {"spec/scheduledFailed": "No"}),
     _bad("another state", "spec.state", 'supported values: "Open", "Closed"', {"spec/state": "Closing"}),
     _bad("unknown field of the spec", "spec.limit", "unknown field", {"spec/limit": {}}),
     _bad("unknown field of preemption", "spec.preemption.user", "unknown field", {"spec/preemption/user": "Never"}),

@@ -242,6 +242,14 @@ async def test_a_gated_pod_keeps_the_words_of_the_api_server() -> None:
     assert scene.condition["reason"] == "SchedulingGated" and scene.cluster.bindings == 0
 
 
+async def test_a_pod_with_resource_claims_is_told_that_nobody_allocates_them() -> None:
+    scene = Scene(resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])
+    assert scene.world.cycle() == ()
+    await scene.run(lambda: "message" in scene.condition)
+    assert scene.condition["reason"] == "Unschedulable" and scene.cluster.bindings == 0
+    assert "1 resource claim (gpu), and Arranger allocates no devices" in scene.condition["message"]
+
+
 async def test_a_pod_of_others_is_never_deleted() -> None:
     scene = Scene()
     scene.world.cycle()

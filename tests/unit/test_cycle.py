@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.messages.shortages import shortage_text
-from arranger.model.config import CycleConfig
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape, Requirement, Toleration
+from arranger.model.queue import ScheduledFailed
 from arranger.model.reasons import FITS, Reason, ReasonKind, insufficient
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, expand
@@ -177,6 +178,20 @@ def test_a_quorum_that_no_empty_cluster_holds_fails_after_the_grace_and_not_befo
     world.pass_time(0.001)
     assert waits_of(world.cycle(), job).schedule_state == ScheduleState.FAILED
     assert world.cycle() == ()
+
+
+def test_a_quorum_that_no_empty_cluster_holds_waits_for_good_where_that_is_set() -> None:
+    world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, scheduled_failed=ScheduledFailed.NEVER))
+    bare_node(world, "n1", cpu=4)
+    world.queue("strict", scheduled_failed=ScheduledFailed.AFTER_GRACE)
+    patient, strict = [world.job(f"of-{name}", leader=shape(cpu=5), of_queue=name) for name in ("default", "strict")]
+    assert len(world.cycle()) == 3
+    world.pass_time(10 * world.config.infeasible_grace_ms / 1000)
+    assert waits_of(world.cycle(), strict).schedule_state == ScheduleState.FAILED
+    assert patient.schedule_state == ScheduleState.UNSCHEDULED and world.cycle() == ()
+    world.queue("strict", scheduled_failed=ScheduledFailed.NEVER)
+    world.queue("default", scheduled_failed=ScheduledFailed.AFTER_GRACE)
+    assert waits_of(world.cycle(), patient).schedule_state == ScheduleState.FAILED
 
 
 @pytest.mark.parametrize("policy", ["BinPack", "LeaderFirst"])

@@ -5,6 +5,7 @@ import itertools
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from arranger.replay.console.log_index import LogIndex
 from arranger.replay.console.moment import moment
 from arranger.replay.console.snapshots import Snapshots, continuing
 from arranger.replay.reading.overview import overview
+from arranger.replay.what_if.hypothesis import private_copy
 from arranger.web.moments import Moments
 from arranger.web.refusals import Refusal
 from tests.memory_log import MemoryLog
@@ -129,6 +131,13 @@ async def _start(name: str) -> Any:
     log = FileLog(HISTORIES / name)
     await log.open()
     return await log.start()
+
+
+def test_a_copy_of_a_state_shares_no_table_that_the_fold_changes() -> None:
+    state = State()
+    copy = private_copy(state)
+    shared = [of.name for of in fields(State) if getattr(copy, of.name) is getattr(state, of.name)]
+    assert not [name for name in shared if isinstance(getattr(state, name), dict | list)]
 
 
 def test_snapshots_are_bounded_in_number_and_memory() -> None:

@@ -262,6 +262,12 @@ def test_a_group_whose_minimum_has_finished_is_starting_until_its_next_pod_is_bo
     world.state.validate()
 
 
+def test_pods_with_resource_claims_dont_count_towards_their_groups_minimum() -> None:
+    world, job = grouped(2, claims=("gpu",))
+    assert world.cycle() == () and not job.placements
+    assert prerequisites_text(world.state, job).endswith("2 pods of it can't be placed because of resource claims")
+
+
 def test_gated_pods_dont_count_until_their_gates_are_gone() -> None:
     world, job = grouped(2, gates=("example.com/later",))
     assert world.cycle() == ()

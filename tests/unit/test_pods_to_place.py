@@ -5,6 +5,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
+from arranger.messages.prerequisites import prerequisites_text
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.pod import PodRules, PodTerm
@@ -16,6 +17,7 @@ from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import JOBS
 from arranger.projections.state import State
+from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.scheduling.cycle import VERSIONS, take_cycle
 from tests.world import World, shape
 
@@ -95,6 +97,15 @@ def test_a_gated_pod_gets_no_node_until_its_last_gate_is_gone() -> None:
     world.pod_to_place("web")
     world.cycle()
     assert pod.placements == {SLOT: "n1"}
+
+
+def test_a_pod_with_resource_claims_gets_no_node_and_says_why() -> None:
+    world, pod = waiting(claims=("gpu",))
+    assert world.cycle() == () and world.control() == []
+    assert prerequisites_text(world.state, pod) == (
+        "can't be placed: it has 1 resource claim (gpu), and Arranger allocates no devices; use extended resources"
+    )
+    assert awaited_text(awaited(world.state, pod)) == "nothing: Arranger allocates no devices of resource claims"
 
 
 def test_a_pod_whose_node_closes_before_it_is_bound_gets_another() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from arranger.messages.faults import fault_text
 from arranger.model.pod import Requirement
+from arranger.model.provisioning import Provisioning
 from arranger.model.queue import (
     DEFAULT_SPEC,
     NamespaceRule,
@@ -16,6 +17,7 @@ from arranger.model.queue import (
     PreemptionMode,
     QueueSpec,
     QueueState,
+    ScheduledFailed,
 )
 from arranger.model.queue_rules import queue_spec, validate_queue
 from tests.servers import QUEUE_CRD, definition_of
@@ -86,6 +88,7 @@ def test_every_field_is_read() -> None:
     assert spec == QueueSpec(
         "all", 65535, spec.guarantee, spec.deserved, spec.capability, False, NamespaceRule((), selector), -5, 0,
         1_000_000, "DRF", True, 600, Preemption(never, PreemptionMode.ALLOWED, never), QueueState.CLOSED,
+        ScheduledFailed.NEVER, Provisioning.REQUEST,
     )  # fmt: skip
     differing = [name for name in spec.__struct_fields__ if getattr(spec, name) == getattr(DEFAULT_SPEC, name)]
     assert differing == []

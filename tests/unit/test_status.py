@@ -108,7 +108,7 @@ async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -
     assert mine["percent"] + other["percent"] == 100 and mine["jobs"] + other["jobs"] == 20
     assert members["host-1-77-applier"]["shares"] == {"applier": {"jobs": 20, "percent": 100.0}}
     watches = {one["kind"]: one for one in answer["watches"]}
-    assert watches.keys() == {*Watched} - {*OF_VOLUMES}, "nobody watches volumes without their setting"
+    assert watches.keys() == {*Watched} - {*OF_VOLUMES, Watched.PROVISIONING}, "nobody asks for volumes or nodes"
     for one in watches.values():
         assert one["holder"] == "host-1-77-watcher" and one["listed"] and 0 < one["leftS"] <= 15
         assert 0 < one["heldMs"] <= answer["nowMs"]

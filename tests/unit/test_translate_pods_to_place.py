@@ -36,14 +36,18 @@ def test_a_pod_that_names_arranger_says_all_that_its_node_depends_on() -> None:
         preemptionPolicy="Never",
         schedulingGates=[{"name": "example.com/later"}],
         terminationGracePeriodSeconds=5,
+        resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}],
     )
     of = shape(
         cpu=2, selector={"pool": "b"}, labels={"app": "db", "arranger.dev/user": "ann"},
         tolerations=[Toleration("a", "Exists", "", "NoSchedule")],
     )  # fmt: skip
     seen = pod_seen(made, 1, "arranger")
-    assert seen.asks == PodToPlace(of, 7, ("example.com/later",), CREATED_MS, "fast", "ann", 5, False)
-    assert describe(seen, State()) == "Pending, to be placed with priority 7: 2 cpu; gated by example.com/later"
+    assert seen.asks == PodToPlace(of, 7, ("example.com/later",), CREATED_MS, "fast", "ann", 5, False, claims=("gpu",))
+    assert (
+        describe(seen, State())
+        == "Pending, to be placed with priority 7: 2 cpu; gated by example.com/later; with the resource claims gpu"
+    )
 
 
 def test_other_pods_ask_for_nothing() -> None:

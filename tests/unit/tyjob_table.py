@@ -379,6 +379,7 @@ GOOD: list[Good] = [
         {f"{LEADER}/containers/0/workingDir": "/app", f"{LEADER}/hostNetwork": True},
     ),
     _good("empty nodeName and schedulerName", {f"{LEADER}/nodeName": "", f"{LEADER}/schedulerName": ""}),
+    _good("no resource claims", {f"{LEADER}/resourceClaims": [], f"{WORKER}/resourceClaims": None}),
     _good("no scheduling gates", {f"{LEADER}/schedulingGates": [], f"{WORKER}/schedulingGates": None}),
     _good(
         "a null where a field may be absent",
@@ -568,6 +569,8 @@ BAD: list[Bad] = [
          {f"{WORKER}/schedulerName": "default-scheduler"}),
     _bad("a template with scheduling gates", f"{IN_WORKER}.schedulingGates", "must not be set, Arranger makes the pods",
          {f"{WORKER}/schedulingGates": [{"name": "example.com/later"}]}),
+    _bad("a template with resource claims", f"{IN_LEADER}.resourceClaims", "Arranger allocates no devices of resource",
+         {f"{LEADER}/resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}),
     _bad("a reserved label", "spec.leader.template.metadata.labels", "labels under arranger.dev/ are set by Arranger",
          {"spec/leader/template/metadata": {"labels": {"arranger.dev/job": "x"}}}),
     _bad("a label that isn't text", "spec.leader.template.metadata.labels.app", "must be of type string",

@@ -13,7 +13,7 @@ from arranger.cli.rendering.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
 from arranger.errors import ForgedEntry, LogError, LogUnavailable, NoLog, UsageError
 from arranger.events.key_source import log_keys
-from arranger.events.kinds import GROUP_WATCHES
+from arranger.events.kinds import GROUP_WATCHES, Watched
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
 from arranger.events.redis_urls import SCHEMES, scheme_of
@@ -148,9 +148,9 @@ def _print(status: Status, found: list[str]) -> None:
 
 
 def _listed(watch: WatchStatus) -> str:
-    """Whether the kind is listed. An API server needn't have every kind of PodGroup."""
+    """Whether the kind is listed. An API server needn't have PodGroups and ProvisioningRequests."""
     if watch.refused:
-        absent = watch.refused == 404 and watch.kind in GROUP_WATCHES.values()
+        absent = watch.refused == 404 and watch.kind in (*GROUP_WATCHES.values(), Watched.PROVISIONING)
         return "not installed" if absent else f"refused: {watch.refused}"
     return "yes" if watch.listed else "no"
 

@@ -23,6 +23,7 @@ _DECIDING = {
     "pod_policy": "pod_policy",
     "weights": "weights",
     "infeasible_grace_s": "infeasible_grace_ms",
+    "scheduled_failed": "scheduled_failed",
     "refused_node_s": "refusal_avoid_ms",
     "search_steps": "search_steps",
     "preemption": "preemption",

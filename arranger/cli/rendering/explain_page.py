@@ -164,6 +164,16 @@ class Page:
         else:
             say(f"{said} {command}")
 
+    def _nodes_to_come(self, waiting: Waiting) -> None:
+        """What the job has asked an autoscaler for, and when it is given up without enough nodes."""
+        if waiting.request:
+            print_text(f"  request       {waiting.request}", indent=16)
+        if waiting.infeasible_since_ms:
+            since, until = self._time(waiting.infeasible_since_ms), self._time(waiting.fails_at_ms)
+            gives_up = f"the first cycle from {until} on gives it up" if waiting.fails_at_ms else "no cycle gives it up"
+            told = f"since {since}, it doesn't fit even an empty cluster of these nodes; {gives_up}"
+            print_text(f"  infeasible    {told}", indent=16)
+
     def _waiting(self, waiting: Waiting) -> None:
         say()
         print_text(f"Why it waits: {waiting.why}", indent=2)
@@ -173,13 +183,7 @@ class Page:
         if short is not None and short.closest is not None:
             more = f" (and {short.closest.alike} more like it)" if short.closest.alike else ""
             print_text(f"  closest node  {short.closest.node}{more}: {short.closest.text}", indent=16)
-        if waiting.infeasible_since_ms:
-            since, until = self._time(waiting.infeasible_since_ms), self._time(waiting.fails_at_ms)
-            print_text(
-                f"  infeasible    since {since}, it doesn't fit even an empty cluster of these nodes; "
-                f"the first cycle from {until} on gives it up",
-                indent=16,
-            )
+        self._nodes_to_come(waiting)
         if waiting.position:
             self._position(waiting)
         if waiting.in_queue is not None:

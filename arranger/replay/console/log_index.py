@@ -10,8 +10,9 @@ from arranger.replay.console.snapshots import Snapshots
 from arranger.replay.console.timeline import TimelineIndex
 from arranger.replay.reading.history import advance
 
-#: Events that may change any job: the rules of a watcher, and namespaces, which terms of pods select.
-_WIDE = (k.EpochBegun, k.WatchClaimed, k.ListingEnded, k.NamespaceSeen, k.NamespaceGone)
+#: Events that may change any job: the rules of a watcher, kinds that can be read or not, and namespaces, which terms of
+#: pods select.
+_WIDE = (k.EpochBegun, k.WatchClaimed, k.ListingEnded, k.WatchRefused, k.NamespaceSeen, k.NamespaceGone)
 
 
 class LogIndex:
@@ -31,7 +32,12 @@ class LogIndex:
 
     def feed(self, entry: Entry) -> None:
         """Fold and index one entry. Raises `DamagedEntry`."""
-        state, changes = self.state, Changes()
+        state, changes, pods = self.state, Changes(), dict[str, None]()
+        for event in entry.batch.events:
+            if isinstance(event, k.PodSeen | k.PodGone):
+                pods[event.uid] = None
+            elif isinstance(event, k.JobSeen):  # it may disown pods that were seen before it
+                pods.update(dict.fromkeys(state.pods_of.get(event.uid, ())))
         self.jobs.before(entry, state)
         advance(state, entry, changes)
         self.position = Position(self.position.epoch, entry.last, entry.chain)
@@ -42,5 +48,4 @@ class LogIndex:
         if any(isinstance(event, _WIDE) for event in entry.batch.events):
             self.snapshots.note(state, self.position, dict.fromkeys(state.jobs), None)
             return
-        pods = {event.uid: None for event in entry.batch.events if isinstance(event, k.PodSeen | k.PodGone)}
         self.snapshots.note(state, self.position, changes.jobs, pods)

@@ -7,6 +7,7 @@ import msgspec
 from arranger.messages.readiness import held_text
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
@@ -34,6 +35,7 @@ class What(StrEnum):
     LEADER_ADDRESS = "LeaderAddress"
     READINESS = "Readiness"
     GATES = "Gates"
+    CLAIMS = "Claims"
     BINDING = "Binding"
     MORE_PODS = "MorePods"
     POD_GROUP = "PodGroup"
@@ -77,10 +79,17 @@ def _lacking(job: JobRecord) -> What:
     return What.MORE_PODS if job.valid_spec.group_known else What.POD_GROUP
 
 
+def _held_back(state: State, job: JobRecord) -> What:
+    """What keeps a record of pods out of the queue."""
+    if job.pods_lacking:
+        return _lacking(job)
+    pod = state.pods.get(pod_of(job.uid))
+    return What.CLAIMS if pod is not None and pod.asks is not None and not pod.asks.gates else What.GATES
+
+
 def _before_start(state: State, job: JobRecord) -> Awaited:
     if job.pods_lacking or (job.spec is not None and job.spec.suspend):
-        held = _lacking(job) if job.pods_lacking else What.GATES
-        return Awaited(held if job.of_pods else What.RESUME)
+        return Awaited(_held_back(state, job) if job.of_pods else What.RESUME)
     if awaited_jobs(job):
         return Awaited(What.OTHER_JOBS)
     if job.spec is not None and not job.spec.priority_known:
@@ -131,6 +140,7 @@ _WORDS = {
     What.LEADER_ADDRESS: "its leader's address",
     What.READINESS: "the leader or set to be ready that other worker sets start after",
     What.GATES: "its scheduling gates to be removed",
+    What.CLAIMS: "nothing: Arranger allocates no devices of resource claims",
     What.BINDING: "an applier to bind it",
     What.MORE_PODS: "more pods of its group",
     What.POD_GROUP: "its PodGroup to exist",

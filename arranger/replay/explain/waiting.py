@@ -7,11 +7,13 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
+from arranger.messages.provisioning import request_text
 from arranger.messages.shortages import fits_text, nodes_text, quota_text, unit_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.reasons import ReasonKind
 from arranger.model.text import counted
+from arranger.projections.giving_up import gives_up_ms
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
@@ -63,6 +65,8 @@ class Waiting(msgspec.Struct, frozen=True):
     reserved: tuple[KeptFor, ...] = ()
     #: Why a cycle takes no room from others for it.
     takes_none: tuple[TakesNone, ...] = ()
+    #: What became of its request for nodes, in words; empty without one.
+    request: str = ""
 
 
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
@@ -94,7 +98,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         takers=takers,
         holders=holders,
         infeasible_since_ms=job.times.infeasible_ms,
-        fails_at_ms=job.times.infeasible_ms and job.times.infeasible_ms + config.infeasible_grace_ms,
+        fails_at_ms=gives_up_ms(state, job, config) or 0,
         blockers=since,
         remedies=sought.found,
         tried=sought.tried,
@@ -118,6 +122,7 @@ def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
     return msgspec.structs.replace(
         found,
         room_from=givers,
+        request=request_text(case.state, case.job),
         reserved=kept_for_others(case.state, uid) if _meets_reserved(short) else (),
         takes_none=_takes_none(case, short) if found.position and not found.gets else (),
     )

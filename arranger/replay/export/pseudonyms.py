@@ -49,7 +49,7 @@ from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord
 from arranger.projections.jobs import JobRecord
 from arranger.projections.run_times import JobKind
 from arranger.projections.snapshot import DecayedImage, JobImage, NodeImage, StateImage
-from arranger.projections.state import Assumed
+from arranger.projections.state import Assumed, NodesRequest
 from arranger.replay.export import volume_rules
 
 LEFT_OUT = "(left out of this export)"
@@ -330,6 +330,8 @@ def _job_uids(names: Pseudonyms, uids: tuple[str, ...]) -> tuple[str, ...]:
 
 _UIDS = {"uid": keep, "resource_version": keep}
 _NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
+_GONE = {"namespace": _named("namespace"), "uid": keep}
+_REQUEST = {"name": _named("request"), "job_uid": Pseudonyms.job_uid}
 
 #: The rules for all fields with text. Fields without text need none, and nested types have their own rules.
 RULES: dict[type[Any], dict[str, Rule]] = {
@@ -359,16 +361,20 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "created_by_groups": left_out,  # whoever knows the names of groups could find out which they are
     },
     fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
-    k.JobGone: {"name": _named("job"), "namespace": _named("namespace"), "uid": keep},
+    k.JobGone: {"name": _named("job"), **_GONE},
     k.QuotaSeen: {"name": _named("quota"), **_NAMESPACED, "hard": keep, "used": keep},
-    k.QuotaGone: {"name": _named("quota"), "namespace": _named("namespace"), "uid": keep},
+    k.QuotaGone: {"name": _named("quota"), **_GONE},
     k.PriorityClassSeen: {"name": _named("class"), **_UIDS},
     k.PriorityClassGone: {"name": _named("class"), "uid": keep},
     k.QueueSeen: {"name": Pseudonyms.queue, **_UIDS, "status_digest": keep},
     k.QueueGone: {"name": Pseudonyms.queue, "uid": keep},
     k.PodGroupSeen: {"name": _named("group"), **_NAMESPACED, "group_kind": keep},
-    k.PodGroupGone: {"name": _named("group"), "namespace": _named("namespace"), "uid": keep, "group_kind": keep},
+    k.PodGroupGone: {"name": _named("group"), **_GONE, "group_kind": keep},
     **volume_rules.RULES,
+    k.ProvisioningSeen: {**_REQUEST, **_NAMESPACED, "class_name": word, "answer": keep, "message": left_out},
+    k.ProvisioningGone: {**_REQUEST, **_GONE},
+    NodesRequest: {"message": left_out},
+    k.NodesRequested: {"job_uid": Pseudonyms.job_uid, "class_name": word},
     # The UID of kube-system identifies the cluster.
     k.NamespaceSeen: {
         "name": _named("namespace"),
@@ -426,6 +432,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.PodGroupFacts: {"queue": Pseudonyms.queue, "priority_class": _named("class")},
     p.PodToPlace: {
         "gates": lambda _, gates: tuple(LEFT_OUT for _ in gates),
+        "claims": lambda _, claims: tuple(LEFT_OUT for _ in claims),
         "queue": Pseudonyms.queue,
         "user": _named("namespace"),
     },

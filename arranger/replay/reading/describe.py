@@ -38,6 +38,7 @@ ABOUT_A_JOB = (
     k.StageDecided,
     k.LeaderAddressed,
     k.WorkersReplaced,
+    k.NodesRequested,
     k.EffectFailed,
 )
 
@@ -96,6 +97,8 @@ def job_uid_of(event: k.Event, state: State) -> str:
         return uid
     if isinstance(event, (k.JobSeen, k.JobGone)):
         return event.uid
+    if isinstance(event, (k.ProvisioningSeen, k.ProvisioningGone)):
+        return event.job_uid
     if isinstance(event, (k.PodGroupSeen, k.PodGroupGone)):
         return group_uid(event.namespace, event.name, event.group_kind)
     if isinstance(event, (k.PodSeen, k.PodGone)):
@@ -185,6 +188,7 @@ def _asks(event: k.PodSeen) -> str:
     if asks is None or event.node:
         return ""
     more = f"; gated by {', '.join(asks.gates)}" if asks.gates else ""
+    more += f"; with the resource claims {', '.join(asks.claims)}" if asks.claims else ""
     if asks.group is not None:
         more += f"; in the {_of_group(asks.group)}"
     return f"to be placed with priority {asks.priority}: {amounts_text(asks.shape.requests) or 'no requests'}{more}"
@@ -249,6 +253,19 @@ def _pod_group_seen(event: k.PodGroupSeen, _state: State) -> str:
     parts += [f"PriorityClass {facts.priority_class}"] if facts.priority_class else []
     parts += [f"priority {facts.priority}"] if facts.priority is not None else []
     return ", ".join(parts)
+
+
+def _provisioning_seen(event: k.ProvisioningSeen, _state: State) -> str:
+    said = f": {event.message}" if event.message else ""
+    return f"class {event.class_name}, {event.answer or 'no answer yet'}{said}"
+
+
+def _nodes_requested(event: k.NodesRequested, state: State) -> str:
+    job = state.jobs.get(event.job_uid)
+    groups = job.spec.groups if job is not None and job.spec is not None else ()
+    names = [groups[of.group].name if of.group < len(groups) else f"group {of.group}" for of in event.pods]
+    pods = ", ".join(f"{of.count} {name}" for of, name in zip(event.pods, names, strict=True))
+    return f"request {event.number} to an autoscaler, of class {event.class_name}: nodes for {pods}"
 
 
 def _placed(event: k.Placed, state: State) -> str:
@@ -334,6 +351,9 @@ _WORDS: dict[type, Any] = {
     k.PodGroupSeen: _pod_group_seen,
     k.PodGroupGone: lambda event, _: f"of {event.group_kind}: gone",
     **WORDS_OF_VOLUMES,
+    k.ProvisioningSeen: _provisioning_seen,
+    k.ProvisioningGone: lambda event, _: "gone",
+    k.NodesRequested: _nodes_requested,
     k.WatchRefused: lambda event, _: f"{event.kind}: the API server refuses it ({event.code})",
     k.CycleTaken: lambda event, _: f"on the state at offset {event.base}{_searched(event)}",
     k.Placed: _placed,

@@ -12,6 +12,8 @@ _PLAIN = {
     "queue_policy": "jobQueuePolicy",
     "user_fairness": "userFairness",
     "min_runtime_s": "minRuntimeSeconds",
+    "provisioning": "provisioning",
+    "scheduled_failed": "scheduledFailed",
 }
 
 

@@ -26,6 +26,7 @@ from arranger.lifecycle.stages import next_decision
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.stages import StageReason
+from arranger.projections.giving_up import gives_up_ms
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label
@@ -331,10 +332,11 @@ class Continuation:
         return schedulable
 
     def _due_to_be_given_up(self, uid: str) -> None:
-        """If a job was infeasible before the point, schedule the cycle that may give it up."""
+        """If a job is infeasible, schedule the cycle that may give it up."""
         job = self.state.jobs[uid]
-        if not job.ended and job.waits is not None and job.waits.shortage.infeasible and job.times.infeasible_ms:
-            self._at(max(self._now_ms, job.times.infeasible_ms + self._config.infeasible_grace_ms), uid, -1)
+        due_ms = gives_up_ms(self.state, job, self._config)
+        if not job.ended and job.waits is not None and job.waits.shortage.infeasible and due_ms is not None:
+            self._at(max(self._now_ms, due_ms), uid, -1)
 
     def _due_after_back_off(self, uid: str) -> None:
         """If a job backs off, schedule a cycle for the end of the back-off."""
@@ -349,7 +351,7 @@ class Continuation:
                 and event.shortage.infeasible
                 and event.schedule_state != ScheduleState.FAILED
             ):
-                self._at(self._now_ms + self._config.infeasible_grace_ms, event.job_uid, -1)
+                self._due_to_be_given_up(event.job_uid)
 
 
 def _not_preempted(intervals: Mapping[AttemptKey, AttemptInterval]) -> dict[str, list[int]]:

@@ -213,6 +213,8 @@ def _forked(
         repelling=dict(state.repelling) if of_pods else state.repelling,
         pod_groups=dict(state.pod_groups),
         volumes=state.volumes.copy(),
+        requests=dict(state.requests),
+        seen_requests={uid: dict(of) for uid, of in state.seen_requests.items()},
         jobs=jobs,
         assumed=dict(state.assumed),
         terms=dict(state.terms),

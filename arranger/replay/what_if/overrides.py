@@ -8,7 +8,7 @@ import msgspec
 from arranger.events.kinds import QueueSeen
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
-from arranger.model.queue import Preemption
+from arranger.model.queue import Preemption, ScheduledFailed
 from arranger.projections.state import State
 from arranger.scheduling import Policies
 
@@ -64,6 +64,7 @@ class Overrides(msgspec.Struct, frozen=True):
     reservation_refresh_ms: int | None = None
     learned_runtimes: bool | None = None
     room_bound_ms: int | None = None
+    scheduled_failed: ScheduledFailed | None = None
     every_job: bool = False
     queues: OtherQueues = OtherQueues()
 

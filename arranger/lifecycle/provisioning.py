@@ -1,0 +1,69 @@
+"""When an autoscaler is asked for the nodes of a waiting job's quorum, and for which pods."""
+
+from arranger.events.kinds import NodesRequested
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.model.job import LEADER_GROUP, ScheduleState, Stage
+from arranger.model.provisioning import RequestedPods
+from arranger.projections.dependencies import awaited_jobs
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord, by_group
+from arranger.projections.priorities import lacks_class
+from arranger.projections.provisioning import asks_autoscaler, present_request
+from arranger.projections.queue_membership import kept_out
+from arranger.projections.state import NodesRequest, State
+
+
+def nodes_requested(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> NodesRequested | None:
+    """The decision to ask for nodes, for a job that a cycle found no room for. It asks again when what it needs has
+    changed, and with a back-off when it asked in vain."""
+    if not _lacks_nodes(state, job) or not asks_autoscaler(state, job, config.provisioning):
+        return None
+    last, pods = state.requests.get(job.uid), quorum_pods(job)
+    present = present_request(state, job)
+    if present is not None and present.decided.pods in ((), pods):  # () for one of an earlier epoch
+        due_ms = _again_ms(present, config)
+        if due_ms is None or time_ms < due_ms:
+            return None
+    number = last.decided.number + 1 if last is not None else 1
+    return NodesRequested(job.uid, job.version, job.attempt, number, config.provisioning_class, pods)
+
+
+def due_ms(state: State, job: JobRecord, config: LifecycleConfig) -> int | None:
+    """When a job asks again that asked in vain, in milliseconds since 1970; None if it doesn't."""
+    present = present_request(state, job)
+    return _again_ms(present, config) if present is not None else None
+
+
+def _again_ms(request: NodesRequest, config: LifecycleConfig) -> int | None:
+    if not request.answer.in_vain:
+        return None
+    return request.answered_ms + config.back_off_after(request.failures)
+
+
+def _lacks_nodes(state: State, job: JobRecord) -> bool:
+    """Whether a job waits for nothing but nodes: not for its queue, a quota or other jobs."""
+    if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements or job.waits is None:
+        return False
+    if job.schedule_state == ScheduleState.FAILED or job.waits.shortage.quota is not None:
+        return False
+    return not awaited_jobs(job) and not lacks_class(job) and kept_out(state, job) is None
+
+
+def quorum_pods(job: JobRecord) -> tuple[RequestedPods, ...]:
+    """The pods of a quorum, by group: the leader, the minimum of each worker set, and of the sets in their order as
+    many more as it needs, in whole worker groups. It needs `min_workers`, or more if its pod policy asks for all pods,
+    which the last cycle said. Pods that have finished need no node."""
+    spec, there = job.valid_spec, by_group(job.valid_spec, job.provided)
+    gone = by_group(spec, job.slots.given_up)
+    counts = [0] * len(spec.groups)
+    counts[LEADER_GROUP] = spec.groups[LEADER_GROUP].count - (LEADER in job.provided)
+    least = [max(of.min_count - there[group], 0) for group, of in enumerate(spec.groups)]
+    asked = job.waits.shortage.asked - counts[LEADER_GROUP] if job.waits is not None else 0
+    spare = max(max(spec.min_workers - sum(there[1:]), asked) - sum(least[1:]), 0)
+    for group, of in enumerate(spec.groups[1:], start=1):
+        left = of.count - there[group] - gone[group]
+        counts[group] = min(-(-(least[group] + spare) // of.group_size) * of.group_size, left)
+        spare = max(spare - max(counts[group] - least[group], 0), 0)
+    return tuple(
+        RequestedPods(group, count, spec.groups[group].shape) for group, count in enumerate(counts) if count > 0
+    )

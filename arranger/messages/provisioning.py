@@ -1,0 +1,26 @@
+"""A job's request for nodes, and what the autoscaler answered, in one line."""
+
+from arranger.model.provisioning import Answer
+from arranger.model.text import one_line
+from arranger.projections.jobs import JobRecord
+from arranger.projections.provisioning import name_of, present_request
+from arranger.projections.state import State
+
+_WORDS = {
+    Answer.NONE: "an autoscaler is asked for nodes",
+    Answer.ACCEPTED: "an autoscaler has accepted to provide nodes",
+    Answer.PROVISIONED: "an autoscaler has provided nodes",
+    Answer.FAILED: "an autoscaler has no nodes",
+    Answer.BOOKING_EXPIRED: "the nodes of an autoscaler were kept no longer",
+    Answer.CAPACITY_REVOKED: "the nodes of an autoscaler were taken back",
+}
+
+
+def request_text(state: State, job: JobRecord) -> str:
+    """What becomes of the job's request; empty without one."""
+    request = present_request(state, job)
+    if request is None:
+        return ""
+    said = f": {one_line(request.message)[:200]}" if request.answer.in_vain and request.message else ""
+    again = ", it is asked again after a while" if request.answer.in_vain else ""
+    return f"{_WORDS[request.answer]} (ProvisioningRequest {name_of(job, request)}{said}){again}"

@@ -1,0 +1,122 @@
+"""ProvisioningRequests for tests: their definition, and a stand-in of the autoscaler that answers them."""
+
+from contextlib import suppress
+from typing import Any
+
+from arranger.kube.cluster import NODES, POD_TEMPLATES, PROVISIONING_REQUESTS, ApiError, Cluster, Object
+
+#: The CustomResourceDefinition, with the checks of the autoscaler's own that concern what Arranger writes.
+_POD_SET = {
+    "type": "object",
+    "required": ["count", "podTemplateRef"],
+    "properties": {
+        "count": {"type": "integer", "format": "int32", "minimum": 1},
+        "podTemplateRef": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+    },
+}
+_SPEC = {
+    "type": "object",
+    "required": ["podSets", "provisioningClassName"],
+    "properties": {
+        "podSets": {"type": "array", "minItems": 1, "maxItems": 32, "items": _POD_SET},
+        "provisioningClassName": {
+            "type": "string", "maxLength": 253,
+            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        },
+    },
+    "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "Value is immutable"}],
+}  # fmt: skip
+DEFINITION: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": f"{PROVISIONING_REQUESTS.plural}.{PROVISIONING_REQUESTS.group}",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+    },
+    "spec": {
+        "group": PROVISIONING_REQUESTS.group,
+        "scope": "Namespaced",
+        "names": {
+            "plural": PROVISIONING_REQUESTS.plural, "singular": "provisioningrequest",
+            "kind": PROVISIONING_REQUESTS.kind, "shortNames": ["provreq"],
+        },
+        "versions": [
+            {
+                "name": PROVISIONING_REQUESTS.version, "served": True, "storage": True, "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": _SPEC,
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}  # fmt: skip
+
+
+def condition(kind: str, message: str = "") -> Object:
+    """The status of a ProvisioningRequest with this condition."""
+    found = {"type": kind, "status": "True", "reason": kind, "message": message}
+    return {"status": {"conditions": [{**found, "lastTransitionTime": "2026-11-23T10:00:00Z"}]}}
+
+
+class Autoscaler:
+    """It looks at the requests whenever it is told to. It accepts one once its PodTemplates are there. At a later look
+    it answers, and then it adds a node for each pod, one at each look, with the requests of the pod's container."""
+
+    def __init__(self, cluster: Cluster, *, fails: int = 0) -> None:
+        self._cluster = cluster
+        #: How many further requests fail.
+        self.fails = fails
+        self._told: dict[str, str] = {}
+        self._coming: dict[str, list[Object]] = {}
+
+    async def look(self) -> None:
+        """One look at all requests."""
+        async for page in self._cluster.listing(PROVISIONING_REQUESTS):
+            for request in page.items:
+                await self._take(request)
+
+    async def _take(self, request: Object) -> None:
+        name, told = request["metadata"]["name"], self._told.get(request["metadata"]["uid"], "")
+        if not told:
+            with suppress(ApiError):
+                self._coming[name] = await self._nodes(request)
+                await self._tell(request, "Accepted")
+        elif told == "Accepted" and self.fails:
+            self.fails -= 1
+            await self._tell(request, "Failed", "no capacity")
+        elif told == "Accepted":
+            await self._tell(request, "Provisioned")
+        elif told == "Provisioned" and self._coming[name]:
+            node = await self._cluster.create(NODES, None, self._coming[name].pop())
+            await self._cluster.patch(NODES, None, node["metadata"]["name"], {"spec": {"taints": None}})  # it is ready
+
+    async def _tell(self, request: Object, kind: str, message: str = "") -> None:
+        self._told[request["metadata"]["uid"]] = kind
+        of = request["metadata"]
+        body = condition(kind, message)
+        await self._cluster.patch(PROVISIONING_REQUESTS, of["namespace"], of["name"], body, subresource="status")
+
+    async def _nodes(self, request: Object) -> list[Object]:
+        """The nodes for a request. Raises `ApiError` 404 while a PodTemplate isn't there."""
+        found: list[Object] = []
+        for pods in request["spec"]["podSets"]:
+            namespace, named = request["metadata"]["namespace"], pods["podTemplateRef"]["name"]
+            spec = (await self._cluster.get(POD_TEMPLATES, namespace, named))["template"]["spec"]
+            amounts = spec["containers"][0]["resources"]["requests"]
+            for index in range(pods["count"]):
+                found.append(_node(f"{named}-{index}", amounts, spec.get("nodeSelector") or {}))
+        return found
+
+
+def _node(name: str, amounts: dict[str, Any], labels: dict[str, str]) -> Object:
+    status = {
+        "allocatable": {**amounts, "pods": "1", "memory": "1Gi"},
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-23T10:00:00Z"}],
+    }
+    return {"metadata": {"name": name, "labels": labels}, "status": status}
