@@ -11,7 +11,7 @@ import msgspec
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind, QuotaLack
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.queue_membership import Known, counted_priority, denied
 from arranger.projections.queue_use import JOBS, queue_of
@@ -161,6 +161,15 @@ def _wants_nodes(state: State, job: JobRecord, known: Known) -> bool:
         return False
     if job.of_pods and job.pods_lacking:
         return False
-    if parted(job.valid_spec, job.provided):
-        return False  # the controller first releases what is left of a worker group
+    if parted(job.valid_spec, job.provided) or _too_few_left(job):
+        return False  # the controller first releases what is left of a worker group, or fails the job
     return begun or not has_earlier_pods(state, job)
+
+
+def _too_few_left(job: JobRecord) -> bool:
+    """Whether the pods of slots that aren't given up can't be a quorum."""
+    if not job.slots.given_up:
+        return False
+    spec = job.valid_spec
+    given_up = by_group(spec, job.slots.given_up)
+    return spec.workers_missing([group.count - lost for group, lost in zip(spec.groups, given_up, strict=True)]) > 0

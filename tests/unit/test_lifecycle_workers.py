@@ -596,6 +596,10 @@ def test_a_minimum_raised_above_what_is_not_given_up_fails_a_job_that_waits_for_
     world.control()
     assert job.stage == Stage.RESCHEDULING
     world.job("ppo", workers=3, min_workers=2, restart_limit=0, generation=2)
+    for uid in [pod.uid for pod in world.state.pods_of[job.uid].values()]:
+        world.pod_gone(uid)
+    world.wait_for_late_pods()
+    assert not [event for event in world.cycle() if isinstance(event, k.Placed)], "the log would reject it"
     world.control()
     assert job.decided is not None and (job.stage, job.decided.reason) == (Stage.FAILED, "WorkersFailed")
     assert "2 workers are given up (restartLimit is 0) and minWorkersNum is 2" in stage_text(job.decided)
