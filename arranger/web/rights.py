@@ -119,7 +119,8 @@ class ClusterGate:
     async def viewer(self, authorization: str) -> Viewer:
         kind, _, token = authorization.partition(" ")
         token = token.strip()
-        if kind.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
+        # RFC 6750 allows ASCII alone. Other bytes may not even be text, which no review can be asked about.
+        if kind.lower() != "bearer" or not token or not token.isascii() or len(token) > _LONGEST_TOKEN:
             hint = "kubectl create token makes one"
             refuse("Unauthorized", "a bearer token of the cluster is needed", hint=hint)
         digest = hashlib.sha256(token.encode()).hexdigest()

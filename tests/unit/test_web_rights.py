@@ -58,8 +58,8 @@ class Stepped(SystemClock):
 class Asking:
     """Requests with tokens."""
 
-    def __init__(self, session: aiohttp.ClientSession, news: News) -> None:
-        self.session, self.news = session, news
+    def __init__(self, session: aiohttp.ClientSession, news: News, port: int) -> None:
+        self.session, self.news, self.port = session, news, port
 
     async def get(self, path: str, token: str = "", **headers: str) -> tuple[int, Any, Mapping[str, str]]:
         headers |= {"Authorization": f"Bearer {token}"} if token else {}
@@ -69,16 +69,23 @@ class Asking:
 
 
 @contextlib.asynccontextmanager
-async def guarded(reviews: Creating, clock: SystemClock | None = None, log: Log | None = None) -> AsyncIterator[Asking]:
+async def guarded(
+    reviews: Creating,
+    clock: SystemClock | None = None,
+    log: Log | None = None,
+    *,
+    asked_of: str = str(HISTORY),
+    patience_s: float = 60,
+) -> AsyncIterator[Asking]:
     news = News(log or FileLog(HISTORY))
     gate = ClusterGate(reviews, clock or SystemClock())
-    server = ApiServer(news, Asker(PROGRAM, {}, log=str(HISTORY)), host="127.0.0.1", port=0, gate=gate)
+    server = ApiServer(news, Asker(PROGRAM, {}, log=asked_of), host="127.0.0.1", port=0, gate=gate)
     await server.start()
     try:
         base = f"http://127.0.0.1:{server.port}"
-        async with aiohttp.ClientSession(base) as session, asyncio.timeout(60):
+        async with aiohttp.ClientSession(base) as session, asyncio.timeout(patience_s):
             await until(lambda: not news.problem)
-            yield Asking(session, news)
+            yield Asking(session, news, server.port)
     finally:
         await server.stop()
 
@@ -92,6 +99,16 @@ async def test_nobody_without_a_token_of_the_cluster_sees_anything() -> None:
                 assert headers["WWW-Authenticate"] == "Bearer"
         for header in ("Basic YWRtaW46", "Bearer", "admin", "Bearer  "):
             assert (await api.get("replay", Authorization=header))[0] == 401
+
+
+async def test_a_token_that_is_no_text_is_refused() -> None:
+    async with guarded(Reviews(admin=ALL)) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+        writer.write(
+            b"GET /api/v1/replay HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer \xff\r\n\r\n"
+        )
+        assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
 
 
 async def test_who_may_see_all_of_it_sees_all_of_it() -> None:
