@@ -16,8 +16,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 52 seeds, ten in which every fault site occurs.
-_CHOSEN = (0, 1, 3, 19, 26, 28, 36, 41, 42, 51)
+#: Of the first 72 seeds, eight in which every fault site occurs.
+_CHOSEN = (6, 16, 21, 26, 36, 41, 44, 61)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
