@@ -13,7 +13,7 @@ from arranger.replay.console.timeline import Decision, Timeline
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.reading.difference import Difference
 from arranger.replay.reading.overview import Overview
-from arranger.replay.reading.queues import QueueDetail, QueueList
+from arranger.replay.reading.queues import Holdings, QueueDetail, QueueList
 from arranger.replay.reading.verify import Report
 from arranger.web.console_questions import CONSOLE
 from arranger.web.naming import camel
@@ -33,6 +33,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "verify": (Report,),
     "diff": (Difference,),
     "queue": (QueueList, QueueDetail),
+    "top": (Holdings,),
     "moment": (Moment,),
     "timeline": (Timeline,),
     "series": (Series,),

@@ -357,6 +357,15 @@ async def test_the_document_describes_the_answers() -> None:
     assert references <= set(schemas), "every reference leads to a schema"
 
 
+async def test_the_answer_about_holders_has_the_type_that_the_document_names() -> None:
+    described = document()["paths"]["/api/v1/top"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    name = described["$ref"].rpartition("/")[2]
+    async with serving(FileLog(HISTORY)) as api:
+        _, seen, _ = await api.get("top?by=job")
+    assert set(seen) == set(document()["components"]["schemas"][name]["properties"])
+    assert seen["holders"]
+
+
 def test_it_listens_on_this_machine_alone() -> None:
     words = [sys.executable, "-m", "arranger.cli.main", "serve", "--log", str(HISTORY), "--host", "0.0.0.0"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=dict(os.environ))
