@@ -46,8 +46,11 @@ class MomentProcess:
         self._environment = {**os.environ, **environment}
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._waiting: dict[int, asyncio.Future[MomentReply]] = {}
+        self._waiting = 0
         self._number = 0
+        #: The reply to the last question that the process got. A client that goes leaves it to be read.
+        self._reply: asyncio.Future[MomentReply] | None = None
+        self._turn = asyncio.Lock()
         self._starting = asyncio.Lock()
 
     @property
@@ -71,27 +74,35 @@ class MomentProcess:
 
     async def answer(self, name: str, values: Mapping[str, str], *, end: int) -> tuple[bytes, bool]:
         """The answer as JSON, and whether it is about all of the log up to the offset `end`. Raises `Refusal`."""
-        if len(self._waiting) >= _WAITING:
+        if self._waiting >= _WAITING:
             refuse("TooManyRequests", "too many questions are waiting for an answer", hint="try again soon")
-        await self.start()
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._number += 1
-        number, waiting = self._number, asyncio.get_running_loop().create_future()
-        self._waiting[number] = waiting
+        self._waiting += 1
         try:
-            self._process.stdin.write(msgspec.json.encode(MomentRequest(number, name, dict(values), end)) + b"\n")
             async with asyncio.timeout(_TIME_S):
-                reply: MomentReply = await waiting
+                reply = await asyncio.shield(await self._send(name, values, end))
         except TimeoutError:
             refuse("Timeout", f"the answer takes too long: it may take {_TIME_S:g} s", hint="try again soon")
         except ConnectionError:
             refuse("ServiceUnavailable", "the process that answers has ended", hint="try again soon")
         finally:
-            self._waiting.pop(number, None)
+            self._waiting -= 1
         if reply.reason:
             refuse(reply.reason, reply.message)
         return bytes(reply.answer), reply.complete
+
+    async def _send(self, name: str, values: Mapping[str, str], end: int) -> asyncio.Future[MomentReply]:
+        """Send a question when the process has replied to the last one: it never gets one whose client went before."""
+        async with self._turn:
+            if self._reply is not None:
+                await asyncio.wait([self._reply])
+            await self.start()
+            assert self._process is not None
+            assert self._process.stdin is not None
+            self._number += 1
+            self._reply = asyncio.get_running_loop().create_future()
+            request = MomentRequest(self._number, name, dict(values), end)
+            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+            return self._reply
 
     async def stop(self) -> None:
         process = self._process
@@ -107,13 +118,11 @@ class MomentProcess:
         try:
             while line := await process.stdout.readline():
                 reply = msgspec.json.decode(line, type=MomentReply)
-                waiting = self._waiting.get(reply.number)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(reply)
+                if self._reply is not None and reply.number == self._number and not self._reply.done():
+                    self._reply.set_result(reply)
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(ConnectionError("the process ended"))
+            if self._reply is not None and not self._reply.done():
+                self._reply.set_exception(ConnectionError("the process ended"))

@@ -320,6 +320,33 @@ async def test_an_answer_ends_with_its_time_its_size_and_its_client(tmp_path: Pa
         await until(lambda: not Path("/proc", number.read_text()).exists())
 
 
+async def test_a_question_whose_client_went_before_its_turn_does_not_reach_the_process(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    slow = """
+import json, sys, time
+for line in sys.stdin:
+    request = json.loads(line)
+    with open(sys.argv[1], "a") as asked:
+        asked.write(request["values"]["at"] + " ")
+    time.sleep(0.3)
+    print(json.dumps({"number": request["number"], "answer": request["values"]["at"]}), flush=True)
+"""
+    moments = MomentProcess((sys.executable, "-c", slow, str(asked)), {})
+    try:
+        first = asyncio.create_task(moments.answer("moment", {"at": "1"}, end=0))
+        await until(asked.exists)
+        dropped = [asyncio.create_task(moments.answer("moment", {"at": str(at)}, end=0)) for at in range(2, 7)]
+        await asyncio.sleep(0)
+        last = asyncio.create_task(moments.answer("moment", {"at": "7"}, end=0))
+        await asyncio.sleep(0.05)
+        for task in (first, *dropped):
+            task.cancel()
+        assert (await last)[0] == b'"7"'
+    finally:
+        await moments.stop()
+    assert asked.read_text().split() == ["1", "7"]
+
+
 async def test_too_many_questions_at_once_are_refused() -> None:
     asker = Asker((sys.executable, "-c", "import time; time.sleep(600)"), {}, limits=Limits(at_once=1, waiting=1))
     tasks = [asyncio.create_task(asker.ask(["--"], lines=False)) for _ in range(2)]
