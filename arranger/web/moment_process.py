@@ -50,6 +50,7 @@ class MomentProcess:
         self._number = 0
         #: The reply to the last question that the process got. A client that goes leaves it to be read.
         self._reply: asyncio.Future[MomentReply] | None = None
+        self._stopped = False
         self._turn = asyncio.Lock()
         self._starting = asyncio.Lock()
 
@@ -59,8 +60,10 @@ class MomentProcess:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Start the process, so that it has read the log before it is asked."""
+        """Start the process, so that it has read the log before it is asked. Raises `ConnectionError` after `stop`."""
         async with self._starting:
+            if self._stopped:
+                raise ConnectionError("the server ends")
             if self._process is not None and self._process.returncode is None:
                 return
             self._process = await asyncio.create_subprocess_exec(
@@ -105,6 +108,7 @@ class MomentProcess:
             return self._reply
 
     async def stop(self) -> None:
+        self._stopped = True
         process = self._process
         if process is not None and process.returncode is None:
             with suppress(ProcessLookupError):
@@ -124,5 +128,6 @@ class MomentProcess:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-            if self._reply is not None and not self._reply.done():
+            of_this = process is self._process
+            if of_this and self._reply is not None and not self._reply.done():
                 self._reply.set_exception(ConnectionError("the process ended"))

@@ -347,6 +347,18 @@ for line in sys.stdin:
     assert asked.read_text().split() == ["1", "7"]
 
 
+async def test_questions_that_wait_when_the_server_ends_are_refused_and_start_no_other_process() -> None:
+    moments = MomentProcess((sys.executable, "-c", "import time; time.sleep(600)"), {})
+    await moments.start()
+    process = moments.pid
+    waiting = [asyncio.create_task(moments.answer("moment", {}, end=0)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    await moments.stop()
+    for told in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(told, Refusal) and "the process that answers has ended" in str(told)
+    assert moments.pid == process
+
+
 async def test_too_many_questions_at_once_are_refused() -> None:
     asker = Asker((sys.executable, "-c", "import time; time.sleep(600)"), {}, limits=Limits(at_once=1, waiting=1))
     tasks = [asyncio.create_task(asker.ask(["--"], lines=False)) for _ in range(2)]
