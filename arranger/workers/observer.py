@@ -8,6 +8,7 @@ listing as of that version must agree; a comparison once a minute corrects any d
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
+from http import HTTPStatus
 
 from arranger.errors import EpochLost, WatchSuperseded
 from arranger.events import kinds as k
@@ -156,7 +157,10 @@ class Observer:
         self._metrics.forget(self._kind)
         if self._follower.state.unwatched.get(self._kind) == refused.code:
             return
-        log_event(_log, "the API server refuses the watch", level=logging.WARNING, kind=self._kind, problem=refused)
+        # Most clusters lack the definition of some kind of PodGroups, and nobody there misses it.
+        usual = refused.code == HTTPStatus.NOT_FOUND and self._kind in k.GROUP_WATCHES.values()
+        level = logging.INFO if usual else logging.WARNING
+        log_event(_log, "the API server refuses the watch", level=level, kind=self._kind, problem=refused)
         await self._append([k.WatchRefused(self._kind, self._term, refused.code)])
 
     # --- listing and comparing -----------------------------------------------------------------------------

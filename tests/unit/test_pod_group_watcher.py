@@ -1,5 +1,6 @@
 """The watches of PodGroups: what is told of them, and what happens without their definition."""
 
+import logging
 import time
 from typing import Any
 
@@ -50,9 +51,10 @@ async def test_groups_come_change_and_go_and_their_statuses_make_no_event(kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_kind_that_isnt_installed_is_said_once_and_found_later(
-    kind: GroupKind, monkeypatch: pytest.MonkeyPatch
+async def test_a_kind_that_isnt_installed_is_said_once_without_a_warning_and_found_later(
+    kind: GroupKind, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(observer, "_ASK_AGAIN_S", 0.01)
     store, watched = Store(now=time.time), k.GROUP_WATCHES[kind]
     async with watching(watched, DirectCluster(store)) as scene:
@@ -63,3 +65,4 @@ async def test_a_kind_that_isnt_installed_is_said_once_and_found_later(
         await scene.until(lambda: known(scene) == {"train": 3})
         assert state.unwatched == {}
         assert sum(isinstance(event, k.WatchRefused) for event in await observations(scene)) == 1
+    assert [of.levelname for of in caplog.records if "refuses the watch" in of.getMessage()] == ["INFO"]
