@@ -603,7 +603,7 @@ class RealKube(KubeServer):
         return name
 
     def clear(self) -> None:
-        """Delete all TYJobs with their Services, pods, events and nodes, finalizers or not, at once."""
+        """Delete all TYJobs with their Services, Queues, pods, events and nodes, finalizers or not, at once."""
         namespaces = [item["metadata"]["name"] for item in self.request("GET", "/api/v1/namespaces")[1]["items"]]
         at_once = "?gracePeriodSeconds=0&propagationPolicy=Background"
         for kind in ("/apis/arranger.dev/v1/{}tyjobs", "/api/v1/{}pods", "/api/v1/{}events"):
@@ -624,6 +624,7 @@ class RealKube(KubeServer):
             if any(owner["kind"] == "TYJob" for owner in item["metadata"].get("ownerReferences", ())):
                 of = f"/api/v1/namespaces/{item['metadata']['namespace']}/services/{item['metadata']['name']}"
                 self.request("DELETE", of)
+        self.request("DELETE", "/apis/arranger.dev/v1/queues" + at_once, check=False)
         self.request("DELETE", "/api/v1/nodes" + at_once)
 
     def forget_history(self) -> None:

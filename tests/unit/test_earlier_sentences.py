@@ -17,6 +17,7 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import PlacedPods, ScheduleState
 from arranger.model.node import Taint
+from arranger.model.pod import ClaimLackKind
 from arranger.model.quantity import MAX_AMOUNT, amount_text
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import (
@@ -218,7 +219,16 @@ def test_the_facts_of_a_sentence_are_those_that_it_was_made_of(facts: ShortageFa
 
 def test_every_kind_of_reason_that_there_was_has_its_phrase() -> None:
     since = {K.REST_OF_QUORUM, K.FAILED_THERE, K.OTHER_TOPOLOGY, K.CAPABILITY, K.GUARANTEES, K.MAX_RUNNING}
-    since |= {K.MAX_WAITING, K.RESERVED}
+    since |= {
+        K.MAX_WAITING,
+        K.RESERVED,
+        K.CLAIM_IN_USE,
+        K.VOLUME_AFFINITY,
+        K.VOLUME_ZONE,
+        K.CLASS_TOPOLOGY,
+        K.VOLUME_LIMIT,
+    }
+    since |= {K(kind.value) for kind in ClaimLackKind}
     assert PHRASES.keys() | {K.QUOTA} | since == set(ReasonKind)
 
 
