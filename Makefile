@@ -17,8 +17,8 @@ export JOBS
 # half of its processor time until it is ready.
 export PYTHONDONTWRITEBYTECODE :=
 # How many workers run tests side by side, a file of tests or its part for one kind of cluster each; 0: no more than this
-# process. Each costs the processor time of an API server and of finding all tests: two processors keep four busy.
-WORKERS ?= 4
+# process. Each costs the processor time of an API server and of finding all tests: six keep two processors busy.
+WORKERS ?= 6
 
 .PHONY: demo console pictures test soak test-quick sim trial fuzz history check lock image board bench format clean
 
