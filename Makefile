@@ -60,7 +60,8 @@ soak: $(VENV)/.dev ## every test with ten times the seeds, jobs and examples: ab
 	@SOAK=1 $(MAKE) --no-print-directory test
 
 test-quick: $(VENV)/.dev ## the unit tests that are done in a minute or two, on all processors
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" tests/unit $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print(os.cpu_count() + 1)') --dist loadfile -m "not slow" \
+		tests/unit $(PYTEST_ARGS)
 
 sim: $(VENV)/.dev ## the simulation: make sim SEED=7 STEPS=3000, or many with SEEDS=500
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --seeds $(SEEDS) --steps $(STEPS) --jobs $(JOBS)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 
 from tests.servers import REPOSITORY
@@ -148,6 +149,7 @@ def trial(name: str, series: Series, minutes: int, labels: dict[str, str] | None
     }
 
 
+@pytest.mark.slow
 def test_every_alert_fires_for_its_cause_and_for_nothing_else(promtool: Path, tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
     trials = [

@@ -141,6 +141,7 @@ def test_the_rest_of_a_job_that_holds_nodes_is_found_too() -> None:
 # --- compared with trying everything --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=extent(1000, 20_000), deadline=None, print_blob=True)
 @given(rng=SEEDED, kind=st.sampled_from(KINDS), policy=st.sampled_from(ALL_POLICIES))
 def test_no_quorum_that_fits_is_missed(rng: random.Random, kind: str, policy: str) -> None:

@@ -95,6 +95,7 @@ def _jobs(seed: int, *, jobs: int, reservations: int) -> tuple[JobsOverTime, dic
     return over, lasts_ms
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 30), reservations=st.integers(0, 2))
 def test_with_exact_ends_and_no_arrivals_each_job_starts_when_it_was_forecast(seed: int, reservations: int) -> None:
@@ -308,6 +309,7 @@ def test_in_a_large_cluster_ends_are_moved_by_no_more_than_an_eighth() -> None:
     assert has_started(job)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 30), reservations=st.integers(0, 2))
 def test_a_cycle_that_leaves_out_tries_places_the_same_pods(seed: int, reservations: int) -> None:

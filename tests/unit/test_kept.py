@@ -70,6 +70,7 @@ def foreign(world: World, number: int, node: int) -> None:
 _acts = st.tuples(steps(least=1, most=1), st.integers(0, 5), st.integers(0, _NODES))
 
 
+@pytest.mark.slow
 @settings(print_blob=True)
 @given(history=st.lists(_acts, min_size=10, max_size=60), changes=st.sampled_from((1 << 15, 1 << 15, 40)))
 def test_a_cycle_that_keeps_says_what_one_that_does_not_would_say(

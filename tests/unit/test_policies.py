@@ -260,6 +260,7 @@ def story_of(world: World, job: JobRecord) -> Story:
     return Story(world.state, job.uid, around, began=0)
 
 
+@pytest.mark.slow
 @BY_CHANCE
 @given(data=st.data())
 def test_why_a_job_waits_is_what_its_cycle_would_say(data: st.DataObject) -> None:
