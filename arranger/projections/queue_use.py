@@ -173,8 +173,13 @@ def used(state: "State") -> QueueUse:
 
 def sum_of(job: JobRecord, slots: Collection[SlotKey]) -> dict[str, int]:
     """What the pods of these slots request together."""
+    return sum_by_group(job, Counter(map(itemgetter(0), slots)))
+
+
+def sum_by_group(job: JobRecord, pods: Mapping[int, int]) -> dict[str, int]:
+    """What so many pods of each group request together."""
     amounts: dict[str, int] = {}
-    for group, count in Counter(map(itemgetter(0), slots)).items():
+    for group, count in pods.items():
         for resource, amount in job.valid_spec.groups[group].shape.requests:
             amounts[resource] = amounts.get(resource, 0) + amount * count
     return amounts

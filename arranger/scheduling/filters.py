@@ -441,27 +441,28 @@ class Filters:
         for reason, refused in self._refusals(shape, pod):
             hit = left & refused
             if hit.any():
-                counts[reason] = counts.get(reason, 0) + int(hit.sum())
+                counts[reason] = counts.get(reason, 0) + int(np.count_nonzero(hit))
                 left &= ~hit
             if not left.any():
                 break
         if view.held is not None and (reserved := left & self._reserved(shape)).any():
-            counts[RESERVED] = int(reserved.sum())
+            counts[RESERVED] = int(np.count_nonzero(reserved))
             left &= ~reserved
         for resource, column, need in self._by_scarcity(shape):
             if not left.any():
                 break
-            short = left & (view.free[:, column] < need)
+            free = view.free[:, column]
+            short = left & (free < need)
             if short.any():
-                most = int(view.free[short, column].max())
-                counts[insufficient(resource, need, most)] = int(short.sum())
+                most = int(free.max(where=short, initial=-np.inf))
+                counts[insufficient(resource, need, most)] = int(np.count_nonzero(short))
                 left &= ~short
         inside = self._inside(shape)
         if inside is not None and (left & ~inside).any():
-            counts[self._outside] = int((left & ~inside).sum())
+            counts[self._outside] = int(np.count_nonzero(left & ~inside))
             left &= inside
         if left.any():
-            counts[FITS] = int(left.sum())
+            counts[FITS] = int(np.count_nonzero(left))
         return most_frequent_first(counts)
 
     def _reserved(self, shape: PodShape) -> Mask:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class Quorum:
         sets = range(1, len(tried.groups))
         spare = asked - sum(least.values())
         if tried.policy.whole or len(sets) < 2 or spare <= 0 or tried.job.valid_spec.has_worker_groups:
-            return cls(needs, asked, True, {group: len(indices) for group, indices in needs.items()})
+            return cls(needs, asked, True, pods_of(needs))
         free = free_indices(tried.job, sets)
         indices = {group: needs[group] for group in (LEADER_GROUP,) if group in needs}
         indices |= {group: of_group[: least.get(group, 0) + spare] for group, of_group in free.items()}
@@ -87,22 +88,47 @@ def quorum_needs(job: JobRecord, policy: PodPolicy) -> Needs:
     return needs
 
 
+def pods_of(needs: Needs) -> dict[int, int]:
+    """Group → how many pods of it are needed."""
+    return {group: len(indices) for group, indices in needs.items()}
+
+
 def free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] = ()) -> Needs:
     """Group → ascending indices without a node; groups without any are left out."""
-    taken: dict[int, set[int]] = {}
+    counts = [group.count for group in _groups(job)]
+    free: dict[int, bytearray] = {}
     for slots in (job.provided, job.slots.given_up):
         for group, index in slots:
-            taken.setdefault(group, set()).add(index)
+            if index < counts[group]:
+                _mask(free, group, counts)[index] = 0
     for piece in pieces:
-        taken.setdefault(piece.group, set()).update(piece.indices)
-    free: Needs = {}
-    for group in groups:
-        count = _groups(job)[group].count
-        used = taken.get(group)
-        indices: Sequence[int] = [i for i in range(count) if i not in used] if used else range(count)
-        if indices:
-            free[group] = indices
-    return free
+        _take(_mask(free, piece.group, counts), piece.indices)
+    found = ((group, _set_in(free[group]) if group in free else range(counts[group])) for group in groups)
+    return {group: indices for group, indices in found if indices}
+
+
+def _mask(free: dict[int, bytearray], group: int, counts: Sequence[int]) -> bytearray:
+    """A group's mask: one byte for each index, 1 for those without a node."""
+    mask = free.get(group)
+    if mask is None:
+        mask = free[group] = bytearray(b"\1") * counts[group]
+    return mask
+
+
+def _take(mask: bytearray, indices: Sequence[int]) -> None:
+    if isinstance(indices, range):
+        mask[indices.start : indices.stop] = bytes(len(indices))
+        return
+    for index in indices:
+        mask[index] = 0
+
+
+def _set_in(mask: bytearray) -> Sequence[int]:
+    """The indices whose byte is 1: a range if they follow each other, which is cheaper to cut and to record."""
+    first, beyond = mask.find(1), mask.rfind(1) + 1
+    if mask.count(1) == beyond - max(first, 0):
+        return range(max(first, 0), beyond)
+    return list(compress(range(len(mask)), mask))
 
 
 def joining(job: JobRecord) -> tuple[int, str] | None:

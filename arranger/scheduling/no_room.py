@@ -11,10 +11,10 @@ from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
 from arranger.model.quota import LimitKind
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import counted_priority
-from arranger.projections.queue_use import queue_of, sum_of
+from arranger.projections.queue_use import queue_of, sum_by_group
 from arranger.projections.state import State
 from arranger.scheduling.candidates import Candidates, Line
-from arranger.scheduling.needs import quorum_needs
+from arranger.scheduling.needs import pods_of, quorum_needs
 from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN, Policies
@@ -83,7 +83,7 @@ def why_no_room(
     if rules is None or _none_of(rules):
         return (NoRoom(NoRoomKind.QUEUE_NEVER),)
     needs = quorum_needs(job, policies.pod_policy(job, config))
-    asked = sum_of(job, [(group, index) for group, of in needs.items() for index in of])
+    asked = sum_by_group(job, pods_of(needs))
     found: dict[NoRoomKind, dict[str, int]] = {}
     for uid, kind, until_ms in _kinds(state, job, rules, candidates.line(job, asked, {}), time_ms):
         found.setdefault(kind, {})[uid] = until_ms

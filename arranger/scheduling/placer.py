@@ -12,7 +12,7 @@ from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
 from arranger.scheduling.kept import Kept
-from arranger.scheduling.needs import Needs, free_indices, quorum_needs
+from arranger.scheduling.needs import Needs, free_indices, pods_of, quorum_needs
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.quorum_memory import QuorumMemory
@@ -132,7 +132,7 @@ class Placer:
         job, quotas = tried.job, self._placing.quotas
         if not quotas.limits(job):
             return None
-        pods = {group: len(indices) for group, indices in needs.items()}
+        pods = pods_of(needs)
         free = free_indices(job, range(1, len(tried.groups)))
         any_set = not tried.policy.whole and len(free) > 1 and not job.valid_spec.has_worker_groups
         lack = quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)

@@ -8,7 +8,7 @@ nobody gives room: it waits for them. These are pods that are being deleted, tho
 and those of jobs that gave room earlier in the cycle.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -23,11 +23,11 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, compact, expand
 from arranger.projections.nodes import Amounts as Rooms
 from arranger.projections.queue_membership import counted_priority
-from arranger.projections.queue_use import queue_of, sum_of
+from arranger.projections.queue_use import queue_of, sum_by_group, sum_of
 from arranger.projections.slots import may_come
 from arranger.projections.state import State
 from arranger.scheduling.candidates import Candidate, Candidates
-from arranger.scheduling.needs import quorum_needs
+from arranger.scheduling.needs import pods_of, quorum_needs
 from arranger.scheduling.placement_try import Piece, PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_shares import Amounts
@@ -79,22 +79,35 @@ class Preemption:
         self._left: list[Vacated] = []
         #: Their pods, which hold it until then.
         self._departing: list[PodSeen] = []
-        #: Queue → what its own jobs got in this cycle, less what they gave.
-        self._use: dict[str, dict[str, int]] = {}
+        #: Queue → what its own jobs got in this cycle, less what they gave: without what `_got` still has.
+        self._counted: dict[str, dict[str, int]] = {}
+        #: Jobs with what they got. Most cycles never ask what it adds up to.
+        self._got: list[tuple[JobRecord, Sequence[Piece]]] = []
 
     @property
     def due_ms(self) -> float:
         """The time at which another job may give room, if nothing changes before."""
         return self._candidates.due_ms
 
-    def note(self, job: JobRecord, pieces: Iterable[Piece]) -> None:
+    def note(self, job: JobRecord, pieces: Sequence[Piece]) -> None:
         """A job got nodes in this cycle."""
         self._placed[job.uid] = None
-        self._count(job, [(piece.group, index) for piece in pieces for index in piece.indices], 1)
+        self._got.append((job, pieces))
 
-    def _count(self, job: JobRecord, slots: Iterable[SlotKey], sign: int) -> None:
-        of_queue = self._use.setdefault(queue_of(self._state, job), {})
-        for resource, amount in sum_of(job, [*slots]).items():
+    @property
+    def _use(self) -> dict[str, dict[str, int]]:
+        """Queue → what its own jobs got in this cycle, less what they gave."""
+        for job, pieces in self._got:
+            pods: dict[int, int] = {}
+            for piece in pieces:
+                pods[piece.group] = pods.get(piece.group, 0) + len(piece.indices)
+            self._count(job, sum_by_group(job, pods), 1)
+        self._got.clear()
+        return self._counted
+
+    def _count(self, job: JobRecord, amounts: Amounts, sign: int) -> None:
+        of_queue = self._counted.setdefault(queue_of(self._state, job), {})
+        for resource, amount in amounts.items():
             of_queue[resource] = of_queue.get(resource, 0) + amount * sign
 
     def is_victim(self, job: JobRecord) -> bool:
@@ -139,7 +152,7 @@ class Preemption:
     def _search(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
         """`make_room`, without the checks."""
         job, found = tried.job, None
-        asked = sum_of(job, [(group, index) for group, of in quorum_needs(job, tried.policy).items() for index in of])
+        asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
         pods = self._vacating.leaving
         vacated = [self._vacating.of_pods(pods), *self._left]
         for of in vacated:
@@ -228,7 +241,7 @@ class Preemption:
         self._left += [self._vacating.of_pods(pods), self._vacating.of_job(of, empty, whole=False)._replace(use=())]
         self._departing += pods
         self._victims[of.uid] = None
-        self._count(of, unit.slots, -1)
+        self._count(of, sum_of(of, unit.slots), -1)
 
     def _helpful(self, job: JobRecord, asked: Amounts) -> dict[str, None] | None:
         """The nodes on which a pod of a quorum may fit without all candidates; None if it surely doesn't fit even then.

@@ -8,7 +8,7 @@ from arranger.model.job import LEADER_GROUP, JobSpec, Topology, TopologyMode
 from arranger.scheduling.areas import Areas
 from arranger.scheduling.complete_search import CompleteSearch
 from arranger.scheduling.filters import OTHER_DOMAIN, Filters
-from arranger.scheduling.needs import Needs, free_indices, joining, least_of
+from arranger.scheduling.needs import Needs, free_indices, joining, least_of, pods_of
 from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.pod_filters import domains_of
@@ -162,7 +162,7 @@ class QuorumSearch:
         """Place group by group; with an `order`, the needed workers may come from any set, in that order, beside those
         that the minimum of each set needs."""
         asked = sum(len(indices) for indices in needs.values())
-        least: Mapping[int, int] = {group: len(indices) for group, indices in needs.items()}
+        least: Mapping[int, int] = pods_of(needs)
         turns: Iterable[tuple[int, Sequence[int]]] = needs.items()
         if order is not None:
             least, free = least_of(tried.job, needs), free_indices(tried.job, order)
