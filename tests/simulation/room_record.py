@@ -164,6 +164,8 @@ class RoomRecord:
     def _excuse(self, state: State, entry: Entry, of: Awaited, before: Before) -> None:
         """Note what an entry shows that may keep a job from starting on the nodes it got."""
         uid = of.event.placed.job_uid
+        if (job := state.jobs.get(uid)) is not None and job.of_pods and _quorum(job.seen) != _quorum(before.seen[uid]):
+            of.excuses["its group needs another number of pods"] = None
         for event in entry.batch.events:
             if isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
                 if less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
@@ -370,3 +372,8 @@ def _job_of(pod: Mapping[str, Any]) -> str:
 def _leaves(event: k.PodSeen | k.PodGone, record: str) -> bool:
     """Whether a pod leaves its record, or is about to."""
     return isinstance(event, k.PodGone) or event.deleting or record_uid(event) != record
+
+
+def _quorum(seen: k.JobSeen) -> int | None:
+    """How many workers must run together."""
+    return seen.spec.min_workers if seen.spec is not None else None
