@@ -315,8 +315,10 @@ class JobLife(Slots):
         if owner.leader or slots.pods.get(slot) != pod.uid or pod.restarts or pod.phase in TERMINAL:
             return self._note_pod(job, slot, old, pod)
         if old is None or old.ready != pod.ready or old.deleting != pod.deleting:
-            slots.note_ready(slot, is_ready(pod))
-            self._note_ready(job)
+            ready = pod.ready and not pod.deleting  # as `is_ready`, for each of many pods
+            slots.note_ready(slot, ready)
+            if ready or self.state.readiness:
+                self._note_ready(job)
         return False
 
     def _note_pod(self, job: JobRecord, slot: SlotKey, old: k.PodSeen | None, pod: k.PodSeen) -> bool:

@@ -170,12 +170,12 @@ class JobRecord:
         """The slot that a pod claims; None if this attempt of the job has no such slot, or another pod's name."""
         if self.spec is None or owner.attempt != self.attempt:
             return None
-        name = owner.group_name
+        name, index, before = owner.group_name, owner.index, self.slots.failed_before
         for number, group in enumerate(self.spec.groups):
             if group.name == name and (number == LEADER_GROUP) == owner.leader:
-                slot = (number, owner.index)
-                present = owner.failed_before == self.slots.failed_before.get(slot, 0)
-                return slot if present and owner.index < group.count else None
+                slot = (number, index)
+                present = owner.failed_before == (before.get(slot, 0) if before else 0)
+                return slot if present and index < group.count else None
         return None
 
     def replaced_before(self, owner: PodOwner) -> bool:
