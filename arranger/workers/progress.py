@@ -62,8 +62,9 @@ class Progress(msgspec.Struct):
     #: The resourceVersion that the watch showed when the status was stored; the one that it shows now, and since when.
     based_on: str = ""
     seen: tuple[str, float] = ("", 0.0)
-    #: Conflicts since the status was last stored.
-    conflicts: int = 0
+    #: The resourceVersion on which a status was last refused because the TYJob has a later one, and when that was.
+    outdated: str = ""
+    outdated_s: float = -math.inf
     told: Told = msgspec.field(default_factory=Told)
     #: The status that the API server found invalid, the resourceVersion of the TYJob then, and when that was.
     invalid: tuple[str, str] = ("", "")

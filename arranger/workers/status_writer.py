@@ -28,7 +28,7 @@ from arranger.workers.work_queue import SWEEP_S, WorkQueue
 
 _log = logging.getLogger(__name__)
 
-#: After a conflict, the watch has this long to show the change; twice as long after each further one, up to a sweep.
+#: After a conflict, the watch may have shown the change already: this soon after, its version is tried.
 _CONFLICT_S = 0.1
 #: A status that the API server found invalid is tried again after this time.
 _INVALID_S = 60.0
@@ -116,6 +116,8 @@ class StatusWriter:
         if (digest, seen_version) == progress.invalid and now_s - progress.invalid_s < _INVALID_S:
             return False
         known = progress.resource_version or seen_version
+        if known == progress.outdated and now_s - progress.outdated_s < SWEEP_S:
+            return False  # the watch shows the later version soon; until then the same write is refused again
         if not await self._effects.carry_out("status", lambda: self._patch(look, status, known)):
             return False
         progress.digest, progress.news, progress.written_s = digest, news, self._clock.monotonic_s()
@@ -181,8 +183,8 @@ class StatusWriter:
         except ApiError as refused:
             if refused.code == 409:
                 progress.resource_version = ""
-                self._queue.look_again(job.uid, min(_CONFLICT_S * 2**progress.conflicts, SWEEP_S))
-                progress.conflicts += 1
+                progress.outdated, progress.outdated_s = known, self._clock.monotonic_s()
+                self._queue.look_again(job.uid, _CONFLICT_S)
             if refused.code == 422:  # an object older than its schema may refuse any write: an Event reports it
                 progress.invalid = (status_digest(status), seen.resource_version)
                 progress.invalid_s = self._clock.monotonic_s()
@@ -192,7 +194,6 @@ class StatusWriter:
                 return False
             raise
         progress.resource_version = stored["metadata"]["resourceVersion"]
-        progress.conflicts = 0
         if job.stage == Stage.STARTING:
             progress.template = stored  # its pods are next, so that they need no GET of the TYJob
         return True

@@ -437,6 +437,24 @@ async def test_a_job_that_nobody_decides_on_is_told_so_after_a_moment(monkeypatc
         await until(lambda: scene.decoded(TYJOBS, "default", "j")["status"]["scheduleState"] == "ScheduledSucceed")
 
 
+async def test_a_status_refused_as_outdated_is_not_tried_again_before_the_watch_shows_the_later_version() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    scene.store.patch(TYJOBS, "default", "j", {"metadata": {"annotations": {"edited": "yes"}}})
+    stored: list[str] = []
+    scene.cluster.told = stored
+    async with scene.running():
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        assert stored == ["Starting"]
+        scene.observe()
+        scene.applier.changed(Changes(jobs={scene.job.uid: None}))
+        await until(lambda: scene.stored_stage() == "Starting")
+    assert stored == ["Starting", "Starting"]
+
+
 async def test_an_edit_of_the_job_by_its_user_does_not_stop_its_status() -> None:
     scene = Scene()
     scene.world.cycle()
