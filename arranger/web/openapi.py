@@ -16,6 +16,7 @@ from arranger.replay.reading.overview import Overview
 from arranger.replay.reading.queues import Holdings, QueueDetail, QueueList
 from arranger.replay.reading.verify import Report
 from arranger.web.console_questions import CONSOLE
+from arranger.web.log_copies import MEDIA_TYPE
 from arranger.web.naming import camel
 from arranger.web.questions import QUESTIONS, Parameter, Question
 from arranger.web.refusals import CODES, RefusalBody
@@ -65,6 +66,10 @@ def document() -> dict[str, Any]:
                 }
                 for one in (*QUESTIONS.values(), *CONSOLE.values())
             },
+            **{
+                f"{PREFIX}/log/{name}": {"get": {**_log(name), **_COPY, "responses": {**_PART, **refusals}}}
+                for name in PARTS
+            },
             f"{PREFIX}/live": {"get": {**_LIVE, "responses": {**_STREAM, **refusals}}},
         },
         "components": {"schemas": {name: _renamed(schema) for name, schema in components.items()}},
@@ -113,6 +118,33 @@ _LIVE = {
     "operationId": "live",
     "summary": "New events as server-sent events. The id EPOCH-OFFSET, sent back as Last-Event-ID, goes on after it.",
 }
+#: Part of the log → the parameters of its path, and what it is.
+PARTS = {
+    "open": ((), "The end of the log, opened again if another epoch has begun"),
+    "start": ((), "The position before the oldest entry"),
+    "end": ((), "The position after the last entry"),
+    "entries": (("epoch", "offset", "chain", "limit", "wait"), "Entries after a position, as they are stored"),
+    "marks": ((), "The offsets of the snapshots"),
+    "snapshot": (("atMost",), "The newest snapshot, or the newest up to an offset"),
+}
+_PART = {
+    "200": {
+        "description": "A part of the log, or the problem that reading it met, as MessagePack.",
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "contentMediaType": MEDIA_TYPE}}},
+    }
+}
+_COPY = {"description": "For arranger's own commands: --server. It needs the rights to see everything in the log."}
+
+
+def _log(name: str) -> dict[str, Any]:
+    parameters, summary = PARTS[name]
+    told = [
+        {"name": one, "in": "query", "schema": {"type": "string" if one == "chain" else "integer"}}
+        for one in parameters
+    ]
+    return {"operationId": f"log{name.capitalize()}", "summary": f"{summary}.", "parameters": told}
+
+
 _STREAM = {"200": {"description": "A stream that doesn't end.", "content": {"text/event-stream": {}}}}
 
 

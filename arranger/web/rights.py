@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 
+#: The header of a token that comes through the API server's proxy, which takes it out of the header `Authorization`.
+PASSED_TOKEN = "X-Arranger-Authorization"
 #: How long an answer of the API server is kept, in seconds, and how many are.
 _KEPT_S = 30.0
 _MOST_KEPT = 20_000
