@@ -26,6 +26,9 @@ from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
 from arranger.setting_tables import PREEMPTION, Modes, table_of
 
 _ENV_PREFIX = "ARRANGER_"
+#: Variables that are no settings: the file with settings, and the server whose log the reading commands read.
+CONFIG_VARIABLE = _ENV_PREFIX + "CONFIG"
+SERVER_VARIABLE = _ENV_PREFIX + "SERVER"
 
 #: Kubernetes sets such variables in pods for Services whose names begin with "arranger": they are not settings.
 _SERVICE_LINK = re.compile(r"ARRANGER(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
@@ -431,7 +434,7 @@ def _given(
     """Name, raw value and source of every given setting, in ascending precedence."""
     path, origin = flags.get("config"), "flag --config"
     if path is None:
-        path, origin = environ.get(_ENV_PREFIX + "CONFIG") or None, f"environment variable {_ENV_PREFIX}CONFIG"
+        path, origin = environ.get(CONFIG_VARIABLE) or None, f"environment variable {CONFIG_VARIABLE}"
     if path is not None:
         yield from _from_file(Path(path), origin)
     yield from _from_environment(environ)
@@ -460,7 +463,7 @@ def _from_file(path: Path, origin: str) -> Iterator[tuple[str, Any, str]]:
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
     for variable in sorted(environ):
-        if not variable.startswith(_ENV_PREFIX) or variable == _ENV_PREFIX + "CONFIG":
+        if not variable.startswith(_ENV_PREFIX) or variable in (CONFIG_VARIABLE, SERVER_VARIABLE):
             continue
         raw = environ[variable]
         if _SERVICE_LINK.fullmatch(variable) or (variable.endswith("_PORT") and _SERVICE_LINK_VALUE.match(raw)):

@@ -1,20 +1,15 @@
 """Questions to `arranger serve` over HTTP, and their answers with the types that the commands use."""
 
 import re
-import urllib.parse
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import aiohttp
 import msgspec
 
-from arranger import __version__
-from arranger.errors import ArrangerError, UsageError
-from arranger.kube.config import Access
+from arranger.errors import ArrangerError
 from arranger.web.naming import camel
-from arranger.web.refusals import RefusalBody
+from arranger.web.remote import Remote
 
-#: A question may take a minute (see the API's limits), and may wait for others.
-_TIMEOUT_S = 150.0
 #: Epoch, offset up to which the answer depends on the log, and a digest of the question.
 _TAG = re.compile(r'"(\d+)-(\d+)-[0-9a-f]+"')
 
@@ -40,47 +35,14 @@ class Answer(msgspec.Struct, frozen=True):
     offset: int | None
 
 
-class Questions:
-    """Sends questions to one server. Make and use it in one event loop; `close` it there."""
-
-    def __init__(self, server: str, access: Access | None = None) -> None:
-        """`access` has the token that the server gets, if it is reached by TLS or is on this machine."""
-        address = urllib.parse.urlsplit(server)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise UsageError(f"{server!r} is no address of a server", hint="for example http://127.0.0.1:8470")
-        self._server = server.rstrip("/")
-        trusted = address.scheme == "https" or address.hostname in ("127.0.0.1", "::1", "localhost")
-        self._access = access if trusted else None
-        self._session: aiohttp.ClientSession | None = None
-
-    async def ask(self, question: str, **parameters: Value) -> Answer:
-        """The answer to a question of the API. Raises `Refused`, and `ArrangerError` without an answer."""
-        query = [(name, text) for name, value in parameters.items() for text in _texts(value)]
-        url = f"{self._server}/api/v1/{question}"
-        headers = {}
-        if self._access is not None:
-            headers["Authorization"] = (await self._access.current()).authorization
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S), headers={"User-Agent": f"arranger/{__version__}"}
-            )
-        try:
-            async with self._session.get(url, params=query, headers=headers, allow_redirects=False) as response:
-                body = await response.read()
-                tag = _TAG.fullmatch(response.headers.get("ETag", ""))
-        except (aiohttp.ClientError, OSError) as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise ArrangerError(
-                f"no answer from {self._server}: {said}", hint="is `arranger serve` running?"
-            ) from error
-        if response.status != 200:
-            raise _refused(response.status, body)
-        return Answer(msgspec.json.decode(body), int(tag[2]) if tag else None)
-
-    async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+async def ask(remote: Remote, question: str, parameters: Mapping[str, Value]) -> Answer:
+    """The answer to a question of the API. Raises `Refused`, and `LogUnavailable` without an answer."""
+    query = [(name, text) for name, value in parameters.items() for text in _texts(value)]
+    reply = await remote.ask(question, query)
+    if reply.status != 200:
+        raise Refused(reply.status, *reply.refusal)
+    tag = _TAG.fullmatch(reply.tag)
+    return Answer(msgspec.json.decode(reply.body), int(tag[2]) if tag else None)
 
 
 def _texts(value: Value) -> list[str]:
@@ -89,14 +51,6 @@ def _texts(value: Value) -> list[str]:
     if isinstance(value, list):
         return value
     return [str(value).lower() if isinstance(value, bool) else str(value)]
-
-
-def _refused(code: int, body: bytes) -> Refused:
-    try:
-        told = msgspec.json.decode(body, type=RefusalBody)
-    except msgspec.MsgspecError:
-        return Refused(code, "Unknown", " ".join(body.decode(errors="replace").split())[:300] or f"HTTP {code}")
-    return Refused(code, told.reason, told.message)
 
 
 def typed(content: Any, kind: type[_T]) -> _T:

@@ -1,13 +1,13 @@
 """The client for asyncio code."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from arranger.client.answers import Questions, Value, typed
+from arranger.client.answers import Answer, Value, ask, typed
 from arranger.client.jobs import Given, Job, JobEnded, JobGone, JobPod, job_object, job_pod
 from arranger.client.tables import arrow_table, data_frame
 from arranger.errors import ArrangerError, UsageError
@@ -17,8 +17,10 @@ from arranger.kube.config import Access, find_access
 from arranger.model.job import Stage
 from arranger.model.validation import scaled_set
 from arranger.replay.explain.answer import Explanation
+from arranger.replay.forecast.starts import JobStarts
 from arranger.replay.reading.overview import Overview
 from arranger.replay.reading.queues import QueueList
+from arranger.web.remote import Remote
 
 #: After the API server couldn't be reached, it is tried again this much later.
 _AGAIN_S = 1.0
@@ -32,21 +34,23 @@ class AsyncClient:
     """TYJobs of one namespace, and what the log says of all that the user may see.
 
     Methods on TYJobs use the Kubernetes API with the user's rights, and raise `ApiError` or `ClusterUnavailable`.
-    Methods that ask about the log need `server`, the address of `arranger serve`, and raise `Refused`, or
-    `ArrangerError` without an answer. Make and use a client in one event loop.
+    Methods that ask about the log need `server`, and raise `Refused`, or `LogUnavailable` without an answer.
+
+    Make and use a client in one event loop.
     """
 
     def __init__(
         self, *, server: str = "", namespace: str = "default", kubeconfig: str | Path | None = None, context: str = ""
     ) -> None:
-        """`kubeconfig` and `context` are those that kubectl would use, unless they are given. They are needed only for
-        TYJobs. The server gets their token, if it is reached by TLS or is on this machine."""
+        """`server` is the address of `arranger serve`, or "cluster" for the one in the cluster. `kubeconfig` and
+        `context` are those that kubectl would use, unless they are given. A server that asks for a token gets theirs,
+        if it is reached by TLS or is on this machine."""
         self._server = server
         self._namespace = namespace
         self._find = partial(find_access, kubeconfig, context or None)
         self._access: Access | None = None
         self._cluster: HttpCluster | None = None
-        self._questions: Questions | None = None
+        self._remote: Remote | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,10 +60,10 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        for part in (self._cluster, self._questions):
+        for part in (self._cluster, self._remote):
             if part is not None:
                 await part.close()
-        self._cluster = self._questions = None
+        self._cluster = self._remote = None
 
     # --- TYJobs ----------------------------------------------------------------------------------------------------
 
@@ -197,14 +201,14 @@ class AsyncClient:
         """All queues with their use, at a point of the log."""
         return typed((await self.ask("queue", at=at)), QueueList)
 
-    async def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> dict[str, Any]:
-        """When each waiting job, or each of these, would start; as JSON. `until` is how far to look ahead ("6h")."""
+    async def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> JobStarts:
+        """When each waiting job, or each of these, would start. `until` is how far to look ahead ("6h")."""
         whole = [self._whole(job) for job in jobs]
-        return dict(await self.ask("forecast", job=whole or None, at=at, until=until or None))
+        return typed(await self.ask("forecast", job=whole or None, at=at, until=until or None), JobStarts)
 
     async def ask(self, question: str, **parameters: Value) -> Any:
         """The answer to any question of the API as JSON, with its parameters by their names there."""
-        return (await self._asked().ask(question, **parameters)).content
+        return (await self._answer(question, parameters)).content
 
     async def events(
         self, *, job: str = "", kinds: Sequence[str] = (), first: int | str | None = None, last: int | None = None
@@ -215,7 +219,7 @@ class AsyncClient:
         found: list[dict[str, Any]] = []
         given: dict[str, Value] = {"job": self._whole(job) if job else None, "kind": list(kinds) or None}
         if isinstance(first, int) and last is None:
-            last = (await self._asked().ask("queue")).offset  # the present end of the log
+            last = (await self._answer("queue", {})).offset  # the present end of the log
         while isinstance(first, int) and last is not None and first + _EVENTS <= last:
             found += await self.ask("events", **given, **{"from": first, "to": first + _EVENTS - 1})
             first += _EVENTS
@@ -245,19 +249,12 @@ class AsyncClient:
             self._cluster = HttpCluster(self._found_access(), namespace=self._namespace)
         return self._cluster
 
-    def _asked(self) -> Questions:
-        if self._questions is None:
+    async def _answer(self, question: str, parameters: Mapping[str, Value]) -> Answer:
+        if self._remote is None:
             if not self._server:
-                raise UsageError("no server to ask", hint="give server=, the address of `arranger serve`")
-            self._questions = Questions(self._server, self._token_of())
-        return self._questions
-
-    def _token_of(self) -> Access | None:
-        """Access to the cluster, whose token the server may ask for; None if there is none on this machine."""
-        try:
-            return self._found_access()
-        except UsageError:
-            return None
+                raise UsageError("no server to ask", hint='give server=, the address of `arranger serve`, or "cluster"')
+            self._remote = Remote(self._server, self._found_access)
+        return await ask(self._remote, question, parameters)
 
 
 def _set_number(spec: Object, name: str) -> int:

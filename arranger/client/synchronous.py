@@ -11,6 +11,7 @@ from arranger.client.asynchronous import AsyncClient
 from arranger.client.jobs import Given, Job, JobPod
 from arranger.model.job import Stage
 from arranger.replay.explain.answer import Explanation
+from arranger.replay.forecast.starts import JobStarts
 from arranger.replay.reading.overview import Overview
 from arranger.replay.reading.queues import QueueList
 
@@ -93,7 +94,7 @@ class Client:
     def queues(self, *, at: int | str | None = None) -> QueueList:
         return self._run(self._of.queues(at=at))
 
-    def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> dict[str, Any]:
+    def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> JobStarts:
         return self._run(self._of.forecast(*jobs, at=at, until=until))
 
     def ask(self, question: str, **parameters: Value) -> Any:

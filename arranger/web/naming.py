@@ -1,4 +1,4 @@
-"""The names in the API's JSON: camelCase, as in Kubernetes.
+"""The names in the API's JSON: camelCase, as in Kubernetes, and that of a header.
 
 The commands' JSON has the fields' own names, such as `time_ms`. A field's name consists of lower-case words and
 underscores. Keys that are data, such as names of resources, nodes and queues, are never of that form: Kubernetes allows
@@ -8,6 +8,8 @@ underscores only in keys of labels and resources, and those of resources then ha
 import re
 from typing import Any
 
+#: The header of a token that comes through the API server's proxy, which takes it out of the header `Authorization`.
+PASSED_TOKEN = "X-Arranger-Authorization"
 _FIELD = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
 
 

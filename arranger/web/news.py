@@ -118,13 +118,17 @@ class News:
             for new in news:
                 yield new
                 offset = new.offset
-            if not news:
-                moved = self._moved
-                try:
-                    async with asyncio.timeout(_WAIT_S):
-                        await moved.wait()
-                except TimeoutError:
-                    yield None
+            if not news and not await self.moved(_WAIT_S):
+                yield None
+
+    async def moved(self, wait_s: float) -> bool:
+        """Wait for new events; False if there were none in so many seconds."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._moved.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _since(self, offset: int) -> list[New]:
         found: list[New] = []

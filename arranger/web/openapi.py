@@ -1,5 +1,6 @@
 """The OpenAPI document of the API, made from the table of questions and from the types of the answers."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,11 +12,17 @@ from arranger.replay.console.moment import Moment
 from arranger.replay.console.series import Series
 from arranger.replay.console.timeline import Decision, Timeline
 from arranger.replay.explain.answer import Explanation
+from arranger.replay.forecast.starts import JobStarts
+from arranger.replay.ledger.preemptions import PreemptionList
+from arranger.replay.ledger.waits import WaitSums
 from arranger.replay.reading.difference import Difference
+from arranger.replay.reading.listing import ListedEvent
 from arranger.replay.reading.overview import Overview
 from arranger.replay.reading.queues import Holdings, QueueDetail, QueueList
 from arranger.replay.reading.verify import Report
+from arranger.replay.what_if.comparison import WhatIf
 from arranger.web.console_questions import CONSOLE
+from arranger.web.log_copies import MEDIA_TYPE
 from arranger.web.naming import camel
 from arranger.web.questions import QUESTIONS, Parameter, Question
 from arranger.web.refusals import CODES, RefusalBody
@@ -25,13 +32,18 @@ PREFIX = "/api/v1"
 _Schemas = dict[type, dict[str, Any]]
 _REF = "#/components/schemas/{name}"
 
-#: Question → the types of its answer. The answers of the others are objects that their commands describe.
+#: Question → the types of its answer, or of its elements.
 _TYPES: dict[str, tuple[type, ...]] = {
     "status": (Status,),
     "replay": (Overview,),
     "explain": (Explanation,),
     "verify": (Report,),
     "diff": (Difference,),
+    "events": (ListedEvent,),
+    "what-if": (WhatIf,),
+    "waits": (WaitSums,),
+    "forecast": (JobStarts,),
+    "preemptions": (PreemptionList,),
     "queue": (QueueList, QueueDetail),
     "top": (Holdings,),
     "moment": (Moment,),
@@ -49,6 +61,7 @@ def document() -> dict[str, Any]:
     # Of two types with one name, both get longer ones: so each schema says where it is.
     found, components = msgspec.json.schema_components(types, ref_template=_REF)
     schemas = dict(zip(types, found, strict=True))
+    arrays = _arrays(types)
     refusals = _refusals(schemas[RefusalBody])
     return {
         "openapi": "3.1.0",
@@ -65,9 +78,13 @@ def document() -> dict[str, Any]:
                 }
                 for one in (*QUESTIONS.values(), *CONSOLE.values())
             },
+            **{
+                f"{PREFIX}/log/{name}": {"get": {**_log(name), **_COPY, "responses": {**_PART, **refusals}}}
+                for name in PARTS
+            },
             f"{PREFIX}/live": {"get": {**_LIVE, "responses": {**_STREAM, **refusals}}},
         },
-        "components": {"schemas": {name: _renamed(schema) for name, schema in components.items()}},
+        "components": {"schemas": {name: _renamed(_as_object(schema, arrays)) for name, schema in components.items()}},
     }
 
 
@@ -96,12 +113,9 @@ def _parameter(one: Parameter) -> dict[str, Any]:
 
 
 def _schema(question: Question, schemas: _Schemas) -> dict[str, Any]:
-    if question.lines:
-        return {"type": "array", "items": {"type": "object"}}
-    types = [schemas[one] for one in _TYPES.get(question.name, ())]
-    if not types:
-        return {"type": "object"}
-    return types[0] if len(types) == 1 else {"anyOf": types}
+    types = [schemas[one] for one in _TYPES[question.name]]
+    answer = types[0] if len(types) == 1 else {"anyOf": types}
+    return {"type": "array", "items": answer} if question.lines else answer
 
 
 def _refusals(schema: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +127,65 @@ _LIVE = {
     "operationId": "live",
     "summary": "New events as server-sent events. The id EPOCH-OFFSET, sent back as Last-Event-ID, goes on after it.",
 }
+#: Part of the log → the parameters of its path, and what it is.
+PARTS = {
+    "open": ((), "The end of the log, opened again if another epoch has begun"),
+    "start": ((), "The position before the oldest entry"),
+    "end": ((), "The position after the last entry"),
+    "entries": (("epoch", "offset", "chain", "limit", "wait"), "Entries after a position, as they are stored"),
+    "marks": ((), "The offsets of the snapshots"),
+    "snapshot": (("atMost",), "The newest snapshot, or the newest up to an offset"),
+}
+_PART = {
+    "200": {
+        "description": "A part of the log, or the problem that reading it met, as MessagePack.",
+        "content": {MEDIA_TYPE: {"schema": {"type": "string", "contentMediaType": MEDIA_TYPE}}},
+    }
+}
+_COPY = {"description": "For arranger's own commands: --server. It needs the rights to see everything in the log."}
+
+
+def _log(name: str) -> dict[str, Any]:
+    parameters, summary = PARTS[name]
+    told = [
+        {"name": one, "in": "query", "schema": {"type": "string" if one == "chain" else "integer"}}
+        for one in parameters
+    ]
+    return {"operationId": f"log{name.capitalize()}", "summary": f"{summary}.", "parameters": told}
+
+
 _STREAM = {"200": {"description": "A stream that doesn't end.", "content": {"text/event-stream": {}}}}
+
+
+def _arrays(types: Sequence[type]) -> dict[str, type]:
+    """The types among the parts of these that the log stores as arrays, by title. In answers they are objects."""
+    found: dict[str, type] = {}
+    seen, rest = [], [*msgspec.inspect.multi_type_info(types)]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, msgspec.inspect.StructType):
+            if one.cls in seen:
+                continue
+            seen.append(one.cls)
+            if one.array_like:
+                found[one.cls.__name__] = one.cls
+            rest += [field.type for field in one.fields]
+        else:
+            parts = [getattr(one, name, None) for name in ("type", "item_type", "key_type", "value_type")]
+            rest += [part for part in parts if isinstance(part, msgspec.inspect.Type)]
+            rest += [*getattr(one, "types", ()), *getattr(one, "item_types", ())]
+    return found
+
+
+def _as_object(schema: dict[str, Any], arrays: Mapping[str, type]) -> dict[str, Any]:
+    """The schema of an object in place of that of an array."""
+    of = arrays.get(schema.get("title", ""))
+    if of is None or "prefixItems" not in schema:
+        return schema
+    names = of.__struct_fields__  # type: ignore[attr-defined]
+    values = schema["prefixItems"][-len(names) :] if names else []  # a tag stands before them
+    kept: dict[str, Any] = {key: schema[key] for key in ("title", "description") if key in schema}
+    return {**kept, "type": "object", "properties": dict(zip(names, values, strict=True)), "required": [*names]}
 
 
 def _renamed(schema: dict[str, Any]) -> dict[str, Any]:

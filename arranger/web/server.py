@@ -19,7 +19,9 @@ from arranger.replay.reading.overview import overview
 from arranger.replay.reading.queues import queue_list
 from arranger.web.asking import Asker
 from arranger.web.console_questions import CONSOLE
+from arranger.web.log_copies import MEDIA_TYPE, LogCopies
 from arranger.web.masking import Pseudonyms, check, lacking, masked
+from arranger.web.naming import PASSED_TOKEN
 from arranger.web.news import New, News, encoded
 from arranger.web.openapi import PREFIX, document
 from arranger.web.page import Page
@@ -73,6 +75,7 @@ class ApiServer:
         port: int,
         gate: Gate | None = None,
         moments: MomentSource | None = None,
+        copies: LogCopies | None = None,
     ) -> None:
         self._news = news
         self._asker = asker
@@ -93,6 +96,9 @@ class ApiServer:
         app.router.add_get(f"{PREFIX}/live", self._live)
         for question in (*QUESTIONS.values(), *(CONSOLE.values() if moments is not None else ())):
             app.router.add_get(f"{PREFIX}/{question.name}", self._answering(question))
+        if copies is not None:
+            for name in copies.parts:
+                app.router.add_get(f"{PREFIX}/log/{name}", self._copying(copies, name))
         app.router.add_get("/{path:.*}", Page().serve)
         # A handler is cancelled when its client goes, and with it the process that works on the answer.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
@@ -166,8 +172,19 @@ class ApiServer:
 
         return answer
 
+    def _copying(self, copies: LogCopies, name: str) -> _Handler:
+        async def part(request: web.Request) -> web.Response:
+            if missing := await lacking(await self._viewer(request)):
+                hint = "the API's replay and queue show the part that you may see"
+                refuse("Forbidden", f"the log names what you may not see: {', '.join(map(str, missing))}", hint=hint)
+            content = await copies.part(name, request.query)
+            return web.Response(body=content, headers=_HEADERS, content_type=MEDIA_TYPE)
+
+        return part
+
     async def _viewer(self, request: web.Request) -> Viewer:
-        return await self._gate.viewer(request.headers.get("Authorization", ""))
+        passed = request.headers.get(PASSED_TOKEN, "")
+        return await self._gate.viewer(request.headers.get("Authorization", passed))
 
     async def _sees_all(self, request: web.Request) -> bool:
         return not await lacking(await self._viewer(request))

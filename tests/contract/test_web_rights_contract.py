@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from arranger.kube.config import find_access
 from arranger.web.masking import lacking
 from arranger.web.refusals import Refusal
 from arranger.web.rights import EVERYTHING, JOBS, NODES, QUEUES, ClusterGate, Right
-from tests.commands import to_file
+from tests.commands import Run, to_file
 from tests.servers import REPOSITORY, RealKube, documents
 from tests.unit.test_pseudonyms import secretive
 from tests.unit.test_web_rights import guarded
@@ -167,6 +168,80 @@ def test_the_command_asks_the_cluster_and_ends_in_order(server: Path, tokens: di
         finally:
             process.terminate()
         assert process.wait(30) == 0
+
+
+def other_address() -> str:
+    """An address of this machine that isn't loopback: an API server refuses to be a proxy to those."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(probe.getsockname()[0])
+
+
+def service(address: str, port: int) -> str:
+    """The Service of deploy/console, with this server behind it, and the right to reach it by the proxy."""
+    (found,) = [
+        one for one in documents((REPOSITORY / "deploy/console/console.yaml").read_text()) if one["kind"] == "Service"
+    ]
+    del found["spec"]["selector"]
+    named = {key: found["metadata"][key] for key in ("name", "namespace")}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": named,
+        "spec": {"nodeName": "nowhere", "containers": [{"name": "arranger", "image": "arranger"}]},
+    }
+    # The API server is a proxy to addresses of pods alone.
+    of_pod = {"ip": address, "targetRef": {"kind": "Pod", **named}}
+    endpoints = {
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": named,
+        "subsets": [{"addresses": [of_pod], "ports": [{"name": "http", "port": port}]}],
+    }
+    return yaml.safe_dump_all([found, pod, endpoints])
+
+
+def test_commands_read_the_log_through_the_proxy_of_the_api_server(
+    kube_server: RealKube, server: Path, tokens: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, name = to_file(secretive().entries, tmp_path / "secret.log")
+    address = other_address()
+    command = [sys.executable, "-m", "arranger.cli.main", "serve", "--log", name, "--access", "cluster"]
+    environment = {**os.environ, "KUBECONFIG": str(server)}
+    may = ["-n", "arranger-system", "create"]
+    kube_server.kubectl(*may, "role", "web-proxy", "--verb=get", "--resource=services/proxy")
+    for user in ("overseer", "member"):
+        bound = f"--serviceaccount={HOME}:{user}"
+        kube_server.kubectl(*may, "rolebinding", f"web-proxy-{user}", "--role=web-proxy", bound)
+
+    def run(token: str) -> Run:
+        config = ["--config", str(tmp_path / "own.toml")]
+        (tmp_path / "own.toml").write_text(f"kubeconfig = {str(as_user(kube_server, token))!r}")
+        return Run(capsys, "replay", "--server", "cluster", *config)
+
+    with subprocess.Popen(
+        [*command, "--host", address, "--port", "0"], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().partition(" is the console")[0].rstrip("/")
+            kube_server.kubectl("apply", "-f", "-", stdin=service(address, int(url.rpartition(":")[2])))
+            address_of_pod = json.dumps({"status": {"podIP": address, "podIPs": [{"ip": address}]}})
+            patched = ("pod", "arranger-console", "-n", "arranger-system", "--subresource=status")
+            kube_server.kubectl("patch", *patched, "--type=merge", "-p", address_of_pod)
+            shown = run(tokens["overseer"])
+            assert not shown.err
+            assert shown.out == Run(capsys, "replay", "--log", name).out
+            few, stranger = run(tokens["member"]), run(tokens["stranger"])
+        finally:
+            process.terminate()
+    assert (few.status, few.out) == (1, "")
+    assert "the log names what you may not see: get tyjobs, list queues, list pods, list resourcequotas" in few.err
+    assert (stranger.status, stranger.out) == (1, "")
+    assert 'cannot get resource "services/proxy"' in stranger.err
 
 
 def asked(url: str, token: str) -> int:

@@ -21,12 +21,15 @@ from arranger.model.pod import GroupKind
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from arranger.web.asking import Asker
 from arranger.workers.member_problems import MemberProblem, MemberProblems, ProblemKind
 from arranger.workers.membership import ROLES, Lease, owner, read_lease, read_members
 from arranger.workers.status import LogStatus, MemberStatus, Status, StoreStatus, WatchStatus, problems
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.members import connected, member
 from tests.servers import RealRedis
+from tests.unit.test_remote_log import passing_on
+from tests.unit.test_web_api import PROGRAM
 from tests.world import World
 
 pytestmark = pytest.mark.timeout(60)
@@ -116,6 +119,22 @@ async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -
     assert log["first"] == 1 and log["last"] == log["events"] > 40 and answer["snapshot"] is None
     assert 0 < answer["cycle"]["offset"] < log["last"]
     assert answer["cycle"]["timeMs"] <= log["timeMs"] <= answer["nowMs"]
+
+
+async def test_a_server_tells_the_same_as_redis(redis_server: RealRedis, cluster: str) -> None:
+    await a_log(redis_server, cluster)
+    environment = {"ARRANGER_REDIS_URL": redis_server.url, "ARRANGER_CLUSTER": cluster}
+    logs = [RedisLog(redis_server.url, cluster, read_only=True) for _ in range(2)]
+    async with connected(redis_server) as client, passing_on(*logs, asker=Asker(PROGRAM, environment)) as address:
+        await member(client, cluster, "host-1-77-applier", "applier").join()
+        asked = await asyncio.to_thread(run, "--server", address, "-o", "json")
+        read = await shown(redis_server, cluster)
+    assert asked.exception is None, asked.exception
+    told = json.loads(asked.stdout)
+    assert asked.return_value == 1 and told["problems"] == read["problems"] != []
+    for moving in ("nowMs", "members", "watches", "store"):
+        assert bool(told.pop(moving)) == bool(read.pop(moving))
+    assert told == read
 
 
 async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRedis, cluster: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import jsonschema
 import msgspec
 import pytest
 
@@ -19,10 +20,12 @@ from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, entries
 from arranger.web import news as news_module
 from arranger.web.asking import Asker, Limits
+from arranger.web.console_questions import CONSOLE
 from arranger.web.moment_process import MomentProcess
 from arranger.web.naming import camel, named
 from arranger.web.news import News
 from arranger.web.openapi import document
+from arranger.web.questions import QUESTIONS
 from arranger.web.refusals import Refusal
 from arranger.web.server import ApiServer
 from tests.commands import Run, to_file
@@ -394,6 +397,45 @@ async def test_the_document_describes_the_answers() -> None:
     assert all(camel(name) == name for schema in schemas.values() for name in schema.get("properties", ()))
     references = {part.partition('"')[0] for part in json.dumps(document()).split("#/components/schemas/")[1:]}
     assert references <= set(schemas), "every reference leads to a schema"
+
+
+def typed(schema: Any, schemas: dict[str, Any]) -> bool:
+    """Whether a schema says which fields an answer has."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name:
+        return bool(schemas[name].get("properties"))
+    parts = [schema["items"]] if schema.get("type") == "array" else schema.get("anyOf", [])
+    return bool(parts) and all(typed(part, schemas) for part in parts)
+
+
+@pytest.mark.slow
+async def test_every_answer_is_typed_and_valid_by_the_document() -> None:
+    told = json.loads(json.dumps(document()))
+    of = {
+        path.removeprefix("/api/v1/"): one["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        for path, one in told["paths"].items()
+        if "application/json" in one["get"]["responses"]["200"]["content"]
+    }
+    assert set(of) == {*QUESTIONS, *CONSOLE}
+    assert [name for name, schema in of.items() if not typed(schema, told["components"]["schemas"])] == []
+    paths = (
+        *SAME,
+        "events?to=300",
+        "explain?job=default/many&at=300",
+        "forecast?at=81",
+        "what-if?at=300&until=1m&lasting=1m",
+    )
+    async with serving(FileLog(HISTORY)) as api:
+        job = (await api.get("replay?at=300"))[1]["jobs"][0]
+        found = {}
+        for path in paths:
+            found[path] = await api.get(path.replace("default/many", f"{job['namespace']}/{job['name']}"))
+    for path, (status, answer, _) in found.items():
+        assert status == 200, (path, answer)
+        schema = {**of[path.partition("?")[0]], "components": told["components"]}
+        jsonschema.Draft202012Validator(schema).validate(answer)
+    assert found["waits?by=job&heldBy=job"][1]["rows"] and found["preemptions?within=5m"][1]["preemptions"]
+    assert found["forecast?at=81"][1]["jobs"] and found[paths[-1]][1]["until"]
 
 
 async def test_the_answer_about_holders_has_the_type_that_the_document_names() -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import click
 
-from arranger.cli.inputs.reading import log_options, opened
+from arranger.cli.inputs.reading import log_options, opened, server_of
 from arranger.cli.rendering.output import say
 from arranger.clock import SystemClock
 from arranger.errors import UsageError
@@ -16,8 +16,9 @@ from arranger.events.redis_urls import SCHEMES, scheme_of
 from arranger.kube.client import HttpCluster
 from arranger.kube.config import find_access
 from arranger.logs import configure_logging
-from arranger.settings import SETTINGS, Settings
+from arranger.settings import SERVER_VARIABLE, SETTINGS, Settings
 from arranger.web.asking import Asker
+from arranger.web.log_copies import LogCopies
 from arranger.web.moment_process import MomentProcess
 from arranger.web.news import News
 from arranger.web.rights import ClusterGate, Gate, OpenGate
@@ -98,11 +99,17 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    async with opened(target, settings) as log, _gate(settings, ask_cluster=ask_cluster) as gate:
+    async with (
+        opened(target, settings) as log,
+        opened(target, settings) as copied,
+        _gate(settings, ask_cluster=ask_cluster) as gate,
+    ):
         environment, path = log_of(target, settings)
         moments = MomentProcess((sys.executable, "-m", "arranger.cli.moments"), environment, log=path)
         asker = Asker((sys.executable, "-m", "arranger.cli.answering"), environment, log=path)
-        server = ApiServer(News(log), asker, host=host, port=port, gate=gate, moments=moments)
+        news = News(log)
+        copies = LogCopies(copied, news)
+        server = ApiServer(news, asker, host=host, port=port, gate=gate, moments=moments, copies=copies)
         await server.start()
         await moments.start()
         shown = f"[{host}]" if ":" in host else host
@@ -130,6 +137,7 @@ async def _gate(settings: Settings, *, ask_cluster: bool) -> AsyncIterator[Gate]
 def log_of(target: str | None, settings: Settings) -> tuple[dict[str, str], str]:
     """The environment that names the log to another process, and the file for its arguments; empty for none."""
     environment = {SETTINGS[name].env: str(getattr(settings, name)) for name in _OF_THE_LOG}
+    environment[SERVER_VARIABLE] = server_of(target)
     if target is not None and scheme_of(target) in SCHEMES:
         environment[SETTINGS["redis_url"].env] = target
         target = None

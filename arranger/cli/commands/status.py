@@ -6,7 +6,7 @@ import click
 import msgspec
 import redis.asyncio
 
-from arranger.cli.inputs.reading import begin, feed, log_options
+from arranger.cli.inputs.reading import access_of, begin, feed, log_options, server_of
 from arranger.cli.rendering.authenticity_words import AUTHENTICITY
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.rendering.problem_words import member_problems, store_problems
@@ -56,13 +56,31 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
         no live applier: no pod is created or deleted, and no status is written
         -> start one: arranger run applier; on a cluster: kubectl -n arranger-system get pods ...
     """
-    status = asyncio.run(_read(target or settings.redis_url, settings, named=target is not None))
+    if server := server_of(target):
+        status = asyncio.run(_asked(server, settings, max_lag))
+    else:
+        status = asyncio.run(_read(target or settings.redis_url, settings, named=target is not None))
     found = store_problems(status) + problems(status, max_lag_s=max_lag) + member_problems(status)
     if output == "json":
         print_json({**msgspec.to_builtins(status), "well": not found, "problems": msgspec.to_builtins(found)})
     else:
         _print(status, [f"{one.what}\n-> {one.next}" for one in found])
     return 1 if found else 0
+
+
+async def _asked(server: str, settings: Settings, max_lag: float) -> Status:
+    from arranger.web.remote import Remote  # slow to import, and Redis doesn't need it
+
+    remote = Remote(server, access_of(settings))
+    try:
+        answer = await remote.get("status", {"maxLag": str(max_lag)})
+    finally:
+        await remote.close()
+    try:
+        return msgspec.json.decode(answer, type=Status)
+    except msgspec.MsgspecError as error:
+        hint = "is the server of another release?"
+        raise LogError(f"the answer of {remote.name} isn't a status: {error}", hint=hint) from error
 
 
 async def _read(url: str, settings: Settings, *, named: bool) -> Status:

@@ -17,7 +17,7 @@ from arranger.cli.rendering.output import (
 )
 from arranger.model.text import counted, few
 from arranger.replay.forecast.score import HorizonScore, Score
-from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown
+from arranger.replay.forecast.starts import Forecast, JobForecast, JobStart, JobStarts, Unknown
 from arranger.replay.reading.describe import as_object
 
 #: How many rows of a table are shown without `--all`.
@@ -39,12 +39,11 @@ class Starts(msgspec.Struct):
     jobs: Sequence[JobForecast]
 
     def json(self) -> dict[str, Any]:
-        return {
-            **as_object(self.found),
-            "time": local_time(self.found.time_ms),
-            "jobs": [_as_json(one) for one in self.jobs],
-            "endless": list(self.found.endless),
-        }
+        found = self.found
+        answer = JobStarts(
+            found.offset, found.time_ms, [JobStart.of(one) for one in self.jobs], found.waiting, found.endless
+        )
+        return {**as_object(answer), "time": local_time(found.time_ms)}
 
     def csv(self) -> None:
         columns = ("queue_position", "job", "expected_ms", "earliest_ms", "latest_ms", "why_unknown")
@@ -90,12 +89,6 @@ class Starts(msgspec.Struct):
             Told(one.latest_ms) if one.latest_ms else "unknown",
             _WHY[one.why] if one.why is not None else "",
         )
-
-
-def _as_json(one: JobForecast) -> dict[str, Any]:
-    """One job; unknown times are null."""
-    times = {name: getattr(one, name) or None for name in ("expected_ms", "earliest_ms", "latest_ms")}
-    return {**as_object(one), **times}
 
 
 class Scores(msgspec.Struct):

@@ -1,6 +1,6 @@
 """The output of `arranger preemptions` and `arranger waits`, for people, programs and spreadsheets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -17,8 +17,8 @@ from arranger.cli.rendering.output import (
 )
 from arranger.model.text import counted, few
 from arranger.replay.ledger.causes import Cause
-from arranger.replay.ledger.preemptions import Aftermath, OfQueue, by_queue
-from arranger.replay.ledger.waits import Row
+from arranger.replay.ledger.preemptions import Aftermath, OfQueue, PreemptionLine, PreemptionList, by_queue
+from arranger.replay.ledger.waits import WaitSums
 from arranger.replay.reading.describe import as_object
 
 #: How many rows of a table are shown without `--all`.
@@ -68,19 +68,20 @@ class Preemptions(msgspec.Struct):
         return one.free_ms is not None and one.free_ms <= self.within_ms
 
     def json(self) -> dict[str, Any]:
-        rows = [
-            {
-                **as_object(one.taking),
-                "time": local_time(one.taking.time_ms),
-                "harm_gpu_ms": one.taking.harm_ms,
-                "gained_ms": one.gained_ms,
-                "again_ms": one.again_ms,
-                "free_ms": one.free_ms,
-                "needless": self.needless(one),
-            }
+        lines = [
+            PreemptionLine(
+                **msgspec.structs.asdict(one.taking),
+                harm_gpu_ms=one.taking.harm_ms,
+                gained_ms=one.gained_ms,
+                again_ms=one.again_ms,
+                free_ms=one.free_ms,
+                needless=self.needless(one),
+            )
             for one in self.found
         ]
-        return {"preemptions": rows, "queues": by_queue(self.found), "within_ms": self.within_ms}
+        answer = as_object(PreemptionList(lines, by_queue(self.found), self.within_ms))
+        rows = [{**row, "time": local_time(row["time_ms"])} for row in answer["preemptions"]]
+        return {**answer, "preemptions": rows}
 
     def csv(self) -> None:
         columns = ("offset", "time", "beneficiary", "queue", "victim", "victim_queue", "kind", "pods", "lost_gpu_ms",
@@ -140,16 +141,8 @@ def _queue_cells(of: OfQueue) -> tuple[object, ...]:
 # --- waits -------------------------------------------------------------------------------------------------
 
 
-class Waits(msgspec.Struct):
-    """The answer of `arranger waits`: the rows, and the whole that they sum to."""
-
-    by: str
-    held_by: str
-    begin_ms: int
-    end_ms: int
-    wait_ms: int
-    gpu_ms: int
-    rows: Sequence[Row]
+class Waits(WaitSums):
+    """The answer of `arranger waits`; its rows have the numbers of days."""
 
     def json(self) -> dict[str, Any]:
         rows = [{**as_object(row), "group": self._group(row.group)} for row in self.rows]

@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 
 from arranger.cli.rendering.output import local_time
-from arranger.replay.reading.describe import as_object
-from arranger.replay.reading.listing import Line
+from arranger.replay.reading.listing import Line, ListedEvent
 
 
 def as_json(line: Line) -> dict[str, Any]:
     """The line as an object, also with its time as text."""
-    return {**msgspec.structs.asdict(line), "time": local_time(line.time_ms), "event": as_object(line.event)}
+    return {**msgspec.structs.asdict(ListedEvent.of(line)), "time": local_time(line.time_ms)}

@@ -8,8 +8,9 @@ import msgspec
 from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.model.text import counted, few
+from arranger.replay.what_if.comparison import Continuations, WhatIf
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
-from arranger.replay.what_if.utilisation import Likeness, Utilisation
+from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
 #: The number of jobs without an end that are named.
 _NAMES_SHOWN = 5
@@ -24,11 +25,13 @@ class Sequel(msgspec.Struct, frozen=True):
     #: They continued until no further event was due.
     drained: bool = False
 
-    def json(self) -> dict[str, Any]:
-        """Both continuations and the likeness as one object."""
-        one, other = (msgspec.structs.asdict(utilisation) for utilisation in (self.one, self.other))
-        del one["starts"], other["starts"]
-        return {"asItWas": one, "whatIf": other, "likenessToLog": self.alike}
+    @property
+    def for_programs(self) -> Continuations:
+        """Both continuations without all of their starts."""
+        one, other = (
+            Figures(*(getattr(of, name) for name in Figures.__struct_fields__)) for of in (self.one, self.other)
+        )
+        return Continuations(one, other, self.alike)
 
     def print(self, lasting_ms: int | None) -> None:
         rows = [(name, words(self.one), words(self.other)) for name, words in _FIGURES]
@@ -99,19 +102,19 @@ class Answer(msgspec.Struct):
     lasting_ms: int | None = None
 
     def json(self) -> dict[str, Any]:
-        return {
-            "base": self.inputs.base,
-            "cycle": self.inputs.cycle,
-            "time_ms": self.inputs.time_ms,
-            "time": local_time(self.inputs.time_ms),
-            "otherwise": self.otherwise,
-            "edits": self.edits,
-            "reproduced": self.reproduced,
-            "asItWas": self.one,
-            "whatIf": self.other,
-            "differences": differences(self.one, self.other),
-            "until": self.sequel.json() if self.sequel is not None else None,
-        }
+        answer = WhatIf(
+            base=self.inputs.base,
+            cycle=self.inputs.cycle,
+            time_ms=self.inputs.time_ms,
+            otherwise=self.otherwise,
+            edits=self.edits,
+            reproduced=self.reproduced,
+            as_it_was=self.one,
+            what_if=self.other,
+            differences=differences(self.one, self.other),
+            until=self.sequel.for_programs if self.sequel is not None else None,
+        )
+        return {**msgspec.to_builtins(answer), "time": local_time(answer.time_ms)}
 
     def print(self, *, everything: bool) -> None:
         inputs = self.inputs

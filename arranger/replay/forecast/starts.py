@@ -70,6 +70,33 @@ class Forecast(msgspec.Struct, frozen=True):
     endless: tuple[str, ...]
 
 
+class JobStart(msgspec.Struct, frozen=True):
+    """As `JobForecast`, with None for an unknown time."""
+
+    uid: str
+    job: str
+    queue_position: int
+    expected_ms: int | None
+    earliest_ms: int | None
+    latest_ms: int | None
+    why: Unknown | None
+
+    @classmethod
+    def of(cls, one: JobForecast) -> "JobStart":
+        expected_ms, earliest_ms, latest_ms = (ms or None for ms in (one.expected_ms, one.earliest_ms, one.latest_ms))
+        return cls(one.uid, one.job, one.queue_position, expected_ms, earliest_ms, latest_ms, one.why)
+
+
+class JobStarts(msgspec.Struct, frozen=True):
+    """As `Forecast`, of the jobs that were asked for."""
+
+    offset: int
+    time_ms: int
+    jobs: Sequence[JobStart]
+    waiting: int
+    endless: tuple[str, ...]
+
+
 def forecast(
     state: State,
     config: CycleConfig,

@@ -59,6 +59,25 @@ class OfQueue(msgspec.Struct):
     again_ms: int = 0
 
 
+class PreemptionLine(Taking):
+    """A preemption with what became of it, as `Aftermath` says. `gained_ms`: how long after it the beneficiary began,
+    None if it hasn't. `harm_gpu_ms`: GPU-milliseconds of work that its victims lost."""
+
+    harm_gpu_ms: int = 0
+    gained_ms: int | None = None
+    again_ms: dict[str, int | None] = msgspec.field(default_factory=dict)
+    free_ms: int | None = None
+    needless: bool = False
+
+
+class PreemptionList(msgspec.Struct):
+    """Preemptions and their sums by queue. One is needless if its room became free by itself within `within_ms`."""
+
+    preemptions: list[PreemptionLine]
+    queues: list[OfQueue]
+    within_ms: int
+
+
 class PreemptionLedger:
     """Folds entries and follows each preemption within the span."""
 

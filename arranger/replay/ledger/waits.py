@@ -5,6 +5,8 @@ not while it is suspended. Its causes are those that the log recorded (`causes`)
 is shared out among them by what they held meanwhile.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from arranger.events import kinds as k
@@ -212,6 +214,19 @@ class Row(msgspec.Struct):
     holder: str
     wait_ms: int = 0
     gpu_ms: int = 0
+
+
+class WaitSums(msgspec.Struct):
+    """Rows by a field of `Waiter` and of `Holder`, and the whole that they sum to, from `begin_ms` to `end_ms`. Rows by
+    day have dates."""
+
+    by: str
+    held_by: str
+    begin_ms: int
+    end_ms: int
+    wait_ms: int
+    gpu_ms: int
+    rows: Sequence[Row]
 
 
 def rows_of(lines: list[Line], by: str, held_by: str) -> list[Row]:

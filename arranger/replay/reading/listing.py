@@ -3,6 +3,8 @@
 Verdicts result from folding, so the listing of a segment needs the state before the segment.
 """
 
+from typing import Any
+
 import msgspec
 
 from arranger.events import kinds as k
@@ -15,6 +17,7 @@ from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import (
     SEEN_AGAIN,
+    as_object,
     decided_for,
     describe,
     job_uid_of,
@@ -59,6 +62,25 @@ class Line(msgspec.Struct, frozen=True):
     reason: str
     text: str
     event: k.Event
+
+
+class ListedEvent(msgspec.Struct, frozen=True):
+    """A `Line` for programs. `event` has the fields of the event's kind by name."""
+
+    offset: int
+    time_ms: int
+    writer: str
+    kind: str
+    subject: str
+    job: str
+    verdict: str
+    reason: str
+    text: str
+    event: dict[str, Any]
+
+    @classmethod
+    def of(cls, line: Line) -> "ListedEvent":
+        return cls(**{**msgspec.structs.asdict(line), "event": as_object(line.event)})
 
 
 class Listing:

@@ -33,7 +33,7 @@ class Sample(msgspec.Struct, frozen=True):
     fragmented: float
 
 
-class Utilisation(msgspec.Struct, frozen=True):
+class Figures(msgspec.Struct, frozen=True):
     """The figures of one variant from `begin_ms` to `end_ms`. A waiting time is from a job's creation, or from when it
     began to wait again, to the placement of its quorum, or to the end if the job still waits then.
 
@@ -55,10 +55,14 @@ class Utilisation(msgspec.Struct, frozen=True):
     gpu_fragmentation: float | None
     makespan_ms: int | None
     curve: tuple[Sample, ...]
-    #: (job UID, attempt) → the time of its quorum's placement, in milliseconds.
-    starts: dict[AttemptKey, int] = {}
     jobs_started: int = 0
     endless_jobs: tuple[str, ...] = ()
+
+
+class Utilisation(Figures, frozen=True):
+    """The figures with all starts: (job UID, attempt) → the time of its quorum's placement, in milliseconds."""
+
+    starts: dict[AttemptKey, int] = {}
 
 
 class Likeness(msgspec.Struct, frozen=True):
