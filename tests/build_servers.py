@@ -16,15 +16,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 KUBERNETES = "1.36.3"
+#: Older releases, of which only the API server is built: the oldest that Arranger works on, and one between.
+OLDER_KUBERNETES = ("1.30.14", "1.33.4")
 #: What to build: name of the binary, and its package.
 TARGETS = {
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
+_API_SERVER = {"kube-apiserver": TARGETS["kube-apiserver"]}
 HELM = "4.3.1"
 _HELM_MODULE = "helm.sh/helm/v4"
 HELM_TARGETS = {"helm": f"{_HELM_MODULE}/cmd/helm"}
@@ -49,9 +53,9 @@ def cache_folder() -> Path:
     return Path(base) / "arranger" / "testservers"
 
 
-def cached_assets() -> Path:
+def cached_assets(version: str = KUBERNETES) -> Path:
     """The folder for the binaries of this Kubernetes version, whether or not they are built."""
-    return cache_folder() / f"kubernetes-{KUBERNETES}"
+    return cache_folder() / f"kubernetes-{version}"
 
 
 def cached_helm() -> Path:
@@ -67,7 +71,16 @@ def cached_prometheus() -> Path:
 def build() -> Path:
     """Build the missing binaries of Kubernetes and return their folder. Raises `BuildFailed`."""
     what = f"kube-apiserver {KUBERNETES}, etcd and kubectl: 3 to 15 minutes, 4 GB meanwhile"
-    return _built(cached_assets(), TARGETS, _write_module, _linker_flags(), what)
+    return _built(
+        cached_assets(), TARGETS, partial(_write_module, KUBERNETES, TARGETS), _linker_flags(KUBERNETES), what
+    )
+
+
+def build_older(version: str) -> Path:
+    """Build the API server of an older Kubernetes if it is missing and return its folder. Raises `BuildFailed`."""
+    what = f"kube-apiserver {version}: 2 to 10 minutes, 4 GB meanwhile"
+    write_module = partial(_write_module, version, _API_SERVER)
+    return _built(cached_assets(version), _API_SERVER, write_module, _linker_flags(version), what)
 
 
 def build_helm() -> Path:
@@ -114,22 +127,24 @@ def _build_into(assets: Path, targets: Mapping[str, str], write_module: WriteMod
     _say(f"built in {time.monotonic() - started:.0f} s")
 
 
-def _write_module(go: str, module: Path, environment: Mapping[str, str]) -> None:
+def _write_module(
+    version: str, targets: Mapping[str, str], go: str, module: Path, environment: Mapping[str, str]
+) -> None:
     """Write the temporary module: requirements, replacements, and a file that imports the packages to build."""
-    _say(f"fetching the source of Kubernetes {KUBERNETES} and all it depends on")
+    _say(f"fetching the source of Kubernetes {version} and all it depends on")
     answer = _run(
-        [go, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"], folder=module, environment=environment
+        [go, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"], folder=module, environment=environment
     )
     original = Path(json.loads(answer)["GoMod"]).read_text()
     language = re.search(r"^go (\S+)", original, re.MULTILINE)
     staging = sorted(set(re.findall(r"(k8s\.io/[a-z-]+) => \./staging", original)))
     if language is None or not staging:
-        raise BuildFailed(f"the go.mod of Kubernetes {KUBERNETES} has no replaced staging modules")
-    release = "v0." + KUBERNETES.split(".", 1)[1]
-    lines = ["module testservers", f"go {language[1]}", f"require k8s.io/kubernetes v{KUBERNETES}"]
+        raise BuildFailed(f"the go.mod of Kubernetes {version} has no replaced staging modules")
+    release = "v0." + version.split(".", 1)[1]
+    lines = ["module testservers", f"go {language[1]}", f"require k8s.io/kubernetes v{version}"]
     lines += [f"replace {name} => {name} {release}" for name in staging]
     (module / "go.mod").write_text("\n".join(lines) + "\n")
-    _tidy(go, module, environment, TARGETS)
+    _tidy(go, module, environment, targets)
 
 
 def _write_helm_module(go: str, module: Path, environment: Mapping[str, str]) -> None:
@@ -159,10 +174,10 @@ def _write_prometheus_module(go: str, module: Path, environment: Mapping[str, st
     (module / "plugins" / "plugins.go").unlink()  # what remains finds targets in files and over HTTP
 
 
-def _linker_flags() -> str:
+def _linker_flags(version: str) -> str:
     """Flags that strip the binaries, and set the version without which the API server refuses to start."""
-    major, minor, _ = KUBERNETES.split(".")
-    values = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor}
+    major, minor, _ = version.split(".")
+    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     return " ".join(["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={v}" for key, v in values.items())])
 
 

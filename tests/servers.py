@@ -36,9 +36,12 @@ from typing import Any
 import yaml
 
 from tests.build_servers import (
+    KUBERNETES,
+    OLDER_KUBERNETES,
     BuildFailed,
     build,
     build_helm,
+    build_older,
     build_prometheus,
     cached_assets,
     cached_helm,
@@ -94,6 +97,14 @@ def kube_assets() -> Path:
             + ("mend KUBEBUILDER_ASSETS" if named else "run `python -m tests.servers --build`")
         )
     return folder
+
+
+def kube_apiserver(version: str) -> Path:
+    """The API server of this release, one of `OLDER_KUBERNETES` or the usual one. Raises `ServersUnavailable`."""
+    path = (kube_assets() if version == KUBERNETES else cached_assets(version)) / "kube-apiserver"
+    if not os.access(path, os.X_OK):
+        raise ServersUnavailable(f"no {path}: run `python -m tests.servers --build`")
+    return path
 
 
 def helm_binary() -> Path:
@@ -532,10 +543,13 @@ class RealKube(KubeServer):
     daemons that a test may stop, start and freeze.
     """
 
-    def __init__(self, folder: Path, *, progress_notify_s: int = 5, api_arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, progress_notify_s: int = 5, api_arguments: Sequence[str] = (), version: str = KUBERNETES
+    ) -> None:
         """`progress_notify_s` is how often etcd reports the revision of an idle kind; kubeadm's clusters have 5.
-        `api_arguments` are further ones of the API server."""
+        `api_arguments` are further ones of the API server, and `version` is its release."""
         self.assets = kube_assets()
+        self._api_binary = kube_apiserver(version)
         self._progress_notify_s = progress_notify_s
         self._api_arguments = api_arguments
         self.port = free_port()
@@ -583,6 +597,10 @@ class RealKube(KubeServer):
             status, answer = self.request("POST", definitions, definition_of(file), check=False)
             if status not in (201, 409):
                 raise AssertionError(f"the API server refuses {file.name}: {answer.get('message', status)}")
+        self.await_definitions()
+
+    def await_definitions(self) -> None:
+        """Wait until what the definitions define is served."""
         deadline = time.monotonic() + START_TIMEOUT_S
         # The schema comes half a second later, and kubectl keeps what it found before in its cache.
         for path in (
@@ -669,7 +687,7 @@ class RealKube(KubeServer):
         key = self.home / "service-account.key"
         _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
         return [
-            str(self.assets / "kube-apiserver"),
+            str(self._api_binary),
             *self._api_arguments,
             f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
             "--bind-address=127.0.0.1",
@@ -717,12 +735,12 @@ class RealKube(KubeServer):
 
 
 @contextlib.contextmanager
-def real_kube(*api_arguments: str) -> Iterator[RealKube]:
-    """A private real API server with these further arguments, ready to serve; without the TYJob definition until
-    `install_crd`."""
+def real_kube(*api_arguments: str, version: str = KUBERNETES) -> Iterator[RealKube]:
+    """A private real API server of this release with these further arguments, ready to serve; without the TYJob
+    definition until `install_crd`."""
     kube_assets()
     with scratch_folder("kube") as folder:
-        kube = RealKube(folder, api_arguments=api_arguments)
+        kube = RealKube(folder, api_arguments=api_arguments, version=version)
         try:
             kube.start()
             yield kube
@@ -745,6 +763,10 @@ def main() -> int:
             build_prometheus()
         print(f"Prometheus for tests: {prometheus_binary('prometheus').parent}")
         print(f"API server for tests: {kube_assets()}")
+        for version in OLDER_KUBERNETES:
+            if arguments.build:
+                build_older(version)
+            print(f"API server {version} for tests: {kube_apiserver(version)}")
         print(f"Redis for tests: {redis_binary()}")
     except (BuildFailed, ServersUnavailable) as error:
         print(f"\nNO REAL SERVERS FOR TESTS: {error}", file=sys.stderr)

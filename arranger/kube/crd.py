@@ -1,6 +1,10 @@
 """The resource definitions of this release: the files in `crds/`, included in the package."""
 
+from collections.abc import Iterator
 from importlib import resources
+from typing import Any
+
+import yaml
 
 from arranger.model.validation import BUILT_IN_POLICIES, PolicyNames
 
@@ -21,6 +25,31 @@ def queue_crd() -> str:
 def definitions(policies: PolicyNames = BUILT_IN_POLICIES) -> str:
     """All definitions, as documents of one YAML file."""
     return f"{tyjob_crd(policies)}---\n{queue_crd()}"
+
+
+def older_definitions(policies: PolicyNames = BUILT_IN_POLICIES) -> str:
+    """`definitions` without the rules that compare quantities.
+
+    API servers before 1.36 take a quantity for a text of 3 MB, whatever `maxLength` says, and refuse rules that look at
+    many of them as too expensive. The controller and the watcher repeat all checks.
+    """
+    documents = [*yaml.safe_load_all(definitions(policies))]
+    for document in documents:
+        for node in _objects(document):
+            rules = node.get("x-kubernetes-validations")
+            if rules:
+                node["x-kubernetes-validations"] = [rule for rule in rules if "quantity(" not in rule["rule"]]
+    return yaml.safe_dump_all(documents, sort_keys=False, width=120)
+
+
+def _objects(node: Any) -> Iterator[dict[str, Any]]:
+    """All objects in a JSON value."""
+    if isinstance(node, dict):
+        yield node
+        node = [*node.values()]
+    if isinstance(node, list):
+        for each in node:
+            yield from _objects(each)
 
 
 def _text(name: str) -> str:

@@ -59,7 +59,7 @@ class Placer:
 
     def _place(self, tried: PlacementTry) -> None:
         job, memory = tried.job, self._memory
-        alike, tight = memory.alike(job), self._placing.quotas.tight(job)
+        alike, tight = memory.alike(job, tried.groups), self._placing.quotas.tight(job)
         # Most queues have room for a whole job. Then equal jobs of other queues have the same result.
         key = (alike, tight) if any(tight) else alike
         again = not job.placements and self._placing.observer is None
@@ -83,7 +83,7 @@ class Placer:
         """Whether nodes can never hold the quorum. One beyond a quota or a capability waits for that, and one with
         nodes has run on them: if its quorum has grown since, it waits."""
         limited = shortage.quota is not None and shortage.quota.limit != LimitKind.GUARANTEES
-        return not limited and not tried.job.placements and self._memory.never_fits(tried.job, tried.policy)
+        return not limited and not tried.job.placements and self._memory.never_fits(tried)
 
     def alike(self, job: JobRecord) -> Hashable:
         """Everything that determines whether a job's quorum fits now, but limits."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from arranger.model.job import JobSpec
+from arranger.model.job import JobSpec, PodGroup
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.scheduling.filters import Filters
@@ -56,18 +56,18 @@ class QuorumMemory:
 
     # --- identical jobs ------------------------------------------------------------------------------------
 
-    def alike(self, job: JobRecord) -> Hashable:
+    def alike(self, job: JobRecord, groups: tuple[PodGroup, ...] | None = None) -> Hashable:
         """Everything that determines whether a job's quorum fits now, but the limits of its namespace and queue. What
-        these leave changes only together with the view."""
-        spec, special = _without_queue(job.valid_spec), self._special(job)
+        these leave changes only together with the view. `groups` are those of its try, if it has one."""
+        if groups is None:
+            groups = wary_groups(job, self._placing.config, self._placing.time_ms)
+        spec, special = _without_queue(job.valid_spec), self._special(job, groups)
         return (spec, special) if special else spec
 
-    def _special(self, job: JobRecord) -> tuple[Hashable, ...]:
+    def _special(self, job: JobRecord, groups: tuple[PodGroup, ...]) -> tuple[Hashable, ...]:
         """What determines a job's nodes beside its spec: slots that need none, nodes that it avoids, and its name where
         rules among pods apply."""
-        placing = self._placing
-        groups = wary_groups(job, placing.config, placing.time_ms)
-        slots = job.slots
+        placing, slots = self._placing, job.slots
         if slots.given_up or slots.finished or groups is not job.valid_spec.groups:
             over = (tuple(sorted(slots.given_up)), tuple(sorted(slots.finished)))
             return (groups, over, job.seen.namespace, job.seen.name)
@@ -112,12 +112,12 @@ class QuorumMemory:
             last.job = job
         return last.tried
 
-    def never_fits(self, job: JobRecord, policy: PodPolicy) -> bool:
+    def never_fits(self, tried: PlacementTry) -> bool:
         """Whether the quorum wouldn't fit the present nodes even if all were empty and healthy."""
-        alike = self.alike(job)
+        alike = self.alike(tried.job, tried.groups)
         known = self._infeasible.get(alike)
         if known is None:
-            known = self._infeasible[alike] = self._judged_on_facts(job, policy, alike)
+            known = self._infeasible[alike] = self._judged_on_facts(tried.job, tried.policy, alike)
         return known
 
     def _judged_on_facts(self, job: JobRecord, policy: PodPolicy, alike: Hashable) -> bool:
@@ -150,7 +150,7 @@ class QuorumMemory:
             return
         if not tried.as_given:
             return
-        if self._special(tried.job):
+        if self._special(tried.job, tried.groups):
             return
         total = np.zeros(view.free.shape[1], np.int64)
         for chosen, amounts in tried.taken:
@@ -167,7 +167,7 @@ class QuorumMemory:
         asked = repeat.total > 0
         if (repeat.total > view.free[repeat.row])[asked].any():
             return False
-        if self._special(tried.job):
+        if self._special(tried.job, tried.groups):
             return False
         pods = _by_group(repeat.pieces)
         if quotas.lack(tried.job, pods) is not None:
