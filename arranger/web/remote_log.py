@@ -7,7 +7,8 @@ and only by TLS, within this machine, or to the API server.
 
 import asyncio
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import aiohttp
@@ -54,16 +55,9 @@ class Remote:
                 raise UsageError(f"{server!r} is no address of a server", hint="for example http://127.0.0.1:8470")
             self._trusted = address.scheme == "https" or address.hostname in _LOOPBACK
 
-    async def get(self, path: str, query: dict[str, str]) -> bytes:
+    async def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """The body of an answer. Raises `LogUnavailable` without one, and `LogError` with the words of a refusal."""
-        try:
-            status, body = await self._answer(path, query)
-            if status == 401 and not self._in_cluster and self._access is None:
-                self._access = self._credentials_for(_words(body)[1])
-                status, body = await self._answer(path, query)
-        except (aiohttp.ClientError, OSError, ClusterUnavailable) as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise LogUnavailable(f"no answer from {self.name}: {said}", hint="is arranger serve running?") from error
+        status, body = await self.status(path, query)
         if status == 200:
             return body
         reason, told = _words(body)
@@ -72,6 +66,18 @@ class Remote:
         if status == _ABSENT and not self._in_cluster:
             raise LogError(f"{self.name} has no log to pass on: {told}", hint="is it another server, or an older one?")
         raise LogError(f"{self.name} refuses this ({reason}): {told}")
+
+    async def status(self, path: str, query: Mapping[str, str] = MappingProxyType({})) -> tuple[int, bytes]:
+        """The HTTP status and the body of an answer. Raises `LogUnavailable` without one."""
+        try:
+            status, body = await self._answer(path, query)
+            if status == 401 and not self._in_cluster and self._access is None:
+                self._access = self._credentials_for(_words(body)[1])
+                status, body = await self._answer(path, query)
+        except (aiohttp.ClientError, OSError, ClusterUnavailable) as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise LogUnavailable(f"no answer from {self.name}: {said}", hint="is arranger serve running?") from error
+        return status, body
 
     def _credentials_for(self, told: str) -> Access:
         if not self._trusted:
@@ -84,7 +90,7 @@ class Remote:
         except UsageError as missing:
             raise LogError(f"{self.name}: {told}, and no kubeconfig has one: {missing}") from missing
 
-    async def _answer(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
+    async def _answer(self, path: str, query: Mapping[str, str]) -> tuple[int, bytes]:
         headers: dict[str, str] = {}
         server, credentials = self.name, None
         if self._access is not None:
@@ -212,6 +218,20 @@ class RemoteLog(OnlyRead):
 
     def read_from(self) -> str:
         return f"the log of {self._remote.name}"
+
+
+async def is_there(server: str, find: Callable[[], Access]) -> bool:
+    """Whether there is such a server. One that refuses, or that doesn't answer now, is there."""
+    try:
+        remote = Remote(server, find)
+    except UsageError:  # no kubeconfig
+        return False
+    try:
+        return (await remote.status("log/start"))[0] != _ABSENT
+    except LogError:
+        return True
+    finally:
+        await remote.close()
 
 
 async def opened_remote(server: str, find: Callable[[], Access], keys: LogKeys) -> RemoteLog:
