@@ -128,7 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 300
     scheduled_failed: Annotated[
         Literal["AfterGrace", "Never"],
-        _about("whether such a job fails after that time, or waits for good; for queues that don't say it"),
+        _about("whether jobs that don't fit even an empty cluster fail, or wait for good; if a queue doesn't say it"),
     ] = "AfterGrace"
     provisioning: Annotated[
         Literal["None", "Request"],
@@ -145,7 +145,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     refused_node_s: Annotated[
         int,
         _about(
-            "seconds that a job avoids a node that refused its pods, or a worker set one where it failed", 0, _WEEK_S
+            "seconds that a job, or a worker set, avoids a node that refused its pods or where they failed", 0, _WEEK_S
         ),
     ] = 60
     quorum_grace_s: Annotated[
@@ -191,7 +191,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=PREEMPTION.copy)
     preemption_bound_s: Annotated[
         int,
-        _about("seconds after the grace periods of preempted pods that their room is kept for a job", 1, 86_400),
+        _about("seconds for which room is kept for a job after the grace periods of the pods that leave it", 1, 86_400),
     ] = 60
     evict: Annotated[
         bool, _about("whether preempted pods are deleted by evictions, which honour PodDisruptionBudgets")
@@ -200,7 +200,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         _about("pods that no TYJob owns are placed if their schedulerName is this; empty: only TYJobs are placed"),
     ] = "arranger"
-    volumes: Annotated[bool, _about("whether claims and volumes of pods decide on their nodes; needs rights")] = False
+    volumes: Annotated[bool, _about("whether pods go only where their volumes can be reached; needs rights")] = False
     backfill: Annotated[
         Literal["On", "Off"],
         _about("whether later jobs start only if they don't delay a job with a reservation; Off: no reservations"),

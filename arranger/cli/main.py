@@ -31,7 +31,7 @@ COMMANDS: dict[str, str] = {
     "queue": "Show the tree of queues, or one queue; create, close and open queues.",
     "top": "Show who holds GPUs, by queue, namespace, user or job.",
     "forecast": "Say when each waiting job would start, and how good earlier forecasts were.",
-    "waits": "Say for what jobs waited: who held the room, limits, reservations, and other causes.",
+    "waits": "Say what jobs waited for: room and who held it, limits, reservations, and other causes.",
     "preemptions": "List who gave room to whom, what it cost, what it gained, and whether it was worth it.",
     "explain": "Say why a job waits, or why its pods are where they are.",
     "verify": "Re-run every recorded cycle and compare the results byte for byte.",

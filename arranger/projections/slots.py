@@ -93,7 +93,7 @@ class Slots:
             if self.state.exact_slots and pod.node != node:
                 return False  # created for an earlier decision: it must be deleted before the decided pod is created
             took_over = self._end_placement(node, requests_of(job, slot), pod, counted=counted)
-        elif job.adopted_at == job.version and not slots.over(slot) and pod.phase not in TERMINAL:
+        elif job.adopted_at == job.version and _tells_of_itself(job, slot, pod):
             self.state.job_changes += 1  # adopted with the job: the pod itself is the evidence
         else:
             return False
@@ -358,3 +358,10 @@ def refuse_slot(fold: Slots, job: JobRecord, slot: SlotKey, event: k.EffectFaile
         fold.state.job_changes += 1
     else:
         job.slots.refuse(slot, fold.time_ms)
+
+
+def _tells_of_itself(job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> bool:
+    """Whether a pod of an adopted job shows that its slot had this node, though the status didn't tell of it. Only a
+    job that has started has pods: whoever made another one, it isn't Arranger."""
+    started = job.stage not in (Stage.PENDING, Stage.RESCHEDULING)
+    return started and not job.slots.over(slot) and pod.phase not in TERMINAL

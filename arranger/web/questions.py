@@ -133,7 +133,7 @@ QUESTIONS = {
             (_AT, Parameter("by", "--by", "queue, namespace, user or job")), ("top",), "at",
         ),
         Question(
-            "waits", "For what jobs waited, and who held the room.",
+            "waits", "What jobs waited for, and who held the room.",
             (
                 _FROM, _TO,
                 Parameter("by", "--by", "queue, user, namespace, day or job"),

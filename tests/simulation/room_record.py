@@ -193,7 +193,8 @@ class RoomRecord:
                 self._began[uid, job.attempt] = of
                 # A controller that was paused knows nothing of those who got nodes there meanwhile.
                 known = decider.follower.state if decider is not None and uid in decider.follower.state.jobs else state
-                problem = _too_early(state, of, job) and _too_early(known, of, known.jobs[uid])
+                now_ms = self._world.clock.now_ms() + CLOCK_BOUND_MS  # no clock by which a controller decides is later
+                problem = _too_early(state, of, job, now_ms) and _too_early(known, of, known.jobs[uid], now_ms)
                 if problem and not of.excuses:
                     return problem
             elif problem := self._in_vain(state, of, job, [each for other, each in before.items() if other != uid]):
@@ -300,7 +301,7 @@ class RoomRecord:
             of = state.jobs[victim.job_uid]
             since_ms, queues = self.took.get(of.uid, (0, {}))
             kept_ms = spec_of(state, name_of(state, of)).min_runtime_s * 1000
-            if cycle_ms - since_ms < kept_ms and name_of(state, by) in queues and self._rules_ms <= since_ms:
+            if max(cycle_ms - since_ms, 0) < kept_ms and name_of(state, by) in queues and self._rules_ms <= since_ms:
                 return f"{by.seen.name} takes room back from {of.seen.name} after {cycle_ms - since_ms} of {kept_ms} ms"
         return ""
 
@@ -344,14 +345,17 @@ class RoomRecord:
         self.awaited = {uid: of for uid, of in self.awaited.items() if uid in state.awaiting}
 
 
-def _too_early(state: State, of: Awaited, job: JobRecord) -> str:
+def _too_early(state: State, of: Awaited, job: JobRecord, now_ms: int) -> str:
     """Why a job shouldn't have begun on its nodes: on one of them are pods that leave, and more than it holds. Others
-    that still wait for room there have no pods, and may have got it after the controller decided."""
+    that still wait for room there have no pods, and may have got it after the controller decided. Assumed pods that
+    nobody has seen until `now_ms` aren't there, though no entry has dropped them yet."""
+    gone = [(pod.node, pod.requests) for pod in state.assumed_until(now_ms)]
     waiting = [other for other in state.jobs.values() if other.slots.room is not None and other.uid != job.uid]
     for slot, node in job.placements.items():
         there = [uid for uid in of.pods if uid in state.pods and state.pods[uid].node == node]
         there = [state.pods[uid].name for uid in there if holds(state.pods[uid])]
         asked = [requests_of(other, at) for other in waiting for at, where in other.placements.items() if where == node]
+        asked += [requests for where, requests in gone if where == node]
         later = sum((state.nodes.vector(requests) for requests in asked), start=state.nodes.vector(()) * 0)
         if there and state.nodes.overbooked(node, requests_of(job, slot), later):
             return f"{job.seen.name} begins before {there} have left {node}"

@@ -759,6 +759,27 @@ def test_a_job_that_waits_for_others_to_leave_its_nodes_is_adopted_with_a_whole_
     assert len(job.placements) == nodes and world.used("n1") == nodes * 1000
 
 
+@pytest.mark.parametrize("order", list(permutations(["job", "pod"])))
+@pytest.mark.parametrize("stage", ["Pending", "Rescheduling"])
+def test_an_adopted_job_that_has_not_started_gets_no_nodes_from_pods_that_its_status_does_not_tell_of(
+    stage: str, order: tuple[str, ...]
+) -> None:
+    """Arranger creates no pod before the status with its node is stored, so somebody else made it (seed 42000659)."""
+    world = World(listed=False)
+    world.node("n1", cpu=8)
+    status = JobStatusSeen(stage, "Unscheduled", 0, 0, "", (), 0, 0, "waits")
+    steps: dict[str, Callable[[], object]] = {
+        "job": lambda: world.job("ppo", workers=1, min_workers=1, status=status),
+        "pod": lambda: world.pod("ppo-learner-0", "n1", owner=PodOwner("uid-ppo", 0, "learner", True, 0), cpu=1),
+    }
+    for step in order:
+        steps[step]()
+    world.list_all()
+    world.state.validate()
+    job = world.state.jobs["uid-ppo"]
+    assert (job.placements, job.bound) == ({}, {})
+
+
 @pytest.mark.parametrize("stage", ["Succeeded", "Failed"])
 def test_an_adopted_job_that_has_ended_stays_ended_and_holds_nothing(stage: str) -> None:
     world = World(listed=False)

@@ -105,7 +105,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
     help="… the job waits for a reason of this kind (such as Insufficient) or on this subject (such as gpu).",
 )
 @click.option("--placed", is_flag=True, help="… its quorum has nodes.")
-@click.option("--preempted", is_flag=True, help="… it gave all its room to another job, and has no nodes again yet.")
+@click.option("--preempted", is_flag=True, help="… it gave all its room to another job, and got no nodes since.")
 @click.option("--reserved", is_flag=True, help="… room is reserved for it.")
 @click.option("--fits", is_flag=True, help="… its quorum fits if no job goes before it. The check runs cycles.")
 @click.option(

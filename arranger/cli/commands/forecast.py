@@ -58,7 +58,7 @@ _LONG = 500
     metavar="N",
     help="Look at this many waiting jobs, in the order of the queue, and leave out those behind them.",
 )
-@click.option("--score", is_flag=True, help="Compare the forecasts of the log with what came.")
+@click.option("--score", is_flag=True, help="Compare the forecasts of the log with the actual starts.")
 @point_option("--from", "With --score: judge forecasts from this point on. [default: the first event in the log]")
 @point_option("--to", "With --score: judge them up to this point. [default: the last event]")
 @click.option(
@@ -72,15 +72,15 @@ _LONG = 500
 def command(target: str | None, settings: Settings, output: str, **options: Any) -> None:
     r"""Say when each waiting job would start.
 
-    The scheduler's own cycle runs on over a copy of the state. Jobs end when they are expected to: by
+    The scheduler's own cycle runs again and again on a copy of the state. Jobs end when they are expected to: by
     activeDeadlineSeconds, by expectedRuntimeSeconds, or as earlier jobs of the same user and image did. No new job
     comes, no node comes or goes, and nothing fails.
 
-    EARLIEST and LATEST are the range: the same with ends that are as early, and as late, as is likely. A job of which
-    nothing is known may never end. Whoever starts only after such a job has no latest start.
+    EARLIEST and LATEST are the range: the same with ends that are as early, and as late, as is likely. A job about
+    which nothing is known may never end. A job that can start only after such a job has no latest start.
 
-    With --score, the forecasts of the log are compared with the starts that came: the median and the 90 % quantile of
-    the error, by how far away the start was, and how often the start was in the range.
+    With --score, the forecasts of the log are compared with the actual starts: the median and the 90 % quantile of
+    the error, grouped by how far away the start was, and how often the start was in the range.
 
     \b
       arranger forecast                                now

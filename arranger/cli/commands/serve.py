@@ -51,8 +51,8 @@ def command(target: str | None, settings: Settings, host: str, port: int, access
     r"""Answer the questions of the reading commands over HTTP, as JSON, until SIGTERM or Ctrl-C.
 
     The server only reads. It listens on this machine alone and asks for no credentials, except with --access cluster:
-    then it asks the API server of the kubeconfig, or of its pod, whose a token is and what that user may see. It
-    follows the log, so that many clients that look at the present cost one fold. It answers every other question in a
+    then it asks the API server of the kubeconfig, or of its pod, who sent a token and what that user may see. It
+    follows the log once, however many clients look at the present. It answers every other question in a
     process of its own, with limits on time, memory and size. /api/openapi.json describes all questions.
 
     \b

@@ -30,20 +30,20 @@ from arranger.settings import Settings
     type=click.Choice(["queue", "user", "job"]),
     default="queue",
     show_default=True,
-    help="By what those are named who held the room.",
+    help="How to name those who held the room: by queue, user or job.",
 )
 @click.option("--all", "everything", is_flag=True, help="Show all rows, and not only the first 30.")
 @csv_output_option
 def command(target: str | None, settings: Settings, output: str, **options: Any) -> None:
-    r"""Say for what jobs waited, and who held the room.
+    r"""Say what jobs waited for, and who held the room.
 
     A job waits from its creation, or from when it is scheduled again, until it starts; time in which it is suspended
     doesn't count. Every millisecond has a cause, as the log recorded it, and is counted times the GPUs of the job's
     quorum: a job of 8 GPUs that waits for an hour waited 8 GPU hours. The parts sum exactly to the whole.
 
     If nodes refuse the job for different reasons, each such node counts the same. Room is attributed to those who held
-    it meanwhile, in proportion to their GPUs (of a job without GPUs: their cpu), and apart from those who got it while
-    the job already waited.
+    it meanwhile, in proportion to their GPUs (of a job without GPUs: their cpu). Room that they got while the job
+    already waited has the cause Order, and not Room.
 
     \b
       arranger waits                                   by queue, and by the queues that held the room

@@ -67,7 +67,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         "--every-job", is_flag=True, help="Apply --queue-policy and --policy also to jobs that name their own."
     )(wrapped)
     for flag, name, metavar, text in (
-        ("--reservations", "reservations", "N", "So many of the first jobs that lack room get a reservation."),
+        ("--reservations", "reservations", "N", "How many of the first jobs that lack room get a reservation."),
         ("--backfill", "backfill", "On|Off", "Off: no reservations, so that any job may go first."),
         (
             "--preemption",

@@ -1,0 +1,268 @@
+"""The client for asyncio code."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from arranger.client.answers import Questions, Value, typed
+from arranger.client.jobs import Given, Job, JobEnded, JobGone, JobPod, job_object, job_pod
+from arranger.client.tables import arrow_table, data_frame
+from arranger.errors import ArrangerError, UsageError
+from arranger.kube.client import HttpCluster
+from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
+from arranger.kube.config import Access, find_access
+from arranger.model.job import Stage
+from arranger.model.validation import scaled_set
+from arranger.replay.explain.answer import Explanation
+from arranger.replay.reading.overview import Overview
+from arranger.replay.reading.queues import QueueList
+
+#: After the API server couldn't be reached, it is tried again this much later.
+_AGAIN_S = 1.0
+#: An edit of a list is tried so often if others edit the job at the same time.
+_EDITS = 5
+#: So many events are asked for at once: an answer of the server is limited to 32 MiB.
+_EVENTS = 5_000
+
+
+class AsyncClient:
+    """TYJobs of one namespace, and what the log says of all that the user may see.
+
+    Methods on TYJobs use the Kubernetes API with the user's rights, and raise `ApiError` or `ClusterUnavailable`.
+    Methods that ask about the log need `server`, the address of `arranger serve`, and raise `Refused`, or
+    `ArrangerError` without an answer. Make and use a client in one event loop.
+    """
+
+    def __init__(
+        self, *, server: str = "", namespace: str = "default", kubeconfig: str | Path | None = None, context: str = ""
+    ) -> None:
+        """`kubeconfig` and `context` are those that kubectl would use, unless they are given. They are needed only for
+        TYJobs. The server gets their token, if it is reached by TLS or is on this machine."""
+        self._server = server
+        self._namespace = namespace
+        self._find = partial(find_access, kubeconfig, context or None)
+        self._access: Access | None = None
+        self._cluster: HttpCluster | None = None
+        self._questions: Questions | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for part in (self._cluster, self._questions):
+            if part is not None:
+                await part.close()
+        self._cluster = self._questions = None
+
+    # --- TYJobs ----------------------------------------------------------------------------------------------------
+
+    async def submit(self, job: Given) -> Job:
+        """Create a TYJob from an object, YAML text or the path of a YAML file. Raises `ApiError` with the faulty fields
+        if the API server refuses it, and `UsageError` if it is no TYJob."""
+        body = job_object(job, self._namespace)
+        return Job(await self._kube().create(TYJOBS, body["metadata"]["namespace"], body))
+
+    async def job(self, name: str) -> Job:
+        """The TYJob of this name."""
+        return Job(await self._kube().get(TYJOBS, self._namespace, name))
+
+    async def jobs(self) -> list[Job]:
+        """All TYJobs of the namespace, by name."""
+        found = [Job(item) async for page in self._kube().listing(TYJOBS) for item in page.items]
+        return sorted(found, key=lambda job: job.name)
+
+    async def wait(self, name: str, *stages: Stage | str, timeout_s: float | None = None) -> Job:
+        """The job as soon as it is in one of the stages; by default, as soon as it has ended.
+
+        Raises `JobEnded` if it ends in another stage, `JobGone` if it is deleted, and `TimeoutError` with what it waits
+        for after `timeout_s` seconds (None: never). It watches the job, and goes on if the API server is away.
+        """
+        awaited = {Stage(stage) for stage in stages}
+        return await self.wait_until(
+            name, lambda job: job.stage in awaited if awaited else job.ended, timeout_s=timeout_s, ended=bool(awaited)
+        )
+
+    async def wait_until(
+        self, name: str, holds: Callable[[Job], bool], *, timeout_s: float | None = None, ended: bool = True
+    ) -> Job:
+        """The job as soon as `holds` is true of it. Raises as `wait` does; with `ended=False` it doesn't raise
+        `JobEnded`, and goes on waiting."""
+        last: Job | None = None
+        try:
+            async with asyncio.timeout(timeout_s), aclosing(self.changes(name)) as seen:
+                async for last in seen:
+                    if holds(last):
+                        return last
+                    if ended and last.ended:
+                        raise JobEnded(last)
+        except TimeoutError:
+            told = f"{last.stage}: {last.message}" if last is not None else "the API server can't be reached"
+            raise TimeoutError(f"{name} still is {told}" if last is not None else told) from None
+        raise JobGone(f"{self._namespace}/{name} was deleted")
+
+    async def changes(self, name: str) -> AsyncGenerator[Job, None]:
+        """The job as it is now, and after each change, until it is deleted. Another job of its name isn't the same."""
+        uid = ""
+        while True:
+            try:
+                job = await self.job(name)
+                if uid not in ("", job.uid):
+                    return
+                uid = job.uid
+                yield job
+                async for changed in self._watched(job):
+                    yield changed
+            except Expired:
+                continue
+            except ClusterUnavailable:
+                await asyncio.sleep(_AGAIN_S)
+            except ApiError as refused:
+                if refused.code == 404 and uid:
+                    return
+                raise
+
+    async def _watched(self, job: Job) -> AsyncGenerator[Job, None]:
+        """The changes of a job after this one, until the watch ends or the job is deleted."""
+        version = job.object["metadata"]["resourceVersion"]
+        async with aclosing(self._kube().watch(TYJOBS, version)) as batches:
+            async for changes in batches:
+                for change in changes:
+                    if change.type != "BOOKMARK" and change.object["metadata"]["uid"] == job.uid:
+                        if change.type == "DELETED":
+                            return
+                        yield Job(change.object)
+
+    async def pods(self, name: str) -> list[JobPod]:
+        """The pods of a job, the leader's first: for `kubectl logs`."""
+        uid = (await self.job(name)).uid
+        found = [
+            job_pod(item)
+            async for page in self._kube().listing(PODS)
+            for item in page.items
+            if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ())
+        ]
+        return sorted(found, key=lambda pod: (pod.worker_set, pod.index, pod.name))
+
+    async def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
+        """Set the number of workers (of worker groups, where the set has these) of the set of this name, or of the one
+        that `kubectl scale` changes. Raises `UsageError` if there is no such set."""
+        for _ in range(_EDITS):
+            job = await self.job(name)
+            spec = {"workerSets": [], **job.object["spec"]}
+            number, sets = _set_number(spec, worker_set), list(spec["workerSets"])
+            sets[number] = {**sets[number], "counts": count}
+            version = job.object["metadata"]["resourceVersion"]
+            try:
+                return await self._edit(name, {"workerSets": sets}, version=version)
+            except ApiError as refused:
+                if refused.code != 409:
+                    raise
+        raise ArrangerError(f"{name} is edited all the time by others", hint="try again")
+
+    async def suspend(self, name: str) -> Job:
+        """Suspend a job: its pods are deleted, and its room is given back."""
+        return await self._edit(name, {"suspend": True})
+
+    async def resume(self, name: str) -> Job:
+        """Resume a suspended job."""
+        return await self._edit(name, {"suspend": False})
+
+    async def delete(self, name: str) -> None:
+        """Delete a job, and with it its pods."""
+        await self._kube().delete(TYJOBS, self._namespace, name)
+
+    async def _edit(self, name: str, spec: Object, *, version: str = "") -> Job:
+        metadata = {"metadata": {"resourceVersion": version}} if version else {}
+        return Job(await self._kube().patch(TYJOBS, self._namespace, name, {**metadata, "spec": spec}))
+
+    # --- the log ---------------------------------------------------------------------------------------------------
+
+    async def explain(self, job: str, *, at: int | str | None = None, pod: str = "", node: str = "") -> Explanation:
+        """Why a job waits, or why its pods are where they are, at a point of the log (an offset or a time)."""
+        asked = {"job": self._whole(job), "at": at, "pod": pod or None, "node": node or None}
+        return typed((await self.ask("explain", **asked)), Explanation)
+
+    async def overview(self, *, at: int | str | None = None) -> Overview:
+        """The jobs in queue order, and the nodes with their use, at a point of the log."""
+        return typed((await self.ask("replay", at=at)), Overview)
+
+    async def queues(self, *, at: int | str | None = None) -> QueueList:
+        """All queues with their use, at a point of the log."""
+        return typed((await self.ask("queue", at=at)), QueueList)
+
+    async def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> dict[str, Any]:
+        """When each waiting job, or each of these, would start; as JSON. `until` is how far to look ahead ("6h")."""
+        whole = [self._whole(job) for job in jobs]
+        return dict(await self.ask("forecast", job=whole or None, at=at, until=until or None))
+
+    async def ask(self, question: str, **parameters: Value) -> Any:
+        """The answer to any question of the API as JSON, with its parameters by their names there."""
+        return (await self._asked().ask(question, **parameters)).content
+
+    async def events(
+        self, *, job: str = "", kinds: Sequence[str] = (), first: int | str | None = None, last: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The events of the log from `first` (an offset or a time) to the offset `last`, of these only those about one
+        job or of some kinds: each as `arranger events -o json` prints it, with the API's names. One answer has at most
+        32 MiB; from an offset on, any number of events is asked for in parts."""
+        found: list[dict[str, Any]] = []
+        given: dict[str, Value] = {"job": self._whole(job) if job else None, "kind": list(kinds) or None}
+        if isinstance(first, int) and last is None:
+            last = (await self._asked().ask("queue")).offset  # the present end of the log
+        while isinstance(first, int) and last is not None and first + _EVENTS <= last:
+            found += await self.ask("events", **given, **{"from": first, "to": first + _EVENTS - 1})
+            first += _EVENTS
+        return [*found, *await self.ask("events", **given, **{"from": first, "to": last})]
+
+    async def table(self, **asked: Any) -> Any:
+        """`events` as a `pyarrow.Table`. Raises `UsageError` if pyarrow isn't installed."""
+        return arrow_table(await self.events(**asked))
+
+    async def frame(self, **asked: Any) -> Any:
+        """`events` as a `pandas.DataFrame`. Raises `UsageError` if pandas isn't installed."""
+        return data_frame(await self.events(**asked))
+
+    # --- connections -----------------------------------------------------------------------------------------------
+
+    def _whole(self, job: str) -> str:
+        """The name with its namespace."""
+        return job if "/" in job else f"{self._namespace}/{job}"
+
+    def _found_access(self) -> Access:
+        if self._access is None:
+            self._access = self._find()
+        return self._access
+
+    def _kube(self) -> HttpCluster:
+        if self._cluster is None:
+            self._cluster = HttpCluster(self._found_access(), namespace=self._namespace)
+        return self._cluster
+
+    def _asked(self) -> Questions:
+        if self._questions is None:
+            if not self._server:
+                raise UsageError("no server to ask", hint="give server=, the address of `arranger serve`")
+            self._questions = Questions(self._server, self._token_of())
+        return self._questions
+
+    def _token_of(self) -> Access | None:
+        """Access to the cluster, whose token the server may ask for; None if there is none on this machine."""
+        try:
+            return self._found_access()
+        except UsageError:
+            return None
+
+
+def _set_number(spec: Object, name: str) -> int:
+    names = [of["name"] for of in spec["workerSets"]]
+    number = names.index(name) if name in names else scaled_set(spec) if not name else None
+    if number is None:
+        raise UsageError(f"the job has no worker set {name!r}", hint=f"allowed: {', '.join(names) or 'none'}")
+    return number

@@ -1,0 +1,157 @@
+"""TYJobs and their pods as the client returns them, and TYJobs as users give them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from arranger.errors import ArrangerError, UsageError
+from arranger.kube.cluster import Object
+from arranger.model.job import ENDED, Stage
+from arranger.model.names import INDEX_LABEL, KIND, LEADER_ROLE, ROLE_LABEL, WORKER_SET_LABEL
+
+#: A TYJob as users give it: an object, YAML text, or the path of a YAML file.
+Given = Mapping[str, Any] | str | Path
+
+
+class JobEnded(ArrangerError):
+    """A job has ended in another stage than those that were waited for. `job` is the job as it ended."""
+
+    def __init__(self, job: "Job") -> None:
+        super().__init__(f"{job.namespace}/{job.name} ended as {job.stage}: {job.message or 'no message'}")
+        self.job = job
+
+
+class JobGone(ArrangerError):
+    """A job that was waited for was deleted, or another one has its name."""
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A condition of a TYJob's status. `since` is the time of its last transition, as Kubernetes writes it."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str
+
+    @property
+    def holds(self) -> bool:
+        return self.status == "True"
+
+
+class JobPod(msgspec.Struct, frozen=True):
+    """A pod of a job, one that failed and is kept for its log among them. `worker_set` is empty for the leader, and
+    `node` for a pod without one."""
+
+    name: str
+    worker_set: str
+    index: int
+    node: str
+    phase: str
+    ready: bool
+
+    @property
+    def is_leader(self) -> bool:
+        return not self.worker_set
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A TYJob as the API server shows it. `object` is all of it, as JSON."""
+
+    object: Object
+
+    @property
+    def name(self) -> str:
+        return str(self.object["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.object["metadata"]["namespace"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.object["metadata"]["uid"])
+
+    @property
+    def status(self) -> Object:
+        """The whole status, empty before Arranger has seen the job."""
+        return self.object.get("status") or {}
+
+    @property
+    def stage(self) -> Stage:
+        """The stage: Pending until Arranger has seen the job."""
+        return Stage(self.status.get("stage") or Stage.PENDING)
+
+    @property
+    def ended(self) -> bool:
+        return self.stage in ENDED
+
+    @property
+    def message(self) -> str:
+        """What the job waits for, or why it is where it is, in words."""
+        return str(self.status.get("message") or "")
+
+    @property
+    def schedule_state(self) -> str:
+        return str(self.status.get("scheduleState") or "")
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of the job's pods that have nodes."""
+        return int(self.status.get("gpus") or 0)
+
+    @property
+    def ready_workers(self) -> int:
+        return int(self.status.get("readyWorkers") or 0)
+
+    @property
+    def conditions(self) -> dict[str, Condition]:
+        """The conditions by type."""
+        found = self.status.get("conditions") or ()
+        return {
+            of["type"]: Condition(of["type"], of["status"], of["reason"], of["message"], of["lastTransitionTime"])
+            for of in found
+        }
+
+
+def job_object(given: Given, namespace: str) -> Object:
+    """The TYJob to send, in this namespace unless it names one. Raises `UsageError`."""
+    if isinstance(given, str | Path):
+        given = _from_yaml(given)
+    if given.get("kind") != KIND:
+        raise UsageError(f"kind is {given.get('kind')!r}", hint=f"kind: {KIND}")
+    metadata = {"namespace": namespace, **(given.get("metadata") or {})}
+    if not (metadata.get("name") or metadata.get("generateName")):
+        raise UsageError("metadata.name is missing", hint="or metadata.generateName, for a name with a random end")
+    return {**given, "metadata": metadata}
+
+
+def _from_yaml(given: str | Path) -> Mapping[str, Any]:
+    """The only object of a YAML text or file. A text of one line that ends in .yaml is the path of a file."""
+    is_path = isinstance(given, Path) or ("\n" not in given and given.endswith((".yaml", ".yml")))
+    try:
+        text = Path(given).expanduser().read_text() if is_path else str(given)
+        documents = [of for of in yaml.safe_load_all(text) if of is not None]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"can't read the TYJob: {error}") from error
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise UsageError(f"a TYJob is one object, and this is {len(documents)}", hint="submit one after the other")
+    return documents[0]
+
+
+def job_pod(pod: Object) -> JobPod:
+    """A pod of a job, from what the API server shows of it."""
+    labels, status = pod["metadata"].get("labels") or {}, pod.get("status") or {}
+    conditions = {of["type"]: of["status"] for of in status.get("conditions") or ()}
+    worker_set = "" if labels.get(ROLE_LABEL) == LEADER_ROLE else labels.get(WORKER_SET_LABEL, "")
+    return JobPod(
+        name=pod["metadata"]["name"],
+        worker_set=worker_set,
+        index=int(labels.get(INDEX_LABEL) or 0),
+        node=str(pod.get("spec", {}).get("nodeName") or ""),
+        phase=str(status.get("phase") or "Pending"),
+        ready=conditions.get("Ready") == "True",
+    )

@@ -1,0 +1,116 @@
+"""The client for code without asyncio, notebooks among it: the asynchronous one in an event loop of its own thread."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from arranger.client.answers import Value
+from arranger.client.asynchronous import AsyncClient
+from arranger.client.jobs import Given, Job, JobPod
+from arranger.model.job import Stage
+from arranger.replay.explain.answer import Explanation
+from arranger.replay.reading.overview import Overview
+from arranger.replay.reading.queues import QueueList
+
+_T = TypeVar("_T")
+
+
+class Client:
+    """`AsyncClient` for code without asyncio: the same methods with the same arguments and errors, which block. Several
+    threads may share one. An interrupt (Ctrl-C) ends the call."""
+
+    def __init__(
+        self, *, server: str = "", namespace: str = "default", kubeconfig: str | Path | None = None, context: str = ""
+    ) -> None:
+        self._of = AsyncClient(server=server, namespace=namespace, kubeconfig=kubeconfig, context=context)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="arranger-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and end the thread. Closing it again does nothing."""
+        if self._loop.is_closed():
+            return
+        self._run(self._of.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        except BaseException:  # an interrupt too: nothing goes on behind the caller's back
+            running.cancel()
+            raise
+
+    def submit(self, job: Given) -> Job:
+        return self._run(self._of.submit(job))
+
+    def job(self, name: str) -> Job:
+        return self._run(self._of.job(name))
+
+    def jobs(self) -> list[Job]:
+        return self._run(self._of.jobs())
+
+    def wait(self, name: str, *stages: Stage | str, timeout_s: float | None = None) -> Job:
+        return self._run(self._of.wait(name, *stages, timeout_s=timeout_s))
+
+    def wait_until(
+        self, name: str, holds: Callable[[Job], bool], *, timeout_s: float | None = None, ended: bool = True
+    ) -> Job:
+        return self._run(self._of.wait_until(name, holds, timeout_s=timeout_s, ended=ended))
+
+    def pods(self, name: str) -> list[JobPod]:
+        return self._run(self._of.pods(name))
+
+    def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
+        return self._run(self._of.scale(name, count, worker_set=worker_set))
+
+    def suspend(self, name: str) -> Job:
+        return self._run(self._of.suspend(name))
+
+    def resume(self, name: str) -> Job:
+        return self._run(self._of.resume(name))
+
+    def delete(self, name: str) -> None:
+        self._run(self._of.delete(name))
+
+    def explain(self, job: str, *, at: int | str | None = None, pod: str = "", node: str = "") -> Explanation:
+        return self._run(self._of.explain(job, at=at, pod=pod, node=node))
+
+    def overview(self, *, at: int | str | None = None) -> Overview:
+        return self._run(self._of.overview(at=at))
+
+    def queues(self, *, at: int | str | None = None) -> QueueList:
+        return self._run(self._of.queues(at=at))
+
+    def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> dict[str, Any]:
+        return self._run(self._of.forecast(*jobs, at=at, until=until))
+
+    def ask(self, question: str, **parameters: Value) -> Any:
+        return self._run(self._of.ask(question, **parameters))
+
+    def events(
+        self, *, job: str = "", kinds: Sequence[str] = (), first: int | str | None = None, last: int | None = None
+    ) -> list[dict[str, Any]]:
+        return self._run(self._of.events(job=job, kinds=kinds, first=first, last=last))
+
+    def table(self, **asked: Any) -> Any:
+        return self._run(self._of.table(**asked))
+
+    def frame(self, **asked: Any) -> Any:
+        return self._run(self._of.frame(**asked))
+
+
+for _name, _method in vars(Client).items():
+    if callable(_method) and not _name.startswith("_") and not _method.__doc__:
+        _method.__doc__ = getattr(AsyncClient, _name).__doc__

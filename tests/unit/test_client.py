@@ -1,0 +1,270 @@
+"""The Python client: TYJobs on an embedded cluster, and questions to a server on a log."""
+
+import asyncio
+import inspect
+import json
+import re
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arranger.client import AsyncClient, Client, JobEnded, JobGone, Refused, Stage
+from arranger.client.jobs import Given
+from arranger.client.tables import COLUMNS
+from arranger.errors import ArrangerError, UsageError
+from arranger.events.file_log import FileLog
+from arranger.kube.cluster import TYJOBS, ApiError
+from arranger.sandbox.embedded import EmbeddedCluster
+from arranger.web.openapi import document
+from tests.e2e.harness import job
+from tests.servers import CRD_FILES
+from tests.unit.test_web_api import HISTORY, serving
+
+
+class Scene:
+    """A cluster without Arranger, whose part the test plays, and a client of it."""
+
+    def __init__(self, cluster: EmbeddedCluster, client: AsyncClient) -> None:
+        self.cluster, self.client = cluster, client
+
+    def tell(self, stage: Stage, **status: Any) -> None:
+        """Write a status, as an applier does."""
+        self.cluster.store.patch(TYJOBS, "default", "ppo", {"status": {"stage": stage, **status}}, subresource="status")
+
+
+@asynccontextmanager
+async def scene(folder: Path) -> AsyncIterator[Scene]:
+    async with (
+        EmbeddedCluster(crds=CRD_FILES) as cluster,
+        AsyncClient(kubeconfig=cluster.kubeconfig(folder / "kubeconfig")) as client,
+    ):
+        yield Scene(cluster, client)
+
+
+# --- TYJobs ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_submitted_as_an_object_as_text_and_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "ppo.yaml"
+    file.write_text(json.dumps(job("from-file")))
+    given: list[Given] = [job("from-object"), json.dumps(job("from-text")), file, str(tmp_path / "ppo.yaml")]
+    async with scene(tmp_path) as here:
+        made = [await here.client.submit(one) for one in given[:3]]
+        assert [of.name for of in made] == ["from-object", "from-text", "from-file"]
+        assert [of.name for of in await here.client.jobs()] == ["from-file", "from-object", "from-text"]
+        assert (made[0].stage, made[0].message, made[0].conditions) == (Stage.PENDING, "", {})
+        with pytest.raises(ApiError, match="AlreadyExists"):
+            await here.client.submit(given[3])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"kind": "Job"}, "kind is 'Job' .*kind: TYJob"),
+        ({"kind": "TYJob"}, r"metadata.name is missing .*generateName"),
+        ("kind: [", "can't read the TYJob"),
+        ("kind: TYJob\n---\nkind: TYJob\n", "a TYJob is one object, and this is 2"),
+        (Path("/does/not/exist.yaml"), "can't read the TYJob: .*exist.yaml"),
+    ],
+)
+async def test_what_is_no_job_is_refused_before_it_is_sent(tmp_path: Path, given: Any, words: str) -> None:
+    async with scene(tmp_path) as here:
+        with pytest.raises(UsageError, match=words):
+            await here.client.submit(given)
+
+
+async def test_the_api_server_says_which_field_is_wrong(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        with pytest.raises(ApiError, match=r"spec\.restartLimit"):
+            await here.client.submit(job("ppo", restartLimit=-1))
+
+
+async def test_waiting_ends_at_the_stage(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo"))
+        waiting = asyncio.create_task(here.client.wait("ppo", Stage.RUNNING, timeout_s=20))
+        here.tell(Stage.STARTING)
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        here.tell(Stage.RUNNING, readyWorkers=2, gpus=3)
+        found = await waiting
+        assert (found.stage, found.ready_workers, found.gpus) == (Stage.RUNNING, 2, 3)
+        assert (await here.client.wait("ppo", "Running", "Succeeded", timeout_s=20)).stage == Stage.RUNNING
+        here.tell(Stage.SUCCEEDED)
+        assert (await here.client.wait("ppo", timeout_s=20)).ended
+
+
+async def test_waiting_says_how_else_it_ended(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo"))
+        here.tell(Stage.PENDING, message="waits for room")
+        with pytest.raises(TimeoutError, match="ppo still is Pending: waits for room"):
+            await here.client.wait("ppo", Stage.RUNNING, timeout_s=0.2)
+        waiting = [asyncio.create_task(here.client.wait("ppo", of, timeout_s=20)) for of in ("Running", "Starting")]
+        here.tell(Stage.FAILED, message="the leader failed")
+        for each in waiting:
+            with pytest.raises(JobEnded, match="default/ppo ended as Failed: the leader failed") as ended:
+                await each
+            assert ended.value.job.stage == Stage.FAILED
+
+
+async def test_waiting_ends_when_the_job_is_deleted_whoever_has_its_name_then(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo"))
+        waiting = asyncio.create_task(here.client.wait("ppo", timeout_s=20))
+        await asyncio.sleep(0.1)
+        await here.client.delete("ppo")
+        await here.client.submit(job("ppo"))
+        here.tell(Stage.SUCCEEDED)
+        with pytest.raises(JobGone, match="default/ppo was deleted"):
+            await waiting
+        with pytest.raises(ApiError, match="NotFound"):
+            await here.client.wait("another", timeout_s=20)
+
+
+async def test_jobs_are_scaled_suspended_and_resumed(tmp_path: Path) -> None:
+    more = {"name": "critics", "counts": 1, "template": job("x")["spec"]["workerSets"][0]["template"]}
+    made = job("ppo", least=1)
+    made["spec"]["workerSets"].append(more)
+    async with scene(tmp_path) as here:
+        await here.client.submit(made)
+        await here.client.scale("ppo", 5)
+        scaled = await here.client.scale("ppo", 3, worker_set="critics")
+        assert [of["counts"] for of in scaled.object["spec"]["workerSets"]] == [5, 3]
+        with pytest.raises(UsageError, match=r"no worker set 'judges' .*allowed: actors, critics"):
+            await here.client.scale("ppo", 3, worker_set="judges")
+        assert (await here.client.suspend("ppo")).object["spec"]["suspend"] is True
+        assert (await here.client.resume("ppo")).object["spec"]["suspend"] is False
+
+
+async def test_an_edit_meanwhile_is_not_overwritten_by_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo"))
+        read, edits = here.client.job, 0
+
+        async def raced(name: str) -> Any:
+            nonlocal edits
+            found = await read(name)
+            edits += 1
+            if edits == 1:
+                sets = [{**found.object["spec"]["workerSets"][0], "minCount": 1}]
+                here.cluster.store.patch(TYJOBS, "default", "ppo", {"spec": {"workerSets": sets}})
+            return found
+
+        monkeypatch.setattr(here.client, "job", raced)
+        of = (await here.client.scale("ppo", 4)).object["spec"]["workerSets"][0]
+        assert (of["counts"], of["minCount"], edits) == (4, 1, 2)
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+
+async def test_answers_have_the_commands_types() -> None:
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        overview = await client.overview(at=400)
+        assert overview.offset == 400 and overview.time_ms > 0
+        name = overview.jobs[0].name
+        told = await client.explain(name, at=400)
+        assert told.offset == 400 and told.standing.job == f"default/{name}" and told.standing.stage_since_ms > 0
+        assert "research" in [of.name for of in (await client.queues(at=400)).queues]
+        assert "jobs" in await client.forecast(at=300)
+
+
+async def test_a_question_that_is_refused_says_why() -> None:
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        with pytest.raises(Refused, match="the log has no job 'default/nobody'") as refused:
+            await client.explain("nobody")
+        assert (refused.value.code, refused.value.reason) == (404, "NotFound")
+    async with AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        with pytest.raises(ArrangerError, match=r"no answer from http://127.0.0.1.*is `arranger serve` running"):
+            await client.overview()
+    async with AsyncClient() as client:
+        with pytest.raises(UsageError, match="no server to ask"):
+            await client.overview()
+    async with AsyncClient(server="ftp://here") as client:
+        with pytest.raises(UsageError, match="'ftp://here' is no address of a server"):
+            await client.overview()
+
+
+async def test_events_are_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arranger.client.asynchronous._EVENTS", 150)
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        whole = await client.events()
+        assert [of["offset"] for of in whole] == list(range(1, whole[-1]["offset"] + 1)) and len(whole) > 300
+        assert await client.events(first=1) == whole
+        assert await client.events(first=101, last=260) == whole[100:260]
+        placed = await client.events(kinds=["Placed"])
+        assert placed == [of for of in whole if of["kind"] == "Placed"] != []
+        about = await client.events(job=placed[0]["job"])
+        assert placed[0] in about and len(about) < len(whole)
+
+
+async def test_the_token_goes_to_no_server_that_may_be_listened_to(tmp_path: Path) -> None:
+    async with EmbeddedCluster(crds=CRD_FILES) as cluster:
+        kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+        for server, sent in (("http://10.1.2.3", False), ("http://localhost:1", True), ("https://10.1.2.3", True)):
+            async with AsyncClient(server=server, kubeconfig=kubeconfig) as client:
+                assert (client._asked()._access is not None) is sent
+
+
+async def test_tables_need_their_library_and_have_the_columns_of_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[str, Any] = {}
+
+    class Library:
+        """What pandas and pyarrow do with columns."""
+
+        DataFrame = staticmethod(kept.update)
+
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        with monkeypatch.context() as without:
+            without.setitem(__import__("sys").modules, "pyarrow", None)
+            with pytest.raises(UsageError, match=r"pyarrow isn't installed .pip install pyarrow"):
+                await client.table(last=20)
+        monkeypatch.setitem(__import__("sys").modules, "pandas", Library)
+        await client.frame(last=20)
+    assert tuple(kept) == COLUMNS and {len(column) for column in kept.values()} == {20}
+    assert json.loads(kept["event"][0])["reason"] == "the log was empty"
+
+
+# --- both clients ---------------------------------------------------------------------------------------------------
+
+
+def test_both_clients_have_the_same_methods_with_the_same_arguments_and_words() -> None:
+    ours = {name: of for name, of in vars(AsyncClient).items() if callable(of) and not name.startswith("_")}
+    theirs = {name: of for name, of in vars(Client).items() if callable(of) and not name.startswith("_")}
+    assert ours.keys() - theirs.keys() == {"changes"} and theirs.keys() <= ours.keys()
+    for name, of in theirs.items():
+        assert inspect.signature(of) == inspect.signature(ours[name]), name
+        assert of.__doc__, name
+
+
+def test_every_question_that_the_client_asks_is_in_the_description_of_the_api() -> None:
+    paths = document()["paths"]
+    asked = {"explain": {"job", "at", "pod", "node"}, "replay": {"at"}, "queue": {"at"}}
+    asked |= {"forecast": {"job", "at", "until"}, "events": {"job", "kind", "from", "to"}}
+    source = inspect.getsource(AsyncClient)
+    for question, names in asked.items():
+        assert f'ask("{question}"' in source
+        assert names <= {of["name"] for of in paths[f"/api/v1/{question}"]["get"]["parameters"]}
+    assert set(re.findall(r'ask\("([a-z-]+)"', source)) == asked.keys()
+
+
+async def test_the_blocking_client_works_beside_a_running_loop_and_ends_its_thread(tmp_path: Path) -> None:
+    async with EmbeddedCluster(crds=CRD_FILES) as cluster:
+        kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+
+        def notebook() -> list[str]:
+            with Client(kubeconfig=kubeconfig) as client:
+                client.submit(job("ppo"))
+                with pytest.raises(TimeoutError):
+                    client.wait("ppo", timeout_s=0.1)
+                names = [of.name for of in client.jobs()]
+            client.close()
+            return names
+
+        assert await asyncio.to_thread(notebook) == ["ppo"]
+        assert "arranger-client" not in [of.name for of in threading.enumerate()]
