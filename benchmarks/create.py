@@ -134,13 +134,25 @@ async def _run(size: Size, *, real: bool) -> list[Figure]:
 # --- through Arranger --------------------------------------------------------------------------------------
 
 
-async def through_arranger(api: ApiServer, redis_url: str, size: Size, *, mix: Sequence[Sequence[str]] = MIX) -> Round:
-    """One round on an empty log, by processes with these roles; all its pods and jobs are gone afterwards."""
-    async with workers(mix, redis_url=redis_url, kubeconfig=api.kubeconfig) as processes, api.session(8) as session:
+async def through_arranger(
+    api: ApiServer,
+    redis_url: str,
+    size: Size,
+    *,
+    mix: Sequence[Sequence[str]] = MIX,
+    beside: contextlib.AbstractAsyncContextManager[object] | None = None,
+) -> Round:
+    """One round on an empty log, by processes with these roles; all its pods and jobs are gone afterwards. `beside` is
+    entered once they are ready."""
+    async with contextlib.AsyncExitStack() as stack:
+        processes = await stack.enter_async_context(workers(mix, redis_url=redis_url, kubeconfig=api.kubeconfig))
+        session = await stack.enter_async_context(api.session(8))
         for process in processes:
             await process.ready()
         if len(mix) > 1:
             await asyncio.sleep(_SHARED_S)
+        if beside is not None:
+            await stack.enter_async_context(beside)
         version = await pods_version(session)
         first_s: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         kubelet = asyncio.create_task(_address_leaders(api, session, version, first_s))

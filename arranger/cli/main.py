@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import click
 
 from arranger import __version__
+from arranger.cli import PLUGIN
 from arranger.cli.rendering.pager import paged
 from arranger.errors import ArrangerError
 from arranger.model.text import one_line
@@ -129,7 +130,7 @@ def run() -> None:
 def run_as_plugin() -> None:
     """Entry point of `kubectl-arranger`, which kubectl runs as `kubectl arranger`."""
     gc.disable()
-    sys.exit(main(sys.argv[1:], prog_name="kubectl arranger"))
+    sys.exit(main(sys.argv[1:], prog_name=PLUGIN))
 
 
 def main(arguments: Sequence[str], *, prog_name: str) -> int:

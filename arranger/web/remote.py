@@ -142,3 +142,17 @@ def _tls(credentials: Credentials) -> dict[str, Any]:
         "server_hostname": credentials.tls_server_name,
         "proxy": credentials.proxy,
     }
+
+
+async def is_there(server: str, find: Callable[[], Access]) -> bool:
+    """Whether there is such a server. One that refuses, or that doesn't answer now, is there."""
+    try:
+        remote = Remote(server, find)
+    except UsageError:  # no kubeconfig
+        return False
+    try:
+        return (await remote.ask("log/start", ())).status != _ABSENT
+    except LogError:
+        return True
+    finally:
+        await remote.close()

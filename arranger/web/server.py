@@ -220,15 +220,21 @@ class ApiServer:
         if self._watchers >= _WATCHERS:
             refuse("TooManyRequests", f"{_WATCHERS} clients watch already", hint="try again later")
         self._watchers += 1
+        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
         try:
-            return await self._stream(request, epoch, offset, whole=whole)
+            await self._stream(request, response, epoch, offset, whole=whole)
+        except ConnectionError:  # the client went; aiohttp would log that as an error
+            if not response.prepared:
+                raise
         finally:
             self._watchers -= 1
+        return response
 
-    async def _stream(self, request: web.Request, epoch: int, offset: int, *, whole: bool) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, response: web.StreamResponse, epoch: int, offset: int, *, whole: bool
+    ) -> None:
         news = self._news.after(epoch, offset)
         first = await anext(news)  # refused before the stream begins
-        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         await response.write(_piece(first, whole=whole) or b": begins\n\n")
         clock_s = asyncio.get_running_loop().time
@@ -245,7 +251,6 @@ class ApiServer:
                     quiet_since_s = clock_s()
         except Refusal as problem:  # too slow a client, another epoch, or a right that ended
             await response.write(b"event: refused\ndata: " + msgspec.json.encode(problem.body) + b"\n\n")
-        return response
 
 
 def _begin(last: str, state: State) -> tuple[int, int]:

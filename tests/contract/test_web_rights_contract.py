@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.cli.main import main
 from arranger.clock import SystemClock
 from arranger.events.file_log import FileLog
 from arranger.kube.client import HttpCluster
@@ -235,6 +236,8 @@ def test_commands_read_the_log_through_the_proxy_of_the_api_server(
             shown = run(tokens["overseer"])
             assert not shown.err
             assert shown.out == Run(capsys, "replay", "--log", name).out
+            assert main(["replay", "--config", str(tmp_path / "own.toml")], prog_name="kubectl arranger") == 0
+            assert capsys.readouterr().out == shown.out, "the plugin finds the server by itself"
             few, stranger = run(tokens["member"]), run(tokens["stranger"])
         finally:
             process.terminate()

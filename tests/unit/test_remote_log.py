@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from arranger.cli.inputs import reading
+from arranger.cli.main import main
 from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, ForgedEntry, LogError, UnknownEvent
 from arranger.events.file_log import Copyable, FileLog
@@ -189,6 +191,40 @@ async def test_a_token_is_not_sent_where_others_can_read_it() -> None:
     remote._answer = refused  # type: ignore[method-assign]
     with pytest.raises(LogError, match="anybody on the way could read it"):
         await remote.get("log/end", {})
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "status", "told"),
+    [
+        (("replay",), {}, 404, "Redis was asked"),
+        (("replay",), {}, 403, "refuses this (Forbidden): no right"),
+        (("replay",), {"ARRANGER_REDIS_URL": "redis://elsewhere"}, 403, "Redis was asked"),
+        (("replay", "--server", "cluster"), {}, 404, "refuses this (Forbidden): no right"),
+        (("status",), {}, 403, "refuses this (Forbidden): no right"),
+    ],
+)
+def test_the_plugin_reads_from_the_cluster_if_a_server_is_there_and_nothing_else_is_named(
+    words: tuple[str, ...],
+    environment: dict[str, str],
+    status: int,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def answer(*_: object) -> Reply:
+        return Reply(status, b'{"code": 0, "reason": "Forbidden", "message": "no right"}', "")
+
+    async def redis(*_: object, **__: object) -> Copyable:
+        raise LogError("Redis was asked")
+
+    access = Access(lambda: Credentials(server="https://127.0.0.1:1", authorization="Bearer x"), source="kubeconfig")
+    monkeypatch.setattr("arranger.kube.config.find_access", lambda *_: access)
+    monkeypatch.setattr(Remote, "_answer", answer)
+    monkeypatch.setattr(reading, "open_log", redis)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(words, prog_name="kubectl arranger") == 1
+    assert told in capsys.readouterr().err
 
 
 def test_two_flags_that_name_a_log_and_servers_that_are_none_are_refused(

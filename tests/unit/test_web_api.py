@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import aiohttp.web
 import jsonschema
 import msgspec
 import pytest
@@ -218,6 +219,27 @@ async def test_those_who_watch_get_every_event_once_and_go_on_where_they_were() 
             assert got == await events_of(other, len(expected))
         async with api.session.get(api.url("live"), headers={"Last-Event-ID": got[4][0]}) as again:
             assert await events_of(again, 3) == got[5:8]
+
+
+async def test_a_client_that_goes_while_it_is_written_to_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    of, log, write, gone = await history(), MemoryLog(), aiohttp.web.StreamResponse.write, asyncio.Event()
+
+    async def broken(self: aiohttp.web.StreamResponse, data: bytes) -> None:
+        if data.startswith(b"id:"):
+            gone.set()
+            raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+        await write(self, data)
+
+    monkeypatch.setattr(aiohttp.web.StreamResponse, "write", broken)
+    await grown(log, of[1:20])
+    async with serving(log) as api, api.session.get(api.url("live")) as one:
+        await grown(log, of[20:22])
+        await gone.wait()
+        with contextlib.suppress(aiohttp.ClientError):
+            await one.content.read()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_events_that_are_not_kept_are_too_old_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:

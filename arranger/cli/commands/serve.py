@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 import click
 
-from arranger.cli.inputs.reading import log_options, opened, server_of
+from arranger.cli.inputs.reading import log_options, opened
+from arranger.cli.inputs.server import server_of
 from arranger.cli.rendering.output import say
 from arranger.clock import SystemClock
 from arranger.errors import UsageError

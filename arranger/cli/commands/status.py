@@ -6,7 +6,8 @@ import click
 import msgspec
 import redis.asyncio
 
-from arranger.cli.inputs.reading import access_of, begin, feed, log_options, server_of
+from arranger.cli.inputs.reading import begin, feed, log_options
+from arranger.cli.inputs.server import access_of, found_server
 from arranger.cli.rendering.authenticity_words import AUTHENTICITY
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.rendering.problem_words import member_problems, store_problems
@@ -56,16 +57,19 @@ def command(target: str | None, settings: Settings, max_lag: float, output: str)
         no live applier: no pod is created or deleted, and no status is written
         -> start one: arranger run applier; on a cluster: kubectl -n arranger-system get pods ...
     """
-    if server := server_of(target):
-        status = asyncio.run(_asked(server, settings, max_lag))
-    else:
-        status = asyncio.run(_read(target or settings.redis_url, settings, named=target is not None))
+    status = asyncio.run(_status(target, settings, max_lag))
     found = store_problems(status) + problems(status, max_lag_s=max_lag) + member_problems(status)
     if output == "json":
         print_json({**msgspec.to_builtins(status), "well": not found, "problems": msgspec.to_builtins(found)})
     else:
         _print(status, [f"{one.what}\n-> {one.next}" for one in found])
     return 1 if found else 0
+
+
+async def _status(target: str | None, settings: Settings, max_lag: float) -> Status:
+    if server := await found_server(target, settings):
+        return await _asked(server, settings, max_lag)
+    return await _read(target or settings.redis_url, settings, named=target is not None)
 
 
 async def _asked(server: str, settings: Settings, max_lag: float) -> Status:

@@ -9,12 +9,12 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from arranger.cli.inputs.flags import with_settings
+from arranger.cli.inputs.server import access_of, found_server, server_option
 from arranger.cli.rendering.output import local_time, say
 from arranger.cli.rendering.pager import Screen
 from arranger.clock import SystemClock
@@ -29,10 +29,7 @@ from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.explain.answer import JobIndex, nearest
 from arranger.replay.reading.history import END, Journey, Point, Span
-from arranger.settings import SERVER_VARIABLE, Settings
-
-if TYPE_CHECKING:
-    from arranger.kube.config import Access
+from arranger.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Made = TypeVar("_Made")
@@ -62,15 +59,6 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--log`, `--server` and `--epoch`: it gets `target`."""
-    server = click.option(
-        "--server",
-        metavar="URL|cluster",
-        envvar=SERVER_VARIABLE,
-        expose_value=False,
-        callback=_keep_server,
-        help="Read the log of this arranger serve, in place of Redis; cluster: that in the cluster of the kubeconfig. "
-        f"[{SERVER_VARIABLE}]",
-    )
     epoch = click.option(
         "--epoch",
         type=click.IntRange(min=1),
@@ -84,35 +72,15 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "target",
         metavar="URL|FILE|FOLDER",
         help="The log to read: a Redis URL, a log file, an export, or an archive. [default: the Redis in the settings]",
-    )(server(epoch(command)))
+    )(server_option(epoch(command)))
 
 
 _EPOCH = f"{__name__}.epoch"
-_SERVER = f"{__name__}.server"
-_FLAG_SERVER = f"{__name__}.flag_server"
 
 
 def _keep_epoch(context: click.Context, _: click.Parameter, value: int | None) -> None:
     """Keep the epoch in click's context for `opened`, so that commands needn't pass it on."""
     context.meta[_EPOCH] = value
-
-
-def _keep_server(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    """Keep the server in click's context for `opened`, and whether a flag named it."""
-    context.meta[_SERVER] = value or ""
-    context.meta[_FLAG_SERVER] = context.get_parameter_source("server") is ParameterSource.COMMANDLINE
-
-
-def server_of(target: str | None) -> str:
-    """The server whose log a command reads; empty if it reads another log. Raises `UsageError` if flags name both."""
-    context = click.get_current_context(silent=True)
-    server: str = context.meta.get(_SERVER, "") if context is not None else ""
-    if target is None or not server:
-        return server
-    assert context is not None
-    if context.meta[_FLAG_SERVER]:
-        raise UsageError("--log and --server both name a log", hint="leave one of them out")
-    return ""
 
 
 class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
@@ -208,7 +176,7 @@ async def _open(target: str | None, settings: Settings) -> Copyable:
     context = click.get_current_context(silent=True)
     epoch = context.meta.get(_EPOCH) if context is not None else None
     keys = log_keys(settings.log_key)
-    server = server_of(target)
+    server = await found_server(target, settings)
     if not server:
         url = target or settings.redis_url
         return await open_log(url, settings.cluster, archive=settings.archive_url, epoch=epoch, keys=keys)
@@ -217,13 +185,6 @@ async def _open(target: str | None, settings: Settings) -> Copyable:
     from arranger.web.remote_log import opened_remote  # slow to import, and other logs don't need it
 
     return await opened_remote(server, access_of(settings), keys)
-
-
-def access_of(settings: Settings) -> Callable[[], "Access"]:
-    """What finds the credentials of the kubeconfig in the settings."""
-    from arranger.kube.config import find_access
-
-    return lambda: find_access(settings.kubeconfig or None, settings.context or None)
 
 
 async def _usable(log: Log, make: Callable[[StoredSnapshot], _Made], *, at_most: int | None) -> AsyncIterator[_Made]:
