@@ -51,6 +51,21 @@ def configure_logging(level: str, form: str, *, stream: TextIO | None = None) ->
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
+def tell_malformed_requests_briefly() -> None:
+    """Have aiohttp's servers log a request that isn't HTTP as one line, not as an error with its traceback: whoever
+    reaches the port can send one. Calling it again changes nothing."""
+    logging.getLogger("aiohttp.server").addFilter(_briefly)
+
+
+def _briefly(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and type(error).__module__ == "aiohttp.http_exceptions":
+        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+        record.msg, record.args = "a malformed request: %s", (type(error).__name__,)
+        record.exc_info = None
+    return record.levelno >= logging.getLogger().getEffectiveLevel()
+
+
 def _utc(created_s: float) -> str:
     moment = datetime.datetime.fromtimestamp(created_s, datetime.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

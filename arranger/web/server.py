@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from arranger.errors import UsageError
-from arranger.logs import log_event
+from arranger.logs import log_event, tell_malformed_requests_briefly
 from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.reading.overview import overview
@@ -100,6 +100,7 @@ class ApiServer:
             for name in copies.parts:
                 app.router.add_get(f"{PREFIX}/log/{name}", self._copying(copies, name))
         app.router.add_get("/{path:.*}", Page().serve)
+        tell_malformed_requests_briefly()
         # A handler is cancelled when its client goes, and with it the process that works on the answer.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
 

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from arranger.errors import UsageError
-from arranger.logs import log_event
+from arranger.logs import log_event, tell_malformed_requests_briefly
 from arranger.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -93,6 +93,7 @@ class HttpServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._exposition)
+        tell_malformed_requests_briefly()
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     async def start(self) -> None:

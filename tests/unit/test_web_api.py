@@ -242,6 +242,20 @@ async def test_a_client_that_goes_while_it_is_written_to_is_no_error(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
+async def test_a_malformed_request_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with serving(FileLog(HISTORY)) as api:
+        for request in (b"GET /\x00 HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+            writer.write(request)
+            assert (await reader.read()).startswith(b"HTTP/1.0 400")
+            writer.close()
+    told = [of for of in caplog.records if of.name == "aiohttp.server"]
+    assert [(of.levelname, of.getMessage().partition(":")[0], of.exc_info) for of in told] == [
+        ("INFO", "a malformed request", None)
+    ] * 2
+
+
 async def test_events_that_are_not_kept_are_too_old_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(news_module, "KEPT", 5)
     of, log = await history(), MemoryLog()
