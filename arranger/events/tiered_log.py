@@ -24,8 +24,10 @@ class TieredLog(OnlyRead):
         #: What checks the entries that were read last.
         self.keys = live.keys
         self._blob_store = blob_store
+        #: The archive that was found, and its epoch. Whoever reads on for months may see another epoch begin, and an
+        #: archive come.
         self._archive: ArchiveLog | None = None
-        self._looked = False
+        self._epoch = 0
 
     async def open(self) -> Position:
         end = await self._live.open()
@@ -42,15 +44,17 @@ class TieredLog(OnlyRead):
 
     async def _archived(self, *, again: bool = False) -> ArchiveLog | None:
         """The archive of the live log's epoch; None if it has none."""
-        if not self._looked:
-            archive = ArchiveLog(self._blob_store, epoch=(await self._live.end()).epoch, keys=self._own_keys)
+        epoch = (await self._live.end()).epoch
+        if self._archive is None or self._epoch != epoch:
+            await self.close()
+            self._archive, self._epoch = None, epoch
+            archive = ArchiveLog(self._blob_store, epoch=epoch, keys=self._own_keys)
             try:
                 await archive.open()
                 self._archive = archive
             except UsageError:
                 await archive.close()
-            self._looked = True
-        elif again and self._archive is not None:
+        elif again:
             await self._archive.refresh()
         return self._archive
 

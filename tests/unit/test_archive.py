@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -364,6 +365,28 @@ async def test_it_is_read_as_one_while_it_is_archived_and_trimmed(tmp_path: Path
             await archived(log, blob_store, until=everything[min(len(read) + 45, 199)].last)
             await log.trim(everything[min(len(read) + 40, 199)].last, epoch=joined_epoch(entry, everything))
     assert read == everything
+    await joined.close()
+
+
+async def test_an_archive_that_comes_later_and_that_of_another_epoch_are_found(tmp_path: Path) -> None:
+    log = await filled(60)
+    everything = await whole(log)
+    epoch = joined_epoch(everything[0], everything)
+    kept, blob_store = FolderStore(tmp_path / "copy"), FolderStore(tmp_path / "used")
+    await archived(log, kept, until=everything[40].last)
+    await log.trim(everything[30].last, epoch=epoch)
+    joined = TieredLog(log, blob_store)
+    assert await joined.start() == await log.start()
+    shutil.copytree(tmp_path / "copy", tmp_path / "used", dirs_exist_ok=True)  # somebody restores it
+    assert await whole(joined) == everything
+
+    epoch = (await log.begin_epoch(lost=epoch, reason="a test", time_ms=TOLD_MS)).epoch
+    for seq in range(1, 4):
+        await log.append(k.Batch("w", seq, TOLD_MS, (k.NodeGone(1, "n", "u"),)), epoch=epoch)
+    of_new = await whole(log)
+    await archived(log, blob_store, until=of_new[2].last)
+    await log.trim(of_new[1].last, epoch=epoch)
+    assert await whole(joined) == of_new
     await joined.close()
 
 
