@@ -183,6 +183,7 @@ def test_what_the_server_refuses_is_shown_in_its_words(room: str, browser: Brows
 def test_the_keyboard_alone_reaches_everything(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/cluster?at=192")
     _at(page, 192)
+    expect(page.locator(SLIDER)).to_have_attribute("aria-valuemax", "476")  # it knows the end of the log
     for key, offset in (("ArrowRight", 193), ("ArrowLeft", 192), ("Home", 1), ("End", 476)):
         page.keyboard.press(key)
         _at(page, offset)

@@ -14,6 +14,6 @@ def test_in_calm_worlds_every_reserved_job_starts_as_promised() -> None:
         world.run(1200)
         promises = world.oracle.promises
         assert promises.kept > 3 and promises.passed > 0, "the check is vacuous"
-        assert promises.late_ms <= CYCLE_MS
+        assert promises.late_ms <= 2 * CYCLE_MS  # the first cycle may begin before its process knows of the room
         kept, void = kept + promises.kept, void + promises.void.total()
     assert kept > 2 * void, "an expectation of calm worlds isn't true"
