@@ -2,7 +2,8 @@
 
 Rounds alternate, each on an empty log: alone, and watched. A watched round is compared with the rounds before and
 after it. The server and the clients are two processes at the lowest priority, because in a cluster they run elsewhere:
-what is left is what one more reader of the log costs the workers. `python -m benchmarks.watching URL COUNT FILE` are
+what is left is what one more reader of the log costs the workers. A quick run leaves them at the priority of everything
+else, because a busy machine would let them wait for minutes. `python -m benchmarks.watching URL COUNT FILE` are
 the clients. After SIGTERM, once nothing new comes, FILE gets a JSON list of how many events each has got.
 """
 
@@ -27,7 +28,7 @@ _CLIENTS = 50
 _SIZE = Size(name="watched", jobs=((1_000, 1),), nodes=300, rounds=3, from_apply=True)
 _QUICK = Size(name="quick", jobs=((3, 1),), nodes=2, rounds=1, from_apply=True)
 _LOWEST = 19
-_READY_S = 60.0
+_READY_S = 180.0
 #: Clients that got nothing for so long have got everything.
 _QUIET_S = 2.0
 
@@ -54,7 +55,7 @@ async def _run(size: Size, clients: int, *, real: bool) -> list[Figure]:
             alone = [await through_arranger(api, redis.url, size)]
             watched: list[tuple[Round, _Watched]] = []
             for _ in range(size.rounds):
-                watched.append(await _watched_round(api, redis.url, size, clients))
+                watched.append(await _watched_round(api, redis.url, size, clients, _LOWEST if real else 0))
                 alone.append(await through_arranger(api, redis.url, size))
     return _figures(size, alone, watched, clients)
 
@@ -90,22 +91,23 @@ def _figures(size: Size, alone: list[Round], watched: list[tuple[Round, _Watched
     ]  # fmt: skip
 
 
-async def _watched_round(api: ApiServer, redis_url: str, size: Size, clients: int) -> tuple[Round, _Watched]:
+async def _watched_round(api: ApiServer, redis_url: str, size: Size, clients: int, nice: int) -> tuple[Round, _Watched]:
     found = _Watched()
-    return await through_arranger(api, redis_url, size, beside=_watching(redis_url, clients, found)), found
+    return await through_arranger(api, redis_url, size, beside=_watching(redis_url, clients, nice, found)), found
 
 
 @contextlib.asynccontextmanager
-async def _watching(redis_url: str, clients: int, found: _Watched) -> AsyncIterator[None]:
+async def _watching(redis_url: str, clients: int, nice: int, found: _Watched) -> AsyncIterator[None]:
     """A server and its clients, all of which watch."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
     url = f"http://127.0.0.1:{(port := free_port())}/api/v1/live"
     with scratch_folder() as folder:
         counts = Path(folder) / "counts.json"
         serve = ("-m", "arranger.cli.main", "serve", "--log", redis_url, "--port", str(port))
-        async with _process(environ, *serve) as server:
+        async with _process(environ, nice, *serve) as server:
             await _first_line(server)
-            async with _process(environ, "-m", "benchmarks.watching", url, str(clients), str(counts)) as watchers:
+            watch = ("-m", "benchmarks.watching", url, str(clients), str(counts))
+            async with _process(environ, nice, *watch) as watchers:
                 await _first_line(watchers)
                 before_s = cpu_s(server.pid), cpu_s(watchers.pid)
                 yield
@@ -116,10 +118,10 @@ async def _watching(redis_url: str, clients: int, found: _Watched) -> AsyncItera
 
 
 @contextlib.asynccontextmanager
-async def _process(environ: dict[str, str], *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Python process at the lowest priority, terminated afterwards."""
+async def _process(environ: dict[str, str], nice: int, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A Python process at this priority (0 to 19, the lowest), terminated afterwards."""
     process = await asyncio.create_subprocess_exec(
-        *("nice", "-n", str(_LOWEST), sys.executable, *words),
+        *("nice", "-n", str(nice), sys.executable, *words),
         env=environ,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
