@@ -6,6 +6,7 @@ node facts alone is cached for each different question until a fact changes.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
@@ -48,6 +49,10 @@ class Filter(ABC):
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
         """Why one node refuses the pod; nodes that refuse it for the same reason must give equal values. A filter of
         another package gives its reason as text (`arranger.model.reasons.other`)."""
+
+    def reasons(self, view: ClusterView, shape: PodShape, refused: Mask) -> dict[Reason, int]:
+        """The number of nodes by reason among those that the filter refuses."""
+        return Counter(self.reason(view, shape, row) for row in np.flatnonzero(refused).tolist())
 
     def preference(self, view: ClusterView, shape: PodShape) -> Counts | None:
         """The preference of each node among those that a policy scores equally, 0 to `PREFERENCES - 1` over all filters
@@ -480,14 +485,12 @@ class Filters:
         return unkept if self._only is None else unkept & self._only
 
     def _count_static(self, shape: PodShape) -> dict[Reason, int]:
-        """The reasons that don't change during the cycle, counted node by node."""
-        counts: dict[Reason, int] = {}
+        """The nodes by the reasons that don't change during the cycle."""
+        counts: Counter[Reason] = Counter()
         left = np.ones(len(self._view), bool)
         for of in self._of_facts:
             refused = left & ~self._passes(of, shape)
-            for row in np.flatnonzero(refused).tolist():
-                reason = of.reason(self._view, shape, row)
-                counts[reason] = counts.get(reason, 0) + 1
+            counts.update(of.reasons(self._view, shape, refused))
             left &= ~refused
         return counts
 

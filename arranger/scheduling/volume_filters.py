@@ -33,6 +33,13 @@ class VolumeBinding(Filter):
             found &= _in_terms(view, reach) & _in_zones(view, reach.zones)
         return found
 
+    def reasons(self, view: ClusterView, shape: PodShape, refused: Mask) -> dict[Reason, int]:
+        """What a claim lacks, it lacks on every node: thousands of jobs may wait for one each."""
+        if self._lack(shape.volumes or VolumeNeeds()) is None or not refused.any():
+            return super().reasons(view, shape, refused)
+        row = int(np.argmax(refused))
+        return {self.reason(view, shape, row): int(np.count_nonzero(refused))}
+
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
         """What the claims lack, else the first claim whose volume the node doesn't reach."""
         needs = shape.volumes or VolumeNeeds()
