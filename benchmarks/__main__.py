@@ -31,6 +31,7 @@ NAMES = (
     "openb",
     "replay",
     "console",
+    "browsing",
     "memory",
     "demo_up",
     "observe",

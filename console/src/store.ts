@@ -35,8 +35,10 @@ async function refresh(offset: number): Promise<void> {
     while (wanted >= 0) {
       const now = wanted;
       wanted = -1;
+      const began = performance.now();
       moment.value = await ask<Moment>("moment", now ? { at: now } : {});
       problem.value = "";
+      measured(began, now);
     }
   } catch (caught) {
     problem.value = words(caught);
@@ -44,6 +46,17 @@ async function refresh(offset: number): Promise<void> {
   } finally {
     asking = false;
   }
+}
+
+/** How long the last moment took from the question until it was painted, among the browser's own timings. */
+function measured(began: number, offset: number): void {
+  requestAnimationFrame(() =>
+    // The first frame may still be drawing.
+    requestAnimationFrame(() => {
+      performance.clearMeasures("moment");
+      performance.measure("moment", { start: began, detail: offset });
+    }),
+  );
 }
 
 export async function readTimeline(): Promise<void> {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from arranger.scheduling.experiment import TracePod
 from benchmarks.__main__ import NAMES
 from benchmarks.openb_lists import pod_lists
 from benchmarks.report import Figure, Machine, Report, markdown
+from tests.servers import in_ci
 from tests.traces import OPENB_VARIABLE, made_up, write_pods
 
 pytestmark = pytest.mark.slow
@@ -55,6 +57,8 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
 @pytest.mark.usefixtures("redis_server")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_SERVERS])
 def test_a_benchmark_of_processes_runs(name: str, tmp_path: Path) -> None:
+    if name == "browsing" and not in_ci() and shutil.which("chromium") is None:
+        pytest.skip("NO BROWSER: run `python -m tests.browser`")
     assert quick_run(tmp_path, name).keys() == {name}
 
 
