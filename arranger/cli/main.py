@@ -42,6 +42,7 @@ COMMANDS: dict[str, str] = {
     "ui": "Open the console, a page that shows the cluster at any point of the log.",
     "serve": "Answer the questions of these commands over HTTP, as JSON.",
     "webhook": "Tell a webhook of the stage changes of TYJobs, as CloudEvents.",
+    "traces": "Export how TYJobs started as OpenTelemetry traces.",
     "export": "Write a log, or the part that concerns one job, to one file.",
     "import": "Turn an export into a log file, or load it into an empty Redis.",
     "simulate": "Show what the scheduler would do with a cluster in files, or with a trace.",

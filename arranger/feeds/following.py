@@ -107,7 +107,10 @@ class Following:
             return state, position
         state, position = await self._behind_gap(cursor, end)
         gap = Gap(position.epoch, position.offset, state.time_ms, cursor)
-        log_event(_log, "a feed has a gap", level=logging.WARNING, after=cursor, through=position.offset)
+        if cursor is None:
+            log_event(_log, "a feed begins", after=position.offset)
+        else:
+            log_event(_log, "a feed has a gap", level=logging.WARNING, after=cursor, through=position.offset)
         await self._receiver.begin(state, gap)
         return state, position
 

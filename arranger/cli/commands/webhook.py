@@ -1,12 +1,12 @@
 """`arranger webhook`: tell a webhook of stage changes until SIGTERM."""
 
 import asyncio
-import signal
 from pathlib import Path
 
 import click
 
 from arranger.cli.inputs.flags import with_settings
+from arranger.cli.inputs.working import until_stopped
 from arranger.clock import SystemClock
 from arranger.errors import UsageError
 from arranger.events.key_source import log_keys
@@ -19,7 +19,6 @@ from arranger.feeds.webhook import Delivery, Filling, read_secret, url_of
 from arranger.logs import configure_logging
 from arranger.metrics import Metrics
 from arranger.settings import Settings
-from arranger.workers.cancelling import end
 from arranger.workers.http import Health, HttpServer
 
 
@@ -62,28 +61,11 @@ async def _run(url: str, token_file: Path | None, settings: Settings) -> None:
     server = HttpServer(health, metrics, host=settings.http_host, port=settings.http_port)
     await server.start()
     try:
-        await _until_stopped(following, delivery, health)
+        await until_stopped(following.run(), delivery.run(), _report(following, delivery, health))
     finally:
         await server.stop()
         await log.close()
         await client.aclose()
-
-
-async def _until_stopped(following: Following, delivery: Delivery, health: Health) -> None:
-    """Raises the error that ends the work."""
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    working = [
-        asyncio.create_task(work) for work in (following.run(), delivery.run(), _report(following, delivery, health))
-    ]
-    stopping = asyncio.create_task(stopped.wait())
-    try:
-        done, _ = await asyncio.wait([*working, stopping], return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        await end([*working, stopping])
 
 
 async def _report(following: Following, delivery: Delivery, health: Health) -> None:
