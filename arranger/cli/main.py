@@ -35,7 +35,7 @@ COMMANDS: dict[str, str] = {
     "preemptions": "List who gave room to whom, what it cost, what it gained, and whether it was worth it.",
     "explain": "Say why a job waits, or why its pods are where they are.",
     "verify": "Re-run every recorded cycle and compare the results byte for byte.",
-    "upgrade-check": "Say whether this version can go on with a log and its snapshots, and what happens if not.",
+    "upgrade-check": "Say whether this version can go on with a log and a cluster, and what happens if not.",
     "what-if": "Re-run a past cycle with changes, and show both plans side by side.",
     "diff": "Show what changed between two points of the log, or between two plans.",
     "bisect": "Find the event at which a condition starts to hold, or the first cycle with a different result.",
