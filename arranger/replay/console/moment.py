@@ -142,6 +142,26 @@ def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
     return there, np.minimum(used, there)
 
 
+class GpuTotals(NamedTuple):
+    """The GPUs of the cluster; see `Totals`."""
+
+    gpus: int
+    used: int
+    reserved: int
+    fragmented: int
+
+
+def gpu_totals(state: State) -> GpuTotals:
+    """The cluster's GPUs in a state."""
+    there, used = gpu_use(state.nodes)
+    return GpuTotals(
+        int(there.sum()),
+        int(used.sum()),
+        sum(_reserved(state, uid) for uid in state.reservations),
+        int((there - used)[used > 0].sum()),
+    )
+
+
 def topology_levels(state: State, jobs: list[JobRecord]) -> tuple[str, ...]:
     """The labels of nodes that jobs name as levels of a topology, and the usual ones; the largest domains first."""
     named = dict.fromkeys(_USUAL_LEVELS)
@@ -180,14 +200,13 @@ def _held(job: JobRecord) -> Iterator[tuple[str, int]]:
 
 
 def _totals(state: State, jobs: list[JobRecord]) -> Totals:
-    there, used = gpu_use(state.nodes)
-    free = there - used
+    use = gpu_totals(state)
     running = sum(not job.ended and job.quorum_placed() for job in jobs)
     return Totals(
-        gpus=int(there.sum()),
-        gpus_used=int(used.sum()),
-        gpus_reserved=sum(_reserved(state, uid) for uid in state.reservations),
-        gpus_fragmented=int(free[used > 0].sum()),
+        gpus=use.gpus,
+        gpus_used=use.used,
+        gpus_reserved=use.reserved,
+        gpus_fragmented=use.fragmented,
         jobs_waiting=sum(map(waits, jobs)),
         jobs_running=running,
         jobs_ended=sum(job.ended for job in jobs),
