@@ -189,11 +189,12 @@ function gpusOverTime(of: Series): Course[] {
   return [
     {
       title: "GPUs over time",
-      label: "GPUs used, reserved and fragmented over time",
+      label: "GPUs used, idle, reserved and fragmented over time",
       height: 200,
       lines: [
         { name: "all GPUs", values: of.gpus, colour: colour("--faint"), dashed: true },
         { name: "used", values: of.gpusUsed, colour: "#0072b2", fill: true },
+        { name: "idle", values: of.gpusIdle, colour: "#009e73" },
         { name: "reserved", values: of.gpusReserved, colour: "#cc79a7" },
         { name: "fragmented", values: of.gpusFragmented, colour: "#d55e00" },
       ],

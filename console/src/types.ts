@@ -61,6 +61,7 @@ export interface Series {
   offsets: number[];
   gpus: number[];
   gpusUsed: number[];
+  gpusIdle: number[];
   gpusReserved: number[];
   gpusFragmented: number[];
   jobsWaiting: number[];

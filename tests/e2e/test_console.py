@@ -178,7 +178,7 @@ def test_nodes_have_bars_of_their_jobs_and_the_cluster_a_course_over_time(room: 
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("#/job.*default(%2F|/)explore"))
     page.get_by_role("link", name="Cluster", exact=True).click()
-    expect(page.get_by_role("img", name="GPUs used, reserved and fragmented over time")).to_be_visible()
+    expect(page.get_by_role("img", name="GPUs used, idle, reserved and fragmented over time")).to_be_visible()
 
 
 def test_a_cycle_is_verified_now(room: str, opened: Opener) -> None:

@@ -24,13 +24,14 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.console import log_index, node_gantt
 from arranger.replay.console.log_index import LogIndex
-from arranger.replay.console.moment import moment
+from arranger.replay.console.moment import gpu_totals, moment
 from arranger.replay.console.snapshots import Snapshots, continuing
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.web.moments import Moments
 from arranger.web.refusals import Refusal
 from tests.memory_log import MemoryLog
+from tests.world import World
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 NAMES = ("room-for-what-matters.log", "a-job-that-waits.log", "demo-through-the-archive.log")
@@ -268,6 +269,25 @@ def test_the_series_ends_with_the_present() -> None:
     assert {name: used[-1] for name, used in series["queues"].items() if used[-1]} == {
         queue["name"]: queue["used"] for queue in now["queues"] if queue["used"]
     }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_idle_gpus_are_those_that_are_free_on_nodes_that_take_pods(name: str) -> None:
+    (series,) = at_history(name, ("series", {"points": "12"}))
+    at = [str(offset) for offset in series["offsets"]]
+    moments = at_history(name, *(("moment", {"at": offset}) for offset in at))
+    of_nodes = [sum(node["gpusFree"] for node in now["nodes"] if node["schedulable"]) for now in moments]
+    assert series["gpusIdle"] == of_nodes
+    assert any(series["gpusIdle"])
+
+
+def test_no_idle_gpus_are_on_a_node_that_is_cordoned_or_lost() -> None:
+    world = World()
+    world.node("free", gpus=4)
+    world.node("closed", gpus=4, cordoned=True)
+    world.node("lost", gpus=4, ready=False)
+    totals = gpu_totals(world.state)
+    assert (totals.gpus, totals.idle) == (12, 4)
 
 
 def test_a_point_beyond_the_end_is_refused_and_one_that_came_since_is_answered() -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from arranger.model.job import JobSpec
 from arranger.model.pod import gpus_of
@@ -143,10 +144,11 @@ def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
 
 
 class GpuTotals(NamedTuple):
-    """The GPUs of the cluster; see `Totals`."""
+    """The GPUs of the cluster; see `Totals`. Idle ones are used by nothing, on nodes that take pods."""
 
     gpus: int
     used: int
+    idle: int
     reserved: int
     fragmented: int
 
@@ -154,12 +156,25 @@ class GpuTotals(NamedTuple):
 def gpu_totals(state: State) -> GpuTotals:
     """The cluster's GPUs in a state."""
     there, used = gpu_use(state.nodes)
+    free = there - used
     return GpuTotals(
         int(there.sum()),
         int(used.sum()),
+        int(free[_open(state.nodes)].sum()),
         sum(_reserved(state, uid) for uid in state.reservations),
-        int((there - used)[used > 0].sum()),
+        int(free[used > 0].sum()),
     )
+
+
+def _open(nodes: NodeTable) -> NDArray[np.bool_]:
+    """Whether each of the present nodes, in the order of their names, is ready and schedulable. The answer is kept with
+    the version of the nodes' facts, as `_drawn` is."""
+    notes = nodes.facts_version.notes
+    known: NDArray[np.bool_] | None = notes.get(_open)
+    if known is None:
+        facts = [nodes.facts[row] for row in nodes.by_name().tolist()]
+        known = notes[_open] = np.array([of.ready and not of.cordoned for of in facts], dtype=np.bool_)
+    return known
 
 
 def topology_levels(state: State, jobs: list[JobRecord]) -> tuple[str, ...]:
