@@ -8,6 +8,10 @@ def _number(name: str, meaning: str, *, most: int = 10**18) -> Parameter:
 
 
 _AT = _number("at", "the point of the log that the answer is about: an offset")
+_SPAN = (
+    _number("from", "the offset with whose time the bars begin"),
+    _number("to", "the offset with whose time they end"),
+)
 
 CONSOLE = {
     one.name: one
@@ -21,13 +25,8 @@ CONSOLE = {
             "series", "GPUs and jobs over the whole log.",
             (_number("points", "how many points at most", most=1_024),), (), reads_on=True,
         ),
-        Question(
-            "gantt", "When each job waited and ran.",
-            (
-                _number("from", "the offset with whose time the bars begin"),
-                _number("to", "the offset with whose time they end"),
-            ), (), reads_on=True,
-        ),
+        Question("gantt", "When each job waited and ran.", _SPAN, (), reads_on=True),
+        Question("node-gantt", "Which jobs had each node, and when.", _SPAN, (), reads_on=True),
         Question(
             "decision", "The next or the last event that gave a job nodes, or took them from others.",
             (_number("after", "an offset before it"), _number("before", "an offset after it")), (), reads_on=True,

@@ -66,6 +66,7 @@ class Moments:
             "timeline": self._timeline,
             "series": self._series,
             "gantt": self._gantt,
+            "node-gantt": self._node_gantt,
             "decision": self._decision,
             "job": self._job,
         }
@@ -206,9 +207,10 @@ class Moments:
         return found
 
     async def _gantt(self, index: LogIndex, values: Values) -> object:
-        first, last = int(values.get("from", index.timeline.first)), int(values.get("to", index.timeline.last))
-        begin_ms, end_ms = index.timeline.time_ms(first), index.timeline.time_ms(last)
-        return index.gantt.gantt(begin_ms, end_ms, complete=self.complete)
+        return index.gantt.gantt(*_span_ms(index, values), complete=self.complete)
+
+    async def _node_gantt(self, index: LogIndex, values: Values) -> object:
+        return index.gantt.nodes.gantt(*_span_ms(index, values), complete=self.complete)
 
     async def _job(self, index: LogIndex, values: Values) -> object:
         at = self._point(index, values)
@@ -239,6 +241,12 @@ class Moments:
             entry = next(one for one in entries if one.last >= at)
             found.append((life_event(offset, entry, index.jobs.seen), entry.batch.events[at - entry.first]))
         return found
+
+
+def _span_ms(index: LogIndex, values: Values) -> tuple[int, int]:
+    """The time from one offset to another, in milliseconds since 1970."""
+    first, last = int(values.get("from", index.timeline.first)), int(values.get("to", index.timeline.last))
+    return index.timeline.time_ms(first), index.timeline.time_ms(last)
 
 
 async def _oldest(log: Log) -> tuple[State, Position]:

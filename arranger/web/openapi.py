@@ -9,6 +9,7 @@ from arranger import __version__
 from arranger.replay.console.gantt import Gantt
 from arranger.replay.console.job_page import JobPage
 from arranger.replay.console.moment import Moment
+from arranger.replay.console.node_gantt import NodeGantt
 from arranger.replay.console.series import Series
 from arranger.replay.console.timeline import Decision, Timeline
 from arranger.replay.explain.answer import Explanation
@@ -50,6 +51,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "timeline": (Timeline,),
     "series": (Series,),
     "gantt": (Gantt,),
+    "node-gantt": (NodeGantt,),
     "decision": (Decision,),
     "job": (JobPage,),
 }
@@ -69,7 +71,7 @@ def document() -> dict[str, Any]:
             "title": "Arranger",
             "version": __version__,
             "description": "What Arranger's log says, for reading only. Times are in milliseconds since 1970, "
-            "those of the console's questions (moment, timeline, series, gantt, decision, job) in seconds.",
+            "those of the console's questions (moment, timeline, series, gantt, node-gantt, decision, job) in seconds.",
         },
         "paths": {
             **{

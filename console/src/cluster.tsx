@@ -1,9 +1,10 @@
 // The cluster at a point: each node as a row of its GPUs, by topology, coloured by job, queue or health.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Course, OverTime } from "./course";
 import { Figure, JobLink, Legend, Missing, Note, Table } from "./parts";
 import { moment, openJob, problem } from "./store";
-import type { Moment, Node } from "./types";
+import type { Moment, Node, Series } from "./types";
 import { colour, dark, prepared, useWidth } from "./use";
 import { amount, count, jobColours, many, queueColours, shown } from "./words";
 
@@ -161,6 +162,7 @@ export function Cluster() {
         )}
       </div>
       <Grid now={now} />
+      <OverTime courses={gpusOverTime} />
       <details>
         <summary>The nodes as a table</summary>
         <Nodes now={now} />
@@ -181,6 +183,23 @@ function Totals({ now }: { now: Moment }) {
       <Figure name="Jobs ended" value={totals.jobsEnded} />
     </dl>
   );
+}
+
+function gpusOverTime(of: Series): Course[] {
+  return [
+    {
+      title: "GPUs over time",
+      label: "GPUs used, idle, reserved and fragmented over time",
+      height: 200,
+      lines: [
+        { name: "all GPUs", values: of.gpus, colour: colour("--faint"), dashed: true },
+        { name: "used", values: of.gpusUsed, colour: "#0072b2", fill: true },
+        { name: "idle", values: of.gpusIdle, colour: "#009e73" },
+        { name: "reserved", values: of.gpusReserved, colour: "#cc79a7" },
+        { name: "fragmented", values: of.gpusFragmented, colour: "#d55e00" },
+      ],
+    },
+  ];
 }
 
 function Grid({ now }: { now: Moment }) {

@@ -1,22 +1,62 @@
-// Jobs over time: when each waited, in the colour of the cause, and when it ran.
-import { useEffect, useRef, useState } from "preact/hooks";
+// Bars over time: for each job when it waited, in the colour of the cause, and when it ran; for each node which jobs
+// had it.
+import { signal } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { JobLink, Legend, Missing, Note, Table } from "./parts";
 import { seenJobs, see } from "./seen";
 import { masked, moment, openJob, timeline } from "./store";
-import type { Bar, Gantt as Answer } from "./types";
+import type { Bar, Gantt as OfJobs, NodeGantt as OfNodes } from "./types";
 import { colour, dark, prepared, useAnswer, useWidth } from "./use";
-import { amount, causeColours, clock, count, duration, many, plain, shown } from "./words";
+import { amount, causeColours, clock, count, duration, jobColours, many, plain, shown } from "./words";
 
 const ROW_PX = 24;
 const VIEW_PX = 480;
 const AXIS_PX = 22;
+/** Names in the legend: further ones have tooltips. */
+const NAMED = 12;
+
+const rows = signal<"jobs" | "nodes">("jobs");
+
+/** A bar as it is drawn: in one of the `lanes` of its row, thin where nothing runs. */
+interface Drawn {
+  from: number;
+  to: number;
+  job: string;
+  fill: () => string;
+  about: string[];
+  lane?: number;
+  thin?: boolean;
+}
+interface Row {
+  name: string;
+  bars: Drawn[];
+  lanes: number;
+}
 
 export function Gantt() {
+  return (
+    <>
+      <div class="controls">
+        <label>
+          Rows{" "}
+          <select value={rows.value} onChange={(event) => (rows.value = event.currentTarget.value as "jobs" | "nodes")}>
+            <option value="jobs">jobs</option>
+            <option value="nodes">nodes</option>
+          </select>
+        </label>
+      </div>
+      {rows.value === "jobs" ? <Jobs /> : <Nodes />}
+    </>
+  );
+}
+
+function Jobs() {
   const log = timeline.value;
   // To the end of the log: what comes after the point is drawn pale.
-  const answer = useAnswer<Answer>(log ? "gantt" : "", { from: log?.first, to: log?.last });
-  useEffect(() => see(answer.value?.jobs.map((one) => one.job) ?? []), [answer.value]);
+  const answer = useAnswer<OfJobs>(log ? "gantt" : "", { from: log?.first, to: log?.last });
   const jobs = answer.value?.jobs;
+  useEffect(() => see(jobs?.map((one) => one.job) ?? []), [jobs]);
+  const drawn = useMemo(() => jobs?.map(rowOfJob) ?? [], [jobs]);
   if (!jobs || !log) return <Missing {...answer} none="The log is empty." />;
   if (!jobs.length) return <Note>No job waited or ran in this log.</Note>;
   const causes = [...new Set(jobs.flatMap((one) => one.bars).map(causeOf).filter(Boolean))];
@@ -28,7 +68,7 @@ export function Gantt() {
           ["runs", colour("--runs")],
         ]}
       />
-      <Chart jobs={jobs} begin={log.firstTime} end={Math.max(log.lastTime, log.firstTime + 1)} />
+      <Chart of="job" drawn={drawn} begin={log.firstTime} end={Math.max(log.lastTime, log.firstTime + 1)} />
       {!!answer.value?.left && <Note>{many(answer.value.left, "more job")} not drawn.</Note>}
       <details>
         <summary>The same as a table</summary>
@@ -54,13 +94,69 @@ const causeOf = (bar: Bar): string => (bar.kind === "waiting" ? (bar.cause ?? "u
 const said = (bar: Bar): string =>
   bar.kind === "waiting" ? `waits: ${plain(causeOf(bar))}` : `runs, attempt ${bar.attempt}`;
 
-function Chart({ jobs, begin, end }: { jobs: Answer["jobs"]; begin: number; end: number }) {
+function rowOfJob({ job, bars }: OfJobs["jobs"][number]): Row {
+  const drawn = bars.map((bar): Drawn => {
+    const thin = bar.kind === "waiting";
+    const gpus = bar.gpus > 0 ? [`${amount(bar.gpus)} GPUs on ${many(bar.nodes.length, "node")}`] : [];
+    const fill = thin ? () => causeColours.of(causeOf(bar)) : () => colour("--runs");
+    return { from: bar.from, to: bar.to, job, thin, fill, about: [said(bar), ...gpus] };
+  });
+  return { name: job, bars: drawn, lanes: 1 };
+}
+
+function Nodes() {
+  const log = timeline.value;
+  const answer = useAnswer<OfNodes>(log ? "node-gantt" : "", { from: log?.first, to: log?.last });
+  const value = answer.value;
+  useEffect(() => see(value?.jobs ?? []), [value]);
+  const drawn = useMemo(() => value?.nodes.map((one) => rowOfNode(one, value.jobs)) ?? [], [value]);
+  if (!value || !log) return <Missing {...answer} none="The log is empty." />;
+  if (!drawn.length) return <Note>No job had a node in this log.</Note>;
+  const named = value.jobs.slice(0, NAMED).map((job): [string, string] => [shown(job), jobColours.of(job)]);
+  if (value.jobs.length > NAMED) named.push([`and ${count(value.jobs.length - NAMED)} more`, "transparent"]);
+  return (
+    <>
+      <Legend items={named} />
+      <Chart of="node" drawn={drawn} begin={log.firstTime} end={Math.max(log.lastTime, log.firstTime + 1)} />
+      {!!value.left && <Note>{many(value.left, "earlier bar")} not drawn.</Note>}
+      <details>
+        <summary>The same as a table</summary>
+        <Table
+          caption="Which jobs had each node"
+          rows={drawn.flatMap((row) => row.bars.map((bar) => ({ ...bar, node: row.name })))}
+          none="No job had a node in this log."
+          columns={[
+            { name: "Node", cell: (bar) => shown(bar.node), key: (bar) => bar.node },
+            { name: "Job", cell: (bar) => <JobLink job={bar.job} />, key: (bar) => bar.job },
+            { name: "From", cell: (bar) => clock(bar.from), key: (bar) => bar.from, number: true },
+            { name: "For", cell: (bar) => duration(bar.to - bar.from), key: (bar) => bar.to - bar.from, number: true },
+          ]}
+        />
+      </details>
+    </>
+  );
+}
+
+/** Jobs that have a node at the same time are in lanes: each takes the first that is free. */
+function rowOfNode({ node, bars }: OfNodes["nodes"][number], jobs: string[]): Row {
+  const ends: number[] = [];
+  const drawn = bars.map(([number, from, to]): Drawn => {
+    const free = ends.findIndex((end) => end <= from);
+    const lane = free < 0 ? ends.length : free;
+    ends[lane] = to;
+    const job = jobs[number] ?? "";
+    return { from, to, job, lane, fill: () => jobColours.of(job), about: [] };
+  });
+  return { name: node, bars: drawn, lanes: Math.max(1, ends.length) };
+}
+
+function Chart({ of, drawn, begin, end }: { of: "job" | "node"; drawn: Row[]; begin: number; end: number }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [top, setTop] = useState(0);
   const [focus, setFocus] = useState(-1);
-  const [tip, setTip] = useState<{ x: number; y: number; job: string; bar: Bar } | null>(null);
-  const height = Math.min(jobs.length * ROW_PX + AXIS_PX, VIEW_PX);
+  const [tip, setTip] = useState<{ x: number; y: number; row: Row; bar: Drawn } | null>(null);
+  const height = Math.min(drawn.length * ROW_PX + AXIS_PX, VIEW_PX);
   const names = width > 700 ? 180 : 90;
   const x = (time: number): number => names + ((time - begin) / (end - begin)) * (width - names - 4);
   const now = moment.value?.time ?? end;
@@ -69,6 +165,13 @@ function Chart({ jobs, begin, end }: { jobs: Answer["jobs"]; begin: number; end:
     if (canvas.current && width) paint(canvas.current);
   });
 
+  /** The upper edge and the height of a bar within its row. */
+  function place(row: Row, bar: Drawn): [number, number] {
+    if (bar.thin) return [ROW_PX / 2 - 4, 8];
+    const lane = (ROW_PX - 8) / row.lanes;
+    return [4 + (bar.lane ?? 0) * lane, Math.max(1, lane - (row.lanes > 1 ? 1 : 0))];
+  }
+
   function paint(element: HTMLCanvasElement): void {
     const pen = prepared(element, width, height);
     pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
@@ -76,26 +179,22 @@ function Chart({ jobs, begin, end }: { jobs: Answer["jobs"]; begin: number; end:
     const first = Math.floor(top / ROW_PX);
     lines(pen);
     const text = colour("--text");
-    for (let number = first; number < Math.min(jobs.length, first + height / ROW_PX + 1); number++) {
-      const job = jobs[number]!;
+    for (let number = first; number < Math.min(drawn.length, first + height / ROW_PX + 1); number++) {
+      const row = drawn[number]!;
       const y = number * ROW_PX - top + AXIS_PX;
       pen.fillStyle = number === focus ? colour("--chosen") : "transparent";
       pen.fillRect(0, y, width, ROW_PX);
-      for (const bar of job.bars) {
+      for (const bar of row.bars) {
         const left = x(Math.max(bar.from, begin));
         const wide = Math.max(2, x(Math.min(bar.to, end)) - left);
+        const [edge, high] = place(row, bar);
         pen.globalAlpha = bar.from > now ? 0.35 : 1;
-        if (bar.kind === "waiting") {
-          pen.fillStyle = causeColours.of(causeOf(bar));
-          pen.fillRect(left, y + ROW_PX / 2 - 4, wide, 8);
-        } else {
-          pen.fillStyle = colour("--runs");
-          pen.fillRect(left, y + 4, wide, ROW_PX - 8);
-        }
+        pen.fillStyle = bar.fill();
+        pen.fillRect(left, y + edge, wide, high);
         pen.globalAlpha = 1;
       }
       pen.fillStyle = text;
-      pen.fillText(shortened(pen, shown(job.job), names - 8), 2, y + ROW_PX / 2);
+      pen.fillText(shortened(pen, shown(row.name), names - 8), 2, y + ROW_PX / 2);
     }
     axis(pen);
   }
@@ -125,7 +224,25 @@ function Chart({ jobs, begin, end }: { jobs: Answer["jobs"]; begin: number; end:
     upright(pen, now);
   }
 
-  const rowAt = (offsetY: number): number => Math.floor((offsetY - AXIS_PX + top) / ROW_PX);
+  /** The row and the bar at a place of the canvas. */
+  function at(offsetX: number, offsetY: number): { row?: Row | undefined; bar?: Drawn | undefined } {
+    const number = Math.floor((offsetY - AXIS_PX + top) / ROW_PX);
+    const row = offsetY > AXIS_PX ? drawn[number] : undefined;
+    const within = offsetY - AXIS_PX + top - number * ROW_PX;
+    const met = row?.bars.filter((one) => offsetX >= x(one.from) - 1 && offsetX <= x(one.to) + 2);
+    const nearest = (one: Drawn): number => {
+      const [edge, high] = place(row!, one);
+      return Math.abs(within - edge - high / 2);
+    };
+    return { row, bar: met?.sort((one, other) => nearest(one) - nearest(other))[0] };
+  }
+
+  /** The job that a click or Enter opens: that of the bar, of the row, or of what the node has at the point. */
+  function open(row: Row | undefined, bar: Drawn | undefined): void {
+    const found = bar ?? row?.bars.find((one) => one.from <= now && now <= one.to) ?? row?.bars[0];
+    if (found) openJob(found.job);
+  }
+
   return (
     <div
       class="gantt"
@@ -133,51 +250,47 @@ function Chart({ jobs, begin, end }: { jobs: Answer["jobs"]; begin: number; end:
       style={{ height: `${height}px` }}
       onScroll={(event) => setTop(event.currentTarget.scrollTop)}
     >
-      <div style={{ height: `${jobs.length * ROW_PX + AXIS_PX}px` }}>
+      <div style={{ height: `${drawn.length * ROW_PX + AXIS_PX}px` }}>
         <canvas
           ref={canvas}
           tabIndex={0}
           role="img"
-          aria-label={`${many(jobs.length, "job")} over time; the arrow keys up and down choose one, Enter opens it`}
+          aria-label={`${many(drawn.length, of)} over time; the arrow keys up and down choose one, Enter opens ${of === "job" ? "it" : "its job"}`}
           onPointerMove={(event) => {
             const { offsetX, offsetY } = event;
-            const job = offsetY > AXIS_PX ? jobs[rowAt(offsetY)] : undefined;
-            const bar = job?.bars.find((one) => offsetX >= x(one.from) - 1 && offsetX <= x(one.to) + 2);
-            setTip(job && bar ? { x: offsetX, y: offsetY, job: job.job, bar } : null);
+            const { row, bar } = at(offsetX, offsetY);
+            setTip(row && bar ? { x: offsetX, y: offsetY, row, bar } : null);
           }}
           onPointerLeave={() => setTip(null)}
           onClick={(event) => {
-            const job = event.offsetY > AXIS_PX ? jobs[rowAt(event.offsetY)] : undefined;
-            if (job) openJob(job.job);
+            const { row, bar } = at(event.offsetX, event.offsetY);
+            open(row, bar);
           }}
           onKeyDown={(event) => {
             const sign = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-            const job = jobs[focus];
-            if (event.key === "Enter" && job) openJob(job.job);
+            if (event.key === "Enter") open(drawn[focus], undefined);
             if (!sign) return;
             event.preventDefault();
-            const next = Math.max(0, Math.min(jobs.length - 1, focus + sign));
+            const next = Math.max(0, Math.min(drawn.length - 1, focus + sign));
             setFocus(next);
             box.current?.scrollTo({ top: Math.max(0, (next + 2) * ROW_PX - height / 2) });
           }}
         />
         {tip && (
           <div class="tip" style={{ left: `${Math.min(tip.x + 12, Math.max(0, width - 240))}px`, top: `${top + tip.y + 14}px` }}>
-            <strong>{shown(tip.job)}</strong>
-            <div>{said(tip.bar)}</div>
+            <strong>{shown(tip.bar.job)}</strong>
+            {of === "node" && <div>{shown(tip.row.name)}</div>}
             <div>
               {clock(tip.bar.from)} to {clock(tip.bar.to)}, {duration(tip.bar.to - tip.bar.from)}
             </div>
-            {tip.bar.gpus > 0 && (
-              <div>
-                {amount(tip.bar.gpus)} GPUs on {count(tip.bar.nodes.length)} nodes
-              </div>
-            )}
+            {tip.bar.about.map((line) => (
+              <div key={line}>{line}</div>
+            ))}
           </div>
         )}
       </div>
       <span class="unseen" aria-live="polite">
-        {focus >= 0 ? shown(jobs[focus]?.job ?? "") : ""}
+        {focus >= 0 ? shown(drawn[focus]?.name ?? "") : ""}
       </span>
     </div>
   );
@@ -190,4 +303,3 @@ function shortened(pen: CanvasRenderingContext2D, text: string, width: number): 
   while (end > 1 && pen.measureText(`${name.slice(0, end)}…`).width > width) end--;
   return end < name.length ? `${name.slice(0, end)}…` : name;
 }
-

@@ -61,6 +61,9 @@ export interface Series {
   offsets: number[];
   gpus: number[];
   gpusUsed: number[];
+  gpusIdle: number[];
+  gpusReserved: number[];
+  gpusFragmented: number[];
   jobsWaiting: number[];
   jobsRunning: number[];
   queues: Record<string, number[]>;
@@ -78,6 +81,12 @@ export interface Bar {
 export interface Gantt {
   jobs: { job: string; queue: string; bars: Bar[] }[];
   left?: number;
+}
+export interface NodeGantt {
+  jobs: string[];
+  /** Each bar: the index of the job, from, to. */
+  nodes: { node: string; bars: [number, number, number][] }[];
+  left: number;
 }
 export interface Life {
   job: string;

@@ -165,6 +165,22 @@ def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     expect(result.get_by_role("link", name="default/answer")).to_be_visible()
 
 
+def test_nodes_have_bars_of_their_jobs_and_the_cluster_a_course_over_time(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/gantt?at=192")
+    page.get_by_label("Rows").select_option("nodes")
+    chart = page.get_by_role("img", name="3 nodes over time")
+    expect(chart).to_be_visible()
+    page.get_by_text("The same as a table").click()
+    table = page.get_by_role("table", name="Which jobs had each node")
+    expect(table.get_by_role("row", name="node-1 default/explore")).to_be_visible()
+    chart.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("#/job.*default(%2F|/)explore"))
+    page.get_by_role("link", name="Cluster", exact=True).click()
+    expect(page.get_by_role("img", name="GPUs used, idle, reserved and fragmented over time")).to_be_visible()
+
+
 def test_a_cycle_is_verified_now(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/cycle?at=192")
     _ready(page)

@@ -22,15 +22,16 @@ from arranger.model.pod import gpus_of
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
-from arranger.replay.console import log_index
+from arranger.replay.console import log_index, node_gantt
 from arranger.replay.console.log_index import LogIndex
-from arranger.replay.console.moment import moment
+from arranger.replay.console.moment import gpu_totals, moment
 from arranger.replay.console.snapshots import Snapshots, continuing
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.web.moments import Moments
 from arranger.web.refusals import Refusal
 from tests.memory_log import MemoryLog
+from tests.world import World
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 NAMES = ("room-for-what-matters.log", "a-job-that-waits.log", "demo-through-the-archive.log")
@@ -197,6 +198,43 @@ def test_bars_of_a_job_follow_each_other_and_say_why_it_waited() -> None:
         assert all(before[1] <= later[0] for before, later in itertools.pairwise(ends))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_node_has_the_bars_of_the_jobs_that_ran_there(name: str) -> None:
+    jobs, nodes = at_history(name, ("gantt", {}), ("node-gantt", {}))
+    of_jobs = {
+        (one["job"], node, second)
+        for one in jobs["jobs"]
+        for bar in one["bars"]
+        for node in bar["nodes"]
+        for second in (bar["from"], bar["to"])
+    }
+    ran = {
+        (nodes["jobs"][job], node["node"]): (begin, end) for node in nodes["nodes"] for job, begin, end in node["bars"]
+    }
+    assert ran.keys() == {(job, node) for job, node, _ in of_jobs}
+    for node in nodes["nodes"]:
+        for job, begin, end in node["bars"]:
+            assert begin < end
+            bars = [bar for one in jobs["jobs"] if one["job"] == nodes["jobs"][job] for bar in one["bars"]]
+            held = [bar for bar in bars if node["node"] in bar["nodes"] and begin <= bar["from"] <= bar["to"] <= end]
+            assert sum(bar["to"] - bar["from"] for bar in held) == pytest.approx(end - begin)
+
+
+def test_old_bars_of_nodes_are_forgotten_and_those_that_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_gantt, "_BARS", 10)
+    spans = node_gantt.NodeSpans()
+    spans.note("steady", "default/steady", {"a": None}, 1_000)
+    for number in range(100):
+        spans.note("u", "default/moving", {f"node-{number % 3}": None}, 2_000 + number * 1_000)
+    found = spans.gantt(0, 200_000, complete=True)
+    bars = [bar for node in found.nodes for bar in node.bars]
+    assert len(bars) <= 10
+    assert ("a", (node_gantt.NodeBar(found.jobs.index("default/steady"), 1.0, 200.0),)) in [
+        (node.node, node.bars) for node in found.nodes
+    ]
+    assert max(bar.begin for bar in bars) == 101.0
+
+
 def test_a_job_has_its_events_up_to_the_point_and_no_later_ones() -> None:
     (found,) = at_history(NAMES[0], ("gantt", {}))
     job = found["jobs"][0]["job"]
@@ -225,11 +263,31 @@ def test_the_series_ends_with_the_present() -> None:
     series, now = at_history(NAMES[0], ("series", {"points": "5"}), ("moment", {}))
     assert len(series["times"]) <= 5
     assert series["offsets"][-1] == of[-1].last == now["at"]
-    assert series["gpusUsed"][-1] == now["totals"]["gpusUsed"]
+    for name in ("gpus", "gpusUsed", "gpusReserved", "gpusFragmented"):
+        assert series[name][-1] == now["totals"][name]
     assert series["jobsRunning"][-1] == now["totals"]["jobsRunning"]
     assert {name: used[-1] for name, used in series["queues"].items() if used[-1]} == {
         queue["name"]: queue["used"] for queue in now["queues"] if queue["used"]
     }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_idle_gpus_are_those_that_are_free_on_nodes_that_take_pods(name: str) -> None:
+    (series,) = at_history(name, ("series", {"points": "12"}))
+    at = [str(offset) for offset in series["offsets"]]
+    moments = at_history(name, *(("moment", {"at": offset}) for offset in at))
+    of_nodes = [sum(node["gpusFree"] for node in now["nodes"] if node["schedulable"]) for now in moments]
+    assert series["gpusIdle"] == of_nodes
+    assert any(series["gpusIdle"])
+
+
+def test_no_idle_gpus_are_on_a_node_that_is_cordoned_or_lost() -> None:
+    world = World()
+    world.node("free", gpus=4)
+    world.node("closed", gpus=4, cordoned=True)
+    world.node("lost", gpus=4, ready=False)
+    totals = gpu_totals(world.state)
+    assert (totals.gpus, totals.idle) == (12, 4)
 
 
 def test_a_point_beyond_the_end_is_refused_and_one_that_came_since_is_answered() -> None:

@@ -1,11 +1,14 @@
 """When each job waited and ran, as bars over time."""
 
+from itertools import islice
+
 import msgspec
 
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.console.moment import gpus_held, main_cause, waits
+from arranger.replay.console.node_gantt import NodeSpans
 from arranger.replay.reading.describe import label
 
 #: How many bars are kept in memory, how many jobs one answer has, and how many nodes a bar names.
@@ -60,6 +63,7 @@ class GanttIndex:
     are forgotten."""
 
     def __init__(self) -> None:
+        self.nodes = NodeSpans()
         self._rows: dict[str, _Row] = {}
         self._gone: dict[str, None] = {}
         self._bars = 0
@@ -67,7 +71,8 @@ class GanttIndex:
     def note(self, state: State, touched: dict[str, None]) -> None:
         for uid in touched:
             job = state.jobs.get(uid)
-            what = _what(state, job) if job is not None else None
+            nodes = dict.fromkeys(job.placements.values()) if job is not None and not job.ended else {}
+            what = _what(state, job, nodes) if job is not None else None
             row = self._rows.get(uid)
             if row is None:
                 if job is None or what is None:
@@ -78,6 +83,7 @@ class GanttIndex:
             else:
                 row.queue = queue_of(state, job)
             self._move(row, what, state.time_ms)
+            self.nodes.note(uid, row.job, nodes, state.time_ms)
         while self._bars > _BARS and self._gone:
             uid = next(iter(self._gone))
             del self._gone[uid]
@@ -110,14 +116,15 @@ class GanttIndex:
         return Gantt(jobs, max(len(found) - _JOBS, 0), complete)
 
 
-def _what(state: State, job: JobRecord) -> tuple[str, str | None, int, int, tuple[str, ...]] | None:
-    """What a bar of the job would be now; None if it neither waits nor runs."""
+def _what(
+    state: State, job: JobRecord, nodes: dict[str, None]
+) -> tuple[str, str | None, int, int, tuple[str, ...]] | None:
+    """What a bar of the job, which has these nodes, would be now; None if it neither waits nor runs."""
     if waits(job):
         return "waiting", main_cause(state, job), gpus_held(job), job.attempt, ()
     if job.ended or not job.placements:
         return None
-    nodes = tuple(list(dict.fromkeys(job.placements.values()))[:_NODES])
-    return "running", None, gpus_held(job), job.attempt, nodes
+    return "running", None, gpus_held(job), job.attempt, tuple(islice(nodes, _NODES))
 
 
 def _bar(phase: _Phase, end_ms: int) -> Bar:

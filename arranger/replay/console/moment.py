@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from arranger.model.job import JobSpec
 from arranger.model.pod import gpus_of
@@ -142,6 +143,40 @@ def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
     return there, np.minimum(used, there)
 
 
+class GpuTotals(NamedTuple):
+    """The GPUs of the cluster; see `Totals`. Idle ones are used by nothing, on nodes that take pods."""
+
+    gpus: int
+    used: int
+    idle: int
+    reserved: int
+    fragmented: int
+
+
+def gpu_totals(state: State) -> GpuTotals:
+    """The cluster's GPUs in a state."""
+    there, used = gpu_use(state.nodes)
+    free = there - used
+    return GpuTotals(
+        int(there.sum()),
+        int(used.sum()),
+        int(free[_open(state.nodes)].sum()),
+        sum(_reserved(state, uid) for uid in state.reservations),
+        int(free[used > 0].sum()),
+    )
+
+
+def _open(nodes: NodeTable) -> NDArray[np.bool_]:
+    """Whether each of the present nodes, in the order of their names, is ready and schedulable. The answer is kept with
+    the version of the nodes' facts, as `_drawn` is."""
+    notes = nodes.facts_version.notes
+    known: NDArray[np.bool_] | None = notes.get(_open)
+    if known is None:
+        facts = [nodes.facts[row] for row in nodes.by_name().tolist()]
+        known = notes[_open] = np.array([of.ready and not of.cordoned for of in facts], dtype=np.bool_)
+    return known
+
+
 def topology_levels(state: State, jobs: list[JobRecord]) -> tuple[str, ...]:
     """The labels of nodes that jobs name as levels of a topology, and the usual ones; the largest domains first."""
     named = dict.fromkeys(_USUAL_LEVELS)
@@ -180,14 +215,13 @@ def _held(job: JobRecord) -> Iterator[tuple[str, int]]:
 
 
 def _totals(state: State, jobs: list[JobRecord]) -> Totals:
-    there, used = gpu_use(state.nodes)
-    free = there - used
+    use = gpu_totals(state)
     running = sum(not job.ended and job.quorum_placed() for job in jobs)
     return Totals(
-        gpus=int(there.sum()),
-        gpus_used=int(used.sum()),
-        gpus_reserved=sum(_reserved(state, uid) for uid in state.reservations),
-        gpus_fragmented=int(free[used > 0].sum()),
+        gpus=use.gpus,
+        gpus_used=use.used,
+        gpus_reserved=use.reserved,
+        gpus_fragmented=use.fragmented,
         jobs_waiting=sum(map(waits, jobs)),
         jobs_running=running,
         jobs_ended=sum(job.ended for job in jobs),

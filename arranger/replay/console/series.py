@@ -6,7 +6,7 @@ import msgspec
 
 from arranger.model.pod import gpus_of
 from arranger.projections.state import State
-from arranger.replay.console.moment import gpu_use, waits
+from arranger.replay.console.moment import gpu_totals, waits
 
 _SAMPLES = 1_024
 _FIRST_GAP = 20
@@ -14,7 +14,8 @@ _FIRST_GAP = 20
 
 class Series(msgspec.Struct, frozen=True, rename="camel"):
     """Samples of equal index belong together. Times in seconds since 1970; `queues` has the GPUs that each queue, with
-    those below it, uses."""
+    those below it, uses. Idle GPUs are used by nothing, on nodes that take pods;
+    reserved and fragmented ones are those of `Totals`."""
 
     times: tuple[float, ...]
     offsets: tuple[int, ...]
@@ -23,6 +24,9 @@ class Series(msgspec.Struct, frozen=True, rename="camel"):
     jobs_waiting: tuple[int, ...]
     jobs_running: tuple[int, ...]
     queues: dict[str, tuple[int, ...]]
+    gpus_idle: tuple[int, ...]
+    gpus_reserved: tuple[int, ...]
+    gpus_fragmented: tuple[int, ...]
     complete: bool = True
 
 
@@ -36,6 +40,9 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
     waiting: int
     running: int
     queues: dict[str, int]
+    gpus_idle: int
+    gpus_reserved: int
+    gpus_fragmented: int
 
 
 class SeriesIndex:
@@ -83,17 +90,23 @@ class SeriesIndex:
             jobs_waiting=tuple(one.waiting for one in found),
             jobs_running=tuple(one.running for one in found),
             queues={name: tuple(one.queues.get(name, 0) for one in found) for name in names},
+            gpus_idle=tuple(one.gpus_idle for one in found),
+            gpus_reserved=tuple(one.gpus_reserved for one in found),
+            gpus_fragmented=tuple(one.gpus_fragmented for one in found),
             complete=complete,
         )
 
     def _sample(self, state: State) -> Sample:
-        there, used = gpu_use(state.nodes)
+        use = gpu_totals(state)
         return Sample(
             time_ms=state.time_ms,
             offset=state.offset,
-            gpus=int(there.sum()),
-            gpus_used=int(used.sum()),
+            gpus=use.gpus,
+            gpus_used=use.used,
             waiting=len(self._waiting),
             running=len(self._running),
             queues={name: gpus_of(amounts.items()) for name, amounts in state.queue_totals.items()},
+            gpus_idle=use.idle,
+            gpus_reserved=use.reserved,
+            gpus_fragmented=use.fragmented,
         )
