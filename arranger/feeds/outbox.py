@@ -18,7 +18,7 @@ from arranger.events.redis_connection import translated
 from arranger.feeds.following import Cursor
 
 #: How many events may wait. Then nothing more is read until some are delivered: a receiver that has been away for days
-#: must not fill Redis. An event has about 600 bytes.
+#: must not fill Redis. An event has about 500 bytes.
 WAITING_MOST = 50_000
 
 _EVENT = b"e"
