@@ -399,6 +399,30 @@ async def test_a_full_outbox_holds_the_cursor_until_there_is_room(
     assert scene.receiver.changes() == stages(scene.world)
 
 
+async def test_a_log_that_is_trimmed_past_a_full_outbox_is_a_gap_for_a_sender_that_runs(
+    redis_server: RealRedis, cluster: str, small_outbox: int
+) -> None:
+    async with scene_of(redis_server, cluster) as scene:
+        await scene.write([])
+        async with scene.sending() as metrics:
+            await scene.delivered()
+            scene.receiver.gate.clear()
+            live(scene.world, "abcd")
+            for entry in scene.world.entries[1:]:
+                await scene.log.append(entry.batch, epoch=scene.epoch)
+                await asyncio.sleep(0.005)
+            await scene.trim()
+            scene.receiver.gate.set()
+            await scene.delivered()
+            assert metrics.webhook_gaps._value.get() == 2
+        gaps = [number for number, event in enumerate(scene.receiver.distinct) if event["type"] == GAP]
+        assert len(gaps) == 2
+        after = scene.receiver.distinct[gaps[1] + 1 :]
+        assert {event["subject"]: event["data"]["stage"] for event in after} == {
+            "default/a": "Succeeded", "default/b": "Succeeded", "default/c": "Succeeded",
+        }  # fmt: skip
+
+
 async def test_a_cursor_behind_the_end_of_the_log_waits_for_the_epoch_that_replaces_it(
     redis_server: RealRedis, cluster: str
 ) -> None:
