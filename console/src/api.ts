@@ -42,16 +42,18 @@ export function setToken(value: string): void {
   tokenWanted.value = false;
 }
 
-/** Calls `onNews` with the offset of each new event, until `signal` aborts; goes on after a lost connection. */
+/** Calls `onNews` with the offset of each new event, until `signal` aborts. After a lost connection it goes on, and
+ * calls it with 0 first: events may have come meanwhile. */
 export async function watch(onNews: (offset: number) => void, signal: AbortSignal): Promise<void> {
   let last = "";
-  while (!signal.aborted) {
+  for (let connections = 0; !signal.aborted; ) {
     try {
       const answer = await fetch("api/v1/live", {
         headers: { ...headers(), ...(last && { "Last-Event-ID": last }) },
         signal,
       });
       if (!answer.ok || !answer.body) throw await refusal(answer);
+      if (connections++) onNews(0);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {

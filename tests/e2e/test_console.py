@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser import FLAGS, chromium
+from tests.commands import to_file
 from tests.servers import REPOSITORY, ServersUnavailable, in_ci
+from tests.world import World, shape
 
 HISTORIES = REPOSITORY / "tests" / "histories"
 AXE = REPOSITORY / "console" / "node_modules" / "axe-core" / "axe.min.js"
@@ -68,6 +71,38 @@ def waits() -> Iterator[str]:
 def room() -> Iterator[str]:
     """The same on a log with queues and preemption."""
     yield from _served("room-for-what-matters.log")
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
+    """The address of the console on a log that grows, and what adds an entry to it and returns its last offset."""
+    world = World()
+    for name in ("node-1", "node-2"):
+        world.node(name, gpus=4)
+    world.job("train", leader=shape(gpus=2))
+    world.cycle()
+    had = len(world.entries)
+    world.node("node-3", gpus=4)
+    world.node("node-2", gpus=4, ready=False)
+    world.job("late", leader=shape(gpus=2))
+    files = [tmp_path / f"{count}.log" for count in range(had, len(world.entries) + 1)]
+    with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
+        for count, file in enumerate(files, start=had):
+            other.submit(to_file, world.entries[:count], file).result()
+    later = [(file.read_bytes(), world.entries[had + place].last) for place, file in enumerate(files[1:])]
+
+    def grow() -> int:
+        content, last = later.pop(0)
+        begun = files[0].stat().st_size
+        assert content.startswith(files[0].read_bytes())
+        with files[0].open("ab") as log:
+            log.write(content[begun:])
+        return last
+
+    serving = _served(str(files[0]))
+    yield next(serving), grow
+    for _ in serving:
+        pass
 
 
 Opener = Callable[..., Page]
@@ -136,6 +171,32 @@ def test_the_slider_moves_all_views_and_its_place_is_in_the_address(waits: str, 
     _at(page, here)
     page.get_by_role("button", name="Go live").click()
     _at(page, 177)
+
+
+def test_the_page_follows_the_log_and_a_paused_one_tells_of_new_events(
+    growing: tuple[str, Callable[[], int]], opened: Opener
+) -> None:
+    address, grow = growing
+    page = opened(f"{address}/#/cluster")
+    expect(page.get_by_role("img", name="2 nodes")).to_be_visible()
+    here = grow()
+    _at(page, here)
+    expect(page.get_by_role("img", name="3 nodes")).to_be_visible()
+    new, lost = page.get_by_role("log"), page.locator(".time .legend").get_by_text("node lost")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Go live")).to_be_visible()
+    expect(new).to_be_empty()
+    grow()
+    expect(new).to_have_text("1 new event")
+    end = grow()
+    expect(new).to_have_text(f"{end - here} new events")
+    _at(page, here)
+    expect(lost).to_have_count(0)
+    page.get_by_role("button", name="Go live").click()
+    _at(page, end)
+    expect(new).to_be_empty()
+    expect(lost).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="not ready")).to_be_visible()
 
 
 def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened: Opener) -> None:
