@@ -2,8 +2,9 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Chart } from "./chart";
-import { Figure, JobLink, Legend, Missing, Note, Table } from "./parts";
+import { Figure, JobLink, Legend, Missing, Note, SaveSvg, Table } from "./parts";
 import { goTo, moment, openJob, problem, timeline } from "./store";
+import type { Pen } from "./svg";
 import { offsetAt } from "./time";
 import type { Moment, Node, Series } from "./types";
 import { colour, dark, prepared, useAnswer, useWidth } from "./use";
@@ -84,8 +85,7 @@ function fills(node: Node, now: Moment): string[] {
   return by.value === "health" && rest !== "--free" ? colours.map(() => free) : colours;
 }
 
-function paint(canvas: HTMLCanvasElement, layout: Layout, now: Moment, width: number, focus: number): void {
-  const pen = prepared(canvas, width, layout.height);
+function paint(pen: Pen, layout: Layout, now: Moment, focus: number): void {
   const { cell } = layout;
   const gap = cell > 8 ? 2 : 1;
   pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
@@ -203,7 +203,7 @@ function UseOverTime() {
         onTime={(time) => log && goTo(offsetAt(log, time))}
         height={200}
         lines={[
-          { name: "all GPUs", values: value.gpus, colour: colour("--faint"), dashed: true },
+          { name: "all GPUs", values: value.gpus, colour: "--faint", dashed: true },
           { name: "used", values: value.gpusUsed, colour: "#0072b2", fill: true },
           { name: "idle", values: value.gpusIdle, colour: "#009e73" },
           { name: "reserved", values: value.gpusReserved, colour: "#cc79a7" },
@@ -221,7 +221,7 @@ function Grid({ now }: { now: Moment }) {
   const [hover, setHover] = useState<{ number: number; x: number; y: number } | null>(null);
   const layout = useMemo(() => layOut(now, width), [now, width, level.value, shown("")]);
   useEffect(() => {
-    if (canvas.current && width) paint(canvas.current, layout, now, width, focus);
+    if (canvas.current && width) paint(prepared(canvas.current, width, layout.height), layout, now, focus);
   });
   void dark.value;
   const find = (event: MouseEvent): number => {
@@ -234,7 +234,18 @@ function Grid({ now }: { now: Moment }) {
   const node = pointed && layout.boxes[pointed.number]?.node;
   return (
     <>
-      <Legend items={legend(now)} />
+      <div class="caption">
+        <Legend items={legend(now)} />
+        <SaveSvg
+          of={() => ({
+            title: "Nodes",
+            legend: () => legend(now),
+            width,
+            height: layout.height,
+            draw: (pen) => paint(pen, layout, now, -1),
+          })}
+        />
+      </div>
       <div class="canvas" ref={box}>
         <canvas
           ref={canvas}

@@ -1,5 +1,6 @@
 // What is seen as one HTML file, without any request: for a report of a bug, with pseudonyms on request.
 import { masked, moment, view } from "./store";
+import { svg, type Picture } from "./svg";
 
 const settled = (): Promise<void> =>
   new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())));
@@ -22,6 +23,10 @@ export function exportPicture(): boolean {
   const canvas = all.sort((one, other) => other.width * other.height - one.width * one.height)[0];
   canvas?.toBlob((picture) => picture && save(picture, `arranger-${view.value}-${moment.value?.at ?? 0}.png`));
   return !!canvas;
+}
+
+export function exportSvg(picture: Picture): void {
+  save(svg(picture), `arranger-${view.value}-${moment.value?.at ?? 0}.svg`, "image/svg+xml");
 }
 
 async function document_(): Promise<string> {

@@ -4,7 +4,7 @@ import { Missing, Note } from "./parts";
 import { goTo, moment, problem, timeline } from "./store";
 import { offsetAt } from "./time";
 import type { Moment, Queue, Series } from "./types";
-import { colour, useAnswer } from "./use";
+import { useAnswer } from "./use";
 import { amount, queueColours, shown } from "./words";
 
 interface Row {
@@ -129,7 +129,7 @@ function OverTime() {
         mark={mark}
         onTime={onTime}
         lines={[
-          { name: "all GPUs", values: value.gpus, colour: colour("--faint"), dashed: true },
+          { name: "all GPUs", values: value.gpus, colour: "--faint", dashed: true },
           ...names.map((name) => ({
             name: shown(name),
             values: value.queues[name] ?? [],

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -22,6 +23,7 @@ AXE = REPOSITORY / "console" / "node_modules" / "axe-core" / "axe.min.js"
 PAGE = REPOSITORY / "arranger" / "web" / "static" / "index.html"
 VIEWS = ("cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if")
 SLIDER = "[role=slider]"
+SVG = "{http://www.w3.org/2000/svg}"
 
 pytestmark = pytest.mark.real
 
@@ -316,6 +318,41 @@ def test_an_export_opens_from_disk_without_any_request(
     for job in ("explore", "hotfix", "train"):
         assert (f"default/{job}" in text) is not pseudonyms
     expect(page.get_by_text("default/explore")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("view", "charts", "names"),
+    [
+        (
+            "cluster",
+            2,
+            {"node-1", "default/explore", "fragmented", "GPUs used, idle, reserved and fragmented over time"},
+        ),
+        ("gantt", 1, {"default/notes", "default/explore", "runs"}),
+    ],
+)
+def test_each_chart_is_saved_as_an_svg_file_in_light_colours(
+    room: str, opened: Opener, tmp_path: Path, view: str, charts: int, names: set[str]
+) -> None:
+    page = opened(f"{room}/#/{view}?at=192", scheme="dark")
+    _ready(page)
+    buttons = page.get_by_role("button", name="SVG")
+    expect(buttons).to_have_count(charts)
+    said: set[str] = set()
+    for number in range(charts):
+        with page.expect_download() as download:
+            buttons.nth(number).click()
+        file = tmp_path / f"{number}.svg"
+        download.value.save_as(file)
+        root = ElementTree.parse(file).getroot()
+        colours = [one.get("fill") for one in root.iter(f"{SVG}rect")]
+        assert (colours[0], len(colours) > 2) == ("#ffffff", True)
+        assert root.find(f"{SVG}style") is not None
+        said |= {(one.text or "").partition(" · ")[0] for one in root.iter(f"{SVG}text")}
+        picture = opened(file.as_uri(), scheme="dark")
+        assert picture.evaluate("document.documentElement.getBBox().width") > 480
+    assert names <= said
+    expect(page.locator("html")).to_have_attribute("data-scheme", "dark")
 
 
 def test_a_token_is_never_in_the_address(room: str, browser: Browser) -> None:
