@@ -17,7 +17,12 @@ export class Refused extends Error {
 
 export type Parameters = Record<string, string | number | readonly string[] | undefined>;
 
-export async function ask<T>(question: string, given: Parameters = {}, signal?: AbortSignal): Promise<T> {
+/** The answer to a question. `objects` is YAML with Kubernetes objects that it is about too. */
+export async function ask<T>(
+  question: string,
+  given: Parameters = {},
+  { signal, objects }: { signal?: AbortSignal; objects?: string } = {},
+): Promise<T> {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(given)) {
     for (const one of Array.isArray(value) ? value : [value]) {
@@ -27,7 +32,11 @@ export async function ask<T>(question: string, given: Parameters = {}, signal?: 
   const words = query.toString();
   let answer: Response;
   try {
-    answer = await fetch(`api/v1/${question}${words && `?${words}`}`, { headers: headers(), signal: signal ?? null });
+    answer = await fetch(`api/v1/${question}${words && `?${words}`}`, {
+      headers: { ...headers(), ...(objects && { "Content-Type": "application/yaml" }) },
+      signal: signal ?? null,
+      ...(objects && { method: "POST", body: objects }),
+    });
   } catch (problem) {
     if (signal?.aborted) throw problem;
     throw new Refused("the server can't be reached", 0);

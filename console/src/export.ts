@@ -47,7 +47,7 @@ async function document_(): Promise<string> {
     else one.remove();
   }
   for (const one of copy.querySelectorAll("a")) one.removeAttribute("href");
-  for (const one of copy.querySelectorAll("input, select")) one.setAttribute("disabled", "");
+  for (const one of copy.querySelectorAll("input, select, textarea")) one.setAttribute("disabled", "");
   for (const one of copy.querySelectorAll("[role=slider]")) one.setAttribute("tabindex", "-1");
   const style = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).map((rule) => rule.cssText);
   const root = document.documentElement;

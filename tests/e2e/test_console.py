@@ -11,11 +11,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser import FLAGS, chromium
 from tests.commands import to_file
 from tests.servers import REPOSITORY, ServersUnavailable, in_ci
+from tests.unit.test_cli_simulate_files import job
 from tests.world import World, shape
 
 HISTORIES = REPOSITORY / "tests" / "histories"
@@ -243,6 +245,33 @@ def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     expect(result.get_by_role("link", name="default/answer")).to_be_visible()
 
 
+def test_a_what_if_with_a_node_and_a_job_more_has_the_numbers_of_the_command(
+    room: str, opened: Opener, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "extra.yaml"
+    manifest.write_text(yaml.safe_dump(job("extra", priority=10)))
+    options = ["--at=192", "--until=drained", "--with-node=node-3", f"--with={manifest}", "--output=json"]
+    command = [sys.executable, "-m", "arranger.cli.main", "what-if", *options]
+    log = f"--log={HISTORIES / 'room-for-what-matters.log'}"
+    told = json.loads(subprocess.check_output([*command, log], cwd=REPOSITORY))
+    page = opened(f"{room}/#/what-if?at=192", width=390)
+    _at(page, 192)
+    page.get_by_label("Added nodes").fill("node-3")
+    page.get_by_label("Added or changed").fill(manifest.read_text())
+    page.get_by_label("Run on until").fill("drained")
+    page.get_by_role("button", name="Ask").click()
+    result = page.get_by_role("region", name="What if")
+    expect(result).to_contain_text("with standard input, with a copy of node node-3", timeout=60_000)
+    for side, name in enumerate(("asItWas", "whatIf")):
+        numbers = result.locator(".side").nth(side).locator("dd")
+        outcome, course = told[name], told["until"][name]
+        expect(numbers.nth(2)).to_have_text(str(outcome["pods"]))
+        expect(numbers.nth(4)).to_have_text(str(outcome["waiting"]))
+        expect(numbers.nth(5)).to_have_text(f"{course['started']}, {course['ended']}")
+    assert told["asItWas"]["pods"] != told["whatIf"]["pods"]
+    expect(result.get_by_role("link", name="default/extra")).to_be_visible()
+
+
 def test_a_cycle_is_verified_now(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/cycle?at=192")
     _ready(page)
@@ -315,8 +344,8 @@ def test_an_export_opens_from_disk_without_any_request(
     text = file.read_text(encoding="utf-8")
     exported = opened(file.as_uri())
     expect(exported.get_by_role("row")).to_have_count(6)
-    for job in ("explore", "hotfix", "train"):
-        assert (f"default/{job}" in text) is not pseudonyms
+    for name in ("explore", "hotfix", "train"):
+        assert (f"default/{name}" in text) is not pseudonyms
     expect(page.get_by_text("default/explore")).to_be_visible()
 
 
