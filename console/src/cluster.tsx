@@ -1,13 +1,12 @@
 // The cluster at a point: each node as a row of its GPUs, by topology, coloured by job, queue or health.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Chart } from "./chart";
+import { type Course, OverTime } from "./course";
 import { Figure, JobLink, Legend, Missing, Note, SaveSvg, Table } from "./parts";
-import { goTo, moment, openJob, problem, timeline } from "./store";
+import { moment, openJob, problem } from "./store";
 import type { Pen } from "./svg";
-import { offsetAt } from "./time";
 import type { Moment, Node, Series } from "./types";
-import { colour, dark, prepared, useAnswer, useWidth } from "./use";
+import { colour, dark, prepared, useWidth } from "./use";
 import { amount, count, jobColours, many, queueColours, shown } from "./words";
 
 type By = "job" | "queue" | "health";
@@ -163,7 +162,7 @@ export function Cluster() {
         )}
       </div>
       <Grid now={now} />
-      <UseOverTime />
+      <OverTime courses={gpusOverTime} />
       <details>
         <summary>The nodes as a table</summary>
         <Nodes now={now} />
@@ -186,32 +185,21 @@ function Totals({ now }: { now: Moment }) {
   );
 }
 
-function UseOverTime() {
-  const log = timeline.value;
-  // Asked again only when the log has grown: the answer doesn't depend on the point.
-  const answer = useAnswer<Series>(log ? "series" : "", { points: 300 });
-  const value = answer.value;
-  if (!value) return <Missing {...answer} none="The log is empty." />;
-  if (value.times.length < 2) return <Note>The log is too short for a course over time.</Note>;
-  return (
-    <>
-      <h3>GPUs over time</h3>
-      <Chart
-        label="GPUs used, idle, reserved and fragmented over time"
-        times={value.times}
-        mark={moment.value?.time}
-        onTime={(time) => log && goTo(offsetAt(log, time))}
-        height={200}
-        lines={[
-          { name: "all GPUs", values: value.gpus, colour: "--faint", dashed: true },
-          { name: "used", values: value.gpusUsed, colour: "#0072b2", fill: true },
-          { name: "idle", values: value.gpusIdle, colour: "#009e73" },
-          { name: "reserved", values: value.gpusReserved, colour: "#cc79a7" },
-          { name: "fragmented", values: value.gpusFragmented, colour: "#d55e00" },
-        ]}
-      />
-    </>
-  );
+function gpusOverTime(of: Series): Course[] {
+  return [
+    {
+      title: "GPUs over time",
+      label: "GPUs used, idle, reserved and fragmented over time",
+      height: 200,
+      lines: [
+        { name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true },
+        { name: "used", values: of.gpusUsed, colour: "#0072b2", fill: true },
+        { name: "idle", values: of.gpusIdle, colour: "#009e73" },
+        { name: "reserved", values: of.gpusReserved, colour: "#cc79a7" },
+        { name: "fragmented", values: of.gpusFragmented, colour: "#d55e00" },
+      ],
+    },
+  ];
 }
 
 function Grid({ now }: { now: Moment }) {

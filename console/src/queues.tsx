@@ -1,10 +1,8 @@
 // The tree of queues at a point: used against share, capability and demand, and over time.
-import { Chart } from "./chart";
+import { type Course, OverTime } from "./course";
 import { Missing, Note } from "./parts";
-import { goTo, moment, problem, timeline } from "./store";
-import { offsetAt } from "./time";
+import { moment, problem } from "./store";
 import type { Moment, Queue, Series } from "./types";
-import { useAnswer } from "./use";
 import { amount, queueColours, shown } from "./words";
 
 interface Row {
@@ -37,7 +35,7 @@ export function Queues() {
   return (
     <>
       {now.queues.length ? <Tree now={now} /> : <Note>No queues were seen up to this point of the log.</Note>}
-      <OverTime />
+      <OverTime courses={queuesOverTime} />
     </>
   );
 }
@@ -108,48 +106,31 @@ function Tree({ now }: { now: Moment }) {
   );
 }
 
-function OverTime() {
-  const log = timeline.value;
-  // Asked again only when the log has grown: the answer doesn't depend on the point.
-  const answer = useAnswer<Series>(log ? "series" : "", { points: 300 });
-  const value = answer.value;
-  const onTime = (time: number): void => {
-    if (log) goTo(offsetAt(log, time));
-  };
-  if (!value) return <Missing {...answer} none="The log is empty." />;
-  if (value.times.length < 2) return <Note>The log is too short for a course over time.</Note>;
-  const mark = moment.value?.time;
-  const names = Object.keys(value.queues).slice(0, 12);
-  return (
-    <>
-      <h3>GPUs used, by queue</h3>
-      <Chart
-        label="GPUs used by each queue over time"
-        times={value.times}
-        mark={mark}
-        onTime={onTime}
-        lines={[
-          { name: "all GPUs", values: value.gpus, colour: "--faint", dashed: true },
-          ...names.map((name) => ({
-            name: shown(name),
-            values: value.queues[name] ?? [],
-            colour: queueColours.of(name),
-            fill: names.length < 4,
-          })),
-        ]}
-      />
-      <h3>Jobs</h3>
-      <Chart
-        label="Jobs that wait and run over time"
-        times={value.times}
-        mark={mark}
-        onTime={onTime}
-        height={180}
-        lines={[
-          { name: "waiting", values: value.jobsWaiting, colour: "#d55e00" },
-          { name: "running", values: value.jobsRunning, colour: "#0072b2" },
-        ]}
-      />
-    </>
-  );
+function queuesOverTime(of: Series): Course[] {
+  const names = Object.keys(of.queues).slice(0, 12);
+  return [
+    {
+      title: "GPUs used, by queue",
+      label: "GPUs used by each queue over time",
+      height: 240,
+      lines: [
+        { name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true },
+        ...names.map((name) => ({
+          name: shown(name),
+          values: of.queues[name] ?? [],
+          colour: queueColours.of(name),
+          fill: names.length < 4,
+        })),
+      ],
+    },
+    {
+      title: "Jobs",
+      label: "Jobs that wait and run over time",
+      height: 180,
+      lines: [
+        { name: "waiting", values: of.jobsWaiting, colour: "#d55e00" },
+        { name: "running", values: of.jobsRunning, colour: "#0072b2" },
+      ],
+    },
+  ];
 }

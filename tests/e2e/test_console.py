@@ -217,21 +217,6 @@ def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened:
     _at(page, 103)
 
 
-def test_the_gantt_chart_shows_what_ran_on_each_node(room: str, opened: Opener) -> None:
-    page = opened(f"{room}/#/gantt?at=192")
-    page.get_by_label("Rows").select_option("nodes")
-    chart = page.get_by_role("img", name="3 nodes over time")
-    expect(chart).to_be_visible()
-    page.get_by_text("The same as a table").click()
-    table = page.get_by_role("region", name="Which jobs had each node")
-    expect(table.get_by_role("row").filter(has_text="node-3").filter(has_text="default/answer")).not_to_have_count(0)
-    chart.focus()
-    page.keyboard.press("ArrowDown")
-    expect(page.locator("[aria-live=polite]")).to_have_text("node-1")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=2)).to_contain_text("default/explore")
-
-
 def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/what-if?at=192")
     _at(page, 192)
@@ -270,6 +255,22 @@ def test_a_what_if_with_a_node_and_a_job_more_has_the_numbers_of_the_command(
         expect(numbers.nth(5)).to_have_text(f"{course['started']}, {course['ended']}")
     assert told["asItWas"]["pods"] != told["whatIf"]["pods"]
     expect(result.get_by_role("link", name="default/extra")).to_be_visible()
+
+
+def test_nodes_have_bars_of_their_jobs_and_the_cluster_a_course_over_time(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/gantt?at=192")
+    page.get_by_label("Rows").select_option("nodes")
+    chart = page.get_by_role("img", name="3 nodes over time")
+    expect(chart).to_be_visible()
+    page.get_by_text("The same as a table").click()
+    table = page.get_by_role("table", name="Which jobs had each node")
+    expect(table.get_by_role("row", name="node-1 default/explore")).to_be_visible()
+    chart.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("#/job.*default(%2F|/)explore"))
+    page.get_by_role("link", name="Cluster", exact=True).click()
+    expect(page.get_by_role("img", name="GPUs used, idle, reserved and fragmented over time")).to_be_visible()
 
 
 def test_a_cycle_is_verified_now(room: str, opened: Opener) -> None:

@@ -14,8 +14,8 @@ _FIRST_GAP = 20
 
 class Series(msgspec.Struct, frozen=True, rename="camel"):
     """Samples of equal index belong together. Times in seconds since 1970; `queues` has the GPUs that each queue, with
-    those below it, uses. Idle GPUs are used by nothing, on nodes that take pods; reserved and fragmented
-    ones are those of `Totals`."""
+    those below it, uses. Idle GPUs are used by nothing, on nodes that take pods;
+    reserved and fragmented ones are those of `Totals`."""
 
     times: tuple[float, ...]
     offsets: tuple[int, ...]

@@ -1,0 +1,40 @@
+// The cluster over the whole log, as charts; a click goes to that point in time.
+import { Chart, type Drawn } from "./chart";
+import { Missing, Note } from "./parts";
+import { goTo, moment, timeline } from "./store";
+import { offsetAt } from "./time";
+import type { Series } from "./types";
+import { useAnswer } from "./use";
+
+export interface Course {
+  title: string;
+  label: string;
+  height: number;
+  lines: Drawn[];
+}
+
+export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
+  const log = timeline.value;
+  // Asked again only when the log has grown: the answer doesn't depend on the point.
+  const answer = useAnswer<Series>(log ? "series" : "", { points: 300 });
+  const value = answer.value;
+  if (!value) return <Missing {...answer} none="The log is empty." />;
+  if (value.times.length < 2) return <Note>The log is too short for a course over time.</Note>;
+  return (
+    <>
+      {courses(value).map((one) => (
+        <section key={one.title}>
+          <h3>{one.title}</h3>
+          <Chart
+            label={one.label}
+            times={value.times}
+            mark={moment.value?.time}
+            onTime={(time) => log && goTo(offsetAt(log, time))}
+            height={one.height}
+            lines={one.lines}
+          />
+        </section>
+      ))}
+    </>
+  );
+}
