@@ -41,8 +41,9 @@ class Asker:
         self._free = asyncio.Semaphore(self._limits.at_once)
         self._waiting = 0
 
-    async def ask(self, arguments: Sequence[str], *, lines: bool) -> Any:
-        """The answer as decoded JSON. Raises `Refusal`. If it is cancelled, the process ends."""
+    async def ask(self, arguments: Sequence[str], *, lines: bool, given: bytes = b"") -> Any:
+        """The answer as decoded JSON. `given` is what the process reads from standard input. Raises `Refusal`. If it is
+        cancelled, the process ends."""
         if self._waiting >= self._limits.waiting:
             refuse("TooManyRequests", "too many questions are waiting for an answer", hint="try again soon")
         self._waiting += 1
@@ -52,18 +53,18 @@ class Asker:
             self._waiting -= 1
         try:
             async with asyncio.timeout(self._limits.time_s):
-                return await self._answer(arguments, lines=lines)
+                return await self._answer(arguments, lines=lines, given=given)
         except TimeoutError:
             limit = f"an answer may take {self._limits.time_s:g} s"
             refuse("Timeout", f"the answer takes too long: {limit}", hint="ask about a smaller part of the log")
         finally:
             self._free.release()
 
-    async def _answer(self, arguments: Sequence[str], *, lines: bool) -> Any:
+    async def _answer(self, arguments: Sequence[str], *, lines: bool, given: bytes) -> Any:
         process = await asyncio.create_subprocess_exec(
             *self._program,
             *self._with_log(arguments),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=self._environment,
@@ -71,6 +72,9 @@ class Asker:
         assert process.stdout is not None
         assert process.stderr is not None
         remarks = asyncio.create_task(_tail(process.stderr))
+        if process.stdin is not None:  # written in full while the answer is read, unless the process ends first
+            process.stdin.write(given)
+            process.stdin.close()
         try:
             out = await self._read(process.stdout)
             err = await remarks

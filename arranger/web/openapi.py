@@ -30,6 +30,8 @@ from arranger.web.refusals import CODES, RefusalBody
 from arranger.workers.status import Status
 
 PREFIX = "/api/v1"
+#: The type of a body with Kubernetes objects.
+MANIFESTS_TYPE = "application/yaml"
 _Schemas = dict[type, dict[str, Any]]
 _REF = "#/components/schemas/{name}"
 
@@ -76,7 +78,8 @@ def document() -> dict[str, Any]:
         "paths": {
             **{
                 f"{PREFIX}/{one.name}": {
-                    "get": {**_operation(one), "responses": {**_success(one, schemas), **refusals}}
+                    "get": {**_operation(one), "responses": {**_success(one, schemas), **refusals}},
+                    **({"post": _with_manifests(one, schemas, refusals)} if one.manifests else {}),
                 }
                 for one in (*QUESTIONS.values(), *CONSOLE.values())
             },
@@ -98,11 +101,23 @@ def _operation(question: Question) -> dict[str, Any]:
     }
 
 
+def _with_manifests(question: Question, schemas: _Schemas, refusals: dict[str, Any]) -> dict[str, Any]:
+    operation = _operation(question)
+    body = {"description": "Kubernetes objects to add or change.", "required": True, "content": {MANIFESTS_TYPE: {}}}
+    answer = {"200": {"description": "The answer.", "content": _content(question, schemas)}}
+    named = {"operationId": f"{operation['operationId']}WithObjects", "requestBody": body}
+    return {**operation, **named, "responses": {**answer, **refusals}}
+
+
+def _content(question: Question, schemas: _Schemas) -> dict[str, Any]:
+    return {"application/json": {"schema": _schema(question, schemas)}}
+
+
 def _success(question: Question, schemas: _Schemas) -> dict[str, Any]:
     return {
         "200": {
             "description": "The answer. Its ETag names the epoch and the offset up to which it depends on the log.",
-            "content": {"application/json": {"schema": _schema(question, schemas)}},
+            "content": _content(question, schemas),
         },
         "304": {"description": "The client has this answer: If-None-Match."},
     }

@@ -37,7 +37,8 @@ class Parameter(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True):
     """One question. `command` are the words of the command line, `pinned` is the parameter that is set to the present
     end of the log unless it is given. `reads_on`: events after the point may change the answer. `lines`: the command
-    prints one JSON value in each line. `live`: the answer depends on more than the log."""
+    prints one JSON value in each line. `live`: the answer depends on more than the log. `manifests`: the option by
+    which the command takes Kubernetes objects, the body of a POST; empty if it takes none."""
 
     name: str
     summary: str
@@ -47,6 +48,7 @@ class Question(msgspec.Struct, frozen=True):
     reads_on: bool = False
     lines: bool = False
     live: bool = False
+    manifests: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -103,6 +105,7 @@ QUESTIONS = {
             "what-if", "A past cycle as it was and with changes.",
             (
                 _AT,
+                Parameter("withNode", "--with-node", "a node to add a copy of", many=True),
                 Parameter("without", "--without", f"a job to leave out: {_NAME}", many=True),
                 Parameter("withoutNode", "--without-node", "a node to leave out", many=True),
                 Parameter("withoutQueue", "--without-queue", "a queue to leave out", many=True),
@@ -115,7 +118,7 @@ QUESTIONS = {
                 Parameter("everyJob", "--every-job", "apply the policies also to jobs that name one", switch=True),
                 Parameter("until", "--until", "where both runs end: an offset, a time, a duration, or drained"),
                 Parameter("lasting", "--lasting", "how long an attempt lasts if its end isn't in the log"),
-            ), ("what-if",), "at", reads_on=True,
+            ), ("what-if",), "at", reads_on=True, manifests="--with",
         ),
         Question(
             "diff", "What changed between two points of the log.",
@@ -178,6 +181,14 @@ def asked(question: Question, given: Sequence[tuple[str, str]], *, epoch: int, e
         (one.name, values[one.name][0]) for one in question.parameters if one.name in values and not one.many
     )
     return Asked(question, arguments, tag, present, arguments[arguments.index("--") + 1 :], single)
+
+
+def with_manifests(inquiry: Asked) -> Asked:
+    """The question with the objects that the command reads from standard input. It has no ETag."""
+    arguments = inquiry.arguments
+    end = arguments.index("--")
+    arguments = (*arguments[:end], f"{inquiry.question.manifests}=-", *arguments[end:])
+    return msgspec.structs.replace(inquiry, arguments=arguments, tag="", present=False)
 
 
 def _check(one: Parameter, values: Sequence[str]) -> None:

@@ -23,9 +23,9 @@ from arranger.web.log_copies import MEDIA_TYPE, LogCopies
 from arranger.web.masking import Pseudonyms, check, lacking, masked
 from arranger.web.naming import PASSED_TOKEN
 from arranger.web.news import New, News, encoded
-from arranger.web.openapi import PREFIX, document
+from arranger.web.openapi import MANIFESTS_TYPE, PREFIX, document
 from arranger.web.page import Page
-from arranger.web.questions import QUESTIONS, Asked, Question, asked
+from arranger.web.questions import QUESTIONS, Asked, Question, asked, with_manifests
 from arranger.web.refusals import CODES, Refusal, refuse
 from arranger.web.rights import Gate, OpenGate, Viewer
 from arranger.workers import cancelling
@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: How much of the answers is kept, so that many clients that ask the same cost one answer.
 _KEPT_BYTES = 64 << 20
+#: How much the objects of a question may be.
+_MANIFESTS_BYTES = 256 << 10
 #: How many clients may watch at once.
 _WATCHERS = 200
 _HEARTBEAT_S = 15.0
@@ -96,6 +98,8 @@ class ApiServer:
         app.router.add_get(f"{PREFIX}/live", self._live)
         for question in (*QUESTIONS.values(), *(CONSOLE.values() if moments is not None else ())):
             app.router.add_get(f"{PREFIX}/{question.name}", self._answering(question))
+            if question.manifests:
+                app.router.add_post(f"{PREFIX}/{question.name}", self._answering(question))
         if copies is not None:
             for name in copies.parts:
                 app.router.add_get(f"{PREFIX}/log/{name}", self._copying(copies, name))
@@ -166,6 +170,9 @@ class ApiServer:
                 part = await masked(inquiry, whole, viewer, self._pseudonyms)
                 # Without an ETag: what the viewer may see can change while the log doesn't.
                 return _json(encoded(part, name=lambda value: value))
+            if request.method == "POST":
+                inquiry, given = with_manifests(inquiry), await _manifests(request)
+                return _json(encoded(await self._asker.ask(inquiry.arguments, lines=question.lines, given=given)))
             if inquiry.tag and inquiry.tag in request.headers.get("If-None-Match", ""):
                 return web.Response(status=304, headers={**_HEADERS, "ETag": inquiry.tag})
             content, final = await self._content(inquiry, state)
@@ -252,6 +259,20 @@ class ApiServer:
                     quiet_since_s = clock_s()
         except Refusal as problem:  # too slow a client, another epoch, or a right that ended
             await response.write(b"event: refused\ndata: " + msgspec.json.encode(problem.body) + b"\n\n")
+
+
+async def _manifests(request: web.Request) -> bytes:
+    """The body of a request. Raises `Refusal`."""
+    if request.content_type != MANIFESTS_TYPE:  # a page of another site can't send this one unasked
+        refuse("BadRequest", f"the body is {request.content_type}, not {MANIFESTS_TYPE}")
+    content = bytearray()
+    async for piece in request.content.iter_any():
+        content += piece
+        if len(content) > _MANIFESTS_BYTES:
+            refuse("RequestEntityTooLarge", f"the objects have more than {_MANIFESTS_BYTES >> 10} KiB")
+    if not content.strip():
+        refuse("BadRequest", "the body has no objects")
+    return bytes(content)
 
 
 def _begin(last: str, state: State) -> tuple[int, int]:

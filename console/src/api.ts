@@ -17,7 +17,12 @@ export class Refused extends Error {
 
 export type Parameters = Record<string, string | number | readonly string[] | undefined>;
 
-export async function ask<T>(question: string, given: Parameters = {}, signal?: AbortSignal): Promise<T> {
+/** The answer to a question. `objects` is YAML with Kubernetes objects that it is about too. */
+export async function ask<T>(
+  question: string,
+  given: Parameters = {},
+  { signal, objects }: { signal?: AbortSignal; objects?: string } = {},
+): Promise<T> {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(given)) {
     for (const one of Array.isArray(value) ? value : [value]) {
@@ -27,7 +32,11 @@ export async function ask<T>(question: string, given: Parameters = {}, signal?: 
   const words = query.toString();
   let answer: Response;
   try {
-    answer = await fetch(`api/v1/${question}${words && `?${words}`}`, { headers: headers(), signal: signal ?? null });
+    answer = await fetch(`api/v1/${question}${words && `?${words}`}`, {
+      headers: { ...headers(), ...(objects && { "Content-Type": "application/yaml" }) },
+      signal: signal ?? null,
+      ...(objects && { method: "POST", body: objects }),
+    });
   } catch (problem) {
     if (signal?.aborted) throw problem;
     throw new Refused("the server can't be reached", 0);
@@ -42,16 +51,18 @@ export function setToken(value: string): void {
   tokenWanted.value = false;
 }
 
-/** Calls `onNews` with the offset of each new event, until `signal` aborts; goes on after a lost connection. */
+/** Calls `onNews` with the offset of each new event, until `signal` aborts. After a lost connection it goes on, and
+ * calls it with 0 first: events may have come meanwhile. */
 export async function watch(onNews: (offset: number) => void, signal: AbortSignal): Promise<void> {
   let last = "";
-  while (!signal.aborted) {
+  for (let connections = 0; !signal.aborted; ) {
     try {
       const answer = await fetch("api/v1/live", {
         headers: { ...headers(), ...(last && { "Last-Event-ID": last }) },
         signal,
       });
       if (!answer.ok || !answer.body) throw await refusal(answer);
+      if (connections++) onNews(0);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {

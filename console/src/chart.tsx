@@ -1,26 +1,32 @@
 // Lines over time, drawn by uPlot in the page's colours; a click goes to that point in time.
 import { useEffect, useMemo } from "preact/hooks";
 import uPlot from "uplot";
+import { SaveSvg } from "./parts";
 import { masked } from "./store";
+import type { Pen } from "./svg";
 import { colour, dark, useWidth } from "./use";
 import { amount, clock, stamp } from "./words";
 
 export interface Drawn {
   name: string;
   values: readonly (number | null)[];
+  /** A colour, or the name of one of the style sheet. */
   colour: string;
   dashed?: boolean;
   fill?: boolean;
 }
 
-export function Chart(props: {
+interface Shown {
   label: string;
   times: readonly number[];
   lines: readonly Drawn[];
   height?: number;
   mark?: number | undefined;
   onTime?: (time: number) => void;
-}) {
+}
+const HEIGHT_PX = 240;
+
+export function Chart(props: Shown) {
   const [box, width] = useWidth<HTMLDivElement>();
   const key = useMemo(() => ({}), [props.times, props.lines.map((one) => one.name).join("\n"), masked.value]);
   useEffect(() => {
@@ -33,18 +39,33 @@ export function Chart(props: {
     plot.over.addEventListener("click", onClick);
     return () => plot.destroy();
   }, [key, width, dark.value, props.mark]);
-  return <div class="chart" ref={box} role="img" aria-label={props.label} />;
+  return (
+    <div class="framed">
+      <SaveSvg
+        of={() => ({
+          title: props.label,
+          legend: () => props.lines.map((one) => [one.name, tone(one.colour)]),
+          width,
+          height: props.height ?? HEIGHT_PX,
+          draw: (pen) => draw(pen, props, width),
+        })}
+      />
+      <div class="chart" ref={box} role="img" aria-label={props.label} />
+    </div>
+  );
 }
+
+const tone = (given: string): string => (given.startsWith("--") ? colour(given) : given);
 
 // Steps of the axis: there are no parts of jobs, and GPUs are counted whole.
 const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((power) => one * 10 ** power)).sort((a, b) => a - b);
 
-function options(props: Parameters<typeof Chart>[0], width: number): uPlot.Options {
+function options(props: Shown, width: number): uPlot.Options {
   const times = (_: uPlot, splits: number[]): string[] => splits.map(clock);
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
     width,
-    height: props.height ?? 240,
+    height: props.height ?? HEIGHT_PX,
     scales: { x: { time: true }, y: { range: (_, _low, high) => [0, Math.max(1, high * 1.05)] } },
     axes: [
       { ...axis, values: times, space: 80 },
@@ -56,9 +77,9 @@ function options(props: Parameters<typeof Chart>[0], width: number): uPlot.Optio
       { label: "Time", value: (_: uPlot, time: number | null) => (time == null ? "–" : stamp(time)) },
       ...props.lines.map((one) => ({
         label: one.name,
-        stroke: one.colour,
+        stroke: tone(one.colour),
         width: 2,
-        ...(one.fill && { fill: `color-mix(in srgb, ${one.colour} 15%, transparent)` }),
+        ...(one.fill && { fill: `color-mix(in srgb, ${tone(one.colour)} 15%, transparent)` }),
         ...(one.dashed && { dash: [6, 4] }),
         paths: uPlot.paths.stepped!({ align: 1 }),
         points: { show: false },
@@ -77,4 +98,63 @@ function drawMark(plot: uPlot, time: number | undefined): void {
   plot.ctx.fillStyle = colour("--accent");
   plot.ctx.fillRect(x - 1, plot.bbox.top, 2, plot.bbox.height);
   plot.ctx.restore();
+}
+
+const AXIS_PX = { left: 44, bottom: 22, step: 110 };
+
+/** The same lines without uPlot, which draws on a canvas alone. */
+function draw(pen: Pen, props: Shown, width: number): void {
+  const { times, lines, mark } = props;
+  const [begin, end] = [times[0] ?? 0, times.at(-1) ?? 0];
+  const right = width - AXIS_PX.left;
+  const bottom = (props.height ?? HEIGHT_PX) - AXIS_PX.bottom;
+  const most = Math.max(1, ...lines.flatMap((one) => one.values.map((value) => (value ?? 0) * 1.05)));
+  const x = (time: number): number => AXIS_PX.left + ((time - begin) / (end - begin || 1)) * right;
+  const y = (value: number): number => bottom * (1 - value / most);
+  pen.strokeStyle = colour("--line");
+  pen.fillStyle = colour("--faint");
+  const step = WHOLE.find((one) => most / one <= 6) ?? most;
+  for (let value = 0; value <= most; value += step) {
+    path(pen, [[AXIS_PX.left, y(value)], [width, y(value)]]);
+    pen.stroke();
+    pen.fillText(amount(value), 4, y(value));
+  }
+  for (let at = 0; at < right - AXIS_PX.step / 2; at += AXIS_PX.step) {
+    pen.fillText(clock(begin + (at / right) * (end - begin)), AXIS_PX.left + at, bottom + AXIS_PX.bottom / 2);
+  }
+  pen.lineWidth = 2;
+  for (const one of lines) course(pen, one, times.map(x), y);
+  if (mark === undefined || mark < begin || mark > end) return;
+  pen.strokeStyle = colour("--accent");
+  path(pen, [[x(mark), 0], [x(mark), bottom]]);
+  pen.stroke();
+}
+
+/** A line in steps, and the area below it; it ends with its last value. */
+function course(pen: Pen, line: Drawn, across: readonly number[], y: (value: number) => number): void {
+  const points: [number, number][] = [];
+  line.values.forEach((value, place) => {
+    const before = points.at(-1);
+    if (value === null) return;
+    if (before) points.push([across[place]!, before[1]]);
+    points.push([across[place]!, y(value)]);
+  });
+  const [first, last] = [points[0], points.at(-1)];
+  if (!first || !last) return;
+  pen.fillStyle = pen.strokeStyle = tone(line.colour);
+  if (line.fill) {
+    pen.globalAlpha = 0.15;
+    path(pen, [[first[0], y(0)], ...points, [last[0], y(0)]]);
+    pen.fill();
+    pen.globalAlpha = 1;
+  }
+  pen.setLineDash(line.dashed ? [6, 4] : []);
+  path(pen, points);
+  pen.stroke();
+  pen.setLineDash([]);
+}
+
+function path(pen: Pen, points: readonly (readonly [number, number])[]): void {
+  pen.beginPath();
+  points.forEach(([x, y], place) => (place ? pen.lineTo(x, y) : pen.moveTo(x, y)));
 }

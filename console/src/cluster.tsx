@@ -2,8 +2,9 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Course, OverTime } from "./course";
-import { Figure, JobLink, Legend, Missing, Note, Table } from "./parts";
+import { Figure, JobLink, Legend, Missing, Note, SaveSvg, Table } from "./parts";
 import { moment, openJob, problem } from "./store";
+import type { Pen } from "./svg";
 import type { Moment, Node, Series } from "./types";
 import { colour, dark, prepared, useWidth } from "./use";
 import { amount, count, jobColours, many, queueColours, shown } from "./words";
@@ -83,8 +84,7 @@ function fills(node: Node, now: Moment): string[] {
   return by.value === "health" && rest !== "--free" ? colours.map(() => free) : colours;
 }
 
-function paint(canvas: HTMLCanvasElement, layout: Layout, now: Moment, width: number, focus: number): void {
-  const pen = prepared(canvas, width, layout.height);
+function paint(pen: Pen, layout: Layout, now: Moment, focus: number): void {
   const { cell } = layout;
   const gap = cell > 8 ? 2 : 1;
   pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
@@ -192,7 +192,7 @@ function gpusOverTime(of: Series): Course[] {
       label: "GPUs used, idle, reserved and fragmented over time",
       height: 200,
       lines: [
-        { name: "all GPUs", values: of.gpus, colour: colour("--faint"), dashed: true },
+        { name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true },
         { name: "used", values: of.gpusUsed, colour: "#0072b2", fill: true },
         { name: "idle", values: of.gpusIdle, colour: "#009e73" },
         { name: "reserved", values: of.gpusReserved, colour: "#cc79a7" },
@@ -209,7 +209,7 @@ function Grid({ now }: { now: Moment }) {
   const [hover, setHover] = useState<{ number: number; x: number; y: number } | null>(null);
   const layout = useMemo(() => layOut(now, width), [now, width, level.value, shown("")]);
   useEffect(() => {
-    if (canvas.current && width) paint(canvas.current, layout, now, width, focus);
+    if (canvas.current && width) paint(prepared(canvas.current, width, layout.height), layout, now, focus);
   });
   void dark.value;
   const find = (event: MouseEvent): number => {
@@ -222,7 +222,18 @@ function Grid({ now }: { now: Moment }) {
   const node = pointed && layout.boxes[pointed.number]?.node;
   return (
     <>
-      <Legend items={legend(now)} />
+      <div class="caption">
+        <Legend items={legend(now)} />
+        <SaveSvg
+          of={() => ({
+            title: "Nodes",
+            legend: () => legend(now),
+            width,
+            height: layout.height,
+            draw: (pen) => paint(pen, layout, now, -1),
+          })}
+        />
+      </div>
       <div class="canvas" ref={box}>
         <canvas
           ref={canvas}

@@ -1,5 +1,6 @@
 // What is seen as one HTML file, without any request: for a report of a bug, with pseudonyms on request.
 import { masked, moment, view } from "./store";
+import { svg, type Picture } from "./svg";
 
 const settled = (): Promise<void> =>
   new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())));
@@ -24,6 +25,10 @@ export function exportPicture(): boolean {
   return !!canvas;
 }
 
+export function exportSvg(picture: Picture): void {
+  save(svg(picture), `arranger-${view.value}-${moment.value?.at ?? 0}.svg`, "image/svg+xml");
+}
+
 async function document_(): Promise<string> {
   const page = document.querySelector("#app")!;
   const copy = page.cloneNode(true) as HTMLElement;
@@ -42,7 +47,7 @@ async function document_(): Promise<string> {
     else one.remove();
   }
   for (const one of copy.querySelectorAll("a")) one.removeAttribute("href");
-  for (const one of copy.querySelectorAll("input, select")) one.setAttribute("disabled", "");
+  for (const one of copy.querySelectorAll("input, select, textarea")) one.setAttribute("disabled", "");
   for (const one of copy.querySelectorAll("[role=slider]")) one.setAttribute("tabindex", "-1");
   const style = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).map((rule) => rule.cssText);
   const root = document.documentElement;

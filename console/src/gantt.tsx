@@ -2,9 +2,10 @@
 // had it.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { JobLink, Legend, Missing, Note, Table } from "./parts";
+import { JobLink, Legend, Missing, Note, SaveSvg, Table } from "./parts";
 import { seenJobs, see } from "./seen";
 import { masked, moment, openJob, timeline } from "./store";
+import type { Pen } from "./svg";
 import type { Bar, Gantt as OfJobs, NodeGantt as OfNodes } from "./types";
 import { colour, dark, prepared, useAnswer, useWidth } from "./use";
 import { amount, causeColours, clock, count, duration, jobColours, many, plain, shown } from "./words";
@@ -62,13 +63,16 @@ function Jobs() {
   const causes = [...new Set(jobs.flatMap((one) => one.bars).map(causeOf).filter(Boolean))];
   return (
     <>
-      <Legend
-        items={[
+      <Chart
+        of="job"
+        legend={() => [
           ...causes.map((cause): [string, string] => [`waits: ${plain(cause)}`, causeColours.of(cause)]),
           ["runs", colour("--runs")],
         ]}
+        drawn={drawn}
+        begin={log.firstTime}
+        end={Math.max(log.lastTime, log.firstTime + 1)}
       />
-      <Chart of="job" drawn={drawn} begin={log.firstTime} end={Math.max(log.lastTime, log.firstTime + 1)} />
       {!!answer.value?.left && <Note>{many(answer.value.left, "more job")} not drawn.</Note>}
       <details>
         <summary>The same as a table</summary>
@@ -116,8 +120,13 @@ function Nodes() {
   if (value.jobs.length > NAMED) named.push([`and ${count(value.jobs.length - NAMED)} more`, "transparent"]);
   return (
     <>
-      <Legend items={named} />
-      <Chart of="node" drawn={drawn} begin={log.firstTime} end={Math.max(log.lastTime, log.firstTime + 1)} />
+      <Chart
+        of="node"
+        legend={() => named}
+        drawn={drawn}
+        begin={log.firstTime}
+        end={Math.max(log.lastTime, log.firstTime + 1)}
+      />
       {!!value.left && <Note>{many(value.left, "earlier bar")} not drawn.</Note>}
       <details>
         <summary>The same as a table</summary>
@@ -150,19 +159,27 @@ function rowOfNode({ node, bars }: OfNodes["nodes"][number], jobs: string[]): Ro
   return { name: node, bars: drawn, lanes: Math.max(1, ends.length) };
 }
 
-function Chart({ of, drawn, begin, end }: { of: "job" | "node"; drawn: Row[]; begin: number; end: number }) {
+function Chart(props: {
+  of: "job" | "node";
+  legend: () => [string, string][];
+  drawn: Row[];
+  begin: number;
+  end: number;
+}) {
+  const { of, legend, drawn, begin, end } = props;
   const [box, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [top, setTop] = useState(0);
   const [focus, setFocus] = useState(-1);
   const [tip, setTip] = useState<{ x: number; y: number; row: Row; bar: Drawn } | null>(null);
-  const height = Math.min(drawn.length * ROW_PX + AXIS_PX, VIEW_PX);
+  const whole = drawn.length * ROW_PX + AXIS_PX;
+  const height = Math.min(whole, VIEW_PX);
   const names = width > 700 ? 180 : 90;
   const x = (time: number): number => names + ((time - begin) / (end - begin)) * (width - names - 4);
   const now = moment.value?.time ?? end;
   void [dark.value, masked.value, seenJobs.value];
   useEffect(() => {
-    if (canvas.current && width) paint(canvas.current);
+    if (canvas.current && width) paint(prepared(canvas.current, width, height), { top, height, focus });
   });
 
   /** The upper edge and the height of a bar within its row. */
@@ -172,12 +189,12 @@ function Chart({ of, drawn, begin, end }: { of: "job" | "node"; drawn: Row[]; be
     return [4 + (bar.lane ?? 0) * lane, Math.max(1, lane - (row.lanes > 1 ? 1 : 0))];
   }
 
-  function paint(element: HTMLCanvasElement): void {
-    const pen = prepared(element, width, height);
+  /** Draws the rows from `top` pixels below the first on, as many as have room in the height. */
+  function paint(pen: Pen, { top, height, focus }: { top: number; height: number; focus: number }): void {
     pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
     pen.textBaseline = "middle";
     const first = Math.floor(top / ROW_PX);
-    lines(pen);
+    lines(pen, height);
     const text = colour("--text");
     for (let number = first; number < Math.min(drawn.length, first + height / ROW_PX + 1); number++) {
       const row = drawn[number]!;
@@ -196,32 +213,32 @@ function Chart({ of, drawn, begin, end }: { of: "job" | "node"; drawn: Row[]; be
       pen.fillStyle = text;
       pen.fillText(shortened(pen, shown(row.name), names - 8), 2, y + ROW_PX / 2);
     }
-    axis(pen);
+    axis(pen, height);
   }
 
   const steps = Math.max(1, Math.floor((width - names) / 110));
   const timeAt = (number: number): number => begin + (number / steps) * (end - begin);
 
-  function upright(pen: CanvasRenderingContext2D, time: number): void {
+  function upright(pen: Pen, time: number, height: number): void {
     pen.beginPath();
     pen.moveTo(x(time), 0);
     pen.lineTo(x(time), height);
     pen.stroke();
   }
 
-  function lines(pen: CanvasRenderingContext2D): void {
+  function lines(pen: Pen, height: number): void {
     pen.strokeStyle = colour("--line");
-    for (let number = 0; number < steps; number++) upright(pen, timeAt(number));
+    for (let number = 0; number < steps; number++) upright(pen, timeAt(number), height);
   }
 
-  function axis(pen: CanvasRenderingContext2D): void {
+  function axis(pen: Pen, height: number): void {
     pen.fillStyle = colour("--ground");
     pen.fillRect(0, 0, width, AXIS_PX);
     pen.fillStyle = colour("--faint");
     for (let number = 0; number < steps; number++) pen.fillText(clock(timeAt(number)), x(timeAt(number)) + 3, AXIS_PX / 2);
     pen.strokeStyle = colour("--accent");
     pen.lineWidth = 2;
-    upright(pen, now);
+    upright(pen, now, height);
   }
 
   /** The row and the bar at a place of the canvas. */
@@ -244,59 +261,73 @@ function Chart({ of, drawn, begin, end }: { of: "job" | "node"; drawn: Row[]; be
   }
 
   return (
-    <div
-      class="gantt"
-      ref={box}
-      style={{ height: `${height}px` }}
-      onScroll={(event) => setTop(event.currentTarget.scrollTop)}
-    >
-      <div style={{ height: `${drawn.length * ROW_PX + AXIS_PX}px` }}>
-        <canvas
-          ref={canvas}
-          tabIndex={0}
-          role="img"
-          aria-label={`${many(drawn.length, of)} over time; the arrow keys up and down choose one, Enter opens ${of === "job" ? "it" : "its job"}`}
-          onPointerMove={(event) => {
-            const { offsetX, offsetY } = event;
-            const { row, bar } = at(offsetX, offsetY);
-            setTip(row && bar ? { x: offsetX, y: offsetY, row, bar } : null);
-          }}
-          onPointerLeave={() => setTip(null)}
-          onClick={(event) => {
-            const { row, bar } = at(event.offsetX, event.offsetY);
-            open(row, bar);
-          }}
-          onKeyDown={(event) => {
-            const sign = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-            if (event.key === "Enter") open(drawn[focus], undefined);
-            if (!sign) return;
-            event.preventDefault();
-            const next = Math.max(0, Math.min(drawn.length - 1, focus + sign));
-            setFocus(next);
-            box.current?.scrollTo({ top: Math.max(0, (next + 2) * ROW_PX - height / 2) });
-          }}
+    <>
+      <div class="caption">
+        <Legend items={legend()} />
+        <SaveSvg
+          of={() => ({
+            title: of === "job" ? "Jobs over time" : "Nodes over time",
+            legend,
+            width,
+            height: whole,
+            draw: (pen) => paint(pen, { top: 0, height: whole, focus: -1 }),
+          })}
         />
-        {tip && (
-          <div class="tip" style={{ left: `${Math.min(tip.x + 12, Math.max(0, width - 240))}px`, top: `${top + tip.y + 14}px` }}>
-            <strong>{shown(tip.bar.job)}</strong>
-            {of === "node" && <div>{shown(tip.row.name)}</div>}
-            <div>
-              {clock(tip.bar.from)} to {clock(tip.bar.to)}, {duration(tip.bar.to - tip.bar.from)}
-            </div>
-            {tip.bar.about.map((line) => (
-              <div key={line}>{line}</div>
-            ))}
-          </div>
-        )}
       </div>
-      <span class="unseen" aria-live="polite">
-        {focus >= 0 ? shown(drawn[focus]?.name ?? "") : ""}
-      </span>
-    </div>
+      <div
+        class="gantt"
+        ref={box}
+        style={{ height: `${height}px` }}
+        onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+      >
+        <div style={{ height: `${whole}px` }}>
+          <canvas
+            ref={canvas}
+            tabIndex={0}
+            role="img"
+            aria-label={`${many(drawn.length, of)} over time; the arrow keys up and down choose one, Enter opens ${of === "job" ? "it" : "its job"}`}
+            onPointerMove={(event) => {
+              const { offsetX, offsetY } = event;
+              const { row, bar } = at(offsetX, offsetY);
+              setTip(row && bar ? { x: offsetX, y: offsetY, row, bar } : null);
+            }}
+            onPointerLeave={() => setTip(null)}
+            onClick={(event) => {
+              const { row, bar } = at(event.offsetX, event.offsetY);
+              open(row, bar);
+            }}
+            onKeyDown={(event) => {
+              const sign = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+              if (event.key === "Enter") open(drawn[focus], undefined);
+              if (!sign) return;
+              event.preventDefault();
+              const next = Math.max(0, Math.min(drawn.length - 1, focus + sign));
+              setFocus(next);
+              box.current?.scrollTo({ top: Math.max(0, (next + 2) * ROW_PX - height / 2) });
+            }}
+          />
+          {tip && (
+            <div class="tip" style={{ left: `${Math.min(tip.x + 12, Math.max(0, width - 240))}px`, top: `${top + tip.y + 14}px` }}>
+              <strong>{shown(tip.bar.job)}</strong>
+              {of === "node" && <div>{shown(tip.row.name)}</div>}
+              <div>
+                {clock(tip.bar.from)} to {clock(tip.bar.to)}, {duration(tip.bar.to - tip.bar.from)}
+              </div>
+              {tip.bar.about.map((line) => (
+                <div key={line}>{line}</div>
+              ))}
+            </div>
+          )}
+        </div>
+        <span class="unseen" aria-live="polite">
+          {focus >= 0 ? shown(drawn[focus]?.name ?? "") : ""}
+        </span>
+      </div>
+    </>
   );
 }
 
-function shortened(pen: CanvasRenderingContext2D, text: string, width: number): string {
+function shortened(pen: Pen, text: string, width: number): string {
   if (pen.measureText(text).width <= width) return text;
   const name = text.slice(text.indexOf("/") + 1);
   let end = name.length;

@@ -1,7 +1,9 @@
 // Parts that several views have: a table that draws only the rows in sight, notes, legends, and links to points.
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
+import { exportSvg } from "./export";
 import { address, goTo, openJob } from "./store";
+import type { Picture } from "./svg";
 import { amount, shown } from "./words";
 
 const ROW_PX = 30;
@@ -170,6 +172,15 @@ export function Legend({ items }: { items: readonly (readonly [string, string])[
         </li>
       ))}
     </ul>
+  );
+}
+
+/** Saves a chart, which is drawn for it. */
+export function SaveSvg({ of }: { of: () => Picture }) {
+  return (
+    <button type="button" class="save live-only" title="Save this chart as an SVG file" onClick={() => exportSvg(of())}>
+      SVG
+    </button>
   );
 }
 

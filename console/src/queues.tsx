@@ -3,7 +3,6 @@ import { type Course, OverTime } from "./course";
 import { Missing, Note } from "./parts";
 import { moment, problem } from "./store";
 import type { Moment, Queue, Series } from "./types";
-import { colour } from "./use";
 import { amount, queueColours, shown } from "./words";
 
 interface Row {
@@ -115,7 +114,7 @@ function queuesOverTime(of: Series): Course[] {
       label: "GPUs used by each queue over time",
       height: 240,
       lines: [
-        { name: "all GPUs", values: of.gpus, colour: colour("--faint"), dashed: true },
+        { name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true },
         ...names.map((name) => ({
           name: shown(name),
           values: of.queues[name] ?? [],

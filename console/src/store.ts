@@ -15,6 +15,10 @@ export const timeline = signal<Timeline | null>(null);
 export const moment = signal<Moment | null>(null);
 export const problem = signal("");
 export const live = computed(() => at.value === 0);
+/** The offset of the newest event that the server told of. */
+const newest = signal(0);
+/** How many events came since the timeline was read: while the page stays at a point, it isn't read again. */
+export const unread = computed(() => (live.value ? 0 : Math.max(0, newest.value - (timeline.value?.last ?? Infinity))));
 /** The offset that is shown, or asked for if there is no answer yet. */
 export const shownAt = computed(() => at.value || (timeline.value?.last ?? 0));
 /** The offset that questions of single views ask about: it follows the answer, not each move of the slider. */
@@ -129,18 +133,20 @@ export function start(): void {
   });
   effect(() => {
     void token.value;
-    void readTimeline();
-  });
-  effect(() => {
-    void token.value;
     void refresh(at.value);
   });
   effect(() => {
-    if (!live.value) return;
+    void token.value;
+    // Also when the page goes live: events may have come while it stayed at a point.
+    if (live.value || !timeline.peek()) void readTimeline();
+  });
+  effect(() => {
     void token.value;
     const ended = new AbortController();
     let due = 0;
-    const onNews = (): void => {
+    const onNews = (offset: number): void => {
+      newest.value = offset || newest.peek();
+      if (!live.peek()) return;
       due ||= window.setTimeout(() => {
         due = 0;
         if (live.peek()) void Promise.all([refresh(0), readTimeline()]);

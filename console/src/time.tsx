@@ -1,10 +1,10 @@
 // Time, on top of everything: the log's events over time, its marks, and the point that all views show.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { at, goTo, live, moment, shownAt, step, timeline } from "./store";
+import { at, goTo, live, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
 import { colour, dark, prepared, useWidth } from "./use";
-import { clock, count, plain, stamp } from "./words";
+import { clock, count, many, plain, stamp } from "./words";
 
 const HEIGHT_PX = 54;
 export const helpShown = signal(false);
@@ -138,6 +138,9 @@ export function Time() {
           >
             {live.value ? "Live · pause" : "Go live"}
           </button>
+          <span class="unread live-only" role="log" aria-label="New events">
+            {unread.value > 0 && many(unread.value, "new event")}
+          </span>
         </span>
         <ul class="legend">
           {kinds.map((kind) => (

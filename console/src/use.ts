@@ -22,7 +22,7 @@ export function useAnswer<T>(question: string, given: Parameters): Answer<T> {
     let timer = 0;
     const askSoon = (delayMs: number): void => {
       timer = window.setTimeout(() => {
-        ask<T>(question, given, ended.signal).then(
+        ask<T>(question, given, ended).then(
           (value) => {
             setAnswer({ value, problem: "", busy: false });
             // The server still reads the log: the rest follows.

@@ -23,6 +23,7 @@ const FIELDS: Field[] = [
   { name: "reservations", label: "Reservations", hint: "a number of jobs" },
   { name: "without", label: "Without jobs", hint: "namespace/name, …", list: true },
   { name: "withoutNode", label: "Without nodes", hint: "names, …", list: true },
+  { name: "withNode", label: "Added nodes", hint: "copies of: names, …", list: true },
   { name: "until", label: "Run on until", hint: "such as 1h, or drained" },
 ];
 
@@ -31,8 +32,9 @@ export function WhatIf() {
   const [busy, setBusy] = useState(false);
   const run = async (form: HTMLFormElement): Promise<void> => {
     setBusy(true);
+    const { objects, ...query } = given(form);
     try {
-      setAnswer({ value: await ask<Answer>("what-if", { at: settledAt.value, ...given(form) }) });
+      setAnswer({ value: await ask<Answer>("what-if", { at: settledAt.value, ...query }, { objects: String(objects ?? "") }) });
     } catch (caught) {
       setAnswer({ problem: words(caught) });
     } finally {
@@ -63,6 +65,10 @@ export function WhatIf() {
             )}
           </label>
         ))}
+        <label class="whole">
+          <span>Added or changed jobs, nodes, pods and queues</span>
+          <textarea name="objects" rows={4} placeholder="YAML, as for kubectl apply" spellcheck={false} autocomplete="off" />
+        </label>
         <label class="check">
           <input type="checkbox" name="everyJob" value="true" /> also jobs that name a policy
         </label>
@@ -171,6 +177,7 @@ function Side({ title, outcome, course }: { title: string; outcome: Outcome; cou
 
 function Courses({ one, other }: { one: Course; other: Course }) {
   const times = [...new Set([...one.curve, ...other.curve].map((point) => point.timeMs / 1000))].sort((a, b) => a - b);
+  const most = [one, other].map((run) => Math.max(...run.curve.map((point) => point.gpus)));
   if (times.length < 2) return <Note>Both runs end at once: there is no course over time.</Note>;
   return (
     <>
@@ -184,7 +191,8 @@ function Courses({ one, other }: { one: Course; other: Course }) {
         ]}
       />
       <p class="faint">
-        Of {amount(Math.max(...one.curve.map((point) => point.gpus)))} GPUs; each line ends where its run ends.
+        Of {amount(most[0])} GPUs{most[0] !== most[1] && `, and ${amount(most[1])} in what if`}; each line ends where its
+        run ends.
       </p>
     </>
   );

@@ -6,19 +6,26 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import yaml
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser import FLAGS, chromium
+from tests.commands import to_file
 from tests.servers import REPOSITORY, ServersUnavailable, in_ci
+from tests.unit.test_cli_simulate_files import job
+from tests.world import World, shape
 
 HISTORIES = REPOSITORY / "tests" / "histories"
 AXE = REPOSITORY / "console" / "node_modules" / "axe-core" / "axe.min.js"
 PAGE = REPOSITORY / "arranger" / "web" / "static" / "index.html"
 VIEWS = ("cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if")
 SLIDER = "[role=slider]"
+SVG = "{http://www.w3.org/2000/svg}"
 
 pytestmark = pytest.mark.real
 
@@ -68,6 +75,38 @@ def waits() -> Iterator[str]:
 def room() -> Iterator[str]:
     """The same on a log with queues and preemption."""
     yield from _served("room-for-what-matters.log")
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
+    """The address of the console on a log that grows, and what adds an entry to it and returns its last offset."""
+    world = World()
+    for name in ("node-1", "node-2"):
+        world.node(name, gpus=4)
+    world.job("train", leader=shape(gpus=2))
+    world.cycle()
+    had = len(world.entries)
+    world.node("node-3", gpus=4)
+    world.node("node-2", gpus=4, ready=False)
+    world.job("late", leader=shape(gpus=2))
+    files = [tmp_path / f"{count}.log" for count in range(had, len(world.entries) + 1)]
+    with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
+        for count, file in enumerate(files, start=had):
+            other.submit(to_file, world.entries[:count], file).result()
+    later = [(file.read_bytes(), world.entries[had + place].last) for place, file in enumerate(files[1:])]
+
+    def grow() -> int:
+        content, last = later.pop(0)
+        begun = files[0].stat().st_size
+        assert content.startswith(files[0].read_bytes())
+        with files[0].open("ab") as log:
+            log.write(content[begun:])
+        return last
+
+    serving = _served(str(files[0]))
+    yield next(serving), grow
+    for _ in serving:
+        pass
 
 
 Opener = Callable[..., Page]
@@ -138,6 +177,32 @@ def test_the_slider_moves_all_views_and_its_place_is_in_the_address(waits: str, 
     _at(page, 177)
 
 
+def test_the_page_follows_the_log_and_a_paused_one_tells_of_new_events(
+    growing: tuple[str, Callable[[], int]], opened: Opener
+) -> None:
+    address, grow = growing
+    page = opened(f"{address}/#/cluster")
+    expect(page.get_by_role("img", name="2 nodes")).to_be_visible()
+    here = grow()
+    _at(page, here)
+    expect(page.get_by_role("img", name="3 nodes")).to_be_visible()
+    new, lost = page.get_by_role("log"), page.locator(".time .legend").get_by_text("node lost")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Go live")).to_be_visible()
+    expect(new).to_be_empty()
+    grow()
+    expect(new).to_have_text("1 new event")
+    end = grow()
+    expect(new).to_have_text(f"{end - here} new events")
+    _at(page, here)
+    expect(lost).to_have_count(0)
+    page.get_by_role("button", name="Go live").click()
+    _at(page, end)
+    expect(new).to_be_empty()
+    expect(lost).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="not ready")).to_be_visible()
+
+
 def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened: Opener) -> None:
     page = opened(f"{waits}/#/jobs?at=162")
     page.get_by_role("searchbox").fill("train")
@@ -163,6 +228,33 @@ def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     expect(result.locator(".side").nth(0)).to_contain_text("6 nvidia.com/gpu")
     expect(result.locator(".side").nth(1)).to_contain_text("nothing")
     expect(result.get_by_role("link", name="default/answer")).to_be_visible()
+
+
+def test_a_what_if_with_a_node_and_a_job_more_has_the_numbers_of_the_command(
+    room: str, opened: Opener, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "extra.yaml"
+    manifest.write_text(yaml.safe_dump(job("extra", priority=10)))
+    options = ["--at=192", "--until=drained", "--with-node=node-3", f"--with={manifest}", "--output=json"]
+    command = [sys.executable, "-m", "arranger.cli.main", "what-if", *options]
+    log = f"--log={HISTORIES / 'room-for-what-matters.log'}"
+    told = json.loads(subprocess.check_output([*command, log], cwd=REPOSITORY))
+    page = opened(f"{room}/#/what-if?at=192", width=390)
+    _at(page, 192)
+    page.get_by_label("Added nodes").fill("node-3")
+    page.get_by_label("Added or changed").fill(manifest.read_text())
+    page.get_by_label("Run on until").fill("drained")
+    page.get_by_role("button", name="Ask").click()
+    result = page.get_by_role("region", name="What if")
+    expect(result).to_contain_text("with standard input, with a copy of node node-3", timeout=60_000)
+    for side, name in enumerate(("asItWas", "whatIf")):
+        numbers = result.locator(".side").nth(side).locator("dd")
+        outcome, course = told[name], told["until"][name]
+        expect(numbers.nth(2)).to_have_text(str(outcome["pods"]))
+        expect(numbers.nth(4)).to_have_text(str(outcome["waiting"]))
+        expect(numbers.nth(5)).to_have_text(f"{course['started']}, {course['ended']}")
+    assert told["asItWas"]["pods"] != told["whatIf"]["pods"]
+    expect(result.get_by_role("link", name="default/extra")).to_be_visible()
 
 
 def test_nodes_have_bars_of_their_jobs_and_the_cluster_a_course_over_time(room: str, opened: Opener) -> None:
@@ -253,9 +345,44 @@ def test_an_export_opens_from_disk_without_any_request(
     text = file.read_text(encoding="utf-8")
     exported = opened(file.as_uri())
     expect(exported.get_by_role("row")).to_have_count(6)
-    for job in ("explore", "hotfix", "train"):
-        assert (f"default/{job}" in text) is not pseudonyms
+    for name in ("explore", "hotfix", "train"):
+        assert (f"default/{name}" in text) is not pseudonyms
     expect(page.get_by_text("default/explore")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("view", "charts", "names"),
+    [
+        (
+            "cluster",
+            2,
+            {"node-1", "default/explore", "fragmented", "GPUs used, idle, reserved and fragmented over time"},
+        ),
+        ("gantt", 1, {"default/notes", "default/explore", "runs"}),
+    ],
+)
+def test_each_chart_is_saved_as_an_svg_file_in_light_colours(
+    room: str, opened: Opener, tmp_path: Path, view: str, charts: int, names: set[str]
+) -> None:
+    page = opened(f"{room}/#/{view}?at=192", scheme="dark")
+    _ready(page)
+    buttons = page.get_by_role("button", name="SVG")
+    expect(buttons).to_have_count(charts)
+    said: set[str] = set()
+    for number in range(charts):
+        with page.expect_download() as download:
+            buttons.nth(number).click()
+        file = tmp_path / f"{number}.svg"
+        download.value.save_as(file)
+        root = ElementTree.parse(file).getroot()
+        colours = [one.get("fill") for one in root.iter(f"{SVG}rect")]
+        assert (colours[0], len(colours) > 2) == ("#ffffff", True)
+        assert root.find(f"{SVG}style") is not None
+        said |= {(one.text or "").partition(" · ")[0] for one in root.iter(f"{SVG}text")}
+        picture = opened(file.as_uri(), scheme="dark")
+        assert picture.evaluate("document.documentElement.getBBox().width") > 480
+    assert names <= said
+    expect(page.locator("html")).to_have_attribute("data-scheme", "dark")
 
 
 def test_a_token_is_never_in_the_address(room: str, browser: Browser) -> None:

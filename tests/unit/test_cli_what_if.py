@@ -11,6 +11,7 @@ import yaml
 from arranger.events import kinds as k
 from arranger.model.node import Taint
 from arranger.model.pod import Phase
+from arranger.replay.what_if.hypothesis import node_copies
 from tests.commands import Run, to_file
 from tests.unit.queue_table import queue
 from tests.unit.replay_worlds import contended, crowded
@@ -72,9 +73,31 @@ def test_manifests_add_and_change_and_names_remove(tmp_path: Path, capsys: pytes
     assert "6 nodes" in jobs["default/never"]["waits"]
 
 
+def test_a_copy_of_a_node_has_its_shape_and_takes_pods_though_the_node_takes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    taints = (Taint("team", "rl", "NoSchedule"), Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"))
+    labels = {"kubernetes.io/hostname": "closed", "zone": "a"}
+    world.node("closed", gpus=4, cordoned=True, labels=labels, taints=taints)
+    copy, another = node_copies(world.state, ["closed", "closed"])
+    assert (copy.name, another.name) == ("closed-copy-1", "closed-copy-2")
+    facts = world.state.nodes.facts[world.state.nodes.rows["closed"]]
+    assert copy.facts.allocatable == facts.allocatable
+    assert (copy.facts.ready, copy.facts.cordoned, copy.facts.taints) == (True, False, taints[:1])
+    assert copy.facts.labels == (("kubernetes.io/hostname", "closed-copy-1"), ("zone", "a"))
+
+    log = to_file(crowded().entries, tmp_path / "run.log")
+    before = answer(capsys, *log)["whatIf"]["pods"]
+    found = answer(capsys, *log, *("--with-node", "n1") * 3)
+    assert found["whatIf"]["pods"] > before == found["asItWas"]["pods"]
+    assert any("n1-copy-1" in plan["nodes"] for plan in found["whatIf"]["jobs"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
+        (("--with-node", "m1"), 1, "there is no node 'm1' at offset 52 (did you mean n1"),
         (("--without", "bgi"), 1, "there is no job 'bgi' at offset 52 (did you mean big?)"),
         (("--without-node", "m1"), 1, "there is no node 'm1' at offset 52 (did you mean n1"),
         (("--policy", "Binpack"), 2, "pod_policy: 'Binpack' can't be used"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import aiohttp.web
 import jsonschema
 import msgspec
 import pytest
+import yaml
 
 from arranger.cli import answering
 from arranger.events.file_log import FileLog
@@ -25,13 +27,14 @@ from arranger.web.console_questions import CONSOLE
 from arranger.web.moment_process import MomentProcess
 from arranger.web.naming import camel, named
 from arranger.web.news import News
-from arranger.web.openapi import document
+from arranger.web.openapi import MANIFESTS_TYPE, document
 from arranger.web.questions import QUESTIONS
 from arranger.web.refusals import Refusal
 from arranger.web.server import ApiServer
 from tests.commands import Run, to_file
 from tests.memory_log import MemoryLog
 from tests.unit.replay_worlds import contended
+from tests.unit.test_cli_simulate_files import job, node
 
 HISTORY = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
 PROGRAM = (sys.executable, "-m", "arranger.cli.answering")
@@ -67,6 +70,11 @@ class Serving:
         async with self.session.get(self.url(path), headers=headers) as response:
             content = await response.read()
             return response.status, json.loads(content) if content else None, response.headers.get("ETag", "")
+
+    async def post(self, path: str, content: bytes, media_type: str = MANIFESTS_TYPE) -> tuple[int, Any]:
+        headers = {"Content-Type": media_type}
+        async with self.session.post(self.url(path), data=content, headers=headers) as response:
+            return response.status, await response.json()
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -171,7 +179,7 @@ async def test_the_past_keeps_its_etag_and_the_present_gets_another() -> None:
     of, log, asked = await history(), MemoryLog(), []
 
     class Counting(Asker):
-        async def ask(self, arguments: Sequence[str], *, lines: bool) -> Any:
+        async def ask(self, arguments: Sequence[str], *, lines: bool, given: bytes = b"") -> Any:
             asked.append(arguments)
             return {"answer": len(asked)}
 
@@ -442,6 +450,35 @@ def typed(schema: Any, schemas: dict[str, Any]) -> bool:
         return bool(schemas[name].get("properties"))
     parts = [schema["items"]] if schema.get("type") == "array" else schema.get("anyOf", [])
     return bool(parts) and all(typed(part, schemas) for part in parts)
+
+
+async def test_objects_and_copies_of_nodes_give_the_numbers_of_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = yaml.safe_dump_all([job("extra", priority=10), node("larger", gpus="16")]).encode()
+    async with serving(FileLog(HISTORY)) as api:
+        name = (await api.get("replay?at=300"))[1]["nodes"][0]["name"]
+        status, told = await api.post(f"what-if?at=300&until=1m&withNode={name}", objects)
+        refused = [
+            await api.post("what-if", b"x: 1"),
+            await api.post("what-if", objects, "text/plain"),
+            await api.post("what-if", b" " * (257 << 10)),
+            await api.post("what-if", b" "),
+            await api.post("verify", objects),
+        ]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(objects)))
+    options = ("--at", "300", "--until", "1m", "--with-node", name, "--with", "-")
+    shown = await asyncio.to_thread(Run, capsys, "what-if", *options, "--log", str(HISTORY), "-o", "json")
+    assert (status, told) == (200, named(shown.json))
+    assert "default/extra" in {one["job"] for one in told["whatIf"]["jobs"]}
+    assert told["otherwise"] == f"with standard input, with a copy of node {name}"
+    assert [(status, body["message"]) for status, body in refused] == [
+        (400, "standard input:1: kind is missing (every Kubernetes object has a kind, such as Node)"),
+        (400, "the body is text/plain, not application/yaml"),
+        (413, "the objects have more than 256 KiB"),
+        (400, "the body has no objects"),
+        (405, "POST is refused: this API only reads"),
+    ]
 
 
 @pytest.mark.slow

@@ -70,6 +70,13 @@ def _until(text: str) -> Until:
 @click.option(
     "--with", "manifests", multiple=True, metavar="FILE", help="Add or change these TYJobs, Nodes, Pods and Queues."
 )
+@click.option(
+    "--with-node",
+    "copies",
+    multiple=True,
+    metavar="NODE",
+    help="Add a copy of this node, without its pods and devices.",
+)
 @click.option("--without", "jobs", multiple=True, metavar="[NS/]JOB", help="Leave out this job and its pods.")
 @click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="Leave out this node and its pods.")
 @click.option("--without-queue", "queues", multiple=True, metavar="QUEUE", help="Leave out this queue.")
@@ -119,13 +126,14 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF
       arranger what-if --at "10m ago" --without team-a/train --log run.log
-      arranger what-if --with my-job.yaml -o json            one more job, now
+      arranger what-if --with my-job.yaml --with-node n3     one more job and a node like n3, now
       arranger what-if --at "2h ago" --preemption Off --until 2h
       arranger what-if --with queue.yaml --until 2h          another weight or capability, for two hours
       arranger what-if --at 4711 --policy LeaderFirst --until drained --plot both.png
     """
     _check(options)
-    otherwise = Otherwise(other, options["manifests"], options["jobs"], options["nodes"], options["queues"])
+    without = (options["jobs"], options["nodes"], options["queues"])
+    otherwise = Otherwise(other, options["manifests"], *without, copies=options["copies"])
     asked = _Asked(options["at"], otherwise, options["until"], options["lasting"])
     answer = asyncio.run(_what_if(target, settings, asked))
     if options["picture"] is not None and answer.sequel is not None:

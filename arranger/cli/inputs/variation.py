@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.cli.inputs.cluster_files import read_objects
+from arranger.cli.inputs.cluster_files import STDIN, read_objects
 from arranger.cli.inputs.cluster_input import described, say_ignored
 from arranger.cli.inputs.reading import NotFound, did_you_mean, unknown_node
 from arranger.errors import UsageError
@@ -22,24 +22,28 @@ from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
 from arranger.projections.state import State
 from arranger.replay.explain.answer import jobs_named, nearest
+from arranger.replay.what_if.hypothesis import node_copies
 from arranger.replay.what_if.one_cycle import Variation, edit_text
 from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.quota_account import as_counted
 
 
 class Otherwise(msgspec.Struct, frozen=True):
-    """The requested changes: another configuration, files of manifests, and jobs, nodes and queues to leave out."""
+    """The requested changes: another configuration, files of manifests, jobs, nodes and queues to leave out, and nodes
+    to copy."""
 
     other: Overrides
     manifests: Sequence[str]
     jobs: Sequence[str]
     nodes: Sequence[str]
     queues: Sequence[str] = ()
+    copies: Sequence[str] = ()
 
     @property
     def words(self) -> str:
         parts = [self.other.text] if self.other else []
-        parts += [f"with {name}" for name in self.manifests]
+        parts += [f"with {'standard input' if name == STDIN else name}" for name in self.manifests]
+        parts += [f"with a copy of node {name}" for name in self.copies]
         parts += [f"without {name}" for name in self.jobs]
         parts += [f"without node {name}" for name in self.nodes]
         parts += [f"without queue {name}" for name in self.queues]
@@ -50,11 +54,11 @@ class Otherwise(msgspec.Struct, frozen=True):
 
         Raises `NotFound` for an unknown job, node or queue, and `UsageError` for a faulty manifest.
         """
-        added = tuple(_added(self.manifests, state, time_ms, edits))
-        jobs = tuple(_job(state, name) for name in self.jobs)
-        for name in self.nodes:
+        for name in (*self.nodes, *self.copies):
             if not state.nodes.has(name):
                 raise unknown_node(name, state)
+        added = (*_added(self.manifests, state, time_ms, edits), *node_copies(state, self.copies))
+        jobs = tuple(_job(state, name) for name in self.jobs)
         for name in self.queues:
             if name not in state.queues:
                 raise unknown_queue(name, state)

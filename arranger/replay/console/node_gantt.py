@@ -1,12 +1,14 @@
 """Which jobs had each node over time, as bars."""
 
+from typing import NamedTuple
+
 import msgspec
 
 #: How many bars are kept in memory, and how many one answer has.
 _BARS, _SHOWN = 400_000, 50_000
 
 
-class NodeBar(msgspec.Struct, frozen=True, array_like=True):
+class NodeBar(NamedTuple):
     """A time (seconds since 1970) in which a job, the index into `NodeGantt.jobs`, had slots on a node."""
 
     job: int

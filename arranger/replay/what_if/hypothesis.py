@@ -101,6 +101,26 @@ def node_seen(state: State, name: str, facts: NodeFacts) -> k.NodeSeen:
     return k.NodeSeen(state.terms.get(k.Watched.NODE, 0), name, uid, "", facts)
 
 
+def renamed(facts: NodeFacts, old: str, new: str) -> NodeFacts:
+    """The facts for a node with another name: label values that are the old name become the new one."""
+    labels = tuple((key, new if value == old else value) for key, value in facts.labels)
+    return msgspec.structs.replace(facts, labels=labels)
+
+
+def node_copies(state: State, names: Sequence[str]) -> tuple[k.NodeSeen, ...]:
+    """For each of these present nodes another one with its amounts, labels and taints, ready and not cordoned. The
+    taints that Kubernetes sets while a node isn't that are left out."""
+    copies: dict[str, NodeFacts] = {}
+    for name in names:
+        facts = state.nodes.facts[state.nodes.rows[name]]
+        number = 1
+        while state.nodes.has(new := f"{name}-copy-{number}") or new in copies:
+            number += 1
+        taints = tuple(taint for taint in facts.taints if not taint.key.startswith("node.kubernetes.io/"))
+        copies[new] = msgspec.structs.replace(renamed(facts, name, new), ready=True, cordoned=False, taints=taints)
+    return tuple(node_seen(state, new, facts) for new, facts in copies.items())
+
+
 def job_seen(job: JobRecord, state: State, spec: JobSpec) -> k.JobSeen:
     """The observation of the job after an edit to this spec."""
     return msgspec.structs.replace(retold(job.seen, state), spec=spec, generation=job.seen.generation + 1)

@@ -235,13 +235,7 @@ def more_nodes(case: Case) -> Sequence[Change]:
     def more(number: int) -> Change:
         count = number + 1
         names = [f"supposed-{one}" for one in range(count)]
-        seen = tuple(hypothesis.node_seen(state, name, _renamed(larger, like, name)) for name in names)
+        seen = tuple(hypothesis.node_seen(state, name, hypothesis.renamed(larger, like, name)) for name in names)
         return Change("node", f"{'one more node' if count == 1 else f'{count} more nodes'} {kind}", seen)
 
     return Steps(min(lack.missing * (1 + len(case.ahead)), _NODES_MORE), more)
-
-
-def _renamed(facts: NodeFacts, old: str, new: str) -> NodeFacts:
-    """The facts for a node with another name: label values that are the old name become the new one."""
-    labels = tuple((key, new if value == old else value) for key, value in facts.labels)
-    return msgspec.structs.replace(facts, labels=labels)
