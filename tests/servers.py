@@ -42,9 +42,11 @@ from tests.build_servers import (
     build,
     build_helm,
     build_older,
+    build_oracle,
     build_prometheus,
     cached_assets,
     cached_helm,
+    cached_oracle,
     cached_prometheus,
 )
 
@@ -124,6 +126,14 @@ def prometheus_binary(name: str) -> Path:
         raise ServersUnavailable(
             f"no {name} on the PATH and none in {path.parent}: run `python -m tests.servers --build`"
         )
+    return path
+
+
+def oracle_binary() -> Path:
+    """The program with kube-scheduler's filters. Raises `ServersUnavailable`."""
+    path = cached_oracle() / "oracle"
+    if not os.access(path, os.X_OK):
+        raise ServersUnavailable(f"no {path}: run `python -m tests.servers --build`")
     return path
 
 
@@ -767,6 +777,9 @@ def main() -> int:
             if arguments.build:
                 build_older(version)
             print(f"API server {version} for tests: {kube_apiserver(version)}")
+        if arguments.build:
+            build_oracle()
+        print(f"kube-scheduler's filters for tests: {oracle_binary()}")
         print(f"Redis for tests: {redis_binary()}")
     except (BuildFailed, ServersUnavailable) as error:
         print(f"\nNO REAL SERVERS FOR TESTS: {error}", file=sys.stderr)

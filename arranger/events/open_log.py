@@ -25,7 +25,7 @@ async def open_log(
     check a log that is signed; without them it is read unchecked. Raises `UsageError` for a target that can't be used
     or holds no log, and `LogUnavailable` when the server doesn't respond.
     """
-    log = _log_at(target, cluster, archive, epoch, keys)
+    log = log_at(target, cluster, archive=archive, epoch=epoch, keys=keys)
     try:
         await log.open()
     except BaseException:
@@ -34,7 +34,10 @@ async def open_log(
     return log
 
 
-def _log_at(target: str, cluster: str, archive: str, epoch: int | None, keys: LogKeys) -> Copyable:
+def log_at(
+    target: str, cluster: str, *, archive: str = "", epoch: int | None = None, keys: LogKeys = UNKEYED
+) -> Copyable:
+    """As `open_log`, but not open yet."""
     if scheme_of(target) in SCHEMES:
         if epoch is not None:
             if not archive:

@@ -17,7 +17,7 @@ from arranger.model.config import VERDICTS
 from arranger.model.job import Replacement, RestartScope, Slot
 from arranger.model.node import Taint
 from arranger.model.pod import TERMINAL, Phase
-from arranger.model.taints import given, untolerated
+from arranger.model.taints import given, kept_off_by_cordon, untolerated
 from arranger.projections.awaited_room import overbooked
 from arranger.projections.job_parts import LEADER, STREAK_MS, SetRecord, SlotKey
 from arranger.projections.jobs import JobRecord, blameless
@@ -75,9 +75,9 @@ def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
     mark a node as unhealthy don't count, because that may pass: `lost_ms` covers them.
     """
     facts = state.nodes.facts[state.nodes.rows[job.placements[slot]]]
-    if facts.cordoned:
-        return Closed(cordoned=True)
     shape = job.valid_spec.groups[slot[0]].shape
+    if facts.cordoned and kept_off_by_cordon(shape):
+        return Closed(cordoned=True)
     taint = untolerated(given(facts.taints), shape)
     if taint is not None:
         return Closed(taint=taint)

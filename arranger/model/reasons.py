@@ -111,6 +111,10 @@ ReasonCounts = tuple[tuple[Reason, int], ...]
 FITS = Reason(ReasonKind.FITS)
 #: The node has room, which is reserved for a job ahead.
 RESERVED = Reason(ReasonKind.RESERVED)
+#: For a quorum whose pods must run together: the node is outside the topology domain that was tried.
+OTHER_DOMAIN = Reason(ReasonKind.OTHER_DOMAIN)
+#: For a quorum that the complete search placed: other pods of the quorum need the node's room.
+REST_OF_QUORUM = Reason(ReasonKind.REST_OF_QUORUM)
 
 
 def other(words: str) -> Reason:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Toleration
 
+#: What a cordoned node has.
+_CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 #: Taints with these prefixes follow a node's state: not-ready, unreachable, unschedulable, disk-pressure …
 _HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
@@ -23,6 +25,11 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator == "Exists":
         return toleration.key in ("", taint.key)
     return toleration.key == taint.key and toleration.value == taint.value
+
+
+def kept_off_by_cordon(shape: PodShape) -> bool:
+    """Whether a cordon keeps a pod away: it doesn't if the pod tolerates the taint that Kubernetes sets with it."""
+    return not any(tolerates(toleration, _CORDON) for toleration in shape.tolerations)
 
 
 def given(taints: Iterable[Taint]) -> Iterable[Taint]:

@@ -1,4 +1,4 @@
-"""Whether nodes accept new pods at a decision's own offset: ready, not cordoned, and without untolerated taints.
+"""Whether nodes accept new pods at a decision's own offset: ready, without a cordon or a taint that isn't tolerated.
 
 A cycle's filters check the same on the cycle's state; this covers changes between that state and the recorded decision.
 It is never stricter than the filters, so while nothing changes it refuses no placement of a cycle.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from arranger.model.job import JobSpec, PlacedPods
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import PodShape
-from arranger.model.taints import given, taint_text, untolerated
+from arranger.model.taints import given, kept_off_by_cordon, taint_text, untolerated
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.nodes import NodeTable
 
@@ -51,7 +51,7 @@ def _closed(
 def _why(facts: NodeFacts, shape: PodShape, counted: Callable[[tuple[Taint, ...]], Iterable[Taint]]) -> str:
     if not facts.ready:
         return "is not ready"
-    if facts.cordoned:
+    if facts.cordoned and kept_off_by_cordon(shape):
         return "is cordoned"
     taint = untolerated(counted(facts.taints), shape)
     return f"has the taint {taint_text(taint)}" if taint is not None else ""

@@ -21,8 +21,8 @@ import numpy as np
 from arranger.model.config import SEARCHES
 from arranger.model.job import LEADER_GROUP, TopologyMode
 from arranger.model.pod import PodShape
-from arranger.model.reasons import ReasonKind
-from arranger.scheduling.filters import REST_OF_QUORUM, Filters
+from arranger.model.reasons import REST_OF_QUORUM, ReasonKind
+from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import Needs, Quorum, domains_too_small
 from arranger.scheduling.packing import Amounts, Packing, pack
 from arranger.scheduling.placement_try import PlacementTry, Shortage

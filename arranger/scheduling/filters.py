@@ -17,7 +17,7 @@ from arranger.model.node import Taint
 from arranger.model.pod import PodShape, Requirement
 from arranger.model.reasons import FITS, RESERVED, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
 from arranger.model.selectors import integer
-from arranger.model.taints import given, tolerates, untolerated
+from arranger.model.taints import given, kept_off_by_cordon, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.view import ClusterView, Levels, Mask, fitting
 
@@ -117,9 +117,12 @@ class NodeReady(_OfHealth):
 
 
 class NodeSchedulable(_OfHealth):
-    """The node isn't cordoned."""
+    """The node isn't cordoned, or the pod tolerates that."""
 
     name, version = "NodeUnschedulable", 1
+
+    def question(self, shape: PodShape) -> Hashable:
+        return () if kept_off_by_cordon(shape) else None
 
     def passes(self, view: ClusterView, shape: PodShape) -> Mask:
         return ~view.node_index.cordoned
@@ -282,12 +285,6 @@ FILTERS: tuple[Filter, ...] = (
     NodePreference(),
 )
 
-#: For a quorum whose pods must run together: the node is outside the topology domain that was tried.
-OTHER_DOMAIN = Reason(ReasonKind.OTHER_DOMAIN)
-
-#: For a quorum that the complete search placed: other pods of the quorum need the node's room.
-REST_OF_QUORUM = Reason(ReasonKind.REST_OF_QUORUM)
-
 #: Preferences are below this factor, by which a policy's score is multiplied.
 PREFERENCES = 512
 
@@ -315,7 +312,7 @@ class Filters:
         ignore_health: bool = False,
         only: Mask | None = None,
         kept: Levels | None = None,
-        outside: Reason = OTHER_DOMAIN,
+        outside: Reason = FITS,
     ) -> None:
         self._view = view
         self._scope = ignore_health

@@ -5,9 +5,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from arranger.model.job import LEADER_GROUP, JobSpec, Topology, TopologyMode
+from arranger.model.reasons import OTHER_DOMAIN
 from arranger.scheduling.areas import Areas
 from arranger.scheduling.complete_search import CompleteSearch
-from arranger.scheduling.filters import OTHER_DOMAIN, Filters
+from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import Needs, free_indices, joining, least_of, pods_of
 from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placing import Placing

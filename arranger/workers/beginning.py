@@ -50,6 +50,20 @@ async def find_beginning(log: Log) -> tuple[State, Position]:
                 raise
 
 
+async def beginning_before(log: Log, offset: int) -> tuple[State, Position] | None:
+    """The state at the newest usable snapshot up to an offset, or at the start of the log, and its position; None if
+    the log has neither. Raises what `log` raises."""
+    start = await log.start()
+    stored = await _newest(log, offset)
+    while stored is not None and stored.position.epoch == start.epoch and stored.position.offset >= start.offset:
+        try:
+            return snapshot.restore(stored.content), stored.position
+        except snapshot.UnusableSnapshot as problem:
+            log_event(_log, "a snapshot isn't used", level=logging.WARNING, problem=problem)
+            stored = await _newest(log, stored.position.offset - 1)
+    return (State(epoch=start.epoch), start) if start.offset == 0 else None
+
+
 async def _newest_offset(log: Log) -> int:
     """The offset of the newest snapshot, -1 if none exists."""
     marks = await log.snapshot_marks()

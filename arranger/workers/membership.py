@@ -17,6 +17,7 @@ import msgspec
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from arranger import __version__
 from arranger.clock import Clock
 from arranger.errors import LogUnavailable, WritesRefused
 from arranger.events.redis_connection import refuses_writes
@@ -99,6 +100,8 @@ class Member(msgspec.Struct, frozen=True):
     layout: int = 7
     problems: tuple[MemberProblem, ...] = ()
     aside: bool = False
+    #: Of Arranger; "" for a release that doesn't report it.
+    version: str = ""
 
 
 def owner(key: str, members: Iterable[str]) -> str | None:
@@ -143,7 +146,10 @@ class Membership:
         self._writes = writes
         self._aside = False
         self._told = Member(
-            member_id, roles, 0, 0, clock.now_ms(), heartbeat_ms=round(heartbeat_s * 1000), layout=layout
+            *(member_id, roles, 0, 0, clock.now_ms()),
+            heartbeat_ms=round(heartbeat_s * 1000),
+            layout=layout,
+            version=__version__,
         )
         self._key = _members_key(cluster)
         self._beat = client.register_script(_BEAT)

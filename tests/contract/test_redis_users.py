@@ -19,9 +19,16 @@ from arranger.events.fence import CLAIM, Fence
 from arranger.events.kinds import Batch, NodeGone
 from arranger.events.log import Position, StoredSnapshot, entries
 from arranger.events.redis_log import RedisLog
+from arranger.feeds.following import Cursor, Following
+from arranger.feeds.outbox import Outbox
+from arranger.feeds.webhook import Filling
+from arranger.metrics import Metrics
+from arranger.projections import snapshot
+from arranger.projections.state import State
 from arranger.web.asking import Asker
 from arranger.web.news import News
 from arranger.web.server import ApiServer
+from arranger.workers.cancelling import end
 from arranger.workers.membership import Lease, read_lease, read_members
 from arranger.workers.status import read_store
 from arranger.workers.ticks import Ticker, TickLoop
@@ -141,6 +148,27 @@ async def test_a_reader_reads_everything_that_commands_show(server: RealRedis) -
     await decider.close()
 
 
+async def test_a_webhook_follows_the_log_and_writes_only_its_cursor_and_its_outbox(server: RealRedis) -> None:
+    decider, epoch = await begun(server)
+    await decider.append(batch(1, "decider"), epoch=epoch)
+    await decider.put_snapshot(StoredSnapshot(await decider.end(), snapshot.encode(State(epoch=epoch, offset=2))))
+    clock = SystemClock()
+    log = RedisLog(url(server, "webhook"), CLUSTER, read_only=True)
+    async with client_of(server, "webhook") as client:
+        outbox = Outbox(client, CLUSTER)
+        filling = Filling(outbox, cluster=CLUSTER, clock=clock, metrics=Metrics(clock))
+        following = asyncio.create_task(Following(log, filling, clock).run())
+        await decider.append(batch(2, "decider"), epoch=epoch)
+        while await outbox.cursor() != Cursor(epoch, 3):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert [b"gap" in event.content for event in await outbox.first(9)] == [True]
+        await outbox.remove((await outbox.first(1))[0])
+        assert await outbox.waiting() == 0
+        await end([following])
+    await log.close()
+    await decider.close()
+
+
 async def test_the_api_answers_as_a_reader_and_writes_nothing(server: RealRedis) -> None:
     decider = RedisLog(url(server, "decider"), CLUSTER)
     epoch = (await decider.open()).epoch
@@ -188,9 +216,12 @@ MAY = {
     ("SET", "arranger:default:lease:archive", "x"): {"decider"},
     ("RPUSH", "rq:queue:arranger:default:cycle", "x"): {"decider"},
     ("HSET", "rq:job:x", "data", "x"): {"decider"},
-    ("XRANGE", LOG + "log", "-", "+"): {"watcher", "decider", "applier", "reader"},
+    ("XRANGE", LOG + "log", "-", "+"): {"watcher", "decider", "applier", "reader", "webhook"},
     ("XRANGE", "arranger:{other}:log", "-", "+"): set(),
     ("XADD", "arranger:{other}:log", "*", "p", "x"): set(),
+    ("SET", LOG + "webhook:cursor", "1:1"): {"webhook"},
+    ("XADD", LOG + "webhook:outbox", "*", "e", "x"): {"webhook"},
+    ("XDEL", LOG + "webhook:outbox", "1-0"): {"webhook"},
     ("GET", "another"): set(),
     ("FLUSHALL",): set(),
     ("FLUSHDB",): set(),
@@ -204,7 +235,7 @@ MAY = {
 }
 
 
-@pytest.mark.parametrize("role", ["watcher", "decider", "applier", "reader"])
+@pytest.mark.parametrize("role", ["watcher", "decider", "applier", "reader", "webhook"])
 @pytest.mark.parametrize("words", MAY, ids=" ".join)
 async def test_a_user_may_do_only_what_its_role_may(server: RealRedis, role: str, words: tuple[str, ...]) -> None:
     async with client_of(server, role) as client:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.cli.main import COMMANDS
 from arranger.events.kinds import OF_VOLUMES
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import ApiError
@@ -370,6 +371,25 @@ def test_the_alerts_and_the_board_can_be_added_to_a_kustomization_of_ones_own(ku
     board = of_kind(found, "ConfigMap")["arranger-board"]
     assert board["data"] == {"arranger.json": (DEPLOY / "board" / "arranger.json").read_text()}
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_the_webhooks_process_is_accepted_scraped_and_let_out(
+    kube_server: RealKube, installed: Objects, tmp_path: Path
+) -> None:
+    components = [relative(DEPLOY / name, tmp_path) for name in ("webhook", "network")]
+    own = {"resources": [relative(DEPLOY, tmp_path)], "components": components}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    added = [item for item in rendered(kube_server, tmp_path) if item["metadata"]["name"] == "arranger-webhook"]
+    tried = kube_server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(added))
+    assert "deployment.apps/arranger-webhook created" in tried.stdout
+    assert "Warning" not in tried.stderr  # the namespace's pod security standard is restricted
+    deployment = of_kind(added, "Deployment")["arranger-webhook"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    metrics = of_kind(installed, "Service")["arranger-metrics"]["spec"]["selector"]
+    policies = of_kind(rendered(kube_server, tmp_path), "NetworkPolicy")
+    let_out = policies["arranger-to-webhook"]["spec"]["podSelector"]["matchLabels"]
+    assert metrics.items() <= labels.items() and let_out.items() <= labels.items()
+    assert pod_spec(deployment)["containers"][0]["args"][0] in COMMANDS
 
 
 def test_each_deployment_connects_as_its_own_redis_user_with_that_component(kube: RealKube, tmp_path: Path) -> None:

@@ -120,6 +120,9 @@ CASES = {
     "ArrangerQueueStarved": Case(
         queue(used=8, share=16, room=2), queue(used=15, share=16, room=2), minutes=40, labels={"queue": "a"}
     ),
+    "ArrangerWebhookLate": Case(
+        each("arranger_webhook_age_seconds", "0x60", "0+60x60"), each("arranger_webhook_age_seconds", "0x60", "590x60")
+    ),
 }  # fmt: skip
 
 #: Further series with which an alert must not fire.

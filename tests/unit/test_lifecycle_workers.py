@@ -120,6 +120,21 @@ def test_a_worker_fails_over_from_a_node_that_is_cordoned_or_not_ready() -> None
         assert job.placements[(1, 0)] == "n4" and job.stage == Stage.RUNNING
 
 
+@pytest.mark.parametrize("effect", ["NoSchedule", "", "NoExecute"])
+def test_pods_that_tolerate_a_cordon_come_to_a_cordoned_node_and_stay(effect: str) -> None:
+    tolerant = shape(cpu=1, tolerations=[Toleration("node.kubernetes.io/unschedulable", "Exists", "", effect)])
+    world = World()
+    world.node("n1", cpu=2, cordoned=True)
+    job = world.job("ppo", leader=tolerant, worker=tolerant, workers=1)
+    world.settle()
+    assert (job.stage == Stage.RUNNING) == (effect != "NoExecute")
+    if effect != "NoExecute":
+        fail(world, job, 0)
+        later(world)
+        assert job.placements[(1, 0)] == "n1" and job.stage == Stage.RUNNING
+    world.state.validate()
+
+
 def test_room_that_went_between_decision_and_log_makes_the_decision_void() -> None:
     world, job = running(nodes=1, cpu=4)
     [uid] = fail(world, job, 1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.quantity import amount_text
-from arranger.model.taints import taint_text, untolerated
+from arranger.model.taints import kept_off_by_cordon, taint_text, untolerated
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Family, Join, Steps, join_all, names_text
 from arranger.replay.explain.cluster_context import Turn
@@ -112,7 +112,7 @@ def _mended(name: str, facts: NodeFacts, case: Case) -> tuple[NodeFacts, list[tu
         facts = msgspec.structs.replace(facts, ready=True, taints=_without(facts, _HEALTH_TAINTS))
         words.append(("ready", f"{name} ready again"))
         undone.append((_since(turns, "ready"), f"{name} became not ready"))
-    if facts.cordoned:
+    if facts.cordoned and kept_off_by_cordon(shape):
         facts = msgspec.structs.replace(facts, cordoned=False, taints=_without(facts, _CORDON_TAINTS))
         words.append(("uncordon", f"uncordon {name}"))
         undone.append((_since(turns, "cordoned"), f"{name} was cordoned"))

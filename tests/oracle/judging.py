@@ -1,0 +1,110 @@
+"""Asks both sides which nodes they accept: kube-scheduler's filters through `main.go`, and Arranger's own."""
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arranger.events import kinds as k
+from arranger.kube import translate, volumes
+from arranger.model.reasons import FITS
+from arranger.projections.jobs import asked_record
+from arranger.scheduling.filters import Filters
+from arranger.scheduling.neighbours import neighbour_of
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.registry import BUILT_IN
+from tests.oracle.clusters import Object
+from tests.volumes import VolumeWorld
+
+_SEEN = {
+    "Node": (k.Watched.NODE, translate.node_seen),
+    "Namespace": (k.Watched.NAMESPACE, translate.namespace_seen),
+    "PersistentVolumeClaim": (k.Watched.CLAIM, volumes.claim_seen),
+    "PersistentVolume": (k.Watched.VOLUME, volumes.volume_seen),
+    "StorageClass": (k.Watched.STORAGE_CLASS, volumes.storage_class_seen),
+    "CSINode": (k.Watched.CSI_NODE, volumes.csi_node_seen),
+}
+
+
+class Oracle:
+    """kube-scheduler's filters, in a process that answers line by line."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def refused(self, objects: Sequence[Object]) -> dict[str, str]:
+        """Why each node that is refused is, by its name. Raises `ValueError` if kube-scheduler can't judge."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(objects) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        if answer.get("error"):
+            raise ValueError(answer["error"])
+        refused: dict[str, str] = answer["refused"]
+        return refused
+
+
+@contextmanager
+def oracle(program: Path) -> Iterator[Oracle]:
+    """kube-scheduler's filters while the context lasts."""
+    with subprocess.Popen(
+        [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        yield Oracle(process)
+
+
+def refused_by_us(objects: Sequence[Object]) -> dict[str, str]:
+    """The same by Arranger's filters, from what a watcher would observe of these objects."""
+    world = VolumeWorld()
+    world.watch_namespaces()
+    uid = ""
+    for one in objects:
+        if one["kind"] == "Pod":
+            seen = translate.pod_seen(one, world.terms[k.Watched.POD], "arranger", with_volumes=True)
+            world.say(seen)
+            uid = seen.uid
+        else:
+            kind, translated = _SEEN[one["kind"]]
+            world.say(translated(one, world.terms[kind]))
+    job = world.state.jobs[asked_record(world.state.pods[uid])]
+    group = len(job.valid_spec.groups) - 1  # behind the leader that it doesn't have
+    view, shape = Placer(world.state, world.config, BUILT_IN).view, job.valid_spec.groups[group].shape
+    filters, pod = Filters(view, BUILT_IN.filters), neighbour_of(job, group)
+    found = {name: filters.refusal(shape, row, pod) for row, name in enumerate(view.names)}
+    room = dict(zip(view.names, filters.room(shape, pod).tolist(), strict=True))
+    assert all((room[name] > 0) == (reason == FITS) for name, reason in found.items())
+    return {name: str(reason) for name, reason in found.items() if reason != FITS}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What both sides say of a cluster. `differences` has by node why each side refuses it, empty if it accepts;
+    `plugins` counts the nodes by the plugin of kube-scheduler that refuses them."""
+
+    nodes: int
+    plugins: Mapping[str, int]
+    differences: Mapping[str, tuple[str, str]]
+
+
+def compare(scheduler: Oracle, objects: Sequence[Object]) -> Compared:
+    """Ask both sides. Raises `ValueError` if kube-scheduler can't judge."""
+    theirs, ours = scheduler.refused(objects), refused_by_us(objects)
+    names = [one["metadata"]["name"] for one in objects if one["kind"] == "Node"]
+    differing = {
+        name: (theirs.get(name, ""), ours.get(name, "")) for name in names if (name in theirs) != (name in ours)
+    }
+    return Compared(len(names), Counter(why.partition(":")[0] for why in theirs.values()), differing)
+
+
+def smaller(scheduler: Oracle, objects: Sequence[Object]) -> list[Object]:
+    """As few of these objects as still differ, for people to read; the last one stays."""
+    found = list(objects)
+    for one in objects[:-1]:
+        rest = [each for each in found if each is not one]
+        if any(each["kind"] == "Node" for each in rest) and compare(scheduler, rest).differences:
+            found = rest
+    return found
