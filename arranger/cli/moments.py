@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import sys
+from collections.abc import Callable
 
 import click
 import msgspec
@@ -43,12 +44,35 @@ async def _answer(target: str | None, settings: Settings) -> None:
         moments = Moments(log)
         following = asyncio.create_task(moments.follow())
         try:
-            while line := await requests.readline():
-                reply = await _reply(moments, msgspec.json.decode(line, type=MomentRequest))
-                sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
-                sys.stdout.buffer.flush()
+            await serve(requests, moments, _write)
         finally:
             await cancelling.end([following])
+
+
+async def serve(requests: asyncio.StreamReader, moments: Moments, write: Callable[[MomentReply], None]) -> None:
+    """Reply to each question until the requests end. The next one comes after the reply, or takes the question back."""
+    answering: asyncio.Task[None] | None = None
+    try:
+        while line := await requests.readline():
+            request = msgspec.json.decode(line, type=MomentRequest)
+            if request.name:
+                answering = asyncio.create_task(_answer_one(moments, request, write))
+            elif answering is not None and not answering.done():
+                await cancelling.end([answering])
+                if answering.cancelled():
+                    write(MomentReply(request.number, reason="ServiceUnavailable", message="nobody waits for it"))
+    finally:
+        if answering is not None:
+            await cancelling.end([answering])
+
+
+async def _answer_one(moments: Moments, request: MomentRequest, write: Callable[[MomentReply], None]) -> None:
+    write(await _reply(moments, request))
+
+
+def _write(reply: MomentReply) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 async def _reply(moments: Moments, request: MomentRequest) -> MomentReply:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
+from arranger.web.console_masking import MASKED, Sight, namespaces
 from arranger.web.questions import Asked
 from arranger.web.refusals import refuse
 from arranger.web.rights import EVERYTHING, JOBS, NODES, QUEUES, Right, Viewer
@@ -43,7 +44,9 @@ async def lacking(viewer: Viewer) -> list[Right]:
 async def check(inquiry: Asked, viewer: Viewer, missing: list[Right]) -> None:
     """Raises `Refusal` if no part of the answer is for a viewer who lacks these rights."""
     name = inquiry.question.name
-    if name == "replay":
+    if name == "node-gantt" and not await viewer.may(NODES):
+        refuse("Forbidden", f"the nodes are for those who may {NODES}")
+    if name == "replay" or name in MASKED:
         return
     if name == "queue" and not inquiry.words:
         if not await viewer.may(QUEUES):
@@ -54,7 +57,10 @@ async def check(inquiry: Asked, viewer: Viewer, missing: list[Right]) -> None:
 
 async def masked(inquiry: Asked, answer: Any, viewer: Viewer, pseudonyms: Pseudonyms) -> Any:
     """The part of an answer that the viewer may see, where `check` lets the viewer ask."""
-    if inquiry.question.name != "replay":
+    name = inquiry.question.name
+    if name in MASKED:
+        return MASKED[name](answer, await _sight(viewer, namespaces(name, answer), pseudonyms))
+    if name != "replay":
         return answer
     seen = await _visible(viewer, {job["namespace"] for job in answer["jobs"]})
     return {
@@ -62,6 +68,16 @@ async def masked(inquiry: Asked, answer: Any, viewer: Viewer, pseudonyms: Pseudo
         "jobs": [job if job["namespace"] in seen else _other(job, pseudonyms) for job in answer["jobs"]],
         "nodes": answer["nodes"] if await viewer.may(NODES) else [],
     }
+
+
+async def _sight(viewer: Viewer, of: Iterable[str], pseudonyms: Pseudonyms) -> Sight:
+    """What the viewer may see of an answer with jobs of these namespaces."""
+
+    def named(job: str) -> str:
+        return f"{pseudonyms.of('ns', job.partition('/')[0])}/{pseudonyms.of('job', job)}"
+
+    seen = await _visible(viewer, of)
+    return Sight(seen.__contains__, await viewer.may(NODES), await viewer.may(QUEUES), named)
 
 
 async def _visible(viewer: Viewer, namespaces: Iterable[str]) -> set[str]:

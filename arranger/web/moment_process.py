@@ -20,7 +20,8 @@ _MOST_BYTES = 64 << 20
 
 
 class MomentRequest(msgspec.Struct, frozen=True):
-    """A question for the process, as one line of JSON. `end` is the last offset that the server has read."""
+    """A question for the process, as one line of JSON. `end` is the last offset that the server has read. Without a
+    name, it takes the question with its number back, which is replied to at once."""
 
     number: int
     name: str
@@ -82,7 +83,7 @@ class MomentProcess:
         self._waiting += 1
         try:
             async with asyncio.timeout(_TIME_S):
-                reply = await asyncio.shield(await self._send(name, values, end))
+                reply = await self._reply_to(await self._send(name, values, end))
         except TimeoutError:
             refuse("Timeout", f"the answer takes too long: it may take {_TIME_S:g} s", hint="try again soon")
         except ConnectionError:
@@ -92,6 +93,16 @@ class MomentProcess:
         if reply.reason:
             refuse(reply.reason, reply.message)
         return bytes(reply.answer), reply.complete
+
+    async def _reply_to(self, awaited: asyncio.Future[MomentReply]) -> MomentReply:
+        """The reply to the question that was sent last. If nobody waits any more, the process gives the question up, so
+        that the next one has its turn."""
+        try:
+            return await asyncio.shield(awaited)
+        except asyncio.CancelledError:
+            if not awaited.done() and self._process is not None and self._process.stdin is not None:
+                self._process.stdin.write(msgspec.json.encode(MomentRequest(self._number, "", {})) + b"\n")
+            raise
 
     async def _send(self, name: str, values: Mapping[str, str], end: int) -> asyncio.Future[MomentReply]:
         """Send a question when the process has replied to the last one: it never gets one whose client went before."""

@@ -26,7 +26,7 @@ from arranger.replay.console.snapshots import continuing
 from arranger.replay.reading.history import advance
 from arranger.web.refusals import refuse
 
-#: How long the index is built without a look at who asks, in seconds.
+#: How long the index is built, or a state folded, without a look at who asks, in seconds.
 _SLICE_S = 0.02
 _WAIT_S, _RETRY_S = 1.0, 2.0
 #: How many states of points that were asked for are kept, to go on from them.
@@ -156,11 +156,18 @@ class Moments:
         warm = self._latest.pop(at, None)
         if warm is None:
             warm = await self._nearest(index, at)
-            warm.position = await _fold(self._log, warm.state, warm.position, at)
+            try:
+                await _fold(self._log, warm, at)
+            except asyncio.CancelledError:
+                self._keep(warm.position.offset, warm)  # the next question may go on from here
+                raise
+        self._keep(at, warm)
+        return warm.state
+
+    def _keep(self, at: int, warm: _Warm) -> None:
         self._latest[at] = warm
         if len(self._latest) > _LATEST:
             self._latest.popitem(last=False)
-        return warm.state
 
     async def _nearest(self, index: LogIndex, at: int) -> "_Warm":
         """A state at or before an offset that can be folded on up to there."""
@@ -235,6 +242,7 @@ class Moments:
             while not entries or entries[-1].last < at:
                 if entries:
                     position = Position(position.epoch, entries[-1].last, entries[-1].chain)
+                await asyncio.sleep(0)  # a file's entries are there at once, and who asks may have gone
                 entries = list(await self._log.read(position, limit=_ENTRIES_A_READ))
                 if not entries:
                     return found
@@ -264,15 +272,18 @@ async def _oldest(log: Log) -> tuple[State, Position]:
     raise LogError(f"the log begins at offset {start.offset}, and has no usable snapshot")
 
 
-async def _fold(log: Log, state: State, position: Position, at: int) -> Position:
-    """Fold up to the entry that has the offset."""
-    while position.offset < at:
-        entries = await log.read(position, limit=min(at - position.offset, _ENTRIES_A_READ))
+async def _fold(log: Log, warm: _Warm, at: int) -> None:
+    """Fold up to the entry that has the offset. Others have a turn every `_SLICE_S`, so that it can be cancelled."""
+    since_s = time.monotonic()
+    while warm.position.offset < at:
+        entries = await log.read(warm.position, limit=min(at - warm.position.offset, _ENTRIES_A_READ))
         if not entries:
-            break
+            return
         for entry in entries:
             if entry.first > at:
-                return position
-            advance(state, entry, Changes())
-            position = Position(position.epoch, entry.last, entry.chain)
-    return position
+                return
+            advance(warm.state, entry, Changes())
+            warm.position = Position(warm.position.epoch, entry.last, entry.chain)
+            if time.monotonic() - since_s > _SLICE_S:
+                await asyncio.sleep(0)
+                since_s = time.monotonic()

@@ -13,6 +13,7 @@ type By = "job" | "queue" | "health";
 const by = signal<By>("job");
 const level = signal("");
 const HEAD_PX = 24;
+const NO_NODES = "No nodes were seen up to this point of the log, or you may not list them.";
 
 interface Box {
   node: Node;
@@ -131,7 +132,7 @@ export function Cluster() {
     return (
       <>
         <Totals now={now} />
-        <Note>No nodes were seen up to this point of the log.</Note>
+        <Note>{NO_NODES}</Note>
       </>
     );
   }
@@ -339,7 +340,7 @@ function Nodes({ now }: { now: Moment }) {
     <Table
       caption="Nodes"
       rows={now.nodes}
-      none="No nodes were seen up to this point of the log."
+      none={NO_NODES}
       columns={[
         { name: "Node", cell: (node) => shown(node.name), key: (node) => node.name },
         { name: "GPUs", cell: (node) => amount(node.gpus), key: (node) => node.gpus, number: true },

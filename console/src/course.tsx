@@ -19,10 +19,12 @@ export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
   const answer = useAnswer<Series>(log ? "series" : "", { points: 300 });
   const value = answer.value;
   if (!value) return <Missing {...answer} none="The log is empty." />;
+  // Without the right to list nodes or queues, their lines are empty.
+  const seen = courses(value).map((one) => ({ ...one, lines: one.lines.filter((line) => line.values.length) }));
   if (value.times.length < 2) return <Note>The log is too short for a course over time.</Note>;
   return (
     <>
-      {courses(value).map((one) => (
+      {seen.filter((one) => one.lines.length).map((one) => (
         <section key={one.title}>
           <h3>{one.title}</h3>
           <Chart

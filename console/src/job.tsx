@@ -108,7 +108,7 @@ function Why({ job, at }: { job: string; at: number }) {
   if (!value) return <Missing {...answer} none="" />;
   const known = moment.value?.jobs.find((one) => one.job === job);
   // There are forecasts of starts alone, not of the further pods of a job that runs.
-  const toStart = value.waiting && known && known.podsPlaced < known.podsMinimum;
+  const toStart = value.waiting && known && known.podsPlaced < (known.podsMinimum ?? 0);
   return (
     <section aria-label="Explanation">
       <h3>{value.waiting ? "Why it waits" : "Where it stands"}</h3>

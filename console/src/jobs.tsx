@@ -65,7 +65,7 @@ export function Jobs() {
             key: (job) => job.podsPlaced,
             number: true,
           },
-          { name: "GPUs", cell: (job) => amount(job.gpus), key: (job) => job.gpus, number: true },
+          { name: "GPUs", cell: (job) => amount(job.gpus), key: (job) => job.gpus ?? -1, number: true },
           {
             name: "For",
             cell: (job) => duration(now.time - job.since),

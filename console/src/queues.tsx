@@ -34,7 +34,7 @@ export function Queues() {
   if (!now) return <Missing problem={problem.value} busy={!problem.value} none="" />;
   return (
     <>
-      {now.queues.length ? <Tree now={now} /> : <Note>No queues were seen up to this point of the log.</Note>}
+      {now.queues.length ? <Tree now={now} /> : <Note>No queues were seen up to this point of the log, or you may not list them.</Note>}
       <OverTime courses={queuesOverTime} />
     </>
   );

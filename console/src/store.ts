@@ -27,28 +27,36 @@ export const settledAt = computed(() => moment.value?.at ?? 0);
 /** Whether names are replaced, for an export that leaves the house. */
 export const masked = signal(false);
 
-let asking = false;
+/** The question that is asked, and its point. */
+let asking: { offset: number; ended: AbortController } | null = null;
 let wanted = -1;
+/** How long a question about another point is waited for before it is given up. */
+const PATIENCE_MS = 300;
 
 /** Ask for the moment; while an answer is awaited, only the newest wish is kept. */
 async function refresh(offset: number): Promise<void> {
   wanted = offset;
-  if (asking) return;
-  asking = true;
-  try {
-    while (wanted >= 0) {
-      const now = wanted;
-      wanted = -1;
-      const began = performance.now();
-      moment.value = await ask<Moment>("moment", now ? { at: now } : {});
+  if (asking) {
+    const { ended } = asking;
+    if (asking.offset !== offset) setTimeout(() => ended.abort(), PATIENCE_MS);
+    return;
+  }
+  while (wanted >= 0) {
+    const [now, began] = [wanted, performance.now()];
+    wanted = -1;
+    const ended = new AbortController();
+    asking = { offset: now, ended };
+    try {
+      moment.value = await ask<Moment>("moment", now ? { at: now } : {}, ended);
       problem.value = "";
       measured(began, now);
+    } catch (caught) {
+      if (ended.signal.aborted) continue;
+      problem.value = words(caught);
+      wanted = -1;
+    } finally {
+      asking = null;
     }
-  } catch (caught) {
-    problem.value = words(caught);
-    wanted = -1;
-  } finally {
-    asking = false;
   }
 }
 

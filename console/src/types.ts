@@ -23,12 +23,12 @@ export interface Job {
   since: number;
   submitted: number;
   attempt: number;
-  podsReady: number;
   podsPlaced: number;
   podsWanted: number;
-  podsMinimum: number;
-  gpus: number;
-  waitCause: string | null;
+  // Left out for jobs of namespaces whose jobs the reader may not see.
+  podsMinimum?: number;
+  gpus?: number;
+  waitCause?: string | null;
 }
 export interface Node {
   name: string;

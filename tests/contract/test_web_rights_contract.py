@@ -32,6 +32,8 @@ from tests.unit.test_web_rights import guarded
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 HOME = "web-rights"
+#: A job of the log that is shown.
+JOB = "secret-space/secret-job-2"
 #: User → what it is bound to: a ClusterRole, and the namespace of the binding, empty for all of the cluster.
 USERS = {
     "overseer": (("web-everything", ""),),
@@ -119,8 +121,11 @@ def test_each_user_sees_what_kubectl_says_it_may(
     async def answers() -> dict[str, dict[str, tuple[int, Any]]]:
         cluster = HttpCluster(find_access(server))
         try:
-            async with guarded(cluster, SystemClock(), FileLog(Path(name))) as api:
-                paths = ("replay", "queue", "top")
+            async with guarded(cluster, SystemClock(), FileLog(Path(name)), asked_of=name) as api:
+                paths = ("replay", "queue", "top", "moment", "series", "gantt", "node-gantt", f"job?job={JOB}")
+                token = tokens["overseer"]
+                while not (await api.get("gantt", token))[1]["complete"]:  # noqa: ASYNC110  # the process tells nobody
+                    await asyncio.sleep(0.01)
                 return {
                     user: {path: (await api.get(path, token))[:2] for path in paths} for user, token in tokens.items()
                 }
@@ -136,10 +141,20 @@ def test_each_user_sees_what_kubectl_says_it_may(
         assert shown == jobs, user
         assert bool(seen["nodes"]) == can_i(kube_server, token, NODES), user
         assert (found[user]["queue"][0] == 200) == can_i(kube_server, token, QUEUES), user
+        for view in ("moment", "gantt"):
+            named = {one["job"].partition("/")[0] for one in found[user][view][1]["jobs"]}
+            assert named & {*namespaces} == jobs, (user, view)
+        may_nodes, may_queues = can_i(kube_server, token, NODES), can_i(kube_server, token, QUEUES)
+        moment, series = found[user]["moment"][1], found[user]["series"][1]
+        assert (bool(moment["nodes"]), bool(moment["queues"])) == (may_nodes, may_queues), user
+        assert (bool(series["gpus"]), bool(series["queues"])) == (may_nodes, may_queues), user
+        assert (found[user]["node-gantt"][0] == 200) == may_nodes, user
         everything = all(can_i(kube_server, token, right) for right in EVERYTHING)
         assert (found[user]["top"][0] != 403) == everything, user
+        assert (found[user][f"job?job={JOB}"][0] == 200) == everything, user
     assert [user for user in tokens if found[user]["top"][0] != 403] == ["overseer"]
-    assert "secret" not in json.dumps(found["stranger"]["replay"])
+    for view in ("replay", "moment", "series", "gantt"):
+        assert "secret" not in json.dumps(found["stranger"][view])
 
 
 async def test_a_token_of_nobody_is_refused(server: Path, tokens: dict[str, str]) -> None:

@@ -98,19 +98,25 @@ def test_a_question_with_any_parameters_is_checked_or_refused(name: str, values:
         assert all(int(value) <= numbers[one].most for one, value in found.values if one in numbers)
 
 
-def test_the_questions_need_the_right_to_see_everything_and_are_described() -> None:
+def test_answers_that_may_name_anything_need_the_right_to_see_everything_and_all_are_described() -> None:
     class Nobody:
         async def may(self, right: Right) -> bool:
             return False
 
+    refused: dict[str, str] = {}
     for name, question in CONSOLE.items():
         inquiry = asked(question, [("job", "a")] if name == "job" else [], epoch=1, end=1)
-        with pytest.raises(Refusal, match="you may not get tyjobs") as refused:
+        try:
             asyncio.run(check(inquiry, Nobody(), list(EVERYTHING)))
-        assert refused.value.reason == "Forbidden"
+        except Refusal as problem:
+            assert problem.reason == "Forbidden"
+            refused[name] = str(problem)
         described = document()["paths"][f"{PREFIX}/{name}"]["get"]
         assert [one["name"] for one in described["parameters"]] == [one.name for one in question.parameters]
         assert "$ref" in described["responses"]["200"]["content"]["application/json"]["schema"]
+    assert refused.keys() == {"job", "node-gantt"}
+    assert "you may not get tyjobs" in refused["job"]
+    assert refused["node-gantt"] == "the nodes are for those who may list nodes"
 
 
 def test_no_question_of_the_console_is_a_command() -> None:

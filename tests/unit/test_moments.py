@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arranger.cli.moments import serve
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, entries
@@ -28,6 +29,8 @@ from arranger.replay.console.moment import gpu_totals, moment
 from arranger.replay.console.snapshots import Snapshots, continuing
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
+from arranger.web import moments as moments_module
+from arranger.web.moment_process import MomentReply, MomentRequest
 from arranger.web.moments import Moments
 from arranger.web.refusals import Refusal
 from tests.memory_log import MemoryLog
@@ -340,6 +343,64 @@ def test_points_that_are_asked_while_the_log_grows_leave_no_trace_in_each_other(
 
 async def _end(log: Log) -> int:
     return (await log.end()).offset
+
+
+def test_a_question_that_is_taken_back_ends_and_the_next_one_goes_on_from_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asyncio.run(_take_back(history(NAMES[0]), monkeypatch))
+
+
+async def _take_back(of: Sequence[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = Moments(FileLog(HISTORIES / NAMES[0]))
+    following = asyncio.create_task(moments.follow())
+    await moments.answer("timeline", {})
+    while not moments.complete:  # noqa: ASYNC110  # the index tells nobody
+        await asyncio.sleep(0.01)
+    monkeypatch.setattr(moments_module, "_SLICE_S", 0.0)
+    folded_entries: list[int] = []
+    advance = moments_module.advance
+
+    def counted(state: State, entry: Entry, changes: Changes) -> None:
+        folded_entries.append(entry.last)
+        advance(state, entry, changes)
+
+    monkeypatch.setattr(moments_module, "advance", counted)
+    # Snapshots are few in a short log: this point is many entries behind one.
+    at = max(range(1, of[-1].last), key=lambda offset: offset - _kept_before(moments, offset))
+    requests, replies = asyncio.StreamReader(), list[MomentReply]()
+    serving = asyncio.create_task(serve(requests, moments, replies.append))
+
+    def say(number: int, name: str, **values: str) -> None:
+        requests.feed_data(msgspec.json.encode(MomentRequest(number, name, values)) + b"\n")
+
+    say(1, "moment", at=str(at))
+    while len(folded_entries) < 3:  # noqa: ASYNC110  # the fold tells nobody
+        await asyncio.sleep(0)
+    say(1, "")
+    while not replies:  # noqa: ASYNC110  # nor do replies
+        await asyncio.sleep(0)
+    given_up = list(folded_entries)
+    assert (replies[0].number, replies[0].reason) == (1, "ServiceUnavailable")
+    assert given_up[-1] < at
+    say(2, "moment", at=str(at))
+    say(2, "")
+    say(3, "moment", at=str(at))
+    while len(replies) < 3:  # noqa: ASYNC110  # nor do replies
+        await asyncio.sleep(0)
+    assert [(reply.number, reply.reason) for reply in replies[1:]] == [(2, "ServiceUnavailable"), (3, "")]
+    assert json.loads(bytes(replies[2].answer)) == json.loads(msgspec.json.encode(moment(folded(of, at))))
+    assert len(folded_entries) == len(dict.fromkeys(folded_entries)), "no entry is folded twice"
+    serving.cancel()
+    following.cancel()
+    await asyncio.wait([serving, following])
+
+
+def _kept_before(moments: Moments, offset: int) -> int:
+    assert moments._index is not None
+    kept = moments._index.snapshots.nearest(offset)
+    assert kept is not None
+    return kept.position.offset
 
 
 class Hasty(FileLog):

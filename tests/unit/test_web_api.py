@@ -21,6 +21,7 @@ import yaml
 from arranger.cli import answering
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, entries
+from arranger.web import moment_process
 from arranger.web import news as news_module
 from arranger.web.asking import Asker, Limits
 from arranger.web.console_questions import CONSOLE
@@ -373,6 +374,8 @@ async def test_a_question_whose_client_went_before_its_turn_does_not_reach_the_p
 import json, sys, time
 for line in sys.stdin:
     request = json.loads(line)
+    if not request["name"]:
+        continue
     with open(sys.argv[1], "a") as asked:
         asked.write(request["values"]["at"] + " ")
     time.sleep(0.3)
@@ -392,6 +395,32 @@ for line in sys.stdin:
     finally:
         await moments.stop()
     assert asked.read_text().split() == ["1", "7"]
+
+
+async def test_the_process_is_told_that_nobody_waits_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    endless = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    with open(sys.argv[1], "a") as told:
+        told.write(f"{request['number']}{request['name']} ")
+    if request["name"] != "endless":
+        print(json.dumps({"number": request["number"], "answer": request["name"]}), flush=True)
+"""
+    moments = MomentProcess((sys.executable, "-c", endless, str(told)), {})
+    try:
+        first = asyncio.create_task(moments.answer("endless", {}, end=0))
+        await until(told.exists)
+        first.cancel()
+        assert (await moments.answer("moment", {}, end=0))[0] == b'"moment"'
+        monkeypatch.setattr(moment_process, "_TIME_S", 0.3)
+        with pytest.raises(Refusal, match="the answer takes too long"):
+            await moments.answer("endless", {}, end=0)
+        assert (await moments.answer("moment", {}, end=0))[0] == b'"moment"'
+    finally:
+        await moments.stop()
+    assert told.read_text().split() == ["1endless", "1", "2moment", "3endless", "3", "4moment"]
 
 
 async def test_questions_that_wait_when_the_server_ends_are_refused_and_start_no_other_process() -> None:

@@ -15,13 +15,14 @@ from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log
 from arranger.kube.cluster import ClusterUnavailable, Object, Resource
 from arranger.web.asking import Asker
+from arranger.web.moment_process import MomentProcess
 from arranger.web.news import News
 from arranger.web.rights import TOKEN_REVIEWS, ClusterGate, Creating
 from arranger.web.server import ApiServer
 from tests.commands import to_file
 from tests.memory_log import MemoryLog
 from tests.unit.test_pseudonyms import secretive
-from tests.unit.test_web_api import HISTORY, PROGRAM, events_of, grown, history, until
+from tests.unit.test_web_api import HISTORY, MOMENTS, PROGRAM, events_of, grown, history, until
 
 ALL = ["tyjobs", "nodes", "queues", "pods", "resourcequotas"]
 
@@ -79,7 +80,9 @@ async def guarded(
 ) -> AsyncIterator[Asking]:
     news = News(log or FileLog(HISTORY))
     gate = ClusterGate(reviews, clock or SystemClock())
-    server = ApiServer(news, Asker(PROGRAM, {}, log=asked_of), host="127.0.0.1", port=0, gate=gate)
+    moments = MomentProcess(MOMENTS, {}, log=asked_of)
+    asker = Asker(PROGRAM, {}, log=asked_of)
+    server = ApiServer(news, asker, host="127.0.0.1", port=0, gate=gate, moments=moments)
     await server.start()
     try:
         base = f"http://127.0.0.1:{server.port}"
@@ -88,6 +91,7 @@ async def guarded(
             yield Asking(session, news, server.port)
     finally:
         await server.stop()
+        await moments.stop()
 
 
 async def test_nobody_without_a_token_of_the_cluster_sees_anything() -> None:
@@ -143,6 +147,67 @@ def test_jobs_of_other_namespaces_have_pseudonyms_and_nothing_else_that_names(tm
     assert whole["digest"] not in json.dumps(little), "whoever guessed a state could check it"
     assert [job["stage"] for job in little["jobs"]] == [job["stage"] for job in whole["jobs"]]
     assert seen["nodes"] == little["nodes"] == []
+
+
+#: The console's questions of which everybody with a token gets a part.
+SHOWN = ("moment", "timeline", "series", "gantt", "decision?after=1")
+
+
+def test_the_console_shows_the_part_of_each_answer_that_the_viewer_may_see(tmp_path: Path) -> None:
+    _, name = to_file(secretive().entries, tmp_path / "secret.log")
+    rights = {"admin": ALL, "member": ["tyjobs/default", "nodes"], "planner": ["queues"], "stranger": []}
+    rights["lister"] = ["nodes"]
+
+    async def answers() -> dict[str, dict[str, Any]]:
+        async with guarded(Reviews(**rights), log=FileLog(Path(name)), asked_of=name) as api:
+            while not (await api.get("gantt", "admin"))[1]["complete"]:  # noqa: ASYNC110  # the process tells nobody
+                await asyncio.sleep(0.01)
+            found = {user: {path: (await api.get(path, user))[1] for path in SHOWN} for user in rights}
+            assert all(node["jobs"] == [] for node in found["lister"]["moment"]["nodes"])
+            for user in ("admin", "member"):
+                found[user]["node-gantt"] = (await api.get("node-gantt", user))[1]
+            assert (await api.get("node-gantt", "stranger"))[0] == 403
+            hidden = (await api.get("node-gantt", "lister"))[1]
+            assert [node["bars"] for node in hidden["nodes"]] == [[]] * len(found["admin"]["node-gantt"]["nodes"])
+            assert (await api.get("job?job=default/secret-job-1", "member"))[0] == 403
+            return found
+
+    found = asyncio.run(answers())
+    whole, seen, little = (found[user]["moment"] for user in ("admin", "member", "stranger"))
+    mine = [job for job in whole["jobs"] if job["job"].startswith("default/")]
+    assert [job for job in seen["jobs"] if "gpus" in job] == mine
+    assert 0 < len(mine) < len(whole["jobs"])
+    assert sorted(job["stage"] for job in little["jobs"]) == sorted(job["stage"] for job in whole["jobs"])
+    assert little["jobs"] == sorted(little["jobs"], key=lambda job: job["job"]), "not in the order of the names"
+    assert [node["name"] for node in seen["nodes"]] == [node["name"] for node in whole["nodes"]]
+    assert holders(seen) == holders(whole), "all are in default"
+    assert any(holders(whole))
+    assert (little["nodes"], little["queues"], little["topologyLevels"]) == ([], [], [])
+    assert found["planner"]["moment"]["queues"] == whole["queues"]
+    assert found["planner"]["series"]["queues"] == found["admin"]["series"]["queues"]
+    assert found["member"]["series"]["gpus"] == found["admin"]["series"]["gpus"]
+    assert found["stranger"]["series"]["gpus"] == []
+    bars = {row["job"]: row["bars"] for row in found["admin"]["gantt"]["jobs"]}
+    assert {job: of for job, of in bars.items() if job.startswith("default/")} == {
+        row["job"]: row["bars"] for row in found["member"]["gantt"]["jobs"] if row["job"].startswith("default/")
+    }
+    on_nodes, all_on_nodes = found["member"]["node-gantt"], found["admin"]["node-gantt"]
+    own = [job.startswith("default/") for job in all_on_nodes["jobs"]]
+    assert [[bar for bar in node["bars"] if own[bar[0]]] for node in all_on_nodes["nodes"]] == [
+        node["bars"] for node in on_nodes["nodes"]
+    ]
+    assert any(own) and not all(own)
+    assert [job.startswith("default/") for job in on_nodes["jobs"]] == own
+    assert "secret" in json.dumps(found["admin"])
+    assert "secret" not in json.dumps(found["stranger"])
+    pseudonyms = [job["job"] for job in little["jobs"]]
+    assert len(dict.fromkeys(pseudonyms)) == len(whole["jobs"])
+    assert {row["job"] for row in found["stranger"]["gantt"]["jobs"]} <= set(pseudonyms), "one pseudonym in all views"
+
+
+def holders(moment: Any) -> list[list[tuple[str, int]]]:
+    """The jobs on each node with their GPUs."""
+    return [[(moment["jobs"][job]["job"], gpus) for job, gpus in node["jobs"]] for node in moment["nodes"]]
 
 
 async def test_nodes_and_queues_are_for_those_who_may_list_them() -> None:
