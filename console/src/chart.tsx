@@ -1,5 +1,5 @@
 // Lines over time, drawn by uPlot in the page's colours; a click goes to that point in time.
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { SaveSvg } from "./parts";
 import { masked } from "./store";
@@ -28,17 +28,26 @@ const HEIGHT_PX = 240;
 
 export function Chart(props: Shown) {
   const [box, width] = useWidth<HTMLDivElement>();
+  const plotted = useRef<uPlot | null>(null);
+  const mark = useRef(props.mark);
+  mark.current = props.mark;
   const key = useMemo(() => ({}), [props.times, props.lines.map((one) => one.name).join("\n"), masked.value]);
   useEffect(() => {
     if (!box.current || !width) return;
-    const plot = new uPlot(options(props, width), [props.times as number[], ...props.lines.map((one) => one.values as number[])], box.current);
+    const plot = new uPlot(options(props, width, mark), [props.times as number[], ...props.lines.map((one) => one.values as number[])], box.current);
     const onClick = (): void => {
       const { left } = plot.cursor;
       if (left !== undefined && left >= 0) props.onTime?.(plot.posToVal(left, "x"));
     };
     plot.over.addEventListener("click", onClick);
-    return () => plot.destroy();
-  }, [key, width, dark.value, props.mark]);
+    plotted.current = plot;
+    return () => {
+      plotted.current = null;
+      plot.destroy();
+    };
+  }, [key, width, dark.value]);
+  // A move in time changes nothing but the mark.
+  useEffect(() => plotted.current?.redraw(false, false), [props.mark]);
   return (
     <div class="framed">
       <SaveSvg
@@ -60,7 +69,7 @@ const tone = (given: string): string => (given.startsWith("--") ? colour(given) 
 // Steps of the axis: there are no parts of jobs, and GPUs are counted whole.
 const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((power) => one * 10 ** power)).sort((a, b) => a - b);
 
-function options(props: Shown, width: number): uPlot.Options {
+function options(props: Shown, width: number, mark: { current: number | undefined }): uPlot.Options {
   const times = (_: uPlot, splits: number[]): string[] => splits.map(clock);
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
@@ -86,7 +95,7 @@ function options(props: Shown, width: number): uPlot.Options {
         value: (_: uPlot, value: number | null) => amount(value),
       })),
     ],
-    hooks: { draw: [(plot) => drawMark(plot, props.mark)] },
+    hooks: { draw: [(plot) => drawMark(plot, mark.current)] },
   };
 }
 

@@ -38,7 +38,7 @@ _Made = TypeVar("_Made")
 _WORTH_A_BAR = 20_000
 
 #: The same as in a worker process (`workers/process.py`).
-_GC_THRESHOLDS = (10_000, 20, 100)
+GC_THRESHOLDS = (10_000, 20, 100)
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
@@ -164,7 +164,7 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
         raise LogUnavailable(problem.message, hint=hint) from problem
     thresholds = gc.get_threshold()
     # Reading and folding create no reference cycles, and collecting them would take an eighth of the time.
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         yield log
     finally:

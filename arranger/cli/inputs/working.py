@@ -1,15 +1,18 @@
-"""For commands that work until they are stopped."""
+"""For commands that follow a log until they are stopped."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import Coroutine
 from typing import Any
 
+from arranger.cli.inputs.reading import GC_THRESHOLDS
 from arranger.workers.cancelling import end
 
 
 async def until_stopped(*works: Coroutine[Any, Any, None]) -> None:
     """Work until SIGTERM or Ctrl-C. Raises the error that ends one of the works before that."""
+    gc.set_threshold(*GC_THRESHOLDS)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

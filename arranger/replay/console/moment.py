@@ -105,11 +105,12 @@ def moment(state: State) -> Moment:
     records = sorted(state.jobs.values(), key=lambda job: (label(job), job.uid))
     holdings = [dict(_held(job)) for job in records]
     levels = topology_levels(state, records)
+    placed = [job.quorum_placed() for job in records]
     lines = tuple(_job(state, job, sum(held.values())) for job, held in zip(records, holdings, strict=True))
     return Moment(
         state.offset,
         state.time_ms / 1000,
-        _totals(state, records),
+        _totals(state, records, placed),
         lines,
         _nodes(state.nodes, levels, holdings),
         levels,
@@ -214,17 +215,18 @@ def _held(job: JobRecord) -> Iterator[tuple[str, int]]:
     yield from found.items()
 
 
-def _totals(state: State, jobs: list[JobRecord]) -> Totals:
+def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
+    """`placed` says of each job whether its quorum has nodes."""
     use = gpu_totals(state)
-    running = sum(not job.ended and job.quorum_placed() for job in jobs)
+    left = [(job, of) for job, of in zip(jobs, placed, strict=True) if not job.ended]
     return Totals(
         gpus=use.gpus,
         gpus_used=use.used,
         gpus_reserved=use.reserved,
         gpus_fragmented=use.fragmented,
-        jobs_waiting=sum(map(waits, jobs)),
-        jobs_running=running,
-        jobs_ended=sum(job.ended for job in jobs),
+        jobs_waiting=sum(job.active and not of for job, of in left),
+        jobs_running=sum(of for _, of in left),
+        jobs_ended=len(jobs) - len(left),
     )
 
 
