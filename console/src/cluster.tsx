@@ -192,10 +192,18 @@ function gpusOverTime(of: Series): Course[] {
       title: "GPUs over time",
       label: "GPUs used, idle, reserved, and free beside used ones over time",
       height: 200,
+      about:
+        "Used, idle and out of service add up to all GPUs; those out of service are free on nodes that are cordoned or not ready. " +
+        "Reserved ones are kept for waiting jobs, and may still be in use. Those free beside used ones are on nodes where others are used.",
       lines: [
         { name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true },
         { name: "used", values: of.gpusUsed, colour: "#0072b2", fill: true },
         { name: "idle", values: of.gpusIdle, colour: "#009e73" },
+        {
+          name: "out of service",
+          values: of.gpus.map((all, place) => all - (of.gpusUsed[place] ?? 0) - (of.gpusIdle[place] ?? 0)),
+          colour: "#e69f00",
+        },
         { name: "reserved", values: of.gpusReserved, colour: "#cc79a7" },
         { name: "free beside used ones", values: of.gpusBesideUsed, colour: "#d55e00" },
       ],

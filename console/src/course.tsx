@@ -10,6 +10,7 @@ export interface Course {
   title: string;
   label: string;
   height: number;
+  about?: string;
   lines: Drawn[];
 }
 
@@ -35,6 +36,7 @@ export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
             height={one.height}
             lines={one.lines}
           />
+          {one.about && <p class="faint">{one.about}</p>}
         </section>
       ))}
     </>

@@ -67,12 +67,12 @@ export function Jobs() {
           },
           { name: "GPUs", cell: (job) => amount(job.gpus), key: (job) => job.gpus ?? -1, number: true },
           {
-            name: "For",
+            name: "In stage for",
             cell: (job) => duration(now.time - job.since),
             key: (job) => now.time - job.since,
             number: true,
           },
-          { name: "Waits for", cell: (job) => (job.waitCause ? plain(job.waitCause) : "–"), key: (job) => job.waitCause ?? "", wide: true },
+          { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor, wide: true },
         ]}
       />
     </>
@@ -81,4 +81,11 @@ export function Jobs() {
 
 export function Stage({ job }: { job: Pick<Job, "stage"> }) {
   return <span class={`stage ${job.stage}`}>{job.stage}</span>;
+}
+
+/** What a job waits for; one that runs may still lack pods. */
+function waitsFor(job: Job): string {
+  if (job.waitCause) return plain(job.waitCause);
+  const runs = job.stage === "Running" && job.podsPlaced < job.podsWanted;
+  return runs ? many(job.podsWanted - job.podsPlaced, "more pod") : "–";
 }
