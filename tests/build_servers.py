@@ -1,5 +1,5 @@
-"""Builds kube-apiserver, etcd, kubectl, helm, prometheus and promtool from the Go module proxy, once; and a program of
-the tests that has kube-scheduler's filters (`tests/oracle`).
+"""Builds kube-apiserver, etcd, kubectl, kube-controller-manager, kube-scheduler, helm, prometheus and promtool from the
+Go module proxy, once; and a program of the tests that has kube-scheduler's filters (`tests/oracle`).
 
 `go install` can't build Kubernetes, because its module replaces its staging modules with folders of its own tree. A
 temporary module that requires it, and replaces each of them with the matching release, builds with the ordinary Go
@@ -31,6 +31,11 @@ TARGETS = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
 _API_SERVER = {"kube-apiserver": TARGETS["kube-apiserver"]}
+#: What runs beside the API server; in a folder of its own, so that a built API server isn't built again.
+CONTROL_PLANE_TARGETS = {
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+}
 HELM = "4.3.1"
 _HELM_MODULE = "helm.sh/helm/v4"
 HELM_TARGETS = {"helm": f"{_HELM_MODULE}/cmd/helm"}
@@ -64,6 +69,11 @@ def cached_assets(version: str = KUBERNETES) -> Path:
     return cache_folder() / f"kubernetes-{version}"
 
 
+def cached_control_plane() -> Path:
+    """The folder for kube-controller-manager and kube-scheduler, whether or not they are built."""
+    return cache_folder() / f"control-plane-{KUBERNETES}"
+
+
 def cached_helm() -> Path:
     """The folder for this version of Helm, whether or not it is built."""
     return cache_folder() / f"helm-{HELM}"
@@ -93,6 +103,14 @@ def build_older(version: str) -> Path:
     what = f"kube-apiserver {version}: 2 to 10 minutes, 4 GB meanwhile"
     write_module = partial(_write_module, version, _API_SERVER)
     return _built(cached_assets(version), _API_SERVER, write_module, _linker_flags(version), what)
+
+
+def build_control_plane() -> Path:
+    """Build kube-controller-manager and kube-scheduler if they are missing and return their folder. Raises
+    `BuildFailed`."""
+    what = f"kube-controller-manager and kube-scheduler {KUBERNETES}: 3 to 10 minutes, 4 GB meanwhile"
+    write_module = partial(_write_module, KUBERNETES, CONTROL_PLANE_TARGETS)
+    return _built(cached_control_plane(), CONTROL_PLANE_TARGETS, write_module, _linker_flags(KUBERNETES), what)
 
 
 def build_helm() -> Path:

@@ -40,11 +40,13 @@ from tests.build_servers import (
     OLDER_KUBERNETES,
     BuildFailed,
     build,
+    build_control_plane,
     build_helm,
     build_older,
     build_oracle,
     build_prometheus,
     cached_assets,
+    cached_control_plane,
     cached_helm,
     cached_oracle,
     cached_prometheus,
@@ -104,6 +106,14 @@ def kube_assets() -> Path:
 def kube_apiserver(version: str) -> Path:
     """The API server of this release, one of `OLDER_KUBERNETES` or the usual one. Raises `ServersUnavailable`."""
     path = (kube_assets() if version == KUBERNETES else cached_assets(version)) / "kube-apiserver"
+    if not os.access(path, os.X_OK):
+        raise ServersUnavailable(f"no {path}: run `python -m tests.servers --build`")
+    return path
+
+
+def control_plane_binary(name: str) -> Path:
+    """`kube-controller-manager` or `kube-scheduler`. Raises `ServersUnavailable`."""
+    path = cached_control_plane() / name
     if not os.access(path, os.X_OK):
         raise ServersUnavailable(f"no {path}: run `python -m tests.servers --build`")
     return path
@@ -777,6 +787,9 @@ def main() -> int:
             if arguments.build:
                 build_older(version)
             print(f"API server {version} for tests: {kube_apiserver(version)}")
+        if arguments.build:
+            build_control_plane()
+        print(f"Control plane for tests: {control_plane_binary('kube-scheduler').parent}")
         if arguments.build:
             build_oracle()
         print(f"kube-scheduler's filters for tests: {oracle_binary()}")
