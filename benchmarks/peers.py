@@ -21,7 +21,7 @@ import msgspec
 from benchmarks.create import IN_FLIGHT, Size, bare_loop, bodies, clear, post_pods, through_arranger
 from benchmarks.parts import ApiServer, add_nodes, api_server, cpu_s, scratch_folder
 from benchmarks.report import Figure
-from tests.servers import Daemon, control_plane_binary, free_port, real_redis
+from tests.servers import Daemon, free_port, real_redis, scheduler_binary
 
 _LIMIT_S = 300.0
 _LOOK_S = 0.05
@@ -48,7 +48,7 @@ def run(*, quick: bool) -> list[Figure]:
     """The benchmark; `quick` compares with the bare loop alone, on the embedded cluster."""
     if quick:
         return asyncio.run(_compare(_QUICK, None))
-    program = control_plane_binary("kube-scheduler")
+    program = scheduler_binary()
     return [figure for size in _SIZES for figure in asyncio.run(_compare(size, program))]
 
 

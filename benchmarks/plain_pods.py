@@ -18,10 +18,10 @@ from benchmarks.create import IN_FLIGHT, MIX, clear, post_pods
 from benchmarks.parts import ApiServer, add_nodes, api_server, cpu_s, workers
 from benchmarks.peers import Took, all_have_nodes, kube_scheduler
 from benchmarks.report import Figure
-from tests.servers import control_plane_binary, real_redis
+from tests.servers import real_redis, scheduler_binary
 
 _ROUNDS = 3
-_PODS, _NODES = 4_000, 1_000
+_PODS, _NODES = 2_000, 1_000
 _QUICK_PODS, _QUICK_NODES = 20, 2
 ARRANGER, KUBE_SCHEDULER = "Arranger", "kube-scheduler"
 
@@ -30,7 +30,7 @@ def run(*, quick: bool) -> list[Figure]:
     """The benchmark; `quick` has Arranger alone, on the embedded cluster."""
     if quick:
         return asyncio.run(_compare(_QUICK_PODS, _QUICK_NODES, 1, None))
-    return asyncio.run(_compare(_PODS, _NODES, _ROUNDS, control_plane_binary(KUBE_SCHEDULER)))
+    return asyncio.run(_compare(_PODS, _NODES, _ROUNDS, scheduler_binary()))
 
 
 async def _compare(pods: int, nodes: int, rounds: int, program: Path | None) -> list[Figure]:
