@@ -1,15 +1,14 @@
 """Arranger beside its peers on one real API server: a bare loop that creates the same pods, and kube-scheduler.
 
-`PEERS` names a folder with a `kube-scheduler` of the API server's version; without it the benchmark is skipped. The
-systems take turns, round by round, so that what drifts drifts for all. kube-scheduler gets plain pods without gangs,
-and no client limit on its requests. Leaders, and nobody else, get an address (see `create`). Time counts from the
-first request of the submitter until every pod has a node. On few cores all of them compete with the API server, so
-processor time a pod says more than pods a second, and ratios within a round say more than either.
+The systems take turns, round by round, so that what drifts drifts for all. kube-scheduler, built with the API server,
+gets plain pods without gangs, and no client limit on its requests. Leaders, and nobody else, get an address (see
+`create`). Time counts from the first request of the submitter until every pod has a node. On few cores all of them
+compete with the API server, so processor time a pod says more than pods a second, and ratios within a round say more
+than either.
 """
 
 import asyncio
 import contextlib
-import os
 import ssl
 import statistics
 import time
@@ -22,9 +21,8 @@ import msgspec
 from benchmarks.create import IN_FLIGHT, Size, bare_loop, bodies, clear, post_pods, through_arranger
 from benchmarks.parts import ApiServer, add_nodes, api_server, cpu_s, scratch_folder
 from benchmarks.report import Figure
-from tests.servers import Daemon, ServersUnavailable, free_port, real_redis
+from tests.servers import Daemon, free_port, real_redis, scheduler_binary
 
-PEERS = "PEERS"
 _LIMIT_S = 300.0
 _LOOK_S = 0.05
 _QPS = 5_000
@@ -50,10 +48,7 @@ def run(*, quick: bool) -> list[Figure]:
     """The benchmark; `quick` compares with the bare loop alone, on the embedded cluster."""
     if quick:
         return asyncio.run(_compare(_QUICK, None))
-    folder = os.environ.get(PEERS)
-    program = Path(folder) / "kube-scheduler" if folder else None
-    if program is None or not program.exists():
-        raise ServersUnavailable(f"set {PEERS} to a folder with a kube-scheduler of the API server's version")
+    program = scheduler_binary()
     return [figure for size in _SIZES for figure in asyncio.run(_compare(size, program))]
 
 
@@ -109,17 +104,18 @@ async def _kube_scheduler(api: ApiServer, size: Size, program: Path) -> Took:
     for body in bodies(size):
         del body["spec"]["nodeName"]
         encoded.append(msgspec.json.encode(body))
-    with _scheduler(api, program) as daemon:
+    with kube_scheduler(api, program) as daemon:
         own_s, server_s, began_s = cpu_s(daemon.pid), cpu_s(*api.pids), time.monotonic()
         async with api.session(IN_FLIGHT) as session:
             await post_pods(session, encoded)
-        await _until_all_have_nodes(api)
+        await all_have_nodes(api)
         took = Took(time.monotonic() - began_s, cpu_s(*api.pids) - server_s, cpu_s(daemon.pid) - own_s)
     await clear(api)
     return took
 
 
-async def _until_all_have_nodes(api: ApiServer) -> None:
+async def all_have_nodes(api: ApiServer) -> None:
+    """Wait until no pod is without a node. Raises `TimeoutError` after five minutes."""
     unassigned = {"fieldSelector": "spec.nodeName=", "limit": "1"}
     async with asyncio.timeout(_LIMIT_S), api.session(1) as session:
         while True:
@@ -130,7 +126,7 @@ async def _until_all_have_nodes(api: ApiServer) -> None:
 
 
 @contextlib.contextmanager
-def _scheduler(api: ApiServer, program: Path) -> Iterator[Daemon]:
+def kube_scheduler(api: ApiServer, program: Path) -> Iterator[Daemon]:
     """A running kube-scheduler, with its default profile."""
     blind = ssl.create_default_context()
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE

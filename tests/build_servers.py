@@ -1,5 +1,5 @@
-"""Builds kube-apiserver, etcd, kubectl, helm, prometheus and promtool from the Go module proxy, once; and a program of
-the tests that has kube-scheduler's filters (`tests/oracle`).
+"""Builds kube-apiserver, etcd, kubectl, kube-scheduler, helm, prometheus and promtool from the Go module proxy, once;
+and programs of the tests with kube-scheduler's filters (`tests/oracle`) and a Job controller (`tests/job_controller`).
 
 `go install` can't build Kubernetes, because its module replaces its staging modules with folders of its own tree. A
 temporary module that requires it, and replaces each of them with the matching release, builds with the ordinary Go
@@ -31,6 +31,7 @@ TARGETS = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
 _API_SERVER = {"kube-apiserver": TARGETS["kube-apiserver"]}
+SCHEDULER_TARGETS = {"kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler"}
 HELM = "4.3.1"
 _HELM_MODULE = "helm.sh/helm/v4"
 HELM_TARGETS = {"helm": f"{_HELM_MODULE}/cmd/helm"}
@@ -43,7 +44,8 @@ GO_AT_LEAST = (1, 26)
 
 #: The program that judges nodes as kube-scheduler does, and the packages that it needs.
 ORACLE_SOURCE = Path(__file__).parent / "oracle" / "main.go"
-ORACLE_TARGETS = {"oracle": "."}
+#: The program that runs the Job controller of kube-controller-manager.
+JOB_CONTROLLER_SOURCE = Path(__file__).parent / "job_controller" / "main.go"
 
 #: Writes the module that is built: the Go command, the module's folder, and the environment.
 WriteModule = Callable[[str, Path, Mapping[str, str]], None]
@@ -64,6 +66,11 @@ def cached_assets(version: str = KUBERNETES) -> Path:
     return cache_folder() / f"kubernetes-{version}"
 
 
+def cached_scheduler() -> Path:
+    """The folder for kube-scheduler, whether or not it is built."""
+    return cache_folder() / f"scheduler-{KUBERNETES}"
+
+
 def cached_helm() -> Path:
     """The folder for this version of Helm, whether or not it is built."""
     return cache_folder() / f"helm-{HELM}"
@@ -76,8 +83,16 @@ def cached_prometheus() -> Path:
 
 def cached_oracle() -> Path:
     """The folder for this version of the program with kube-scheduler's filters, whether or not it is built."""
-    version = hashlib.sha256(ORACLE_SOURCE.read_bytes()).hexdigest()[:12]
-    return cache_folder() / f"oracle-{KUBERNETES}-{version}"
+    return _cached_program("oracle", ORACLE_SOURCE)
+
+
+def cached_job_controller() -> Path:
+    """The folder for this version of the program with the Job controller, whether or not it is built."""
+    return _cached_program("job-controller", JOB_CONTROLLER_SOURCE)
+
+
+def _cached_program(name: str, source: Path) -> Path:
+    return cache_folder() / f"{name}-{KUBERNETES}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
 
 
 def build() -> Path:
@@ -95,6 +110,13 @@ def build_older(version: str) -> Path:
     return _built(cached_assets(version), _API_SERVER, write_module, _linker_flags(version), what)
 
 
+def build_scheduler() -> Path:
+    """Build kube-scheduler if it is missing and return its folder. Raises `BuildFailed`."""
+    what = f"kube-scheduler {KUBERNETES}: 2 to 10 minutes, 3 GB meanwhile"
+    write_module = partial(_write_module, KUBERNETES, SCHEDULER_TARGETS)
+    return _built(cached_scheduler(), SCHEDULER_TARGETS, write_module, _linker_flags(KUBERNETES), what)
+
+
 def build_helm() -> Path:
     """Build Helm if it is missing and return its folder. Raises `BuildFailed`."""
     what = f"helm {HELM}: 1 to 5 minutes, 2 GB meanwhile"
@@ -110,7 +132,15 @@ def build_prometheus() -> Path:
 def build_oracle() -> Path:
     """Build the program with kube-scheduler's filters if it is missing and return its folder. Raises `BuildFailed`."""
     what = f"kube-scheduler's filters {KUBERNETES}: 1 to 5 minutes, 3 GB meanwhile"
-    return _built(cached_oracle(), ORACLE_TARGETS, _write_oracle_module, _linker_flags(KUBERNETES), what)
+    write_module = partial(_write_program_module, ORACLE_SOURCE)
+    return _built(cached_oracle(), {"oracle": "."}, write_module, _linker_flags(KUBERNETES), what)
+
+
+def build_job_controller() -> Path:
+    """Build the program with the Job controller if it is missing and return its folder. Raises `BuildFailed`."""
+    what = f"the Job controller {KUBERNETES}: 1 to 5 minutes, 3 GB meanwhile"
+    write_module = partial(_write_program_module, JOB_CONTROLLER_SOURCE)
+    return _built(cached_job_controller(), {"job-controller": "."}, write_module, _linker_flags(KUBERNETES), what)
 
 
 def _built(assets: Path, targets: Mapping[str, str], write_module: WriteModule, flags: str, what: str) -> Path:
@@ -153,10 +183,10 @@ def _write_module(
     _tidy(go, module, environment, targets)
 
 
-def _write_oracle_module(go: str, module: Path, environment: Mapping[str, str]) -> None:
+def _write_program_module(source: Path, go: str, module: Path, environment: Mapping[str, str]) -> None:
     """The same with the program itself, whose imports are the requirements."""
     _require_kubernetes(KUBERNETES, go, module, environment)
-    shutil.copyfile(ORACLE_SOURCE, module / "main.go")
+    shutil.copyfile(source, module / "main.go")
     _run([go, "mod", "tidy"], folder=module, environment=environment)
 
 

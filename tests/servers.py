@@ -41,13 +41,17 @@ from tests.build_servers import (
     BuildFailed,
     build,
     build_helm,
+    build_job_controller,
     build_older,
     build_oracle,
     build_prometheus,
+    build_scheduler,
     cached_assets,
     cached_helm,
+    cached_job_controller,
     cached_oracle,
     cached_prometheus,
+    cached_scheduler,
 )
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -131,7 +135,20 @@ def prometheus_binary(name: str) -> Path:
 
 def oracle_binary() -> Path:
     """The program with kube-scheduler's filters. Raises `ServersUnavailable`."""
-    path = cached_oracle() / "oracle"
+    return _built_binary(cached_oracle() / "oracle")
+
+
+def scheduler_binary() -> Path:
+    """kube-scheduler. Raises `ServersUnavailable`."""
+    return _built_binary(cached_scheduler() / "kube-scheduler")
+
+
+def job_controller_binary() -> Path:
+    """The program with kube-controller-manager's Job controller. Raises `ServersUnavailable`."""
+    return _built_binary(cached_job_controller() / "job-controller")
+
+
+def _built_binary(path: Path) -> Path:
     if not os.access(path, os.X_OK):
         raise ServersUnavailable(f"no {path}: run `python -m tests.servers --build`")
     return path
@@ -779,7 +796,11 @@ def main() -> int:
             print(f"API server {version} for tests: {kube_apiserver(version)}")
         if arguments.build:
             build_oracle()
+            build_scheduler()
+            build_job_controller()
         print(f"kube-scheduler's filters for tests: {oracle_binary()}")
+        print(f"kube-scheduler for tests: {scheduler_binary()}")
+        print(f"Job controller for tests: {job_controller_binary()}")
         print(f"Redis for tests: {redis_binary()}")
     except (BuildFailed, ServersUnavailable) as error:
         print(f"\nNO REAL SERVERS FOR TESTS: {error}", file=sys.stderr)

@@ -1,0 +1,107 @@
+"""Plain pods that name their scheduler, bound by Arranger and by kube-scheduler on one real API server, in turn.
+
+Both get the same pods, without gangs, on the same nodes. Time counts from the first request of the submitter until
+every pod has a node, and processor time over the same span. kube-scheduler has no client limit on its requests.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from arranger.events.redis_connection import connect
+from arranger.kube.cluster import Object
+from benchmarks.create import IN_FLIGHT, MIX, clear, post_pods
+from benchmarks.parts import ApiServer, add_nodes, api_server, cpu_s, workers
+from benchmarks.peers import Took, all_have_nodes, kube_scheduler
+from benchmarks.report import Figure
+from tests.servers import real_redis, scheduler_binary
+
+_ROUNDS = 3
+_PODS, _NODES = 2_000, 1_000
+_QUICK_PODS, _QUICK_NODES = 20, 2
+ARRANGER, KUBE_SCHEDULER = "Arranger", "kube-scheduler"
+
+
+def run(*, quick: bool) -> list[Figure]:
+    """The benchmark; `quick` has Arranger alone, on the embedded cluster."""
+    if quick:
+        return asyncio.run(_compare(_QUICK_PODS, _QUICK_NODES, 1, None))
+    return asyncio.run(_compare(_PODS, _NODES, _ROUNDS, scheduler_binary()))
+
+
+async def _compare(pods: int, nodes: int, rounds: int, program: Path | None) -> list[Figure]:
+    took: dict[str, list[Took]] = {ARRANGER: []}
+    if program is not None:
+        took[KUBE_SCHEDULER] = []
+    with real_redis() as redis:
+        async with api_server(real=program is not None) as api:
+            await add_nodes(api.cluster, nodes)
+            for _ in range(rounds):
+                took[ARRANGER].append(await _arranger(api, redis.url, pods))
+                if program is not None:
+                    with kube_scheduler(api, program) as daemon:
+                        one = await _bound(api, "default-scheduler", pods, lambda pid=daemon.pid: cpu_s(pid))
+                    await clear(api)
+                    took[KUBE_SCHEDULER].append(one)
+    return _figures(pods, took)
+
+
+async def _arranger(api: ApiServer, redis_url: str, pods: int) -> Took:
+    """One round on an empty log."""
+    async with workers(MIX, redis_url=redis_url, kubeconfig=api.kubeconfig) as processes:
+        for process in processes:
+            await process.ready()
+        one = await _bound(api, "arranger", pods, lambda: sum(process.cpu_s() for process in processes))
+    await clear(api)
+    client = connect(redis_url)
+    await client.flushall()
+    await client.aclose()
+    return one
+
+
+async def _bound(api: ApiServer, scheduler: str, pods: int, spent_s: Callable[[], float]) -> Took:
+    """Create the pods and wait until all have nodes. `spent_s` is the processor time of the scheduler so far."""
+    encoded = [msgspec.json.encode(_pod(number, scheduler)) for number in range(pods)]
+    own_s, server_s, began_s = spent_s(), cpu_s(*api.pids), time.monotonic()
+    async with api.session(IN_FLIGHT) as session:
+        await post_pods(session, encoded)
+    await all_have_nodes(api)
+    return Took(time.monotonic() - began_s, cpu_s(*api.pids) - server_s, spent_s() - own_s)
+
+
+def _pod(number: int, scheduler: str) -> Object:
+    requests = {"cpu": "100m", "memory": "256Mi"}
+    container = {"name": "main", "image": "registry.example/rl:1", "resources": {"requests": requests}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"pod-{number:05}", "namespace": "default"},
+        "spec": {"schedulerName": scheduler, "containers": [container]},
+    }
+
+
+def _figures(pods: int, took: Mapping[str, list[Took]]) -> list[Figure]:
+    figures = []
+    for name, rounds in took.items():
+        rates = [pods / one.seconds for one in rounds]
+        spread = f"median of {len(rates)}, {min(rates):.0f} to {max(rates):.0f}"
+        rate = statistics.median(rates)
+        figures.append(Figure(name=f"{pods:,} plain pods, {name}: bound", value=rate, unit="/s", note=spread))
+        own_us, server_us = (
+            1e6 * statistics.median(of) / pods
+            for of in ([one.own_s for one in rounds], [one.server_s for one in rounds])
+        )
+        figures.append(Figure(name="  its own CPU a pod", value=own_us, unit="µs"))
+        if server_us:
+            figures.append(Figure(name="  API server's and etcd's CPU a pod", value=server_us, unit="µs"))
+    if KUBE_SCHEDULER in took:
+        ratios = [
+            theirs.seconds / ours.seconds for ours, theirs in zip(took[ARRANGER], took[KUBE_SCHEDULER], strict=True)
+        ]
+        each = "each round: " + ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        figures.append(Figure(name="  Arranger's rate to kube-scheduler's", value=statistics.median(ratios), note=each))
+    return figures
