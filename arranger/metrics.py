@@ -90,6 +90,12 @@ class Metrics:
         self.request_seconds = self._histogram(
             "api_request_seconds", "Seconds until the API server responded.", _REQUEST_BUCKETS, ["verb", "resource"]
         )
+        self.look_seconds = self._counter(
+            "look_seconds",
+            "Seconds that looks at jobs waited or took, summed over them: its increase in a second is the mean number "
+            "of jobs in work.",
+            ["role"],
+        )
         self.effects_in_flight = self._gauge("effects_in_flight", "Effects that the applier is carrying out now.")
         self.reports_dropped = self._counter("reports_dropped", "Jobs whose Events were dropped: too many waited.")
         self.effects = self._counter("effects", "Effects carried out, by effect and result.", ["effect", "result"])

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser import FLAGS, chromium
 from tests.servers import REPOSITORY
@@ -30,8 +30,9 @@ def draw(browser: Browser, address: str, name: str) -> None:
     )
     page = context.new_page()
     page.goto(f"{address}/#/{view}?at=192&job=default/train")
-    page.get_by_text("The answer is being worked out").first.wait_for(state="detached", timeout=60_000)
-    page.wait_for_load_state("networkidle")
+    for _ in range(3):  # an answer may lead to another question
+        page.wait_for_timeout(500)
+        expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=60_000)
     page.screenshot(path=FOLDER / f"{name}.png")
     context.close()
 
@@ -41,13 +42,15 @@ def main() -> None:
     argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", "--port=0", f"--log={LOG}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as playwright:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found, "arranger ui printed no address"
-        browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
-        for name in PICTURES:
-            draw(browser, found[0].rstrip("/"), name)
-        browser.close()
-        process.send_signal(signal.SIGTERM)
+        try:
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found, "arranger ui printed no address"
+            browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+            for name in PICTURES:
+                draw(browser, found[0].rstrip("/"), name)
+            browser.close()
+        finally:
+            process.send_signal(signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Applier:
         self._clock = parts.time
         self._progress: dict[str, Progress] = {}
         self._retries = Retries(parts.time)
-        self._queue = WorkQueue(parts.time, self._sweep)
+        self._queue = WorkQueue(parts.time, self._sweep, passed=parts.metrics.look_seconds.labels(ROLE).inc)
         self._effects = Effects(parts)
         self._reports = Reports(self._effects, lambda: len(parts.membership.seen(ROLE)))
         self._statuses = StatusWriter(self._effects, self._queue, self._reports)

@@ -43,7 +43,9 @@ class Controller:
         self._images = ImageWaits()
         #: Large job → until when it is left alone, in `monotonic_s`.
         self._rests_until_s: dict[str, float] = {}
-        self._queue = WorkQueue(parts.time, lambda: parts.follower.state.jobs)
+        self._queue = WorkQueue(
+            parts.time, lambda: parts.follower.state.jobs, passed=parts.metrics.look_seconds.labels(ROLE).inc
+        )
 
     def changed(self, changes: Changes) -> None:
         self._queue.touch(changes.jobs)

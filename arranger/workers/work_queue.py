@@ -17,11 +17,24 @@ SWEEP_S = 5.0
 
 
 class WorkQueue:
-    """The keys of one role. `all_keys` returns every existing key; the queue calls it once in a sweep."""
+    """The keys of one role. `all_keys` returns every existing key; the queue calls it once in a sweep.
 
-    def __init__(self, clock: Clock, all_keys: Callable[[], Collection[str]]) -> None:
+    `passed` is told of the time that looks have waited or run since it was last told, in seconds, summed over them, in
+    each sweep. By Little's law, its increase in a second is the mean number of such looks.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        all_keys: Callable[[], Collection[str]],
+        *,
+        passed: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self._clock = clock
         self._all_keys = all_keys
+        self._passed = passed
+        #: The looks that waited or ran at a time, and their seconds since `passed` was told.
+        self._looks, self._counted_s, self._look_s = 0, clock.monotonic_s(), 0.0
         self._touched: dict[str, None] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         #: Key → when it is looked at again, in `monotonic_s`. The heap has these times, and outdated ones.
@@ -37,6 +50,7 @@ class WorkQueue:
     def touch(self, keys: Collection[str]) -> None:
         """Look at these keys now, or when the work on them has ended."""
         self._touched.update(dict.fromkeys(keys))
+        self._count()
         if keys:
             self._woken.set()
 
@@ -52,6 +66,9 @@ class WorkQueue:
     def sweep(self) -> None:
         """Touch every key, and drop the plans for keys that no longer exist."""
         self._sweep_at_s = self._clock.monotonic_s() + SWEEP_S
+        self._count()
+        self._passed(self._look_s)
+        self._look_s = 0.0
         keys = dict.fromkeys(self._all_keys())
         self._planned = {key: due_s for key, due_s in self._planned.items() if key in keys}
         self._heap = [(due_s, key) for key, due_s in self._planned.items()]
@@ -63,21 +80,27 @@ class WorkQueue:
         self._touched.clear()
         self._planned.clear()
         self._heap.clear()
+        self._count()
 
     def take(self) -> Iterator[str]:
         """Take the keys to look at, one by one. A key stays while the work on it runs."""
         self._touch_due()
-        for key in [key for key in self._touched if key not in self._running]:
-            del self._touched[key]
-            yield key
+        try:
+            for key in [key for key in self._touched if key not in self._running]:
+                del self._touched[key]
+                yield key
+        finally:
+            self._count()
 
     def start(self, key: str, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run the work on a key that was taken."""
         task = self._running[key] = asyncio.create_task(work, name=name)
         task.add_done_callback(lambda _: self._ended(key))
+        self._count()
 
     def _ended(self, key: str) -> None:
         del self._running[key]
+        self._count()
         if key in self._touched:
             self._woken.set()
 
@@ -94,6 +117,12 @@ class WorkQueue:
 
     async def finish(self) -> None:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _count(self) -> None:
+        """Note how many looks wait or run from now on."""
+        now_s = self._clock.monotonic_s()
+        self._look_s += (now_s - self._counted_s) * self._looks
+        self._looks, self._counted_s = len(self._touched) + len(self._running), now_s
 
     def _touch_due(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -4,7 +4,7 @@ import { ask } from "./api";
 import { JobLink, Missing, Note, Point, Table } from "./parts";
 import { settledAt, words } from "./store";
 import type { Line, Verified } from "./types";
-import { useAnswer } from "./use";
+import { useAnswer, useAsking } from "./use";
 import { clock, count, many, plain, shown } from "./words";
 
 const BEFORE = 400;
@@ -68,12 +68,14 @@ function Events({ lines, caption, none }: { lines: Line[]; caption: string; none
 function Verify({ to }: { to: number }) {
   const [result, setResult] = useState<{ to: number; value?: Verified; problem?: string } | null>(null);
   const [busy, setBusy] = useState(false);
+  const begin = useAsking();
   const run = async (): Promise<void> => {
     setBusy(true);
+    const { signal } = begin();
     try {
-      setResult({ to, value: await ask<Verified>("verify", { to }) });
+      setResult({ to, value: await ask<Verified>("verify", { to }, { signal }) });
     } catch (caught) {
-      setResult({ to, problem: words(caught) });
+      if (!signal.aborted) setResult({ to, problem: words(caught) });
     } finally {
       setBusy(false);
     }

@@ -41,6 +41,16 @@ export function useAnswer<T>(question: string, given: Parameters): Answer<T> {
   return answer;
 }
 
+/** Gives a controller for a question that is asked by hand: it ends with the part of the page, or with the next one. */
+export function useAsking(): () => AbortController {
+  const last = useRef<AbortController | null>(null);
+  useEffect(() => () => last.current?.abort(), []);
+  return () => {
+    last.current?.abort();
+    return (last.current = new AbortController());
+  };
+}
+
 /** The width of an element in CSS pixels, kept up to date. */
 export function useWidth<E extends HTMLElement>(): [{ current: E | null }, number] {
   const element = useRef<E>(null);

@@ -5,6 +5,7 @@ import { Chart } from "./chart";
 import { JobLink, Note, Point, Table } from "./parts";
 import { settledAt, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
+import { useAsking } from "./use";
 import { amount, count, duration, many, shown } from "./words";
 
 interface Field {
@@ -30,13 +31,16 @@ const FIELDS: Field[] = [
 export function WhatIf() {
   const [answer, setAnswer] = useState<{ value?: Answer; problem?: string }>({});
   const [busy, setBusy] = useState(false);
+  const begin = useAsking();
   const run = async (form: HTMLFormElement): Promise<void> => {
     setBusy(true);
     const { objects, ...query } = given(form);
+    const { signal } = begin();
+    const body = { signal, objects: String(objects ?? "") };
     try {
-      setAnswer({ value: await ask<Answer>("what-if", { at: settledAt.value, ...query }, { objects: String(objects ?? "") }) });
+      setAnswer({ value: await ask<Answer>("what-if", { at: settledAt.value, ...query }, body) });
     } catch (caught) {
-      setAnswer({ problem: words(caught) });
+      if (!signal.aborted) setAnswer({ problem: words(caught) });
     } finally {
       setBusy(false);
     }

@@ -12,14 +12,19 @@ from arranger.sandbox.nodes import NodeTemplate
 from tests.conftest import _required
 from tests.e2e.harness import EmbeddedKube, Worker, apply, eventually, fleet, job, kubelets, stages
 from tests.prometheus import RealPrometheus, real_prometheus
-from tests.servers import REPOSITORY, RealRedis
+from tests.servers import REPOSITORY, RealRedis, documents
 from tests.unit.queue_table import queue
 from tests.unit.test_alerts import ALERTS, RULES
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
 
 BOARD = json.loads((REPOSITORY / "deploy" / "board" / "arranger.json").read_text(encoding="utf-8"))
-QUERIES = [target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", ())]
+_SCALED = documents((REPOSITORY / "deploy" / "keda" / "scaledobjects.yaml").read_text(encoding="utf-8"))
+#: Those of the board, and those by which KEDA scales.
+QUERIES = [
+    *(target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", ())),
+    *(trigger["metadata"]["query"] for of in _SCALED for trigger in of["spec"]["triggers"]),
+]
 GPUS = 4
 #: Counters that alerts look at; they exist before anything happens.
 FROM_ZERO = (
@@ -53,7 +58,7 @@ def address(worker: Worker) -> str:
 
 
 def empty(prometheus: RealPrometheus) -> list[str]:
-    """The queries of the board that find nothing."""
+    """The queries that find nothing."""
     return [query for query in QUERIES if not prometheus.values(query)]
 
 

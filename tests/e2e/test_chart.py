@@ -84,9 +84,20 @@ WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
         (
             *("metrics.podMonitor=true", "metrics.alerts=true", "metrics.board=true"),
             *("createdBy=true", "networkPolicies.egress=true", "console=true", "volumes=true", "provisioning=true"),
-            "webhook=true",
+            *("webhook=true", "keda.enabled=true"),
         ),
-        ("podmonitor", "alerts", "board", "created-by", "network", "console", "volumes", "provisioning", "webhook"),
+        (
+            "podmonitor",
+            "alerts",
+            "board",
+            "created-by",
+            "network",
+            "console",
+            "volumes",
+            "provisioning",
+            "webhook",
+            "keda",
+        ),
         "",
     ),
 }

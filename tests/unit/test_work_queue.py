@@ -16,7 +16,8 @@ class Scene:
     def __init__(self, *keys: str) -> None:
         self.loop = VirtualLoop(random.Random(1))
         self.keys = list(keys)
-        self.queue = WorkQueue(SimulatedClock(self.loop), lambda: self.keys)
+        self.passed_s = 0.0
+        self.queue = WorkQueue(SimulatedClock(self.loop), lambda: self.keys, passed=self._pass)
         self.began_s = self.loop.time()
         #: Each look: the key, and the seconds since the beginning.
         self.looks: list[tuple[str, float]] = []
@@ -24,6 +25,9 @@ class Scene:
         self.lasts_s = 0.0
         self.at_once: dict[str, int] = {}
         self.turns = 0
+
+    def _pass(self, seconds: float) -> None:
+        self.passed_s += seconds
 
     async def _work(self, key: str) -> None:
         self.at_once[key] = self.at_once.get(key, 0) + 1
@@ -204,3 +208,29 @@ def test_a_role_that_ends_waits_for_the_work_that_runs() -> None:
 
     scene.run(script)
     assert scene.at_once == {"a": 0}
+
+
+def test_the_seconds_of_looks_that_wait_and_run_are_told() -> None:
+    scene = Scene()
+    scene.lasts_s = 2.0
+
+    async def script() -> None:
+        scene.queue.touch(["a", "b", "c"])
+        await asyncio.sleep(0.5)
+        scene.queue.touch(["a"])  # waits 1.5 s for the work to end, and then takes 2 s
+        await asyncio.sleep(8)
+
+    scene.run(script)
+    assert round(scene.passed_s, 3) == 3 * 2 + 1.5 + 2
+
+
+def test_the_seconds_of_a_look_that_lasts_are_told_meanwhile() -> None:
+    scene = Scene()
+    scene.lasts_s = 100.0
+
+    async def script() -> None:
+        scene.queue.touch(["a"])
+        await asyncio.sleep(4 * SWEEP_S)
+        assert 3 * SWEEP_S <= scene.passed_s <= 4 * SWEEP_S
+
+    scene.run(script)
