@@ -15,7 +15,7 @@ Json = dict[str, Any]
 _OPEN_OF_A_JOB = ("priority", "stage", "since", "submitted", "attempt", "podsPlaced", "podsWanted")
 _OPEN_OF_A_BAR = ("from", "to", "kind", "attempt")
 _TOTALS_OF_JOBS = ("jobsWaiting", "jobsRunning", "jobsEnded")
-_SERIES_OF_NODES = ("gpus", "gpusUsed", "gpusIdle", "gpusReserved", "gpusFragmented")
+_SERIES_OF_NODES = ("gpus", "gpusUsed", "gpusIdle", "gpusReserved", "gpusBesideUsed")
 
 
 class Sight(msgspec.Struct, frozen=True):

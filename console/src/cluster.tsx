@@ -178,7 +178,7 @@ function Totals({ now }: { now: Moment }) {
     <dl class="figures">
       <Figure name="GPUs used" value={totals.gpusUsed} of={totals.gpus} />
       <Figure name="GPUs reserved" value={totals.gpusReserved} />
-      <Figure name="GPUs fragmented" value={totals.gpusFragmented} />
+      <Figure name="GPUs free beside used ones" value={totals.gpusBesideUsed} />
       <Figure name="Jobs waiting" value={totals.jobsWaiting} />
       <Figure name="Jobs running" value={totals.jobsRunning} />
       <Figure name="Jobs ended" value={totals.jobsEnded} />
@@ -190,14 +190,14 @@ function gpusOverTime(of: Series): Course[] {
   return [
     {
       title: "GPUs over time",
-      label: "GPUs used, idle, reserved and fragmented over time",
+      label: "GPUs used, idle, reserved, and free beside used ones over time",
       height: 200,
       lines: [
         { name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true },
         { name: "used", values: of.gpusUsed, colour: "#0072b2", fill: true },
         { name: "idle", values: of.gpusIdle, colour: "#009e73" },
         { name: "reserved", values: of.gpusReserved, colour: "#cc79a7" },
-        { name: "fragmented", values: of.gpusFragmented, colour: "#d55e00" },
+        { name: "free beside used ones", values: of.gpusBesideUsed, colour: "#d55e00" },
       ],
     },
   ];

@@ -63,7 +63,7 @@ export interface Series {
   gpusUsed: number[];
   gpusIdle: number[];
   gpusReserved: number[];
-  gpusFragmented: number[];
+  gpusBesideUsed: number[];
   jobsWaiting: number[];
   jobsRunning: number[];
   queues: Record<string, number[]>;

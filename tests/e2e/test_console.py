@@ -274,7 +274,9 @@ def test_nodes_have_bars_of_their_jobs_and_the_cluster_a_course_over_time(room: 
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("#/job.*default(%2F|/)explore"))
     page.get_by_role("link", name="Cluster", exact=True).click()
-    expect(page.get_by_role("img", name="GPUs used, idle, reserved and fragmented over time")).to_be_visible()
+    expect(
+        page.get_by_role("img", name="GPUs used, idle, reserved, and free beside used ones over time")
+    ).to_be_visible()
 
 
 def test_a_cycle_is_verified_now(room: str, opened: Opener) -> None:
@@ -362,7 +364,12 @@ def test_an_export_opens_from_disk_without_any_request(
         (
             "cluster",
             2,
-            {"node-1", "default/explore", "fragmented", "GPUs used, idle, reserved and fragmented over time"},
+            {
+                "node-1",
+                "default/explore",
+                "free beside used ones",
+                "GPUs used, idle, reserved, and free beside used ones over time",
+            },
         ),
         ("gantt", 1, {"default/notes", "default/explore", "runs"}),
     ],

@@ -266,7 +266,7 @@ def test_the_series_ends_with_the_present() -> None:
     series, now = at_history(NAMES[0], ("series", {"points": "5"}), ("moment", {}))
     assert len(series["times"]) <= 5
     assert series["offsets"][-1] == of[-1].last == now["at"]
-    for name in ("gpus", "gpusUsed", "gpusReserved", "gpusFragmented"):
+    for name in ("gpus", "gpusUsed", "gpusReserved", "gpusBesideUsed"):
         assert series[name][-1] == now["totals"][name]
     assert series["jobsRunning"][-1] == now["totals"]["jobsRunning"]
     assert {name: used[-1] for name, used in series["queues"].items() if used[-1]} == {

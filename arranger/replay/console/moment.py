@@ -32,13 +32,13 @@ _gpus = lru_cache(maxsize=1024)(gpus_of)
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel"):
-    """Sums over the cluster. GPUs are fragmented if they are free on a node where other GPUs are used; reserved ones
+    """Sums over the cluster. GPUs are beside used ones if they are free on a node where others are used; reserved ones
     are kept for waiting jobs."""
 
     gpus: int
     gpus_used: int
     gpus_reserved: int
-    gpus_fragmented: int
+    gpus_beside_used: int
     jobs_waiting: int
     jobs_running: int
     jobs_ended: int
@@ -151,7 +151,7 @@ class GpuTotals(NamedTuple):
     used: int
     idle: int
     reserved: int
-    fragmented: int
+    beside_used: int
 
 
 def gpu_totals(state: State) -> GpuTotals:
@@ -223,7 +223,7 @@ def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
         gpus=use.gpus,
         gpus_used=use.used,
         gpus_reserved=use.reserved,
-        gpus_fragmented=use.fragmented,
+        gpus_beside_used=use.beside_used,
         jobs_waiting=sum(job.active and not of for job, of in left),
         jobs_running=sum(of for _, of in left),
         jobs_ended=len(jobs) - len(left),

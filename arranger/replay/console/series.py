@@ -15,7 +15,7 @@ _FIRST_GAP = 20
 class Series(msgspec.Struct, frozen=True, rename="camel"):
     """Samples of equal index belong together. Times in seconds since 1970; `queues` has the GPUs that each queue, with
     those below it, uses. Idle GPUs are used by nothing, on nodes that take pods;
-    reserved and fragmented ones are those of `Totals`."""
+    reserved ones and those beside used ones are those of `Totals`."""
 
     times: tuple[float, ...]
     offsets: tuple[int, ...]
@@ -26,7 +26,7 @@ class Series(msgspec.Struct, frozen=True, rename="camel"):
     queues: dict[str, tuple[int, ...]]
     gpus_idle: tuple[int, ...]
     gpus_reserved: tuple[int, ...]
-    gpus_fragmented: tuple[int, ...]
+    gpus_beside_used: tuple[int, ...]
     complete: bool = True
 
 
@@ -42,7 +42,7 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
     queues: dict[str, int]
     gpus_idle: int
     gpus_reserved: int
-    gpus_fragmented: int
+    gpus_beside_used: int
 
 
 class SeriesIndex:
@@ -92,7 +92,7 @@ class SeriesIndex:
             queues={name: tuple(one.queues.get(name, 0) for one in found) for name in names},
             gpus_idle=tuple(one.gpus_idle for one in found),
             gpus_reserved=tuple(one.gpus_reserved for one in found),
-            gpus_fragmented=tuple(one.gpus_fragmented for one in found),
+            gpus_beside_used=tuple(one.gpus_beside_used for one in found),
             complete=complete,
         )
 
@@ -108,5 +108,5 @@ class SeriesIndex:
             queues={name: gpus_of(amounts.items()) for name, amounts in state.queue_totals.items()},
             gpus_idle=use.idle,
             gpus_reserved=use.reserved,
-            gpus_fragmented=use.fragmented,
+            gpus_beside_used=use.beside_used,
         )
