@@ -131,7 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _about("whether jobs that don't fit even an empty cluster fail, or wait for good; if a queue doesn't say it"),
     ] = "AfterGrace"
     provisioning: Annotated[
-        Literal["None", "Request"],
+        Literal["None", "Request", "Pending"],
         _about("how autoscalers learn of jobs that wait for nodes, for queues that don't say it"),
     ] = "None"
     provisioning_class: Annotated[

@@ -3,7 +3,8 @@
 from contextlib import suppress
 from typing import Any
 
-from arranger.kube.cluster import NODES, POD_TEMPLATES, PROVISIONING_REQUESTS, ApiError, Cluster, Object
+from arranger.kube.cluster import NODES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, ApiError, Cluster, Object
+from arranger.model.quantity import amount
 
 #: The CustomResourceDefinition, with the checks of the autoscaler's own that concern what Arranger writes.
 _POD_SET = {
@@ -112,6 +113,50 @@ class Autoscaler:
             for index in range(pods["count"]):
                 found.append(_node(f"{named}-{index}", amounts, spec.get("nodeSelector") or {}))
         return found
+
+
+class PendingAutoscaler:
+    """It looks, as cluster-autoscaler and Karpenter do, for pods without a node, without scheduling gates, and with the
+    condition PodScheduled that is False because they are Unschedulable. Those that don't fit beside each other on the
+    nodes that are there get a node each, one at each look."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.added = 0
+
+    async def look(self) -> None:
+        """One look at all pods and nodes."""
+        pods = [of async for page in self._cluster.listing(PODS) for of in page.items]
+        nodes = [of async for page in self._cluster.listing(NODES) for of in page.items]
+        used = {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+        free = [node for node in nodes if node["metadata"]["name"] not in used]  # each node has room for one pod
+        for pod in sorted(filter(_unschedulable, pods), key=lambda of: str(of["metadata"]["name"])):
+            fits = next((node for node in free if _fits(pod, node)), None)
+            if fits is None:
+                await self._add(pod["spec"])
+                return
+            free.remove(fits)
+
+    async def _add(self, spec: Object) -> None:
+        self.added += 1
+        amounts = spec["containers"][0]["resources"]["requests"]
+        node = _node(f"added-{self.added}", amounts, spec.get("nodeSelector") or {})
+        await self._cluster.create(NODES, None, node)
+        await self._cluster.patch(NODES, None, node["metadata"]["name"], {"spec": {"taints": None}})  # it is ready
+
+
+def _unschedulable(pod: Object) -> bool:
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    told = any(waits.items() <= of.items() for of in conditions)
+    return told and not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
+
+
+def _fits(pod: Object, node: Object) -> bool:
+    labels, room = node["metadata"].get("labels") or {}, node["status"]["allocatable"]
+    selected = (pod["spec"].get("nodeSelector") or {}).items() <= labels.items()
+    asked = pod["spec"]["containers"][0]["resources"]["requests"]
+    return selected and all(amount(name, of) <= amount(name, room.get(name, "0")) for name, of in asked.items())
 
 
 def _node(name: str, amounts: dict[str, Any], labels: dict[str, str]) -> Object:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from arranger.model.provisioning import Answer, RequestedPods
+from arranger.model.provisioning import Answer, Provisioning, RequestedPods
 
 
 class ProvisioningSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ProvisioningSeen.1"):
@@ -33,7 +33,8 @@ class ProvisioningGone(msgspec.Struct, frozen=True, array_like=True, gc=False, t
 
 class NodesRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NodesRequested.1"):
     """An autoscaler is asked for nodes for all these pods of a waiting job, its quorum, at once. `number` counts the
-    requests of the job from 1. The request takes the place of an earlier one."""
+    requests of the job from 1. The request takes the place of an earlier one. `how`: by a ProvisioningRequest of this
+    class, or by placeholders, which have no class."""
 
     job_uid: str
     based_on: int
@@ -41,3 +42,4 @@ class NodesRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     number: int
     class_name: str
     pods: tuple[RequestedPods, ...]
+    how: Provisioning = Provisioning.REQUEST

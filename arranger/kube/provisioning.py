@@ -9,12 +9,10 @@ from arranger.kube.cluster import PROVISIONING_REQUESTS, Object
 from arranger.kube.manifests import pod_manifest
 from arranger.kube.owners import owner_reference
 from arranger.kube.translate import controlling_job
-from arranger.model.names import LABEL_PREFIX, known_labels
-from arranger.model.provisioning import Answer, request_name
+from arranger.model.names import known_labels
+from arranger.model.provisioning import NUMBER_LABEL, Answer, request_name, request_number
 from arranger.model.text import one_line
 
-#: The label of a job's requests with their number, and of the PodTemplates.
-NUMBER_LABEL = LABEL_PREFIX + "request"
 #: By these annotations a pod says that its node was provided for a request.
 CONSUMES, CLASS = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
@@ -32,7 +30,7 @@ def provisioning_seen(item: Object, term: int) -> ProvisioningSeen:
     """The observation of a ProvisioningRequest. One that isn't a TYJob's has no `job_uid`: others make them too."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     job, number = controlling_job(metadata), (metadata.get("labels") or {}).get(NUMBER_LABEL, "")
-    ours = job is not None and number.isdecimal() and number.isascii() and 0 < len(number) < 10
+    ours = job is not None and request_number(number) > 0
     answer, message = _answer(item)
     return ProvisioningSeen(
         term,
@@ -41,7 +39,7 @@ def provisioning_seen(item: Object, term: int) -> ProvisioningSeen:
         metadata.get("uid") or "",
         metadata.get("resourceVersion") or "",
         job["uid"] if job is not None and ours else "",
-        int(number) if ours else 0,
+        request_number(number) if ours else 0,
         str(spec.get("provisioningClassName") or ""),
         answer,
         message,

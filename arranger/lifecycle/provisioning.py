@@ -3,12 +3,12 @@
 from arranger.events.kinds import NodesRequested
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import LEADER_GROUP, ScheduleState, Stage
-from arranger.model.provisioning import RequestedPods
+from arranger.model.provisioning import Provisioning, RequestedPods
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.priorities import lacks_class
-from arranger.projections.provisioning import asks_autoscaler, present_request
+from arranger.projections.provisioning import present_request, way_of
 from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import NodesRequest, State
 
@@ -16,16 +16,20 @@ from arranger.projections.state import NodesRequest, State
 def nodes_requested(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> NodesRequested | None:
     """The decision to ask for nodes, for a job that a cycle found no room for. It asks again when what it needs has
     changed, and with a back-off when it asked in vain."""
-    if not _lacks_nodes(state, job) or not asks_autoscaler(state, job, config.provisioning):
+    how = way_of(state, job, config.provisioning)
+    if how == Provisioning.NONE or job.waits is None or not lacks_nodes(state, job):
         return None
     last, pods = state.requests.get(job.uid), quorum_pods(job)
     present = present_request(state, job)
-    if present is not None and present.decided.pods in ((), pods):  # () for one of an earlier epoch
+    if (
+        present is not None and present.decided.how == how and present.decided.pods in ((), pods)
+    ):  # () for one of an earlier epoch
         due_ms = _again_ms(present, config)
         if due_ms is None or time_ms < due_ms:
             return None
     number = last.decided.number + 1 if last is not None else 1
-    return NodesRequested(job.uid, job.version, job.attempt, number, config.provisioning_class, pods)
+    of_class = config.provisioning_class if how == Provisioning.REQUEST else ""
+    return NodesRequested(job.uid, job.version, job.attempt, number, of_class, pods, how)
 
 
 def due_ms(state: State, job: JobRecord, config: LifecycleConfig) -> int | None:
@@ -40,11 +44,12 @@ def _again_ms(request: NodesRequest, config: LifecycleConfig) -> int | None:
     return request.answered_ms + config.back_off_after(request.failures)
 
 
-def _lacks_nodes(state: State, job: JobRecord) -> bool:
-    """Whether a job waits for nothing but nodes: not for its queue, a quota or other jobs."""
-    if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements or job.waits is None:
+def lacks_nodes(state: State, job: JobRecord) -> bool:
+    """Whether a job waits for nothing but nodes, as far as is known: not for its queue, a quota or other jobs. Until a
+    cycle has tried it, that isn't known for sure."""
+    if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements:
         return False
-    if job.schedule_state == ScheduleState.FAILED or job.waits.shortage.quota is not None:
+    if job.schedule_state == ScheduleState.FAILED or (job.waits is not None and job.waits.shortage.quota is not None):
         return False
     return not awaited_jobs(job) and not lacks_class(job) and kept_out(state, job) is None
 

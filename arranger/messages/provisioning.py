@@ -1,6 +1,6 @@
 """A job's request for nodes, and what the autoscaler answered, in one line."""
 
-from arranger.model.provisioning import Answer
+from arranger.model.provisioning import Answer, Provisioning
 from arranger.model.text import one_line
 from arranger.projections.jobs import JobRecord
 from arranger.projections.provisioning import name_of, present_request
@@ -21,6 +21,10 @@ def request_text(state: State, job: JobRecord) -> str:
     request = present_request(state, job)
     if request is None:
         return ""
+    if request.decided.how == Provisioning.PENDING:
+        object_of = f"placeholder pods {name_of(job, request)}-*"
+    else:
+        object_of = f"ProvisioningRequest {name_of(job, request)}"
     said = f": {one_line(request.message)[:200]}" if request.answer.in_vain and request.message else ""
     again = ", it is asked again after a while" if request.answer.in_vain else ""
-    return f"{_WORDS[request.answer]} (ProvisioningRequest {name_of(job, request)}{said}){again}"
+    return f"{_WORDS[request.answer]} ({object_of}{said}){again}"

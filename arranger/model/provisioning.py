@@ -4,10 +4,18 @@ from enum import StrEnum
 
 import msgspec
 
-from arranger.model.pod import PodShape
+from arranger.model.names import LABEL_PREFIX
+from arranger.model.pod import Labels, PodShape
 
 #: The class of a request that is provided with all of its nodes or with none, as far as the autoscaler can.
 DEFAULT_CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+
+#: The label of what is made for a job's request: its number among those of the job.
+NUMBER_LABEL = LABEL_PREFIX + "request"
+#: The label of a placeholder with the UID of its TYJob.
+HOLDS_FOR_LABEL = LABEL_PREFIX + "holds-for"
+#: The scheduler that placeholders name. Nobody serves it, so nobody binds them.
+NO_SCHEDULER = "arranger-placeholders"
 
 
 class Provisioning(StrEnum):
@@ -15,6 +23,7 @@ class Provisioning(StrEnum):
 
     NONE = "None"
     REQUEST = "Request"
+    PENDING = "Pending"
 
 
 class Answer(StrEnum):
@@ -49,3 +58,19 @@ class RequestedPods(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def request_name(job: str, uid: str, number: int) -> str:
     """The name of a job's ProvisioningRequest of this number; another job of the same name has other ones."""
     return f"{job}-{uid[:8]}-{number}"
+
+
+def placeholder_names(job: str, uid: str, number: int, pods: tuple[RequestedPods, ...]) -> dict[str, int]:
+    """The names of the placeholders of a request, each with the group of its pod."""
+    name = request_name(job, uid, number)
+    return {f"{name}-{of.group}-{index}": of.group for of in pods for index in range(of.count)}
+
+
+def request_number(text: str) -> int:
+    """The number of a request from its label; 0 if it isn't one."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else 0
+
+
+def held_for(labels: Labels) -> str:
+    """The UID of the TYJob for which a pod with these labels is a placeholder; empty if it is none."""
+    return next((value for name, value in labels if name == HOLDS_FOR_LABEL), "")

@@ -14,7 +14,7 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.projections import dependencies, placements, provisioning, volumes
+from arranger.projections import dependencies, placeholders, placements, provisioning, volumes
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
 from arranger.projections.forecasts import no_forecast
@@ -470,8 +470,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.ListingEnded: _Fold.listing_ended,
     k.NodeSeen: _Fold.node_seen,
     k.NodeGone: _Fold.node_gone,
-    k.PodSeen: _Fold.pod_seen,
-    k.PodGone: _Fold.pod_gone,
+    k.PodSeen: placeholders.followed(_Fold.pod_seen),
+    k.PodGone: placeholders.followed(_Fold.pod_gone),
     k.JobSeen: _Fold.job_seen,
     k.JobGone: _Fold.job_gone,
     k.QuotaSeen: _observed(see_quota),

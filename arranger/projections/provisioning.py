@@ -11,7 +11,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.job import Stage
-from arranger.model.provisioning import Answer, Provisioning, request_name
+from arranger.model.provisioning import NUMBER_LABEL, Answer, Provisioning, request_name, request_number
 from arranger.model.queue import DEFAULT_SPEC
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import ASK
@@ -25,12 +25,23 @@ _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 
 
 def asks_autoscaler(state: State, job: JobRecord, default: Provisioning) -> bool:
-    """Whether nodes are requested for a job that lacks them: its queue says so, or else `default` does, and the API
-    server shows such requests."""
-    if job.of_pods or not state.listed.get(k.Watched.PROVISIONING, False):
-        return False
+    """Whether nodes are requested for a job that lacks them."""
+    return way_of(state, job, default) != Provisioning.NONE
+
+
+def way_of(state: State, job: JobRecord, default: Provisioning) -> Provisioning:
+    """How nodes are requested for a job that lacks them, as its queue says, or else `default`. It takes an API server
+    that shows such requests, or for placeholders a namespace without ResourceQuotas: there they would take the quota
+    that the job itself needs."""
+    if job.of_pods:
+        return Provisioning.NONE
     own = state.queue_tree.specs.get(queue_of(state, job), DEFAULT_SPEC).provisioning
-    return (own or default) == Provisioning.REQUEST
+    how = own or default
+    if how == Provisioning.PENDING:
+        possible = job.seen.namespace not in state.quotas
+    else:
+        possible = state.listed.get(k.Watched.PROVISIONING, False)
+    return how if possible else Provisioning.NONE
 
 
 def anybody_asks(tree: QueueTree, default: Provisioning) -> bool:
@@ -73,12 +84,22 @@ def adopt_requests(state: State, job: JobRecord, time_ms: int) -> None:
             over = job.stage not in _WAITING and (job.ended or seen.answer.under_way)
             known = NodesRequest(decided, time_ms, 0, seen.answer, time_ms, seen.message, over)
             state.requests[job.uid] = known
+    newest = max([_number(pod) for pod in state.placeholders.get(job.uid, {}).values()], default=0)
+    if newest > (known.decided.number if known is not None else 0):  # a later request has other names
+        decided = k.NodesRequested(job.uid, 0, job.attempt, newest, "", (), Provisioning.PENDING)
+        state.requests[job.uid] = NodesRequest(decided, time_ms, over=True)
+
+
+def _number(pod: k.PodSeen) -> int:
+    return request_number(dict(pod.traits.labels).get(NUMBER_LABEL, ""))
 
 
 def forget_requests(state: State) -> None:
     """The API server doesn't show requests any more, so nobody knows of an answer."""
     state.seen_requests.clear()
-    state.requests = {uid: msgspec.structs.replace(of, over=True) for uid, of in state.requests.items()}
+    for uid, of in state.requests.items():
+        if of.decided.how == Provisioning.REQUEST:
+            state.requests[uid] = msgspec.structs.replace(of, over=True)
 
 
 def forget_job(state: State, uid: str) -> None:

@@ -33,6 +33,7 @@ from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_rea
 from arranger.projections.jobs import JobRecord, group_of, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
 from arranger.projections.nodes import NOWHERE, NodeTable, Requests
+from arranger.projections.placeholders import note_placeholder
 from arranger.projections.queue_use import count_all
 from arranger.projections.run_times import JobKind
 from arranger.projections.state import Assumed, Forecasted, NodesRequest, Reservation, State
@@ -264,6 +265,7 @@ def _decayed_image(name: str, of: DecayedUsage) -> DecayedImage:
 
 def _restore_pod(state: State, pod: PodSeen) -> None:
     state.pods[pod.uid] = pod
+    note_placeholder(state, pod)
     if pod.traits.anti_affinity:
         state.repelling[pod.uid] = pod
     if pod.phase in TERMINAL and (group := group_of(pod)):

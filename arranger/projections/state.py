@@ -182,6 +182,8 @@ class State:
     requests: dict[str, NodesRequest] = field(default_factory=dict)
     #: UID of the job → name → its ProvisioningRequest, as observed.
     seen_requests: dict[str, dict[str, ProvisioningSeen]] = field(default_factory=dict)
+    #: UID of the job → UID of the pod → its placeholder. They follow from the pods, so a snapshot doesn't have them.
+    placeholders: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
     #: What the jobs of each queue use.
     queue_use: QueueUse = field(default_factory=QueueUse)
     #: How long jobs of each kind ran.

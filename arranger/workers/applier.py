@@ -21,6 +21,7 @@ from arranger.workers.deletions import delete_expired
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
 from arranger.workers.evictions import Evictions
 from arranger.workers.parts import Parts
+from arranger.workers.placeholders import Placeholders
 from arranger.workers.pod_reconciler import PodReconciler
 from arranger.workers.progress import Look, Progress
 from arranger.workers.provisioner import Provisioner
@@ -62,6 +63,7 @@ class Applier:
         self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions, templates, claims=claims)
         self._provisioner = Provisioner(self._effects, self._queue, templates, writer)
         self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims)
+        self._placeholders = Placeholders(self._effects, templates, self._provisioner, self._binder)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 
     def changed(self, changes: Changes) -> None:
@@ -154,6 +156,7 @@ class Applier:
             return
         progress.orphaned_s = None
         if await self._statuses.stands(look):
+            await self._placeholders.look(look)
             await self._pods.reconcile(look)
             await self._provisioner.look(look)
             if look.current():

@@ -152,13 +152,13 @@ class Binder:
         if news == progress.news:
             return
         text = one_line(message)[:_LONGEST]
-        tells = [self._effects.carry_out(_TELL, partial(self._told, pod, text, job.uid)) for pod in pods]
+        tells = [self._effects.carry_out(_TELL, partial(self.told, pod, text, job.uid)) for pod in pods]
         if all(await together(tells)):
             progress.news = news
             progress.told.about = (pods[0].name, pods[0].uid)
             self._reports.report(job, progress.told)
 
-    async def _told(self, pod: PodSeen, message: str, record: str) -> bool:
+    async def told(self, pod: PodSeen, message: str, record: str) -> bool:
         """Write the condition unless the pod has it already; returns whether the pod has it now.
 
         The API server replaces the whole list of conditions, so the others are written back as they were just read, on

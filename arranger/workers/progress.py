@@ -86,6 +86,8 @@ class Progress(msgspec.Struct):
     served_s: float = -math.inf
     #: The UID of the job's ProvisioningRequest whose PodTemplates were created or found.
     requested: str = ""
+    #: The UIDs of the placeholders that say that they are Unschedulable.
+    unschedulable: dict[str, None] = msgspec.field(default_factory=dict)
     members: MembersFile = msgspec.field(default_factory=MembersFile)
     #: The position in the queue that was stored last.
     position: int | None = None

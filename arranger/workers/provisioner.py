@@ -15,7 +15,7 @@ from arranger.model.provisioning import Provisioning
 from arranger.model.text import one_line
 from arranger.projections.job_parts import ASK
 from arranger.projections.jobs import JobRecord
-from arranger.projections.provisioning import asks_autoscaler, name_of, present_request
+from arranger.projections.provisioning import name_of, present_request, way_of
 from arranger.projections.state import NodesRequest
 from arranger.workers.creation import LONGEST_DETAIL, LONGEST_REASON
 from arranger.workers.deletions import delete_request
@@ -28,7 +28,7 @@ from arranger.workers.work_queue import WorkQueue
 _log = logging.getLogger(__name__)
 
 #: The effect in metrics.
-_TAKE_BACK = "take_back"
+TAKE_BACK = "take_back"
 
 
 class Provisioner:
@@ -67,12 +67,14 @@ class Provisioner:
         if request is None or not job.active or job.stands_still:
             return None
         waits = job.stage in (Stage.PENDING, Stage.RESCHEDULING)
-        return None if waits and not asks_autoscaler(self._follower.state, job, self._default) else request
+        if request.decided.how != Provisioning.REQUEST:
+            return None
+        return None if waits and way_of(self._follower.state, job, self._default) != Provisioning.REQUEST else request
 
     async def _create(self, look: Look, request: NodesRequest, resource: Resource, request_uid: str) -> None:
         """Create the ProvisioningRequest, or its PodTemplates once it has a UID."""
         key = (resource.kind, request.decided.number, request_uid)
-        if not self._due(look, key):
+        if not self.due(look, key):
             return
         template = await self._templates.of(look)
         if template is None or not self._current(look, request):
@@ -82,12 +84,14 @@ class Provisioner:
             bodies = template_manifests(template, request.decided, request_uid)
         done = True
         for body in bodies:
-            done = done and await self._effects.carry_out(ASK, partial(self._created, look, request, resource, body))
+            done = done and await self._effects.carry_out(ASK, partial(self.created, look, request, resource, body))
         if done and request_uid:
             look.progress.requested = request_uid
-        self._settle(look, key, SETTLE_S)
+        self.settle(look, key, SETTLE_S)
 
-    async def _created(self, look: Look, request: NodesRequest, resource: Resource, body: Object) -> bool:
+    async def created(self, look: Look, request: NodesRequest, resource: Resource, body: Object) -> bool:
+        """Create an object of a request; returns whether it is there now. A refusal goes into the log."""
+
         def still() -> bool:
             return self._current(look, request) and self._effects.allowed()
 
@@ -114,23 +118,24 @@ class Provisioner:
         await self._writer.append([failed])
 
     async def _delete(self, look: Look, seen: ProvisioningSeen) -> None:
-        if self._due(look, seen.uid):
+        if self.due(look, seen.uid):
             delete = partial(delete_request, self._effects.cluster, seen)
-            await self._effects.carry_out(_TAKE_BACK, delete)
-            self._settle(look, seen.uid, SETTLE_S)
+            await self._effects.carry_out(TAKE_BACK, delete)
+            self.settle(look, seen.uid, SETTLE_S)
 
     def _current(self, look: Look, request: NodesRequest) -> bool:
         """Whether the request wasn't decided on again, answered or given up meanwhile."""
         state = self._follower.state
         return state.jobs.get(look.job.uid) is look.job and state.requests.get(look.job.uid) is request
 
-    def _due(self, look: Look, key: object) -> bool:
+    def due(self, look: Look, key: object) -> bool:
+        """Whether the effect of this key was not carried out just now."""
         rest_s = look.progress.settling.get(key, 0.0) - self._clock.monotonic_s()
         if rest_s > 0:
             self._queue.look_again(look.job.uid, rest_s)
         return rest_s <= 0
 
-    def _settle(self, look: Look, key: object, for_s: float) -> None:
+    def settle(self, look: Look, key: object, for_s: float) -> None:
         """Don't repeat an effect for a while: the watch is to show it first."""
         look.progress.settling[key] = self._clock.monotonic_s() + for_s
         self._queue.look_again(look.job.uid, for_s)

@@ -167,6 +167,7 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             # A PodGroup of each kind that is there is observed.
             apply(kube, *[pod_group("few", kind, 1) for kind in CUSTOM])
             ask_for_a_node(kube, nodes)
+            show_placeholders(kube, nodes)
             # A pod of others is bound, and another one is told why it waits.
             for name, cpu in (("bound", "1"), ("large", "100")):
                 spec = pod_template(cpu=cpu)["spec"] | {"schedulerName": "arranger"}
@@ -213,6 +214,25 @@ def ask_for_a_node(kube: RealKube, nodes: Kubelets) -> None:
     await_stage(kube, "Succeeded", "asks")
     eventually("the request is taken back", lambda: not kube.request("GET", REQUESTS)[1]["items"])
     kube.kubectl("delete", "queue", "cloud")  # other tests have this API server too
+
+
+def show_placeholders(kube: RealKube, nodes: Kubelets) -> None:
+    """A job of a queue that says so shows an autoscaler its only pod, and runs once the node is there."""
+    apply(kube, {**queue("seen"), "spec": {"provisioning": "Pending"}})
+    shows = job("shows", workers=0, run_s=0.5)
+    shows["spec"] |= {"queue": "seen"}
+    shows["spec"]["leader"]["template"]["spec"]["nodeSelector"] = {"pool": "seen"}
+    apply(kube, shows)
+    chosen = ("pod", "-l", "arranger.dev/holds-for")
+    kube.kubectl("wait", "--for=create", *chosen, "--timeout=60s")
+    kube.kubectl("wait", "--for=condition=PodScheduled=False", *chosen, "--timeout=60s")
+    (name,) = kube.kubectl("get", *chosen, "-o", "name").stdout.split()
+    reason = '{.status.conditions[?(@.type=="PodScheduled")].reason}'
+    assert kube.kubectl("get", name, "-o", f"jsonpath={reason}").stdout == "Unschedulable"
+    nodes.add(NodeTemplate("n4", cpu="8", labels={"pool": "seen"}))
+    await_stage(kube, "Succeeded", "shows")
+    eventually("its placeholder is gone", lambda: not kube.kubectl("get", *chosen, "-o", "name").stdout.split())
+    kube.kubectl("delete", "queue", "seen")
 
 
 def jobs_there(kube: RealKube) -> list[str]:

@@ -36,7 +36,7 @@ from arranger.workers.applier import Applier
 from arranger.workers.observed import known, projected, translate
 from arranger.workers.progress import Progress
 from tests.parts import parts
-from tests.provisioning import DEFINITION, Autoscaler, condition
+from tests.provisioning import DEFINITION, Autoscaler, PendingAutoscaler, condition
 from tests.stores import store_of_jobs
 from tests.unit.test_applier import Everyone, Following
 from tests.world import World
@@ -85,19 +85,19 @@ class Appended:
 class Scene:
     """A store without nodes and with one TYJob, its log, an applier and an autoscaler."""
 
-    def __init__(self, *, fails: int = 0) -> None:
+    def __init__(self, *, fails: int = 0, of: Provisioning = Provisioning.REQUEST) -> None:
         self.store = store_of_jobs(time.time)
         kinds = custom_kinds(DEFINITION)
         self.store.collections[kinds[0].key] = Collection(kinds, 1000)
         self.store.create(TYJOBS, "default", msgspec.json.decode(msgspec.json.encode(JOB)))
         self.cluster = Refusing(self.store)
-        self.autoscaler = Autoscaler(self.cluster, fails=fails)
-        of = Provisioning.REQUEST
+        pending = of == Provisioning.PENDING
+        self.autoscaler = PendingAutoscaler(self.cluster) if pending else Autoscaler(self.cluster, fails=fails)
         self.world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, provisioning=of))
         self.world.lifecycle = LifecycleConfig(provisioning=of)
         self.world._watch(k.Watched.PROVISIONING)
         self.following = Following(self.world.state)
-        settings = {"provisioning": "Request"}
+        settings = {"provisioning": of.value}
         given = {"follower": self.following, "membership": Everyone(), "settings": settings}
         self.refusals = Appended()
         self.applier = Applier(parts(cluster=self.cluster, writer=self.refusals, **given))

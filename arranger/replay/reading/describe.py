@@ -17,6 +17,7 @@ from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
 from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED, GroupAsked
 from arranger.model.pods_to_place import group_uid
+from arranger.model.provisioning import Provisioning
 from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
 from arranger.model.taints import taint_text
@@ -265,7 +266,8 @@ def _nodes_requested(event: k.NodesRequested, state: State) -> str:
     groups = job.spec.groups if job is not None and job.spec is not None else ()
     names = [groups[of.group].name if of.group < len(groups) else f"group {of.group}" for of in event.pods]
     pods = ", ".join(f"{of.count} {name}" for of, name in zip(event.pods, names, strict=True))
-    return f"request {event.number} to an autoscaler, of class {event.class_name}: nodes for {pods}"
+    way = f"of class {event.class_name}" if event.how == Provisioning.REQUEST else "by placeholders"
+    return f"request {event.number} to an autoscaler, {way}: nodes for {pods}"
 
 
 def _placed(event: k.Placed, state: State) -> str:

@@ -1,0 +1,50 @@
+"""The placeholders of waiting jobs: unbound pods that show an autoscaler which nodes a quorum lacks.
+
+They are followed from the observations of pods. A placeholder has no slot of its job, so it counts nowhere as a worker.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from arranger.events import kinds as k
+from arranger.model.provisioning import held_for
+from arranger.projections.provisioning import adopt_requests
+from arranger.projections.state import State
+
+_Apply = Callable[[Any, int, Any], None]
+
+
+def followed(apply: _Apply) -> _Apply:
+    """How the fold applies an observation of a pod, with the placeholders kept up to date."""
+
+    def applied(fold: Any, offset: int, event: k.PodSeen | k.PodGone) -> None:
+        state: State = fold.state
+        old = state.pods.get(event.uid)
+        apply(fold, offset, event)
+        new = state.pods.get(event.uid)
+        if new is old:
+            return
+        for pod, note in ((old, _forget), (new, note_placeholder)):
+            job_uid = note(state, pod) if pod is not None else ""
+            job = state.jobs.get(job_uid) if job_uid else None
+            if job is not None:
+                adopt_requests(state, job, fold.time_ms)
+                fold.changes.jobs[job_uid] = None
+
+    return applied
+
+
+def note_placeholder(state: State, pod: k.PodSeen) -> str:
+    """Keep the pod if it is a placeholder; returns the UID of its job, or nothing."""
+    job_uid = held_for(pod.traits.labels) if pod.owner is None else ""
+    if job_uid:
+        state.placeholders.setdefault(job_uid, {})[pod.uid] = pod
+    return job_uid
+
+
+def _forget(state: State, pod: k.PodSeen) -> str:
+    job_uid = held_for(pod.traits.labels) if pod.owner is None else ""
+    of_job = state.placeholders.get(job_uid)
+    if of_job is not None and of_job.pop(pod.uid, None) is not None and not of_job:
+        del state.placeholders[job_uid]
+    return job_uid
