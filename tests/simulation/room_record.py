@@ -165,7 +165,7 @@ class RoomRecord:
         """Note what an entry shows that may keep a job from starting on the nodes it got."""
         uid = of.event.placed.job_uid
         if (job := state.jobs.get(uid)) is not None and job.of_pods and _quorum(job.seen) != _quorum(before.seen[uid]):
-            of.excuses["its group needs another number of pods"] = None
+            of.excuses["its group needs another number of pods, or its PodGroup came or went"] = None
         for event in entry.batch.events:
             if isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
                 if less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
@@ -378,6 +378,6 @@ def _leaves(event: k.PodSeen | k.PodGone, record: str) -> bool:
     return isinstance(event, k.PodGone) or event.deleting or record_uid(event) != record
 
 
-def _quorum(seen: k.JobSeen) -> int | None:
-    """How many workers must run together."""
-    return seen.spec.min_workers if seen.spec is not None else None
+def _quorum(seen: k.JobSeen) -> tuple[int, bool] | None:
+    """How many workers must run together, and whether the PodGroup that says so is there."""
+    return (seen.spec.min_workers, seen.spec.group_known) if seen.spec is not None else None

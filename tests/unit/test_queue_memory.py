@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.model.job import JobSpec
+from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.scheduling import queues_view
 from arranger.scheduling.cycle import Cycles, take_cycle
@@ -241,6 +242,25 @@ def test_what_pods_of_other_programs_hold_is_nobodys_share_and_fulfils_no_guaran
     there.pod_gone("uid-stranger")
     there.cycle()
     assert first.placements
+
+
+def test_a_resource_that_no_node_has_any_more_decides_nothing() -> None:
+    """A projection that began at a snapshot doesn't know of it, and has to plan the same."""
+    there = World()
+    there.node("n1", cpu=8, gpus=4)
+    there.queue("a")
+    there.queue("b")
+    there.job("first", of_queue="b", leader=shape(cpu=1, gpus=1))
+    there.job("more", of_queue="a", leader=shape(cpu=2))
+    there.cycle()
+    there.node("n1", cpu=8)
+    there.job("second", of_queue="b", leader=shape(cpu=1), created=1)
+    there.job("third", of_queue="a", leader=shape(cpu=1), created=2)
+    assert GPU not in offered(there.state)
+    restored = snapshot.restore(snapshot.encode(there.state))
+    assert offered(restored) == offered(there.state)
+    assert queues_view(restored).queues == queues_view(there.state).queues
+    assert take_cycle(restored, there.config, there.now_ms) == take_cycle(there.state, there.config, there.now_ms)
 
 
 def test_jobs_on_a_node_that_is_not_ready_take_nothing_from_the_ready_ones() -> None:
