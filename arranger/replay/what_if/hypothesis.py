@@ -235,6 +235,7 @@ def _forked(
         volumes=state.volumes.copy(),
         requests=dict(state.requests),
         seen_requests={uid: dict(of) for uid, of in state.seen_requests.items()},
+        placeholders={uid: dict(of) for uid, of in state.placeholders.items()},
         jobs=jobs,
         assumed=dict(state.assumed),
         terms=dict(state.terms),
