@@ -38,7 +38,7 @@ async def serving(health: Health, metrics: Metrics) -> AsyncIterator[HttpServer]
 async def get(server: HttpServer, path: str) -> tuple[int, str]:
     def fetch() -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}") as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as refusal:
             with refusal:
