@@ -51,15 +51,18 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
     if not kept.exists():
         kept.write_bytes(msgspec.json.encode(asyncio.run(make(folder, events, small=small))))
     facts = msgspec.json.decode(kept.read_bytes(), type=Facts)
-    with sync_playwright() as playwright, _served(folder) as (address, started_s):
+    with sync_playwright() as playwright:
+        # The browser is open before: while it starts, the server would get ahead.
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(_PATIENCE_MS)
-        page.goto(f"{address}/#/cluster")
-        first_s = sum(_painted(page, None)) / 1000
-        while not page.evaluate(_COMPLETE):
-            page.wait_for_timeout(500)
-        moved_ms = [_moved(page, offset) for offset in _offsets(facts, 3 if small else _POINTS)]
+        with _served(folder) as (address, started_s):
+            page.goto(f"{address}/#/cluster")
+            first_s = sum(_painted(page, None)) / 1000
+            while not page.evaluate(_COMPLETE):
+                page.wait_for_timeout(500)
+            moved_ms = [_moved(page, offset) for offset in _offsets(facts, 3 if small else _POINTS)]
+            page.goto("about:blank")
         browser.close()
     late_ms = sorted(moved_ms)[min(len(moved_ms) * 95 // 100, len(moved_ms) - 1)]
     note = f"{facts.events:,} events"

@@ -40,13 +40,18 @@ async def _answer(target: str | None, settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     requests = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin)
-    async with opened(target, settings) as log:
-        moments = Moments(log)
-        following = asyncio.create_task(moments.follow())
-        try:
-            await serve(requests, moments, _write)
-        finally:
-            await cancelling.end([following])
+    try:
+        async with opened(target, settings) as log:
+            moments = Moments(log)
+            following = asyncio.create_task(moments.follow())
+            try:
+                await serve(requests, moments, _write)
+            finally:
+                await cancelling.end([following])
+    except ArrangerError:
+        # The server opens the same log, and ends with the same words.
+        if await requests.readline():
+            raise
 
 
 async def serve(requests: asyncio.StreamReader, moments: Moments, write: Callable[[MomentReply], None]) -> None:

@@ -82,6 +82,7 @@ class ArchiveLog(OnlyRead):
     def __init__(self, blob_store: BlobStore, *, epoch: int | None = None, keys: LogKeys = UNKEYED) -> None:
         self.blob_store = blob_store
         self._own_keys = keys
+        self._checked: dict[bytes, dict[int, str]] = {}
         #: What checks the segment that was read last, and the snapshots.
         self.keys = self._snapshot_keys = UNKEYED
         #: The least that is known of a segment that was read.
@@ -225,7 +226,7 @@ class ArchiveLog(OnlyRead):
         return self._segment
 
     def _fetch(self, name: SegmentName) -> Segment:
-        return decode_segment(name, self._content(name, name.first), self._own_keys)
+        return decode_segment(name, self._content(name, name.first), self._own_keys, self._checked)
 
     def _gap(self, offset: int) -> DamagedEntry:
         following = self.contents.following(offset)

@@ -73,4 +73,7 @@ def request_number(text: str) -> int:
 
 def held_for(labels: Labels) -> str:
     """The UID of the TYJob for which a pod with these labels is a placeholder; empty if it is none."""
-    return next((value for name, value in labels if name == HOLDS_FOR_LABEL), "")
+    for name, value in labels:
+        if name == HOLDS_FOR_LABEL:
+            return value
+    return ""

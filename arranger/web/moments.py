@@ -123,6 +123,10 @@ class Moments:
         state.epoch = state.epoch or position.epoch
         self._index, self._end, self._problem = LogIndex(state, position), end.offset, ""
         self._begun.set()
+        marks = await self._log.snapshot_marks()
+        if marks and end.offset - marks[-1].offset <= _WORTH:  # what is asked first, ready when it is asked
+            async with self._turn:
+                await self._at(self._index, end.offset)
 
     async def _step(self) -> None:
         assert self._index is not None

@@ -1,4 +1,4 @@
-"""The names in the API's JSON: camelCase, as in Kubernetes, and that of a header.
+"""The names in the API: camelCase in its JSON, as in Kubernetes, its path, a header and a media type.
 
 The commands' JSON has the fields' own names, such as `time_ms`. A field's name consists of lower-case words and
 underscores. Keys that are data, such as names of resources, nodes and queues, are never of that form: Kubernetes allows
@@ -10,6 +10,11 @@ from typing import Any
 
 #: The header of a token that comes through the API server's proxy, which takes it out of the header `Authorization`.
 PASSED_TOKEN = "X-Arranger-Authorization"
+PREFIX = "/api/v1"
+#: The type of a body with Kubernetes objects.
+MANIFESTS_TYPE = "application/yaml"
+#: Hosts on which nobody but this machine's users can listen and ask.
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _FIELD = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
 
 

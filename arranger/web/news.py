@@ -15,6 +15,7 @@ from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, L
 from arranger.events.log import Log, Position
 from arranger.logs import log_event
 from arranger.model.text import safe_json
+from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object
 from arranger.replay.reading.history import advance
@@ -31,6 +32,11 @@ KEPT = 10_000
 KEPT_BYTES = 64 << 20
 _WAIT_S = 1.0
 _RETRY_S = 2.0
+#: How long the log is folded without a look at who asks, in seconds.
+_SLICE_S = 0.02
+#: How long a question waits while the log is read first, in seconds.
+_PATIENCE_S = 20.0
+_READING = "the log is being read"
 
 
 class New(msgspec.Struct, frozen=True):
@@ -53,14 +59,16 @@ class News:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._listing: Listing | None = None
+        #: The last position that was folded; before that, the end of the log when it was opened.
         self._position = Position(0, 0, "")
+        self._opened = False
         self._kept: deque[New] = deque()
         self._kept_bytes = 0
         #: The offset before the oldest kept event.
         self._kept_after = 0
         self._moved = asyncio.Event()
         #: Why nothing new is read, empty if all is well.
-        self.problem = "the log is being read"
+        self.problem = _READING
 
     @property
     def epoch(self) -> int:
@@ -70,12 +78,21 @@ class News:
     def offset(self) -> int:
         return self._position.offset
 
-    @property
-    def state(self) -> State:
-        """The state at the end of the log. Nobody may change it. Raises `Refusal` before the end was reached."""
-        if self._listing is None:
-            refuse("ServiceUnavailable", self.problem, hint="try again soon")
+    async def position(self) -> Position:
+        """The end of the log, which is known before its state is. Raises `Refusal` if it isn't known soon."""
+        await self._until(lambda: self._opened)
+        return self._position
+
+    async def state(self) -> State:
+        """The state at the end of the log. Nobody may change it. Raises `Refusal` if it isn't known soon."""
+        await self._until(lambda: self._listing is not None)
+        assert self._listing is not None
         return self._listing.state
+
+    async def _until(self, known: Callable[[], bool]) -> None:
+        while not known():
+            if self.problem != _READING or not await self.moved(_PATIENCE_S):
+                refuse("ServiceUnavailable", self.problem, hint="try again soon")
 
     async def follow(self) -> None:
         """Read until cancelled. Stops at an entry that can't be read; what is past stays available."""
@@ -140,13 +157,20 @@ class News:
 
     async def _begin(self) -> None:
         """Fold up to the present end. What came before isn't news."""
-        await self._log.open()
-        state, position = await find_beginning(self._log)
+        self._position, self._opened = await self._log.open(), True
+        self._wake()
+        # In a thread, because it takes a second in a large cluster, in which the page is asked for.
+        state, position = await find_beginning(self._log, lambda content: asyncio.to_thread(snapshot.restore, content))
         state.epoch = state.epoch or position.epoch
+        clock_s = asyncio.get_running_loop().time
+        since_s = clock_s()
         while entries := await self._log.read(position):
             for entry in entries:
                 advance(state, entry, Changes())
                 position = Position(position.epoch, entry.last, entry.chain)
+                if clock_s() - since_s > _SLICE_S:
+                    await asyncio.sleep(0)
+                    since_s = clock_s()
         self._position, self._listing, self.problem = position, Listing(state, Filter()), ""
         self._kept.clear()
         self._kept_bytes = 0
@@ -181,12 +205,14 @@ class News:
         if not self.problem:
             log_event(_log, "the log can't be read", level=logging.WARNING, problem=problem)
         self.problem = str(problem)
+        self._wake()
 
     def _forget(self, problem: str) -> None:
         log_event(_log, "the log has changed", level=logging.WARNING, problem=problem)
-        self._listing, self.problem = None, problem
+        self._listing, self._opened, self.problem = None, False, problem
         self._kept.clear()
         self._kept_bytes = 0
+        self._wake()
 
     def _wake(self) -> None:
         self._moved.set()

@@ -24,14 +24,11 @@ from arranger.replay.reading.verify import Report
 from arranger.replay.what_if.comparison import WhatIf
 from arranger.web.console_questions import CONSOLE
 from arranger.web.log_copies import MEDIA_TYPE
-from arranger.web.naming import camel
+from arranger.web.naming import MANIFESTS_TYPE, PREFIX, camel
 from arranger.web.questions import QUESTIONS, Parameter, Question
 from arranger.web.refusals import CODES, RefusalBody
 from arranger.workers.status import Status
 
-PREFIX = "/api/v1"
-#: The type of a body with Kubernetes objects.
-MANIFESTS_TYPE = "application/yaml"
 _Schemas = dict[type, dict[str, Any]]
 _REF = "#/components/schemas/{name}"
 

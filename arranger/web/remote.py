@@ -17,7 +17,7 @@ from arranger import __version__
 from arranger.errors import LogError, LogUnavailable, UsageError
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.kube.config import Access, Credentials
-from arranger.web.naming import PASSED_TOKEN
+from arranger.web.naming import LOOPBACK, PASSED_TOKEN
 from arranger.web.refusals import RefusalBody
 
 #: The name of the server in the cluster.
@@ -26,7 +26,6 @@ _SERVICE = "/api/v1/namespaces/arranger-system/services/arranger-console:http/pr
 #: A question may take a minute (see the API's limits), and may wait for others.
 _TIMEOUT_S = 150.0
 _CONNECT_TIMEOUT_S = 5.0
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 #: An older server has no such path, and a server that is still reading has no answer yet.
 _ABSENT, _LATER = 404, 503
 
@@ -62,7 +61,7 @@ class Remote:
             address = urllib.parse.urlsplit(self.name)
             if address.scheme not in ("http", "https") or not address.hostname:
                 raise UsageError(f"{server!r} is no address of a server", hint="for example http://127.0.0.1:8470")
-            self._trusted = address.scheme == "https" or address.hostname in _LOOPBACK
+            self._trusted = address.scheme == "https" or address.hostname in LOOPBACK
 
     async def get(self, path: str, query: dict[str, str]) -> bytes:
         """The body of an answer. Raises `LogUnavailable` without one, and `LogError` with the words of a refusal."""

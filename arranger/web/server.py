@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from arranger.errors import UsageError
+from arranger.events.log import Position
 from arranger.logs import log_event, tell_malformed_requests_briefly
 from arranger.plugins import installed
 from arranger.projections.state import State
@@ -21,9 +22,8 @@ from arranger.web.asking import Asker
 from arranger.web.console_questions import CONSOLE
 from arranger.web.log_copies import MEDIA_TYPE, LogCopies
 from arranger.web.masking import Pseudonyms, check, lacking, masked
-from arranger.web.naming import PASSED_TOKEN
+from arranger.web.naming import LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
 from arranger.web.news import New, News, encoded
-from arranger.web.openapi import MANIFESTS_TYPE, PREFIX, document
 from arranger.web.page import Page
 from arranger.web.questions import QUESTIONS, Asked, Question, asked, with_manifests
 from arranger.web.refusals import CODES, Refusal, refuse
@@ -32,8 +32,6 @@ from arranger.workers import cancelling
 
 _log = logging.getLogger(__name__)
 
-#: Hosts on which nobody but this machine's users can listen and ask.
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: How much of the answers is kept, so that many clients that ask the same cost one answer.
 _KEPT_BYTES = 64 << 20
 #: How much the objects of a question may be.
@@ -155,18 +153,20 @@ class ApiServer:
         return _json(msgspec.json.encode(body), status=503 if problem else 200)
 
     async def _openapi(self, request: web.Request) -> web.Response:
+        from arranger.web.openapi import document  # slow to import, and the page doesn't ask for it
+
         return _json(msgspec.json.encode(document()))
 
     def _answering(self, question: Question) -> _Handler:
         async def answer(request: web.Request) -> web.Response:
             viewer = await self._viewer(request)
             missing = await lacking(viewer)
-            state = self._news.state
+            end = await self._news.position()
             query = [*request.query.items()]
-            inquiry = asked(question, query, epoch=state.epoch, end=state.offset)
+            inquiry = asked(question, query, epoch=end.epoch, end=end.offset)
             if missing:
                 await check(inquiry, viewer, missing)
-                whole = msgspec.json.decode((await self._content(inquiry, state))[0])
+                whole = msgspec.json.decode((await self._content(inquiry, end))[0])
                 part = await masked(inquiry, whole, viewer, self._pseudonyms)
                 # Without an ETag: what the viewer may see can change while the log doesn't.
                 return _json(encoded(part, name=lambda value: value))
@@ -175,7 +175,7 @@ class ApiServer:
                 return _json(encoded(await self._asker.ask(inquiry.arguments, lines=question.lines, given=given)))
             if inquiry.tag and inquiry.tag in request.headers.get("If-None-Match", ""):
                 return web.Response(status=304, headers={**_HEADERS, "ETag": inquiry.tag})
-            content, final = await self._content(inquiry, state)
+            content, final = await self._content(inquiry, end)
             return _json(content, tag=inquiry.tag if final else "")
 
         return answer
@@ -197,7 +197,7 @@ class ApiServer:
     async def _sees_all(self, request: web.Request) -> bool:
         return not await lacking(await self._viewer(request))
 
-    async def _content(self, inquiry: Asked, state: State) -> tuple[bytes, bool]:
+    async def _content(self, inquiry: Asked, end: Position) -> tuple[bytes, bool]:
         """The answer as JSON: a kept one, one from the projection, or one from another process; and whether it stays
         the same while the log does."""
         if (kept := self._kept.get(inquiry.tag)) is not None:
@@ -205,12 +205,13 @@ class ApiServer:
             return kept, True
         question, final = inquiry.question, True
         if self._moments is not None and question.name in CONSOLE:
-            content, final = await self._moments.answer(question.name, dict(inquiry.values), end=state.offset)
+            content, final = await self._moments.answer(question.name, dict(inquiry.values), end=end.offset)
         elif inquiry.present and question.name in _AT_ONCE:
-            content = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state)))
+            state = await self._news.state()
+            content, final = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state))), state.offset == end.offset
         else:
             content = encoded(await self._asker.ask(inquiry.arguments, lines=question.lines))
-        if inquiry.tag and final and self._news.epoch == state.epoch:
+        if inquiry.tag and final and self._news.epoch == end.epoch:
             self._keep(inquiry.tag, content)
         return content, final
 
@@ -223,8 +224,9 @@ class ApiServer:
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
         whole = await self._sees_all(request)
-        state = self._news.state
-        epoch, offset = _begin(request.headers.get("Last-Event-ID", ""), state)
+        await self._news.state()
+        end = await self._news.position()
+        epoch, offset = _begin(request.headers.get("Last-Event-ID", ""), end)
         if self._watchers >= _WATCHERS:
             refuse("TooManyRequests", f"{_WATCHERS} clients watch already", hint="try again later")
         self._watchers += 1
@@ -275,10 +277,10 @@ async def _manifests(request: web.Request) -> bytes:
     return bytes(content)
 
 
-def _begin(last: str, state: State) -> tuple[int, int]:
+def _begin(last: str, end: Position) -> tuple[int, int]:
     """The epoch and the offset after which a stream begins. Raises `Refusal`."""
     if not last:
-        return state.epoch, state.offset
+        return end.epoch, end.offset
     found = _ID.fullmatch(last)
     if found is None:
         refuse("BadRequest", f"Last-Event-ID: {last[:80]!r} is not EPOCH-OFFSET")

@@ -7,6 +7,7 @@ the history is lost, and the cluster itself is the source of a new epoch (archit
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from arranger.errors import DamagedEntry, LogError
 from arranger.events.log import Log, Position, StoredSnapshot
@@ -37,12 +38,17 @@ class LaterVersionAtWork(LogError):
         )
 
 
-async def find_beginning(log: Log) -> tuple[State, Position]:
-    """The state to begin with and its position. Raises `HistoryGone`, `LaterVersionAtWork` and what `log` raises."""
+async def _restored(content: bytes) -> State:
+    return snapshot.restore(content)
+
+
+async def find_beginning(log: Log, restore: Callable[[bytes], Awaitable[State]] = _restored) -> tuple[State, Position]:
+    """The state to begin with and its position. `restore` makes the state of a snapshot's content. Raises
+    `HistoryGone`, `LaterVersionAtWork` and what `log` raises."""
     while True:
         tried = await _newest_offset(log)
         try:
-            return await _beginning_now(log)
+            return await _beginning_now(log, restore)
         except (HistoryGone, LaterVersionAtWork):
             # The log is trimmed only behind a stored snapshot. So if a newer one than those tried exists, other
             # processes were merely faster: nothing is lost, however long this process was paused meanwhile.
@@ -70,13 +76,13 @@ async def _newest_offset(log: Log) -> int:
     return marks[-1].offset if marks else -1
 
 
-async def _beginning_now(log: Log) -> tuple[State, Position]:
+async def _beginning_now(log: Log, restore: Callable[[bytes], Awaitable[State]]) -> tuple[State, Position]:
     newer: snapshot.NewerSnapshot | None = None
     cluster = ""
     stored = await _newest(log, None)
     while stored is not None:
         try:
-            state = snapshot.restore(stored.content)
+            state = await restore(stored.content)
         except snapshot.UnusableSnapshot as problem:
             newer = problem if newer is None and isinstance(problem, snapshot.NewerSnapshot) else newer
             log_event(_log, "a snapshot isn't used", level=logging.WARNING, problem=problem)

@@ -32,6 +32,8 @@ let asking: { offset: number; ended: AbortController } | null = null;
 let wanted = -1;
 /** How long a question about another point is waited for before it is given up. */
 const PATIENCE_MS = 300;
+/** When a question is asked again that the server can't answer yet. */
+const RETRY_MS = 2000;
 
 /** Ask for the moment; while an answer is awaited, only the newest wish is kept. */
 async function refresh(offset: number): Promise<void> {
@@ -54,6 +56,8 @@ async function refresh(offset: number): Promise<void> {
       if (ended.signal.aborted) continue;
       problem.value = words(caught);
       wanted = -1;
+      // The server still reads the log.
+      if (caught instanceof Refused && caught.code === 503) setTimeout(() => void refresh(at.peek()), RETRY_MS);
     } finally {
       asking = null;
     }

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from arranger.web.openapi import PREFIX
+from arranger.web.naming import PREFIX
 from arranger.web.questions import QUESTIONS
 
 #: Tokens of the fuzz's cluster: who may see everything, and who may see nothing.

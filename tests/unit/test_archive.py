@@ -14,10 +14,12 @@ from arranger.cli.inputs import reading
 from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable, UsageError
 from arranger.events import kinds as k
+from arranger.events import segments
 from arranger.events.archive import ArchiveLog
 from arranger.events.blob_stores import BlobStore, FolderStore, RemoteStore
 from arranger.events.codec import StoredEntry, encode_batch
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
+from arranger.events.log_keys import next_chain
 from arranger.events.open_log import open_log
 from arranger.events.segments import SegmentName, SnapshotName, encode_segment, encode_snapshot_file, parsed_name
 from arranger.events.tiered_log import TieredLog
@@ -176,6 +178,31 @@ async def test_positions_that_are_not_in_it_are_refused_as_a_log_does(tmp_path: 
     ):
         with pytest.raises(LogError, match="reading only"):
             await write
+    await archive.close()
+
+
+async def test_a_long_file_is_read_from_its_middle_once_it_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await filled(400)
+    await archived(log, FolderStore(tmp_path), every=400)
+    assert len(segments_in(tmp_path)) > 1
+    archive = await opened(FolderStore(tmp_path))
+    found, epoch = await whole(archive), (await archive.end()).epoch
+    number = random.Random(2).sample(range(len(found) - 1), 40)
+    hashed: list[str] = []
+
+    def counted(before: str, payload: bytes) -> str:
+        hashed.append(before)
+        return next_chain(before, payload)
+
+    monkeypatch.setattr(segments, "next_chain", counted)
+    for each in number:
+        read = await archive.read(Position(epoch, found[each].last, found[each].chain), limit=1)
+        assert read == found[each + 1 : each + 2]
+        with pytest.raises(EpochLost):
+            await archive.read(Position(epoch, found[each].last, "0" * 40), limit=1)
+    assert len(hashed) <= 66 * len(number)
     await archive.close()
 
 

@@ -22,7 +22,8 @@ from arranger.events.file_log import FileLog
 from arranger.web.console_questions import CONSOLE
 from arranger.web.masking import check
 from arranger.web.moment_process import MomentProcess
-from arranger.web.openapi import PREFIX, document
+from arranger.web.naming import PREFIX
+from arranger.web.openapi import document
 from arranger.web.page import Page
 from arranger.web.questions import asked
 from arranger.web.refusals import Refusal

@@ -20,15 +20,15 @@ import yaml
 
 from arranger.cli import answering
 from arranger.events.file_log import FileLog
-from arranger.events.log import Entry, Log, entries
+from arranger.events.log import Entry, Log, Position, entries
 from arranger.web import moment_process
 from arranger.web import news as news_module
 from arranger.web.asking import Asker, Limits
 from arranger.web.console_questions import CONSOLE
 from arranger.web.moment_process import MomentProcess
-from arranger.web.naming import camel, named
+from arranger.web.naming import MANIFESTS_TYPE, camel, named
 from arranger.web.news import News
-from arranger.web.openapi import MANIFESTS_TYPE, document
+from arranger.web.openapi import document
 from arranger.web.questions import QUESTIONS
 from arranger.web.refusals import Refusal
 from arranger.web.server import ApiServer
@@ -201,6 +201,36 @@ async def test_the_past_keeps_its_etag_and_the_present_gets_another() -> None:
         await grown(log, of[60:80])
         await until(lambda: api.news.offset > offset)
         assert (await api.get("preemptions?to=20"))[2] != before, "what a preemption gained shows later"
+
+
+async def test_those_who_ask_while_the_log_is_opened_wait_for_it() -> None:
+    class Slow(MemoryLog):
+        ready = asyncio.Event()
+
+        async def open(self) -> Position:
+            await self.ready.wait()
+            return await super().open()
+
+    log, of = Slow(), await history()
+    Slow.ready.set()
+    await grown(log, of[1:20])
+    Slow.ready.clear()
+    news = News(log)
+    server = ApiServer(news, Asker(PROGRAM, {}), host="127.0.0.1", port=0, moments=MomentProcess(MOMENTS, {}))
+    await server.start()
+    try:
+        async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+            api = Serving(server, news, session)
+            asked = asyncio.create_task(api.get("replay"))
+            refused = await api.get("../../healthz")
+            assert (refused[0], refused[1]["problem"]) == (503, "the log is being read")
+            assert not asked.done()
+            Slow.ready.set()
+            status, told, _ = await asked
+            assert (status, told["offset"]) == (200, of[19].last)
+    finally:
+        await server.stop()
+        await log.close()
 
 
 async def events_of(response: aiohttp.ClientResponse, count: int) -> list[tuple[str, Any]]:

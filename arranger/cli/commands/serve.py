@@ -5,25 +5,25 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from arranger.cli.inputs.reading import log_options, opened
 from arranger.cli.inputs.server import server_of
 from arranger.cli.rendering.output import say
-from arranger.clock import SystemClock
 from arranger.errors import UsageError
 from arranger.events.redis_urls import SCHEMES, scheme_of
-from arranger.kube.client import HttpCluster
-from arranger.kube.config import find_access
 from arranger.logs import configure_logging
 from arranger.settings import SERVER_VARIABLE, SETTINGS, Settings
-from arranger.web.asking import Asker
-from arranger.web.log_copies import LogCopies
 from arranger.web.moment_process import MomentProcess
-from arranger.web.news import News
-from arranger.web.rights import ClusterGate, Gate, OpenGate
-from arranger.web.server import LOOPBACK, ApiServer
+from arranger.web.naming import LOOPBACK
+
+if TYPE_CHECKING:
+    from arranger.events.file_log import Copyable
+    from arranger.events.log import Log
+    from arranger.web.rights import Gate
+    from arranger.web.server import ApiServer
 
 #: The settings that say which log is read. Variables, unlike arguments, can't be seen by other users.
 _OF_THE_LOG = ("redis_url", "cluster", "archive_url", "log_key")
@@ -95,39 +95,65 @@ async def _serve(
     *,
     ask_cluster: bool,
 ) -> None:
-    host, port = address
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    async with (
-        opened(target, settings) as log,
-        opened(target, settings) as copied,
-        _gate(settings, ask_cluster=ask_cluster) as gate,
-    ):
-        environment, path = log_of(target, settings)
-        moments = MomentProcess((sys.executable, "-m", "arranger.cli.moments"), environment, log=path)
-        asker = Asker((sys.executable, "-m", "arranger.cli.answering"), environment, log=path)
-        news = News(log)
-        copies = LogCopies(copied, news)
-        server = ApiServer(news, asker, host=host, port=port, gate=gate, moments=moments, copies=copies)
-        await server.start()
-        await moments.start()
-        shown = f"[{host}]" if ":" in host else host
-        begun(f"http://{shown}:{server.port}/")
-        sys.stdout.flush()
-        try:
-            await stopped.wait()
-        finally:
-            await server.stop()
-            await moments.stop()
+    environment, path = log_of(target, settings)
+    moments = MomentProcess((sys.executable, "-m", "arranger.cli.moments"), environment, log=path)
+    await moments.start()  # first of all: it reads the log while the server starts
+    try:
+        async with (
+            opened(target, settings) as log,
+            opened(target, settings) as copied,
+            _gate(settings, ask_cluster=ask_cluster) as gate,
+        ):
+            server = _server(log, copied, (environment, path), address, gate=gate, moments=moments)
+            await server.start()
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            begun(f"http://{host}:{server.port}/")
+            sys.stdout.flush()
+            try:
+                await stopped.wait()
+            finally:
+                await server.stop()
+    finally:
+        await moments.stop()
+
+
+def _server(
+    log: "Log",
+    copied: "Copyable",
+    named: tuple[dict[str, str], str],
+    address: tuple[str, int],
+    *,
+    gate: "Gate",
+    moments: MomentProcess,
+) -> "ApiServer":
+    """The server of a log, whose copies come from the other reader, and whose name other processes get."""
+    from arranger.web.asking import Asker
+    from arranger.web.log_copies import LogCopies
+    from arranger.web.news import News
+    from arranger.web.server import ApiServer
+
+    (environment, path), (host, port) = named, address
+    news = News(log)
+    asker = Asker((sys.executable, "-m", "arranger.cli.answering"), environment, log=path)
+    copies = LogCopies(copied, news)
+    return ApiServer(news, asker, host=host, port=port, gate=gate, moments=moments, copies=copies)
 
 
 @asynccontextmanager
-async def _gate(settings: Settings, *, ask_cluster: bool) -> AsyncIterator[Gate]:
+async def _gate(settings: Settings, *, ask_cluster: bool) -> AsyncIterator["Gate"]:
+    from arranger.web.rights import ClusterGate, OpenGate
+
     if not ask_cluster:
         yield OpenGate()
         return
+    from arranger.clock import SystemClock
+    from arranger.kube.client import HttpCluster
+    from arranger.kube.config import find_access
+
     cluster = HttpCluster(find_access(settings.kubeconfig or None, settings.context or None))
     try:
         yield ClusterGate(cluster, SystemClock())

@@ -3,9 +3,7 @@
 Times are in seconds since 1970, and GPUs are those of all vendors.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
-from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arranger.model.job import JobSpec
-from arranger.model.pod import gpus_of
+from arranger.model.pod import Labels, gpus_of
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.queue_use import queue_of
@@ -103,8 +101,9 @@ class Moment(msgspec.Struct, frozen=True, rename="camel"):
 def moment(state: State) -> Moment:
     """The cluster in a state."""
     records = sorted(state.jobs.values(), key=lambda job: (label(job), job.uid))
-    holdings = [dict(_held(job)) for job in records]
-    levels = topology_levels(state, records)
+    holdings = [_held(job) for job in records]
+    labelled = _labelled(state.nodes)
+    levels = _topology_levels(labelled, records)
     placed = [job.quorum_placed() for job in records]
     lines = tuple(_job(state, job, sum(held.values())) for job, held in zip(records, holdings, strict=True))
     return Moment(
@@ -112,7 +111,7 @@ def moment(state: State) -> Moment:
         state.time_ms / 1000,
         _totals(state, records, placed),
         lines,
-        _nodes(state.nodes, levels, holdings),
+        _nodes(state.nodes, _drawn(state.nodes, labelled, levels), holdings),
         levels,
         tuple(_queue(view) for view in queues_view(state).queues.values()),
     )
@@ -131,7 +130,7 @@ def main_cause(state: State, job: JobRecord) -> str | None:
 
 def gpus_held(job: JobRecord) -> int:
     """The GPUs of the slots that have nodes."""
-    return sum(count for _, count in _held(job))
+    return sum(_held(job).values())
 
 
 def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
@@ -169,7 +168,7 @@ def gpu_totals(state: State) -> GpuTotals:
 
 def _open(nodes: NodeTable) -> NDArray[np.bool_]:
     """Whether each of the present nodes, in the order of their names, is ready and schedulable. The answer is kept with
-    the version of the nodes' facts, as `_drawn` is."""
+    the version of the nodes' facts."""
     notes = nodes.facts_version.notes
     known: NDArray[np.bool_] | None = notes.get(_open)
     if known is None:
@@ -178,41 +177,53 @@ def _open(nodes: NodeTable) -> NDArray[np.bool_]:
     return known
 
 
-def topology_levels(state: State, jobs: list[JobRecord]) -> tuple[str, ...]:
+class _Labelled(NamedTuple):
+    """What follows from the nodes' labels alone, in the order of the nodes' names: the levels that any node has, by
+    those that were looked for, and what is drawn, by the levels."""
+
+    labels: list[Labels]
+    levels: dict[tuple[str, ...], tuple[str, ...]]
+    drawn: dict[tuple[str, ...], "_Drawn"]
+
+
+def _labelled(nodes: NodeTable) -> _Labelled:
+    """It is kept with the version of the nodes' names: at most points of a log, nodes and labels are the same."""
+    labels = [nodes.facts[row].labels for row in nodes.by_name().tolist()]
+    known: _Labelled | None = nodes.names_version.notes.get(_Labelled)
+    if known is None or known.labels != labels:
+        known = nodes.names_version.notes[_Labelled] = _Labelled(labels, {}, {})
+    return known
+
+
+def _topology_levels(labelled: _Labelled, jobs: list[JobRecord]) -> tuple[str, ...]:
     """The labels of nodes that jobs name as levels of a topology, and the usual ones; the largest domains first."""
     named = dict.fromkeys(_USUAL_LEVELS)
     for job in jobs:
         if job.spec is not None and job.spec.has_topology:
             topologies = (job.spec.topology, *(group.topology for group in job.spec.groups))
             named.update(dict.fromkeys(key for of in topologies if of is not None for key in of.levels))
-    return _present_levels(state.nodes, tuple(named))
-
-
-def _present_levels(nodes: NodeTable, named: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that any node has. They are kept with the version of the nodes' facts, as `_drawn` is."""
-    notes = nodes.facts_version.notes
-    known: tuple[tuple[str, ...], tuple[str, ...]] | None = notes.get(_present_levels)
-    if known is None or known[0] != named:
-        domains: dict[str, dict[str, None]] = {key: {} for key in named}
-        for row in nodes.by_name().tolist():
-            for key, value in nodes.facts[row].labels:
+    wanted = tuple(named)
+    if wanted not in labelled.levels:
+        domains: dict[str, dict[str, None]] = {key: {} for key in wanted}
+        for of_node in labelled.labels:
+            for key, value in of_node:
                 if key in domains:
                     domains[key][value] = None
         found = sorted((key for key in domains if domains[key]), key=lambda key: (len(domains[key]), key))
-        known = notes[_present_levels] = named, tuple(found[:_MOST_LEVELS])
-    return known[1]
+        labelled.levels[wanted] = tuple(found[:_MOST_LEVELS])
+    return labelled.levels[wanted]
 
 
-def _held(job: JobRecord) -> Iterator[tuple[str, int]]:
+def _held(job: JobRecord) -> dict[str, int]:
     """The nodes of a job with its GPUs there."""
-    if job.spec is None or not job.placements:
-        return
-    of_group = [_gpus(group.shape.requests) for group in job.spec.groups]
     found: dict[str, int] = {}
+    if job.spec is None or not job.placements:
+        return found
+    of_group = [_gpus(group.shape.requests) for group in job.spec.groups]
     for (group, _), node in job.placements.items():
         if of_group[group]:
             found[node] = found.get(node, 0) + of_group[group]
-    yield from found.items()
+    return found
 
 
 def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
@@ -265,52 +276,42 @@ def _minimum(spec: JobSpec) -> int:
 
 
 class _Drawn(NamedTuple):
-    """What doesn't change with the use of nodes, in the order in which they are drawn: by topology and name. `order`
-    has their places in the order of names, `open` whether each is ready, and schedulable."""
+    """The nodes in the order in which they are drawn: by topology and name. `order` has their places in the order of
+    names."""
 
-    levels: tuple[str, ...]
     order: Amounts
     names: list[str]
     topologies: list[tuple[str, ...]]
-    open: list[tuple[bool, bool]]
 
 
-def _drawn(nodes: NodeTable, levels: tuple[str, ...]) -> _Drawn:
-    """It is kept with the version of the nodes' facts: most points of a log have the same nodes."""
-    known: _Drawn | None = nodes.facts_version.notes.get(_Drawn)
-    if known is not None and known.levels == levels:
-        return known
-    found = []
-    for number, row in enumerate(nodes.by_name().tolist()):
-        facts = nodes.facts[row]
-        labels = dict(facts.labels) if levels else {}
-        topology = tuple([labels.get(key, "") for key in levels])
-        found.append((topology, nodes.names[row], number, (facts.ready, facts.ready and not facts.cordoned)))
-    found.sort(key=itemgetter(0, 1))
-    drawn = _Drawn(
-        levels,
-        np.array([number for _, _, number, _ in found], np.int64),
-        [name for _, name, _, _ in found],
-        [topology for topology, _, _, _ in found],
-        [of for _, _, _, of in found],
-    )
-    nodes.facts_version.notes[_Drawn] = drawn
-    return drawn
+def _drawn(nodes: NodeTable, labelled: _Labelled, levels: tuple[str, ...]) -> _Drawn:
+    known = labelled.drawn.get(levels)
+    if known is None:
+        found = []
+        for number, (row, labels) in enumerate(zip(nodes.by_name().tolist(), labelled.labels, strict=True)):
+            of_node = dict(labels)
+            found.append((tuple([of_node.get(key, "") for key in levels]), nodes.names[row], number))
+        found.sort()
+        order = np.array([number for _, _, number in found], np.int64)
+        known = _Drawn(order, [name for _, name, _ in found], [topology for topology, _, _ in found])
+        labelled.drawn[levels] = known
+    return known
 
 
-def _nodes(nodes: NodeTable, levels: tuple[str, ...], holdings: list[dict[str, int]]) -> tuple[MomentNode, ...]:
+def _nodes(nodes: NodeTable, drawn: _Drawn, holdings: list[dict[str, int]]) -> tuple[MomentNode, ...]:
     on_node: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, held in enumerate(holdings):
         for node, gpus in held.items():
             on_node[node] = (*on_node.get(node, ()), (number, gpus))
-    drawn = _drawn(nodes, levels)
     there, used = gpu_use(nodes)
+    of_row = nodes.facts
+    facts = [of_row[row] for row in nodes.by_name()[drawn.order].tolist()]
     amounts = zip(there[drawn.order].tolist(), (there - used)[drawn.order].tolist(), strict=True)
-    lines = zip(drawn.names, amounts, drawn.open, drawn.topologies, strict=True)
+    lines = zip(drawn.names, amounts, facts, drawn.topologies, strict=True)
     return tuple(
         [
-            MomentNode(name, gpus, free, ready, schedulable, topology, on_node.get(name, ()))
-            for name, (gpus, free), (ready, schedulable), topology in lines
+            MomentNode(name, gpus, free, of.ready, of.ready and not of.cordoned, topology, on_node.get(name, ()))
+            for name, (gpus, free), of, topology in lines
         ]
     )
 

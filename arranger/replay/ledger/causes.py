@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from arranger.events.facts import ShortageFacts
+from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
 from arranger.model.reasons import ReasonKind
 from arranger.projections.jobs import JobRecord
@@ -74,6 +75,8 @@ def causes_of(state: State, job: JobRecord) -> Weights:
     """Why a job has no quorum that runs; empty if it doesn't wait, or only because its user wants that."""
     if job.spec is None or job.ended or not job.active or job.spec.terminating:
         return ()
+    if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state != ScheduleState.PARTLY:
+        return ()  # it has all that it needs nodes for; most jobs do
     what = awaited(state, job).what
     if what in (What.QUORUM_NODES, What.CONTROLLER, What.FIRST_CYCLE):
         recorded = job.waits if what == What.QUORUM_NODES else None
