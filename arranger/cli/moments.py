@@ -12,7 +12,10 @@ import click
 import msgspec
 
 from arranger.cli.answering import reason_of
-from arranger.cli.inputs.reading import log_options, opened
+from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.reading import (
+    opened,
+)
 from arranger.errors import ArrangerError
 from arranger.model.text import one_line
 from arranger.settings import Settings

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
-from arranger.web.refusals import refuse
+from arranger.web.refusals import Refusal, refuse
 
 _WAITING = 64
 _TIME_S = 60.0
@@ -75,6 +75,11 @@ class MomentProcess:
                 limit=_MOST_BYTES,
             )
             self._reading = asyncio.create_task(self._read(self._process))
+
+    async def warmed(self) -> None:
+        """Wait until the process can answer what is asked first."""
+        with suppress(Refusal):
+            await self.answer("timeline", {"buckets": "1"}, end=0)
 
     async def answer(self, name: str, values: Mapping[str, str], *, end: int) -> tuple[bytes, bool]:
         """The answer as JSON, and whether it is about all of the log up to the offset `end`. Raises `Refusal`."""

@@ -7,7 +7,7 @@ follower has no way to write.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
@@ -56,8 +56,9 @@ class New(msgspec.Struct, frozen=True):
 class News:
     """The projection at the end of a log, and the newest events."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, log: Log, after: Callable[[], Awaitable[None]] | None = None) -> None:
+        """`after`: what the log is folded after, because it needs the processors more."""
+        self._log, self._after = log, after
         self._listing: Listing | None = None
         #: The last position that was folded; before that, the end of the log when it was opened.
         self._position = Position(0, 0, "")
@@ -159,6 +160,8 @@ class News:
         """Fold up to the present end. What came before isn't news."""
         self._position, self._opened = await self._log.open(), True
         self._wake()
+        if self._after is not None:
+            await self._after()
         # In a thread, because it takes a second in a large cluster, in which the page is asked for.
         state, position = await find_beginning(self._log, lambda content: asyncio.to_thread(snapshot.restore, content))
         state.epoch = state.epoch or position.epoch

@@ -1,11 +1,20 @@
 // What is seen as one HTML file, without any request: for a report of a bug, with pseudonyms on request.
-import { masked, moment, view } from "./store";
+import { seeAll } from "./seen";
+import { masked, moment, problem, view, words } from "./store";
 import { svg, type Picture } from "./svg";
 
 const settled = (): Promise<void> =>
   new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())));
 
 export async function exportPage(pseudonyms: boolean): Promise<void> {
+  if (pseudonyms) {
+    try {
+      await seeAll();
+    } catch (caught) {
+      problem.value = `No export: ${words(caught)}.`;
+      return;
+    }
+  }
   masked.value = pseudonyms;
   try {
     await settled();

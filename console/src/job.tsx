@@ -43,17 +43,25 @@ function About({ job }: { job: string }) {
   return (
     <>
       <h2>
-        {shown(value.job)} <Stage job={value} />
+        {shown(value.job)} {value.stage !== null && <Stage job={{ stage: value.stage }} />}
       </h2>
-      <p class="faint">
-        Queue {shown(value.queue)}, priority {value.priority}, submitted {stamp(value.submitted)}, attempt{" "}
-        {value.attempt}
-      </p>
+      {value.submitted !== null && (
+        <p class="faint">
+          Queue {shown(value.queue)}, priority {value.priority}, submitted {stamp(value.submitted)}, attempt{" "}
+          {value.attempt}
+        </p>
+      )}
       <div class="columns">
         <div>
-          <Why job={job} at={offset} />
-          <h3>Pods</h3>
-          <Pods life={value} />
+          {value.stage === null ? (
+            <Note>The job was deleted before this point. An earlier point, such as that of an event, shows it.</Note>
+          ) : (
+            <>
+              <Why job={value.job} at={offset} />
+              <h3>Pods</h3>
+              <Pods life={value} />
+            </>
+          )}
         </div>
         <div>
           <h3>Its life</h3>
@@ -125,12 +133,13 @@ function Why({ job, at }: { job: string; at: number }) {
 
 function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
   const closest = waiting.shortfall?.closest;
+  const holding = waiting.takers.filter((one) => one.holds);
   return (
     <>
       <p>
         {waiting.position > 0 &&
           `It is number ${waiting.position} of ${waiting.queueLength} in its queue (${waiting.queuePolicy}). `}
-        {closest && `The closest node is ${shown(closest.node)}: ${shown(closest.text)}.`}
+        {closest && `The closest node for its next pod is ${shown(closest.node)}: ${shown(closest.text)}.`}
       </p>
       {waiting.blockers.length > 0 && (
         <>
@@ -157,17 +166,28 @@ function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
           </ul>
         </>
       )}
-      {waiting.takers.length > 0 && (
+      {waiting.passedBy.length > 0 && (
         <>
-          <h4>Who got nodes meanwhile</h4>
+          <h4>Later jobs that got nodes since it waits</h4>
           <ul class="sentences">
-            {waiting.takers.slice(0, 20).map((one) => (
+            {waiting.passedBy.slice(0, 20).map((one) => (
               <li key={one.offset}>
-                {shown(one.job)} {one.holds ? "holds" : "held"}{" "}
-                {Object.entries(one.amounts)
-                  .map(([name, value]) => `${amount(value)} ${name}`)
-                  .join(", ")}{" "}
-                since {clock(one.timeMs / 1000)} <Point at={one.offset} />
+                {shown(one.job)} got {amounts(one.amounts) || "nodes"} at {clock(one.timeMs / 1000)}, because of{" "}
+                {shown(one.why)} <Point at={one.offset} />
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {holding.length > 0 && (
+        <>
+          <h4>Who has what it lacks</h4>
+          <ul class="sentences">
+            {holding.slice(0, 20).map((one) => (
+              <li key={one.offset}>
+                {shown(one.job)} {one.leaving ? "has pods that leave, with" : "holds"}{" "}
+                {amounts(Object.entries(one.held)) || "nothing more"} since {clock(one.timeMs / 1000)}
+                {!one.sinceCreated && ", before this job was created"} <Point at={one.offset} />
               </li>
             ))}
           </ul>
@@ -176,6 +196,9 @@ function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
     </>
   );
 }
+
+const amounts = (of: [string, number][]): string =>
+  of.map(([name, value]) => `${amount(value)} ${name}`).join(", ");
 
 // Why a start is unknown.
 const UNKNOWN: Record<string, string> = {
@@ -196,12 +219,13 @@ function Expected({ job, at }: { job: string; at: number }) {
       <h4>Forecast</h4>
       <p>
         {found && found.expectedMs > 0
-          ? `It would start at ${stamp(found.expectedMs / 1000)}, in ${duration(found.expectedMs / 1000 - now)}.`
+          ? `It is expected to start at ${stamp(found.expectedMs / 1000)}, in ` +
+            `${duration(found.expectedMs / 1000 - now)}, if no further jobs, nodes or failures come: ` +
+            `at the earliest at ${clock(found.earliestMs / 1000)}, at the latest ` +
+            `${found.latestMs > 0 ? `at ${clock(found.latestMs / 1000)}` : "at an unknown time"}.`
           : "No start can be forecast."}
-        {found && found.latestMs > found.earliestMs && found.earliestMs > 0 &&
-          ` Between ${clock(found.earliestMs / 1000)} and ${clock(found.latestMs / 1000)}.`}
         {found?.why && ` ${UNKNOWN[found.why] ?? found.why}`}
-        {endless.length > 0 && ` Nobody knows when ${endless.slice(0, 5).join(", ")} will end.`}
+        {endless.length > 0 && ` How long these run is unknown: ${endless.slice(0, 5).join(", ")}.`}
       </p>
     </>
   );

@@ -1,5 +1,5 @@
 // What all views share: the point in the log, the view, and the answer about that point.
-import { computed, effect, signal } from "@preact/signals";
+import { batch, computed, effect, signal } from "@preact/signals";
 import { ask, Refused, token, watch } from "./api";
 import type { Moment, Timeline } from "./types";
 
@@ -27,6 +27,11 @@ export const settledAt = computed(() => moment.value?.at ?? 0);
 /** Whether names are replaced, for an export that leaves the house. */
 export const masked = signal(false);
 
+/** The end of the batch in which the shown point is, if it is not the point itself: a batch is never split. */
+export const batchEnd = computed(() => (answered.value === at.value && settledAt.value > at.value ? settledAt.value : 0));
+/** The point that `moment` was asked for. */
+const answered = signal(-1);
+
 /** The question that is asked, and its point. */
 let asking: { offset: number; ended: AbortController } | null = null;
 let wanted = -1;
@@ -49,7 +54,11 @@ async function refresh(offset: number): Promise<void> {
     const ended = new AbortController();
     asking = { offset: now, ended };
     try {
-      moment.value = await ask<Moment>("moment", now ? { at: now } : {}, ended);
+      const found = await ask<Moment>("moment", now ? { at: now } : {}, ended);
+      batch(() => {
+        moment.value = found;
+        answered.value = now;
+      });
       problem.value = "";
       measured(began, now);
     } catch (caught) {

@@ -1,7 +1,7 @@
 // Time, on top of everything: the log's events over time, its marks, and the point that all views show.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { at, goTo, live, moment, shownAt, step, timeline, unread } from "./store";
+import { at, batchEnd, goTo, live, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
 import { colour, dark, prepared, useWidth } from "./use";
 import { clock, count, many, plain, stamp } from "./words";
@@ -120,6 +120,7 @@ export function Time() {
           <span class="faint">
             {" "}
             event {count(offset)} of {count(log?.last ?? 0)}
+            {!live.value && batchEnd.value > 0 && `, in a batch that ends with event ${count(batchEnd.value)}`}
           </span>
         </span>
         <span class="buttons">

@@ -92,8 +92,9 @@ export interface Life {
   job: string;
   queue: string;
   priority: number;
-  stage: string;
-  submitted: number;
+  /** Null: the job is gone. */
+  stage: string | null;
+  submitted: number | null;
   attempt: number;
   life: { at: number; time: number; kind: string; words: string }[];
   pods: {
@@ -124,7 +125,16 @@ export interface Explained {
     queuePolicy: string;
     ahead: unknown[];
     shortfall: null | { closest: null | { node: string; text: string } };
-    takers: { offset: number; timeMs: number; job: string; amounts: Record<string, number>; holds: boolean }[];
+    takers: {
+      offset: number;
+      timeMs: number;
+      job: string;
+      held: Record<string, number>;
+      sinceCreated: boolean;
+      holds: boolean;
+      leaving: boolean;
+    }[];
+    passedBy: { offset: number; timeMs: number; job: string; why: string; amounts: [string, number][] }[];
     blockers: { offset: number; text: string }[];
     remedies: { kind: string; text: string; pods: number; undoes: number }[];
   };

@@ -1,7 +1,7 @@
 // How times, durations, names and colours look.
 import { computed } from "@preact/signals";
 import { masked, moment } from "./store";
-import { seenJobs } from "./seen";
+import { seenJobs, seenNodes } from "./seen";
 
 const two = (value: number): string => String(value).padStart(2, "0");
 
@@ -83,6 +83,7 @@ const replacing = computed(() => {
     give(node.name, "node");
     for (const domain of node.topology) give(domain, "domain");
   }
+  for (const node of seenNodes.value) give(node, "node");
   for (const queue of now?.queues ?? []) give(queue.name, "queue");
   if (!names.size) return (text: string) => text;
   const longestFirst = [...names.keys()].sort((one, other) => other.length - one.length);
@@ -91,5 +92,10 @@ const replacing = computed(() => {
   return (text: string) => text.replace(found, (name) => names.get(name) ?? name);
 });
 
+/** Addresses of pods, and the process that an event says to watch. */
+const ADDRESS = /\b(?:\d{1,3}\.){3}\d{1,3}\b|\b(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\b/gi;
+const PROCESS = /^\S+ watches\b.*$/;
+
 /** What is shown of text with names in it: the text itself, or with pseudonyms. */
-export const shown = (text: string): string => (masked.value ? replacing.value(text) : text);
+export const shown = (text: string): string =>
+  masked.value ? replacing.value(text).replace(ADDRESS, "an address").replace(PROCESS, "a process watches") : text;

@@ -344,18 +344,41 @@ def test_an_export_opens_from_disk_without_any_request(
 ) -> None:
     page = opened(f"{room}/#/jobs?at=192")
     _ready(page)
-    page.get_by_text("Export", exact=True).click()
-    name = "The same, with pseudonyms" if pseudonyms else "This view as an HTML file"
-    with page.expect_download() as download:
-        page.get_by_role("button", name=name).click()
-    file = tmp_path / "export.html"
-    download.value.save_as(file)
+    file = _exported(page, tmp_path, "The same, with pseudonyms" if pseudonyms else "This view as an HTML file")
     text = file.read_text(encoding="utf-8")
     exported = opened(file.as_uri())
     expect(exported.get_by_role("row")).to_have_count(6)
     for name in ("explore", "hotfix", "train"):
         assert (f"default/{name}" in text) is not pseudonyms
     expect(page.get_by_text("default/explore")).to_be_visible()
+
+
+def _exported(page: Page, folder: Path, name: str) -> Path:
+    page.get_by_text("Export", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=name).click()
+    file = folder / "export.html"
+    download.value.save_as(file)
+    return file
+
+
+@pytest.mark.parametrize(("at", "gone"), [(295, "train|explore|hotfix"), (6, r"vm-\w+|09ac8edf")])
+def test_an_export_with_pseudonyms_names_no_job_that_is_gone_and_no_process(
+    room: str, opened: Opener, tmp_path: Path, at: int, gone: str
+) -> None:
+    page = opened(f"{room}/#/cycle?at={at}")
+    _ready(page)
+    expect(page.get_by_role("table").first).to_be_visible()
+    plain = page.inner_text("main")
+    assert re.search(gone, plain)
+    assert not re.search(gone, _exported(page, tmp_path, "The same, with pseudonyms").read_text(encoding="utf-8"))
+
+
+def test_the_page_of_a_deleted_job_says_so(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/job?job=default/explore&at=476")
+    _ready(page)
+    expect(page.get_by_text("The job was deleted before this point.")).to_be_visible()
+    expect(page.get_by_text("1970-01-01")).to_have_count(0)
 
 
 @pytest.mark.parametrize(

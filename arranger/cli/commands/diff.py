@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import AT_TYPE, feed, log_options, opened, stand_at
+from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.reading import (
+    AT_TYPE,
+    feed,
+    opened,
+    stand_at,
+)
 from arranger.cli.rendering.output import local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.errors import UsageError

@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import click
 
+from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     begin_at_span,
     feed,
     job_index_of,
-    log_options,
     opened,
     point_option,
     unknown_job,

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     NotFound,
     before_beginning,
@@ -14,7 +15,6 @@ from arranger.cli.inputs.reading import (
     feed,
     job_index_of,
     job_label,
-    log_options,
     namespace_and_name,
     opened,
     point_option,

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from arranger import __version__
+from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     NotFound,
     begin,
@@ -16,7 +17,6 @@ from arranger.cli.inputs.reading import (
     feed,
     job_index_of,
     job_label,
-    log_options,
     namespace_and_name,
     opened,
     point_option,

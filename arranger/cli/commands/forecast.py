@@ -7,13 +7,13 @@ from typing import Any
 import click
 import msgspec
 
+from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     DURATION_TYPE,
     NotFound,
     begin_at_span,
     did_you_mean,
     feed,
-    log_options,
     namespace_and_name,
     opened,
     point_option,

@@ -5,7 +5,14 @@ from typing import Any
 
 import click
 
-from arranger.cli.inputs.reading import DURATION_TYPE, begin_at_span, feed, log_options, opened, point_option
+from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.reading import (
+    DURATION_TYPE,
+    begin_at_span,
+    feed,
+    opened,
+    point_option,
+)
 from arranger.cli.rendering.ledger_page import Preemptions
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.replay.ledger.preemptions import PreemptionLedger

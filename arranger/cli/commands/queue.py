@@ -9,7 +9,14 @@ import click
 import msgspec
 
 from arranger.cli.inputs.flags import with_settings
-from arranger.cli.inputs.reading import NotFound, did_you_mean, log_options, point_option, resource_option, state_at
+from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.reading import (
+    NotFound,
+    did_you_mean,
+    point_option,
+    resource_option,
+    state_at,
+)
 from arranger.cli.rendering.output import local_time, output_option, print_json, say
 from arranger.cli.rendering.queue_page import print_queue, print_queues
 from arranger.errors import ArrangerError

@@ -5,7 +5,11 @@ import asyncio
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import log_options, point_option, state_at
+from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.reading import (
+    point_option,
+    state_at,
+)
 from arranger.cli.rendering.output import (
     local_time,
     output_option,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from arranger.cli.inputs.reading import log_options, opened
+from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.server import server_of
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
@@ -101,8 +101,10 @@ async def _serve(
         loop.add_signal_handler(number, stopped.set)
     environment, path = log_of(target, settings)
     moments = MomentProcess((sys.executable, "-m", "arranger.cli.moments"), environment, log=path)
-    await moments.start()  # first of all: it reads the log while the server starts
+    await moments.start()  # first of all: it reads the log while the server is imported and starts
     try:
+        from arranger.cli.inputs.reading import opened
+
         async with (
             opened(target, settings) as log,
             opened(target, settings) as copied,
@@ -137,7 +139,7 @@ def _server(
     from arranger.web.server import ApiServer
 
     (environment, path), (host, port) = named, address
-    news = News(log)
+    news = News(log, after=moments.warmed)
     asker = Asker((sys.executable, "-m", "arranger.cli.answering"), environment, log=path)
     copies = LogCopies(copied, news)
     return ApiServer(news, asker, host=host, port=port, gate=gate, moments=moments, copies=copies)

@@ -6,7 +6,11 @@ import click
 import msgspec
 import redis.asyncio
 
-from arranger.cli.inputs.reading import begin, feed, log_options
+from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.reading import (
+    begin,
+    feed,
+)
 from arranger.cli.inputs.server import access_of, found_server
 from arranger.cli.rendering.authenticity_words import AUTHENTICITY
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_table, print_text, say

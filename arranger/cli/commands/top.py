@@ -6,7 +6,12 @@ from typing import Any
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import log_options, point_option, resource_option, state_at
+from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.reading import (
+    point_option,
+    resource_option,
+    state_at,
+)
 from arranger.cli.rendering.output import local_time, output_option, print_json
 from arranger.cli.rendering.queue_page import print_holdings
 from arranger.replay.reading.history import Point

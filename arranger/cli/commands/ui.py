@@ -6,7 +6,7 @@ import webbrowser
 import click
 
 from arranger.cli.commands.serve import serve_until_stopped
-from arranger.cli.inputs.reading import log_options
+from arranger.cli.inputs.log_options import log_options
 from arranger.cli.rendering.output import say
 from arranger.settings import Settings
 

@@ -13,7 +13,11 @@ import msgspec
 
 from arranger import __version__
 from arranger.cli.inputs.flags import with_settings
-from arranger.cli.inputs.reading import feed, opened, target_options
+from arranger.cli.inputs.log_options import target_options
+from arranger.cli.inputs.reading import (
+    feed,
+    opened,
+)
 from arranger.cli.inputs.server import found_server
 from arranger.cli.rendering.output import output_option, print_json, print_text
 from arranger.errors import DamagedEntry, ForgedEntry, LogError, UnknownEvent

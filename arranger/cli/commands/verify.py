@@ -7,7 +7,14 @@ from typing import IO
 import click
 import msgspec
 
-from arranger.cli.inputs.reading import begin_early, feed, log_options, opened, point_option, position_before
+from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.reading import (
+    begin_early,
+    feed,
+    opened,
+    point_option,
+    position_before,
+)
 from arranger.cli.rendering.authenticity_words import AUTHENTICITY
 from arranger.cli.rendering.output import output_option, print_json, print_text, say
 from arranger.errors import DamagedEntry

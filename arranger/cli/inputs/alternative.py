@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from arranger.cli.inputs.flags import completing, setting_flags
-from arranger.cli.inputs.reading import target_options
+from arranger.cli.inputs.log_options import target_options
 from arranger.replay.what_if.overrides import Overrides
 from arranger.settings import SETTINGS, Loaded, load
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
-from arranger.cli.inputs.flags import with_settings
-from arranger.cli.inputs.server import access_of, found_server, server_option
+from arranger.cli.inputs.log_options import given_epoch
+from arranger.cli.inputs.server import access_of, found_server
 from arranger.cli.rendering.output import local_time, say
 from arranger.cli.rendering.pager import Screen
 from arranger.clock import SystemClock
@@ -49,38 +49,6 @@ AT_ALLOWED = "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30 
 
 class NotFound(ArrangerError):
     """The log has no such job or pod. The hint has similar names."""
-
-
-def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--log`, `--server`, `--archive`, `--epoch`, `--cluster` and `--config`: it gets `target` and
-    `settings`."""
-    return target_options(with_settings("cluster", "archive_url")(command))
-
-
-def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--log`, `--server` and `--epoch`: it gets `target`."""
-    epoch = click.option(
-        "--epoch",
-        type=click.IntRange(min=1),
-        metavar="N",
-        expose_value=False,
-        callback=_keep_epoch,
-        help="Read this earlier epoch from the archive. [default: the current epoch]",
-    )
-    return click.option(
-        "--log",
-        "target",
-        metavar="URL|FILE|FOLDER",
-        help="The log to read: a Redis URL, a log file, an export, or an archive. [default: the Redis in the settings]",
-    )(server_option(epoch(command)))
-
-
-_EPOCH = f"{__name__}.epoch"
-
-
-def _keep_epoch(context: click.Context, _: click.Parameter, value: int | None) -> None:
-    """Keep the epoch in click's context for `opened`, so that commands needn't pass it on."""
-    context.meta[_EPOCH] = value
 
 
 class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
@@ -173,8 +141,7 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
 
 
 async def _open(target: str | None, settings: Settings) -> Copyable:
-    context = click.get_current_context(silent=True)
-    epoch = context.meta.get(_EPOCH) if context is not None else None
+    epoch = given_epoch()
     keys = log_keys(settings.log_key)
     server = await found_server(target, settings)
     if not server:

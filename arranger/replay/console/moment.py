@@ -202,16 +202,16 @@ def _topology_levels(labelled: _Labelled, jobs: list[JobRecord]) -> tuple[str, .
         if job.spec is not None and job.spec.has_topology:
             topologies = (job.spec.topology, *(group.topology for group in job.spec.groups))
             named.update(dict.fromkeys(key for of in topologies if of is not None for key in of.levels))
-    wanted = tuple(named)
-    if wanted not in labelled.levels:
-        domains: dict[str, dict[str, None]] = {key: {} for key in wanted}
+    keys = tuple(named)
+    if keys not in labelled.levels:
+        domains: dict[str, dict[str, None]] = {key: {} for key in keys}
         for of_node in labelled.labels:
             for key, value in of_node:
                 if key in domains:
                     domains[key][value] = None
         found = sorted((key for key in domains if domains[key]), key=lambda key: (len(domains[key]), key))
-        labelled.levels[wanted] = tuple(found[:_MOST_LEVELS])
-    return labelled.levels[wanted]
+        labelled.levels[keys] = tuple(found[:_MOST_LEVELS])
+    return labelled.levels[keys]
 
 
 def _held(job: JobRecord) -> dict[str, int]:
