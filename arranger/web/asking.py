@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from arranger.web.moment_process import killed
 from arranger.web.refusals import CODES, RefusalBody, refuse
 
 _CHUNK_BYTES = 1 << 16
@@ -80,10 +81,7 @@ class Asker:
             err = await remarks
             status = await process.wait()
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-            await process.wait()
+            await killed(process)
             await remarks
         return _decoded(out, err, status, lines=lines)
 

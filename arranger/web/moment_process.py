@@ -5,6 +5,7 @@ A fold takes the processor for as long as it takes. In another process it delays
 
 import asyncio
 import os
+import signal
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,15 @@ _WAITING = 64
 _TIME_S = 60.0
 #: An answer is one line.
 _MOST_BYTES = 64 << 20
+
+
+async def killed(process: Process) -> None:
+    """Kill the process unless it has ended, and wait until it has. Its own method `kill` would first look whether it
+    has ended, and asyncio would no longer learn how."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 class MomentRequest(msgspec.Struct, frozen=True):
@@ -125,11 +135,8 @@ class MomentProcess:
 
     async def stop(self) -> None:
         self._stopped = True
-        process = self._process
-        if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        if self._process is not None:
+            await killed(self._process)
         if self._reading is not None:
             await self._reading
 
@@ -141,9 +148,7 @@ class MomentProcess:
                 if self._reply is not None and reply.number == self._number and not self._reply.done():
                     self._reply.set_result(reply)
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await killed(process)
             of_this = process is self._process
             if of_this and self._reply is not None and not self._reply.done():
                 self._reply.set_exception(ConnectionError("the process ended"))

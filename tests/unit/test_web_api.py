@@ -465,6 +465,15 @@ async def test_questions_that_wait_when_the_server_ends_are_refused_and_start_no
     assert moments.pid == process
 
 
+async def test_a_process_that_ends_by_itself_is_not_taken_from_asyncio(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(5):
+        moments = MomentProcess((sys.executable, "-S", "-c", "input()"), {})
+        with pytest.raises(Refusal, match="has ended"):
+            await moments.answer("moment", {}, end=0)
+        await moments.stop()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
 async def test_too_many_questions_at_once_are_refused() -> None:
     asker = Asker((sys.executable, "-c", "import time; time.sleep(600)"), {}, limits=Limits(at_once=1, waiting=1))
     tasks = [asyncio.create_task(asker.ask(["--"], lines=False)) for _ in range(2)]
