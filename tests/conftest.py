@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import inspect
+import logging
 import os
 import uuid
 from collections.abc import Iterator
@@ -88,6 +89,27 @@ class _ByCluster(LoadFileScheduling):
             return nodeid
         return nodeid.partition("::")[0] + next((kind for kind in ("[real", "[embedded") if kind in nodeid), "")
 
+    def remove_node(self, node: Any) -> str | None:
+        """Forget a worker that has ended; returns the test that ended it. pytest-xdist would run that test again and
+        again, in each worker that takes the place of the last one."""
+        units = self.assigned_work[node]
+        left = [(unit, test) for unit in units.values() for test, complete in unit.items() if not complete]
+        if left:
+            unit, crashed = left[0]
+            unit[crashed] = True
+        for scope in [scope for scope, unit in units.items() if all(unit.values())]:
+            del units[scope]
+        super().remove_node(node)
+        return left[0][1] if left else None
+
+    def schedule(self) -> None:
+        """Distribute the tests, also to a worker that takes another one's place. A worker runs the last test that it has
+        once it knows that no other comes, which pytest-xdist doesn't tell such a worker."""
+        super().schedule()
+        for node in self.nodes if not self.workqueue else ():
+            if not node.shutting_down:
+                node.shutdown()
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByCluster:
@@ -127,6 +149,18 @@ def _required() -> Iterator[None]:
         if in_ci():
             pytest.fail(f"NO REAL SERVER: {error}", pytrace=False)
         pytest.skip(f"NO REAL SERVER: {error}")
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Remove the handlers that a command sets for its process. The next test would log to the streams of this one, which
+    are closed: for each message `logging` then prints a traceback."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in [one for one in root.handlers if type(one) is logging.StreamHandler and one not in before]:
+        root.removeHandler(handler)
+    root.setLevel(level)
 
 
 @pytest.fixture
