@@ -103,8 +103,8 @@ class _ByCluster(LoadFileScheduling):
         return left[0][1] if left else None
 
     def schedule(self) -> None:
-        """Distribute the tests, also to a worker that takes another one's place. A worker runs the last test that it has
-        once it knows that no other comes, which pytest-xdist doesn't tell such a worker."""
+        """Distribute the tests, also to a worker that takes another one's place. A worker runs the last test that it
+        has once it knows that no other comes, which pytest-xdist doesn't tell such a worker."""
         super().schedule()
         for node in self.nodes if not self.workqueue else ():
             if not node.shutting_down:
@@ -153,8 +153,8 @@ def _required() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """Remove the handlers that a command sets for its process. The next test would log to the streams of this one, which
-    are closed: for each message `logging` then prints a traceback."""
+    """Remove the handlers that a command sets for its process. The next test would log to the streams of this one,
+    which are closed: for each message `logging` then prints a traceback."""
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     yield

@@ -28,6 +28,7 @@ from arranger.projections.pod_groups import follow_member, forget_group, forget_
 from arranger.projections.pods_to_place import follow_pod
 from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
+from arranger.projections.queue_use import hold_pod, is_other, release_pod, same_use
 from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
 from arranger.projections.quotas import forget_quota, see_quota
 from arranger.projections.slots import assumed_of, forget_assumed, refuse_slot
@@ -144,9 +145,8 @@ class _Fold(JobLife):
             self.changes.schedulable = True
 
     def node_gone(self, _offset: int, event: k.NodeGone) -> None:
-        if self._current(k.Watched.NODE, event.term) and self.state.nodes.forget(
-            event.name, event.uid, time_ms=self.time_ms
-        ):
+        nodes = self.state.nodes
+        if self._current(k.Watched.NODE, event.term) and nodes.forget(event.name, event.uid, time_ms=self.time_ms):
             self.changes.schedulable = True
 
     def pod_seen(self, offset: int, event: k.PodSeen) -> None:
@@ -184,20 +184,21 @@ class _Fold(JobLife):
             or old.deleting != event.deleting
             or old.requests is not event.requests  # equal requests are mostly one object; `_move` compares the values
             or old.traits is not traits
+            or is_other(old) != is_other(event)
         ):
             self._move(old, event)
 
     def _move(self, old: k.PodSeen | None, new: k.PodSeen) -> None:
         """Replace the old usage of a pod by the new one; most observations don't change it."""
         held, holding = old is not None and holds(old), holds(new)
-        if old is not None and held and holding and old.node == new.node and old.requests == new.requests:
+        if old is not None and held and holding and same_use(old, new):
             if old.deleting != new.deleting or (old.traits is not new.traits and old.traits != new.traits):
                 self.state.job_changes += 1  # placements of jobs with rules about other pods may change
             return
         if holding:
-            self.state.nodes.hold(new.node, new.requests)
+            hold_pod(self.state, new)
         if old is not None and held:
-            self.state.nodes.release(old.node, old.requests)
+            release_pod(self.state, old)
             self.changes.schedulable = True
         elif not holding and new.namespace in self.state.quotas:
             self.state.job_changes += 1  # a pod without a node holds nothing, but it may use the quotas
@@ -206,15 +207,14 @@ class _Fold(JobLife):
         if not self._current(_POD, event.term):
             return
         state = self.state
-        pod = state.pods.pop(event.uid, None)
-        if pod is None:
+        if (pod := state.pods.pop(event.uid, None)) is None:
             return
         state.repelling.pop(event.uid, None)
         if pod.asks is not None:
             follow_pod(self, offset, pod, None)
             follow_member(self, offset, pod, None)
         if holds(pod):
-            state.nodes.release(pod.node, pod.requests)
+            release_pod(state, pod)
             self.changes.schedulable = True
         elif pod.namespace in state.quotas:
             state.job_changes += 1

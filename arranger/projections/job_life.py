@@ -31,7 +31,7 @@ from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, blameless, by_group, exists, expand, requests_of
 from arranger.projections.namespace_terms import resolved_spec
-from arranger.projections.ownership import disowned, is_own
+from arranger.projections.ownership import disown, is_own
 from arranger.projections.priorities import resolved, with_priority
 from arranger.projections.run_times import note_run_time
 from arranger.projections.slots import Slots
@@ -432,9 +432,7 @@ class JobLife(Slots):
             return
         for pod in [pod for pod in self.state.pods_of.get(job.uid, {}).values() if not is_own(job, pod)]:
             self._forget_pod_of_job(pod)
-            self.state.pods[pod.uid] = disowned(pod)
-            if pod.uid in self.state.repelling:
-                self.state.repelling[pod.uid] = self.state.pods[pod.uid]
+            disown(self.state, pod)
 
     def _unretire(self, job_uid: str, pod: k.PodSeen) -> bool:
         """Forget that a pod is to be deleted, or kept; returns whether it was to be deleted."""

@@ -8,8 +8,9 @@ import msgspec
 
 from arranger.events.kinds import PodSeen
 from arranger.model.names import name_in_slot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.namespace_terms import pod_with_selected
+from arranger.projections.queue_use import count_other
 from arranger.projections.state import State
 
 
@@ -44,6 +45,15 @@ def has_earlier_pods(state: State, job: JobRecord) -> bool:
     pods = state.pods_of.get(job.uid, {}).values()
     earlier = [pod.uid for pod in pods if pod.owner is not None and pod.owner.attempt < job.attempt]
     return bool(earlier) and not job.kept.issuperset(earlier)
+
+
+def disown(state: State, pod: PodSeen) -> None:
+    """Replace an observed pod by itself without its owner."""
+    found = state.pods[pod.uid] = disowned(pod)
+    if pod.uid in state.repelling:
+        state.repelling[pod.uid] = found
+    if holds(found):
+        count_other(state, found, 1)
 
 
 def disowned(pod: PodSeen) -> PodSeen:

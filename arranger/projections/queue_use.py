@@ -1,4 +1,5 @@
-"""What the jobs of each queue use: the requests of their pods with nodes, and of assumed pods.
+"""What the jobs of each queue use: the requests of their pods with nodes, and of assumed pods; and what pods of other
+programs use, which no queue counts.
 
 The fold keeps it up to date, because a cycle and a verdict have no time to add up all jobs. It follows from the rest of
 the state, so a snapshot doesn't have it.
@@ -10,10 +11,11 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from arranger.events.kinds import PodSeen
 from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.nodes import Requests
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ class QueueUse:
     """What queues use. `own` is that of each queue's own jobs, without those of the queues below it."""
 
     own: Use = field(default_factory=dict)
+    #: Node → resource → the amount that pods of other programs have there.
+    others: Use = field(default_factory=dict)
+    #: Resource → the amount that they have on all nodes together.
+    others_total: dict[str, int] = field(default_factory=dict)
     #: Queue → what it and the queues below it use; None until it is needed after a change of the tree.
     _totals: Use | None = field(default=None, compare=False)
     _paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
@@ -48,9 +54,9 @@ class QueueUse:
 
     def copy(self) -> "QueueUse":
         """An independent copy."""
-        own = {name: dict(amounts) for name, amounts in self.own.items()}
         decayed = {name: DecayedUsage(of.time_ms, of.sums) for name, of in self.decayed.items()}
-        return QueueUse(own, time_ms=self.time_ms, half_life_ms=self.half_life_ms, decayed=decayed)
+        own, others, total = _copied(self.own), _copied(self.others), dict(self.others_total)
+        return QueueUse(own, others, total, time_ms=self.time_ms, half_life_ms=self.half_life_ms, decayed=decayed)
 
     def add(self, queue: str, requests: Requests, pods: int) -> None:
         """Add what so many pods request to what a queue's own jobs use; a negative number takes it away."""
@@ -60,6 +66,11 @@ class QueueUse:
         if self._totals is not None:
             for name in self._paths.get(queue, ()):
                 _add(self._totals, name, requests, pods)
+
+    def add_other(self, pod: PodSeen, sign: int) -> None:
+        """Count another program's pod on its node; with the sign -1 no longer."""
+        _add(self.others, pod.node, pod.requests, sign)
+        _add_amounts(self.others_total, pod.requests, sign)
 
     def replace(self, own: Use) -> None:
         """Replace what all queues use."""
@@ -121,18 +132,26 @@ def less(
     return {**totals, **{name: left.get(name, {}) for name in touched}}
 
 
+def _copied(use: Use) -> Use:
+    return {name: dict(amounts) for name, amounts in use.items()}
+
+
 def _add(use: Use, queue: str, requests: Iterable[tuple[str, int]], pods: int) -> None:
     amounts = use.get(queue)
     if amounts is None:
         amounts = use[queue] = {}
+    _add_amounts(amounts, requests, pods)
+    if not amounts:
+        del use[queue]
+
+
+def _add_amounts(amounts: dict[str, int], requests: Iterable[tuple[str, int]], pods: int) -> None:
     for resource, amount in requests:
         value = amounts.get(resource, 0) + amount * pods
         if value:
             amounts[resource] = value
         else:
             amounts.pop(resource, None)
-    if not amounts:
-        del use[queue]
 
 
 def queue_of(state: "State", job: JobRecord) -> str:
@@ -156,14 +175,48 @@ def count_jobs(state: "State", jobs: Iterable[JobRecord], sign: int) -> None:
         _count_job(state.queue_use, queue_of(state, job), job, sign)
 
 
+def hold_pod(state: "State", pod: PodSeen) -> None:
+    """Count what an observed pod holds on its node from now on."""
+    state.nodes.hold(pod.node, pod.requests)
+    count_other(state, pod, 1)
+
+
+def release_pod(state: "State", pod: PodSeen) -> None:
+    """Undo `hold_pod`."""
+    state.nodes.release(pod.node, pod.requests)
+    count_other(state, pod, -1)
+
+
+def count_other(state: "State", pod: PodSeen, sign: int) -> None:
+    """Count what a pod has on its node if it is another program's; with the sign -1 no longer."""
+    if is_other(pod):
+        state.queue_use.add_other(pod, sign)
+
+
+def same_use(one: PodSeen, other: PodSeen) -> bool:
+    """Whether two observations of a pod that holds its node both times count the same."""
+    same = one.node == other.node and one.requests == other.requests
+    return same and is_other(one) == is_other(other)
+
+
+def is_other(pod: PodSeen) -> bool:
+    """Whether a pod is another program's: no TYJob owns it, and another scheduler placed it."""
+    return pod.owner is None and pod.asks is None
+
+
 def count_all(state: "State") -> None:
-    """Count again what all queues use."""
-    state.queue_use.replace(used(state).own)
+    """Count again what all queues and other programs use."""
+    found = used(state)
+    state.queue_use.others, state.queue_use.others_total = found.others, found.others_total
+    state.queue_use.replace(found.own)
 
 
 def used(state: "State") -> QueueUse:
-    """What all queues use, counted from the jobs and the assumed pods."""
+    """What all queues and other programs use, counted from the pods, the jobs and the assumed pods."""
     use = QueueUse()
+    for observed in state.pods.values():
+        if is_other(observed) and holds(observed):
+            use.add_other(observed, 1)
     for job in state.jobs.values():
         _count_job(use, queue_of(state, job), job, 1)
     for pod in state.assumed.values():

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.model.job import JobSpec
+from arranger.model.pod import Phase
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.scheduling import queues_view
@@ -261,6 +262,60 @@ def test_a_resource_that_no_node_has_any_more_decides_nothing() -> None:
     assert offered(restored) == offered(there.state)
     assert queues_view(restored).queues == queues_view(there.state).queues
     assert take_cycle(restored, there.config, there.now_ms) == take_cycle(there.state, there.config, there.now_ms)
+
+
+def test_the_offer_stays_the_same_while_a_job_ends() -> None:
+    there = World()
+    there.node("n1", cpu=64, gpus=8)
+    job = there.job("a", leader=shape(gpus=1), workers=2, min_workers=2, worker=shape(gpus=2))
+    there.cycle()
+    there.settle()
+    amounts = [offered(there.state)[GPU]]
+    leader, *workers = [there.pods_of(job)[slot].uid for slot in sorted(there.pods_of(job))]
+    there.change_pod(workers[0], phase=Phase.SUCCEEDED)
+    amounts.append(offered(there.state)[GPU])
+    there.change_pod(leader, phase=Phase.SUCCEEDED)
+    amounts.append(offered(there.state)[GPU])
+    there.control()
+    assert job.ended and not job.placements and there.used("n1", GPU) == 2
+    amounts.append(offered(there.state)[GPU])
+    there.job_gone(job)
+    amounts.append(offered(there.state)[GPU])
+    assert amounts == [8, 8, 8, 8, 8], "one finished pod with a slot, then one that leaves without one"
+
+
+def test_what_pods_of_other_programs_hold_is_not_offered() -> None:
+    there = World()
+    there.node("n1", cpu=64, gpus=8)
+    there.pod("other", node="n1", gpus=3)
+    there.pod("unbound", gpus=1)
+    there.pod_to_place("mine", "n1", of=shape(gpus=2))
+    assert offered(there.state)[GPU] == 5
+    assert there.state.queue_use.copy() == there.state.queue_use
+    there.node("n1", cpu=64, gpus=8, ready=False)
+    assert offered(there.state)[GPU] == 2, "what our own pod holds"
+    there.pod_gone("uid-other")
+    assert offered(there.state)[GPU] == 2
+    there.node("n1", cpu=64, gpus=8)
+    assert offered(there.state)[GPU] == 8
+    assert offered(snapshot.restore(snapshot.encode(there.state))) == offered(there.state)
+
+
+def test_what_leaves_a_node_that_is_not_ready_is_not_offered() -> None:
+    there = World()
+    there.node("n1", cpu=64, gpus=8)
+    job = there.job("a", workers=2, min_workers=2, worker=shape(gpus=2))
+    there.cycle()
+    there.settle()
+    there.pod("other", node="n1", gpus=1)
+    there.node("n2", gpus=4)
+    there.node("n1", cpu=64, gpus=8, ready=False)
+    assert offered(there.state)[GPU] == 8, "what the job has on n1, and n2"
+    leader = there.pods_of(job)[min(there.pods_of(job))].uid
+    there.change_pod(leader, phase=Phase.SUCCEEDED)
+    there.control()
+    assert job.ended and there.used("n1", GPU) == 5
+    assert offered(there.state)[GPU] == 4
 
 
 def test_jobs_on_a_node_that_is_not_ready_take_nothing_from_the_ready_ones() -> None:
