@@ -16,8 +16,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 72 seeds, nine in which every fault site occurs.
-_CHOSEN = (14, 16, 26, 42, 43, 47, 61, 67, 68)
+#: Of the first 91 seeds, nine in which every fault site occurs.
+_CHOSEN = (0, 13, 26, 36, 40, 61, 66, 68, 90)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
