@@ -230,11 +230,11 @@ class Moments:
         if not uid:
             refuse("NotFound", f"the log has no job {values['job']!r} up to that point")
         offsets = index.jobs.offsets(uid, at)
-        life = await self._life(index, offsets[-MOST_OF_A_JOB:])
+        life = await self._life(index, uid, offsets[-MOST_OF_A_JOB:])
         return job_page(state, label, uid, life, max(len(offsets) - MOST_OF_A_JOB, 0))
 
-    async def _life(self, index: LogIndex, offsets: list[int]) -> list[tuple[LifeEvent, Event]]:
-        """The events at these offsets; the log is read from the snapshots before them."""
+    async def _life(self, index: LogIndex, uid: str, offsets: list[int]) -> list[tuple[LifeEvent, Event]]:
+        """The events about a job at these offsets; the log is read from the snapshots before them."""
         found: list[tuple[LifeEvent, Event]] = []
         position, entries = Position(0, -1, ""), list[Entry]()
         for offset in offsets:
@@ -251,7 +251,7 @@ class Moments:
                 if not entries:
                     return found
             entry = next(one for one in entries if one.last >= at)
-            found.append((life_event(offset, entry, index.jobs.seen), entry.batch.events[at - entry.first]))
+            found.append((life_event(offset, entry, uid, index.jobs.seen), entry.batch.events[at - entry.first]))
         return found
 
 

@@ -1,12 +1,13 @@
 // One job: its life, its pods, why it waits or why its pods are where they are, and when it would start.
 import { useEffect } from "preact/hooks";
+import { Facts, Happened, InQueue, States } from "./explained";
 import { Missing, Note, Point, Table } from "./parts";
 import { see } from "./seen";
 import { chosen, moment, openJob, settledAt } from "./store";
 import { Stage } from "./jobs";
 import type { Explained, Forecast, Life } from "./types";
 import { useAnswer } from "./use";
-import { amount, clock, duration, many, plain, shown, stamp } from "./words";
+import { clock, duration, many, plain, quantity, shown, stamp } from "./words";
 
 export function JobView() {
   const job = chosen.value;
@@ -72,11 +73,22 @@ function About({ job }: { job: string }) {
   );
 }
 
+/** The events without those in which the job was seen as it was before. */
+function news(life: Life["life"]): Life["life"] {
+  let seen = "";
+  return life.filter((one) => {
+    if (one.kind !== "JobSeen") return true;
+    const before = seen;
+    seen = one.words;
+    return one.words !== before;
+  });
+}
+
 function Story({ life }: { life: Life }) {
   if (!life.life.length) return <Note>Nothing happened to this job up to this point.</Note>;
   return (
     <ol class="story" tabIndex={0} aria-label="Events of the job">
-      {life.life.map((one, place) => (
+      {news(life.life).map((one, place) => (
         <li key={place}>
           <span class="when">
             {clock(one.time)} <Point at={one.at} />
@@ -121,12 +133,15 @@ function Why({ job, at }: { job: string; at: number }) {
     <section aria-label="Explanation">
       <h3>{value.waiting ? "Why it waits" : "Where it stands"}</h3>
       <p class="lead">
-        {shown(value.standing.message || value.standing.stage)}{" "}
-        {value.standing.messageAt > 0 && <Point at={value.standing.messageAt} />}
+        {shown(value.waiting?.why || value.standing.message || value.standing.stage)}{" "}
+        {!value.waiting && value.standing.messageAt > 0 && <Point at={value.standing.messageAt} />}
       </p>
+      <Facts value={value} now={value.timeMs} />
       {value.waiting && <Waiting waiting={value.waiting} />}
       {toStart && <Expected job={job} at={at} />}
       {value.placementExplanations.length > 0 && <Placements placed={value.placementExplanations} />}
+      <Happened value={value} />
+      <States value={value} />
     </section>
   );
 }
@@ -138,9 +153,10 @@ function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
     <>
       <p>
         {waiting.position > 0 &&
-          `It is number ${waiting.position} of ${waiting.queueLength} in its queue (${waiting.queuePolicy}). `}
+          `It is number ${waiting.position} of ${many(waiting.queueLength, "waiting job")}, by ${waiting.queuePolicy}. `}
         {closest && `The closest node for its next pod is ${shown(closest.node)}: ${shown(closest.text)}.`}
       </p>
+      <InQueue waiting={waiting} />
       {waiting.blockers.length > 0 && (
         <>
           <h4>What stands in its way</h4>
@@ -198,7 +214,7 @@ function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
 }
 
 const amounts = (of: [string, number][]): string =>
-  of.map(([name, value]) => `${amount(value)} ${name}`).join(", ");
+  of.map(([name, value]) => `${quantity(name, value)} ${name}`).join(", ");
 
 // Why a start is unknown.
 const UNKNOWN: Record<string, string> = {
@@ -234,7 +250,7 @@ function Expected({ job, at }: { job: string; at: number }) {
 function Placements({ placed }: { placed: Explained["placementExplanations"] }) {
   return (
     <details open={placed.length <= 4}>
-      <summary>Why its {many(placed.length, "pod")} got these nodes</summary>
+      <summary>Why its pods got these nodes</summary>
       <ul class="sentences">
         {placed.map((one) => (
           <li key={one.pod}>

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { at, batchEnd, goTo, live, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
 import { colour, dark, prepared, useWidth } from "./use";
-import { clock, count, many, plain, stamp } from "./words";
+import { clock, count, many, plain, stamp, zone } from "./words";
 
 const HEIGHT_PX = 54;
 export const helpShown = signal(false);
@@ -120,6 +120,8 @@ export function Time() {
           <span class="faint">
             {" "}
             event {count(offset)} of {count(log?.last ?? 0)}
+            {", "}
+            {zone(moment.value?.time ?? time)}
             {!live.value && batchEnd.value > 0 && `, in a batch that ends with event ${count(batchEnd.value)}`}
           </span>
         </span>

@@ -116,8 +116,64 @@ export interface Line {
   verdict: string;
   text: string;
 }
+export interface NoRoom {
+  kind: string;
+  jobs: string[];
+  untilMs: number;
+}
 export interface Explained {
-  standing: { message: string; messageAt: number; stage: string; allocation: string; budget: string };
+  timeMs: number;
+  standing: {
+    message: string;
+    messageAt: number;
+    stage: string;
+    stageSinceMs: number;
+    attempt: number;
+    budget: string;
+    createdBy: string;
+    ended: boolean;
+    podsDesired: number;
+    podsPlaced: number;
+    podsSeen: number;
+    podsPresent: number;
+  };
+  takings: {
+    offset: number;
+    timeMs: number;
+    victims: { job: string; kind: string; pods: number; lostMs: number }[];
+    spared: { job: string }[];
+    begunMs: number;
+    lostMs: number;
+  }[];
+  givings: {
+    offset: number;
+    timeMs: number;
+    to: string;
+    toQueue: string;
+    toPriority: number;
+    reclaimed: boolean;
+    pods: number;
+    lostMs: number;
+    whole: boolean;
+    againMs: number;
+  }[];
+  kept: null | { offset: number; startMs: number; nodes: string[]; awaits: string[]; outlived: string[] };
+  consequences: {
+    offset: number;
+    timeMs: number;
+    what: string;
+    message: string;
+    budget: string;
+    causes: { offset: number; text: string }[];
+  }[];
+  intervals: {
+    stage: string;
+    waitingFor: string;
+    sinceOffset: number;
+    sinceMs: number;
+    untilMs: number;
+    lasts: boolean;
+  }[];
   waiting: null | {
     why: string;
     position: number;
@@ -137,6 +193,17 @@ export interface Explained {
     passedBy: { offset: number; timeMs: number; job: string; why: string; amounts: [string, number][] }[];
     blockers: { offset: number; text: string }[];
     remedies: { kind: string; text: string; pods: number; undoes: number }[];
+    inQueue: null | {
+      queue: string;
+      position: number;
+      waiting: number;
+      running: number;
+      maxRunning: number | null;
+      amounts: { resource: string; used: number; share: number; capability: number | null }[];
+      keptBy: string | null;
+      keptAt: string;
+    };
+    takesNone: NoRoom[];
   };
   placementExplanations: {
     pod: string;

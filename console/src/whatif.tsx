@@ -122,11 +122,11 @@ function Result({ value }: { value: Answer }) {
         <Side title="As it was" outcome={value.asItWas} course={course?.asItWas} />
         <Side title="What if" outcome={value.whatIf} course={course?.whatIf} />
       </div>
-      <h3>What differs</h3>
+      <h3>What differs in this cycle</h3>
       <Table
         caption="Jobs for which it differs"
         rows={value.differences}
-        none="The same jobs get the same nodes."
+        none="In this cycle, the same jobs get the same nodes."
         columns={[
           { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
           { name: "As it was", cell: (one) => told(one.one) },
@@ -158,17 +158,17 @@ function Side({ title, outcome, course }: { title: string; outcome: Outcome; cou
         <dd>{count(outcome.pods)}</dd>
         <dt>Given</dt>
         <dd>{outcome.given || "nothing"}</dd>
-        <dt>Jobs still waiting</dt>
+        <dt>Jobs that wait after this cycle</dt>
         <dd>{count(outcome.waiting)}</dd>
         {course && (
           <>
-            <dt>Started, ended</dt>
-            <dd>
-              {count(course.started)}, {count(course.ended)}
-            </dd>
+            <dt>Jobs started by the end</dt>
+            <dd>{count(course.started)}</dd>
+            <dt>Jobs ended by the end</dt>
+            <dd>{count(course.ended)}</dd>
             <dt>Mean wait</dt>
             <dd>{duration(course.waitMeanMs / 1000)}</dd>
-            <dt>Wait, 95 of 100</dt>
+            <dt>Wait, 95th percentile</dt>
             <dd>{duration(course.waitP95Ms / 1000)}</dd>
             <dt>Waiting at the end</dt>
             <dd>{many(course.waitingAtEnd, "job")}</dd>

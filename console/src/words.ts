@@ -11,6 +11,13 @@ export function clock(seconds: number): string {
   return `${two(day.getHours())}:${two(day.getMinutes())}:${two(day.getSeconds())}`;
 }
 
+/** The reader's time zone at that time, as UTC+02:00. */
+export function zone(seconds: number): string {
+  const minutes = -new Date(seconds * 1000).getTimezoneOffset();
+  const size = Math.abs(minutes);
+  return `UTC${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+}
+
 export function stamp(seconds: number): string {
   const day = new Date(seconds * 1000);
   return `${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())} ${clock(seconds)}`;
@@ -28,6 +35,21 @@ export const count = (value: number): string => value.toLocaleString("en");
 /** An amount of GPUs; parts of one have two digits. */
 export const amount = (value: number | null | undefined): string =>
   value == null ? "–" : Number.isInteger(value) ? count(value) : value.toFixed(2);
+
+const BYTES: [string, number][] = [
+  ["Ti", 2 ** 40],
+  ["Gi", 2 ** 30],
+  ["Mi", 2 ** 20],
+  ["Ki", 2 ** 10],
+];
+
+/** An amount of a resource as Kubernetes writes it, from thousandths of a processor, bytes, or a count. */
+export function quantity(resource: string, value: number): string {
+  if (resource === "cpu") return value % 1000 ? `${value}m` : String(value / 1000);
+  if (!/^(memory$|ephemeral-storage$|hugepages-)/.test(resource)) return count(value);
+  const [suffix, size] = BYTES.find(([, bytes]) => value >= bytes) ?? ["", 1];
+  return (value / size).toFixed(1).replace(/\.0$/, "") + suffix;
+}
 
 /** `1 job`, `2 jobs` */
 export const many = (value: number, word: string): string => `${count(value)} ${word}${value === 1 ? "" : "s"}`;

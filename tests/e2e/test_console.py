@@ -217,6 +217,29 @@ def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened:
     _at(page, 103)
 
 
+def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/job?at=230&job=default/train")
+    explained = page.get_by_label("Explanation")
+    expect(explained.get_by_role("heading", name="Why it takes no room from others")).to_be_visible()
+    _ready(page)
+    for told in (
+        "6 pods to default/answer, whose queue serving was below its share, at ",
+        "30.018 GPU seconds of work lost, no restart counted; it waits again since 11 s",
+        "leader 0 of 3, actors 0 of 3 (attempt 2)",
+        "node-1, node-2, start unknown, after the end of default/explore",
+        "memory 24Gi used, share 48Gi; nvidia.com/gpu 6 used, share 6; 1 job with nodes.",
+        "What keeps it waiting is room: a later job got what it needs.",
+        "default/answer: nothing is reclaimed, because its own queue would be above its share",
+        "preempted for job hotfix of namespace default, which has priority 8",
+        "default/explore holds 3 nvidia.com/gpu since",
+    ):
+        expect(explained).to_contain_text(told)
+    explained.locator("summary", has_text="Time in each state").click()
+    expect(explained.get_by_role("row").last).to_contain_text("nodes for its quorum: insufficient nvidia.com/gpu")
+    page.goto(f"{room}/#/job?at=230&job=default/answer")
+    expect(explained).to_contain_text("from default/train (6 pods, its queue was above its share, 30.018 GPU seconds")
+
+
 def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/what-if?at=192")
     _at(page, 192)
@@ -256,7 +279,8 @@ def test_a_what_if_with_a_node_and_a_job_more_has_the_numbers_of_the_command(
         outcome, course = told[name], told["until"][name]
         expect(numbers.nth(2)).to_have_text(str(outcome["pods"]))
         expect(numbers.nth(4)).to_have_text(str(outcome["waiting"]))
-        expect(numbers.nth(5)).to_have_text(f"{course['started']}, {course['ended']}")
+        expect(numbers.nth(5)).to_have_text(str(course["started"]))
+        expect(numbers.nth(6)).to_have_text(str(course["ended"]))
     assert told["asItWas"]["pods"] != told["whatIf"]["pods"]
     expect(result.get_by_role("link", name="default/extra")).to_be_visible()
 

@@ -140,3 +140,13 @@ def test_waits_are_grouped_and_sum_to_the_whole(log: list[str], capsys: pytest.C
     out = run(capsys, "waits", *log, "--by", "job", "--held-by", "job")
     assert "others to leave its nodes" in out and "in all " in out
     assert run(capsys, "waits", *log, "--by", "day", "-o", "csv").splitlines()[1].startswith("2023-11-14,")
+
+
+def test_a_slot_that_got_its_node_again_is_counted_with_the_decision_that_it_has_it_by(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
+    done = Run(capsys, "explain", "default/train", "--log", str(log), "--at", "230", "-o", "json")
+    held = [(one["offset"], one["held"]) for one in done.json["waiting"]["takers"] if one["job"] == "default/explore"]
+    gpu = "nvidia.com/gpu"
+    assert held == [(38, {gpu: 3}), (104, {gpu: 1}), (115, {gpu: 2})], "it has 6, and got 9"

@@ -255,6 +255,16 @@ def test_a_job_has_its_events_up_to_the_point_and_no_later_ones() -> None:
     assert isinstance(unknown, Refusal)
 
 
+def test_the_page_of_a_job_that_gave_room_names_the_job_that_took_it() -> None:
+    (page,) = at_history(NAMES[0], ("job", {"job": "default/train", "at": "230"}))
+    told = [one["words"] for one in page["life"] if one["kind"] == "Preempted"]
+    assert told == [
+        "gives room to default/hotfix (priority 8, its own is 3): Priority, 6 pods, 102 GPU seconds of work lost",
+        "gives room to default/answer, whose queue takes back its share: "
+        "Reclaim, 6 pods, 30.018 GPU seconds of work lost",
+    ]
+
+
 def test_the_series_begins_with_the_first_events_rather_than_in_1970() -> None:
     series, log = at_history(NAMES[0], ("series", {"points": "500"}), ("timeline", {}))
     assert series["offsets"][0] >= 1

@@ -10,7 +10,7 @@ from arranger.events.log import Entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
-from arranger.replay.reading.describe import describe, job_uid_of, label, victims_of
+from arranger.replay.reading.describe import describe, job_uid_of, label, room_given, victims_of
 
 #: How many events about jobs are remembered, and how many an answer has.
 _EVENTS, MOST_OF_A_JOB = 4_000_000, 500
@@ -123,10 +123,13 @@ class JobEvents:
             self._uids[label(job)].remove(uid)
 
 
-def life_event(offset: int, entry: Entry, seen: State) -> LifeEvent:
-    """The event at an offset (negative for a rejected decision) of an entry, in words. `seen`: of `JobEvents`."""
+def life_event(offset: int, entry: Entry, uid: str, seen: State) -> LifeEvent:
+    """The event at an offset (negative for a rejected decision) of an entry, in the words for the job's own page.
+    `seen`: of `JobEvents`."""
     event = entry.batch.events[abs(offset) - entry.first]
     words = describe(event, seen)
+    if isinstance(event, k.Preempted) and uid in victims_of(event):
+        words = room_given(event, uid, seen)
     if isinstance(event, (k.PodSeen, k.PodGone)):
         words = f"{event.name}: {words}"
     return LifeEvent(abs(offset), entry.batch.time_ms / 1000, k.kind_of(event), words, rejected=offset < 0)

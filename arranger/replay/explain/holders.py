@@ -52,11 +52,14 @@ def who_has_it(story: Story, shortfall: Shortfall) -> tuple[tuple[Taker, ...], t
     takers: list[Taker] = []
     decided: dict[str, set[tuple[int, int]]] = {}
     leaving: set[str] = set()
+    latest = {(one.job_uid, slot): one.offset for one in story.others for slot in expand(one.pods)}
     for other in story.others:
         amounts, where = _amounts(other.spec, expand(other.pods), resources, nodes)
-        held = _held(story.state, other)
-        decided.setdefault(other.job_uid, set()).update(held)
-        left = [] if held else _left(story.state, other)
+        there = _held(story.state, other)
+        decided.setdefault(other.job_uid, set()).update(there)
+        # A slot that lost its node may have the same node by a later decision, which counts it.
+        held = {slot: node for slot, node in there.items() if latest[other.job_uid, slot] == other.offset}
+        left = [] if there else _left(story.state, other)
         leaving.update(pod.uid for pod in left)
         left_there, _ = amounts_on(((pod.node, pod.requests) for pod in left), resources, nodes)
         since = bool(story.created_at) and other.offset > story.created_at

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import Victim
+from arranger.events.facts import PreemptionKind, Victim
 from arranger.lifecycle.desired import back_off_text, rfc3339
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
@@ -285,6 +285,18 @@ def room_from(event: k.Preempted, state: State) -> tuple[str, ...]:
     return tuple(_victim(victim, state) for victim in event.victims)
 
 
+def room_given(event: k.Preempted, uid: str, state: State) -> str:
+    """What a preemption takes from the victim with this UID, and for which job, in words."""
+    victim = next(one for one in event.victims if one.job_uid == uid)
+    other, own = (state.jobs[one].spec if one in state.jobs else None for one in (event.placed.job_uid, uid))
+    why = ""
+    if victim.kind == PreemptionKind.RECLAIM:
+        why = ", whose queue takes back its share"
+    elif other and own:
+        why = f" (priority {other.priority}, its own is {own.priority})"
+    return f"gives room to {_name(event.placed.job_uid, state)}{why}: {_lost(victim)}"
+
+
 def _reserved(event: k.Reserved, state: State) -> str:
     if not event.pods:
         return "its reservation ends"
@@ -310,8 +322,12 @@ def _name(uid: str, state: State) -> str:
 
 
 def _victim(victim: Victim, state: State) -> str:
+    return f"{_name(victim.job_uid, state)} ({_lost(victim)})"
+
+
+def _lost(victim: Victim) -> str:
     pods = counted(len(expand(victim.pods)), "pod")
-    return f"{_name(victim.job_uid, state)} ({victim.kind}, {pods}, {victim.lost_ms / 1000:g} GPU seconds of work lost)"
+    return f"{victim.kind}, {pods}, {victim.lost_ms / 1000:g} GPU seconds of work lost"
 
 
 def _of_cluster(uid: str) -> str:

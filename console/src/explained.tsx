@@ -1,0 +1,219 @@
+// What the explanation of a job says beside the reason why it waits: its room, its queue, what happened to it, and how
+// long it was in each state. The command `arranger explain` says the same.
+import { type ComponentChildren, Fragment } from "preact";
+import { Point, Table } from "./parts";
+import type { Explained, NoRoom } from "./types";
+import { clock, duration, many, quantity, shown, stamp } from "./words";
+
+type Fact = [name: string, text: ComponentChildren];
+
+const few = (names: readonly string[]): string =>
+  names.slice(0, 3).map(shown).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+const work = (ms: number): string =>
+  `${ms < 3_600_000 ? `${ms / 1000} GPU seconds` : `${(ms / 3_600_000).toPrecision(4)} GPU hours`} of work lost`;
+
+const VICTIMS: Record<string, string> = {
+  Surplus: "workers above its quorum",
+  Priority: "lower priority",
+  Reclaim: "its queue was above its share",
+};
+
+/** What is so at this point: restarts, pods, queue, room that was taken, given and reserved. */
+export function Facts({ value, now }: { value: Explained; now: number }) {
+  const { standing } = value;
+  const facts: Fact[] = [
+    ["State", `${standing.stage} for ${duration((now - standing.stageSinceMs) / 1000)}`],
+    ["Pods", pods(standing)],
+  ];
+  if (value.waiting && standing.message) {
+    facts.push(["Last message", <>{shown(standing.message)} {standing.messageAt > 0 && <Point at={standing.messageAt} />}</>]);
+  }
+  if (standing.budget) facts.push(["Restarts", `${shown(standing.budget)} (attempt ${standing.attempt})`]);
+  if (standing.createdBy) facts.push(["Created by", shown(standing.createdBy)]);
+  facts.push(...value.takings.map((one): Fact => ["Took room", taken(one, now)]));
+  facts.push(...value.givings.map((one): Fact => ["Gave room", given(one, now)]));
+  if (value.kept) facts.push(["Reserved for it", kept(value.kept)]);
+  return (
+    <dl class="pairs">
+      {facts.map(([name, text], place) => (
+        <Fragment key={place}>
+          <dt>{name}</dt>
+          <dd>{text}</dd>
+        </Fragment>
+      ))}
+    </dl>
+  );
+}
+
+function pods(standing: Explained["standing"]): string {
+  if (!standing.ended) return `${standing.podsPlaced} of ${standing.podsDesired} have nodes, ${standing.podsSeen} were seen`;
+  return standing.podsPresent ? `${many(standing.podsPresent, "pod")} still there` : "all gone: the job has ended";
+}
+
+function taken(one: Explained["takings"][number], now: number): ComponentChildren {
+  const from = one.victims.map(
+    (job) => `${shown(job.job)} (${many(job.pods, "pod")}, ${VICTIMS[job.kind] ?? job.kind}, ${work(job.lostMs)})`,
+  );
+  const spared = one.spared.map((job) => shown(job.job));
+  return (
+    <>
+      from {from.join(", ")} at {clock(one.timeMs / 1000)} <Point at={one.offset} />
+      {spared.length > 0 && `; it might have taken room from ${few(spared)} as well`}
+      {one.begunMs > 0
+        ? `; it began ${duration((one.begunMs - one.timeMs) / 1000)} later`
+        : one.lostMs > 0
+          ? `; it gave the nodes back after ${duration((one.lostMs - one.timeMs) / 1000)} without having begun`
+          : `; it waits since ${duration((now - one.timeMs) / 1000)} for their pods to leave`}
+    </>
+  );
+}
+
+function given(one: Explained["givings"][number], now: number): ComponentChildren {
+  const why = one.reclaimed
+    ? `whose queue ${shown(one.toQueue)} was below its share`
+    : `which has priority ${one.toPriority}`;
+  return (
+    <>
+      {many(one.pods, "pod")} to {shown(one.to)}, {why}, at {clock(one.timeMs / 1000)} <Point at={one.offset} />;{" "}
+      {work(one.lostMs)}, no restart counted;{" "}
+      {!one.whole
+        ? "it ran on with the rest"
+        : one.againMs > 0
+          ? `it had nodes again ${duration((one.againMs - one.timeMs) / 1000)} later`
+          : `it waits again since ${duration((now - one.timeMs) / 1000)}`}
+    </>
+  );
+}
+
+function kept(one: NonNullable<Explained["kept"]>): ComponentChildren {
+  const start = one.startMs > 0 ? `expected to start at ${stamp(one.startMs / 1000)}` : "start unknown";
+  return (
+    <>
+      {few(one.nodes)}, {start}
+      {one.awaits.length > 0 && `, after the end of ${few(one.awaits)}`}
+      {one.outlived.length > 0 && `; longer than expected ran ${few(one.outlived)}`} <Point at={one.offset} />
+    </>
+  );
+}
+
+const KEPT_BY: Record<string, string> = {
+  Room: "room: no nodes have enough for it",
+  Reserved: "room that is reserved for a job before it",
+  Overtaken: "room: a later job got what it needs",
+  Order: "the order: it would fit, but jobs before it get the room",
+  Usage: "the order: its queue used more before, so jobs of others get the room",
+  Quota: "a ResourceQuota of its namespace",
+  Capability: "the capability of queue {queue}",
+  Guarantees: "what is guaranteed to other queues",
+  MaxRunning: "maxRunning of queue {queue}",
+  MaxWaiting: "maxWaiting of queue {queue}",
+  NoQueue: "its queue, which doesn't exist",
+  Problem: "a problem of queue {queue}",
+  NotAdmitted: "the namespaces of queue {queue}, which don't include the job's",
+  Closed: "queue {queue}, which is closed",
+};
+
+const TAKES_NONE: Record<string, string> = {
+  Off: "the setting preemption is Never",
+  QueueNever: "its queue takes no room back: spec.preemption or the setting is Never",
+  Quota: "others can't give what it lacks",
+  Infeasible: "not even an empty cluster would have room",
+  HasNodes: "it has nodes for its quorum",
+  NotLower: "{jobs}: not of lower priority in its queue",
+  NotPreemptible: "{jobs}: not preemptible",
+  TooYoung: "{jobs}: ran for less than minRuntimeSeconds of the queue",
+  AboveShare: "{jobs}: nothing is reclaimed, because its own queue would be above its share",
+  WithinShare: "{jobs}: in queues that aren't above their share",
+  NotReclaimable: "{jobs}: in queues that aren't reclaimable",
+  Awaited: "{jobs}: the reservation of another job waits for their end",
+  TooLittle: "{jobs}: what they may give isn't enough",
+  Nobody: "no other job runs",
+};
+
+/** Where a waiting job stands in its queue, and why it takes no room from others. */
+export function InQueue({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
+  const there = waiting.inQueue;
+  return (
+    <>
+      {there && (
+        <>
+          <h4>Its queue</h4>
+          <p>
+            {there.position > 0 && `Number ${there.position} of ${there.waiting} that wait in `}
+            {shown(there.queue)}: {there.amounts.map(ofQueue).join("; ")}; {many(there.running, "job")}
+            {there.maxRunning !== null && ` of at most ${there.maxRunning}`} with nodes.
+            {there.keptBy !== null &&
+              ` What keeps it waiting is ${(KEPT_BY[there.keptBy] ?? there.keptBy).replace("{queue}", shown(there.keptAt))}.`}
+          </p>
+        </>
+      )}
+      {waiting.takesNone.length > 0 && (
+        <>
+          <h4>Why it takes no room from others</h4>
+          <ul class="sentences">{waiting.takesNone.map((one) => <li key={one.kind}>{noRoom(one)}</li>)}</ul>
+        </>
+      )}
+    </>
+  );
+}
+
+function noRoom(one: NoRoom): string {
+  const until = one.untilMs > 0 ? `, until ${clock(one.untilMs / 1000)} at the earliest` : "";
+  return (TAKES_NONE[one.kind] ?? one.kind).replace("{jobs}", few(one.jobs)) + until;
+}
+
+type QueueAmount = NonNullable<NonNullable<Explained["waiting"]>["inQueue"]>["amounts"][number];
+
+function ofQueue({ resource, used, share, capability }: QueueAmount): string {
+  const cap = capability === null ? "" : `, capability ${quantity(resource, capability)}`;
+  return `${resource} ${quantity(resource, used)} used, share ${quantity(resource, share)}${cap}`;
+}
+
+/** The decisions that ended or interrupted the job, each with its causes. */
+export function Happened({ value }: { value: Explained }) {
+  if (!value.consequences.length) return null;
+  return (
+    <>
+      <h3>What happened to it, and why</h3>
+      <ul class="sentences">
+        {value.consequences.map((one) => (
+          <li key={one.offset}>
+            {clock(one.timeMs / 1000)} <strong>{one.what}</strong>: {shown(one.message)}
+            {one.budget && ` (restarts: ${shown(one.budget)})`} <Point at={one.offset} />
+            {one.causes.map((cause, place) => (
+              <span class="terms" key={place}>
+                because {shown(cause.text)} {cause.offset > 0 && <Point at={cause.offset} />}
+              </span>
+            ))}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+export function States({ value }: { value: Explained }) {
+  return (
+    <details>
+      <summary>Time in each state</summary>
+      <Table
+        caption="Time in each state"
+        rows={value.intervals}
+        rowsInSight={12}
+        none="The log has none."
+        columns={[
+          { name: "Since", cell: (one) => clock(one.sinceMs / 1000), key: (one) => one.sinceMs },
+          { name: "For", cell: (one) => spent(one), key: (one) => one.untilMs - one.sinceMs, number: true },
+          { name: "Stage", cell: (one) => one.stage, key: (one) => one.stage },
+          { name: "Waiting for", cell: (one) => shown(one.waitingFor) || "–", key: (one) => one.waitingFor },
+          { name: "Event", cell: (one) => <Point at={one.sinceOffset} />, number: true, wide: true },
+        ]}
+      />
+    </details>
+  );
+}
+
+function spent(one: Explained["intervals"][number]): string {
+  const ms = Math.max(one.untilMs - one.sinceMs, 0);
+  return `${ms < 10_000 ? `${(ms / 1000).toFixed(1)} s` : duration(ms / 1000)}${one.lasts ? " so far" : ""}`;
+}
