@@ -66,6 +66,18 @@ function Tree({ now }: { now: Moment }) {
             <th scope="col" class="number wide">
               Capability
             </th>
+            <th scope="col" class="number wide">
+              Weight
+            </th>
+            <th scope="col" class="number">
+              Waiting
+            </th>
+            <th scope="col" class="number">
+              Running
+            </th>
+            <th scope="col" class="wide">
+              State
+            </th>
           </tr>
         </thead>
         <tbody>
@@ -84,6 +96,10 @@ function Tree({ now }: { now: Moment }) {
               <td class="number">{amount(queue.share)}</td>
               <td class="number">{amount(queue.demand)}</td>
               <td class="number wide">{queue.cap == null ? "none" : amount(queue.cap)}</td>
+              <td class="number wide">{queue.weight}</td>
+              <td class="number">{amount(queue.waiting)}</td>
+              <td class="number">{amount(queue.running)}</td>
+              <td class="wide">{queue.message ? shown(queue.message) : queue.state}</td>
             </tr>
           ))}
         </tbody>

@@ -11,6 +11,8 @@ export const at = signal(0);
 export const view = signal<View>("cluster");
 /** The job of the view of one job, as namespace/name. */
 export const chosen = signal("");
+/** What the what-if changes, as the address has it. */
+export const changes = signal("");
 export const timeline = signal<Timeline | null>(null);
 export const moment = signal<Moment | null>(null);
 export const problem = signal("");
@@ -127,6 +129,9 @@ function readAddress(): void {
   const offset = Number(given.get("at"));
   at.value = Number.isSafeInteger(offset) && offset > 0 ? offset : 0;
   chosen.value = given.get("job") ?? "";
+  given.delete("at");
+  given.delete("job");
+  if (view.value === "what-if") changes.value = given.toString();
 }
 
 /** The address of a view at a point: a link is a moment. */
@@ -136,8 +141,9 @@ export function address(to: { view?: View; at?: number; job?: string }): string 
   if (offset) query.set("at", String(offset));
   const job = to.job ?? chosen.value;
   if (job) query.set("job", job);
-  const tail = query.toString();
-  return `#/${to.view ?? view.value}${tail && `?${tail}`}`;
+  const shows = to.view ?? view.value;
+  const tail = [query.toString(), shows === "what-if" ? changes.value : ""].filter(Boolean).join("&");
+  return `#/${shows}${tail && `?${tail}`}`;
 }
 
 export function start(): void {

@@ -62,18 +62,27 @@ function draw(canvas: HTMLCanvasElement, log: Timeline, width: number): void {
     pen.fillRect(x(one.time) - bar, HEIGHT_PX - height, Math.max(1, bar - 0.5), height);
   }
   for (const mark of log.marks) {
-    pen.fillStyle = colour(`--mark-${mark.kind}`);
+    pen.fillStyle = pen.strokeStyle = colour(`--mark-${mark.kind}`);
     const middle = x(mark.time);
     pen.beginPath();
     if (mark.kind === "nodeLost") pen.rect(middle - 3, 1, 6, 6);
+    else if (mark.kind === "nodeCordoned") pen.strokeRect(middle - 3, 1, 6, 6);
     else if (mark.kind === "preempted") pen.arc(middle, 4, 3.5, 0, 7);
-    else {
-      pen.moveTo(middle - 4, 8);
-      pen.lineTo(middle, 0);
-      pen.lineTo(middle + 4, 8);
-    }
+    else if (mark.kind === "jobRescheduled") path(pen, [middle - 4, 4], [middle, 0], [middle + 4, 4], [middle, 8]);
+    else path(pen, [middle - 4, 8], [middle, 0], [middle + 4, 8]);
     pen.fill();
   }
+}
+
+function path(pen: CanvasRenderingContext2D, ...points: [number, number][]): void {
+  for (const [x, y] of points) pen.lineTo(x, y);
+}
+
+/** What the mark nearest to a time says, if one is within `reach` seconds. */
+function markAt(log: Timeline, time: number, reach: number): string {
+  const near = log.marks.filter((one) => Math.abs(one.time - time) <= reach);
+  near.sort((one, other) => Math.abs(one.time - time) - Math.abs(other.time - time));
+  return near[0] ? `${plain(near[0].kind)} at ${clock(near[0].time)}, event ${count(near[0].at)}` : "";
 }
 
 export function Time() {
@@ -87,10 +96,12 @@ export function Time() {
   const time = log ? timeOf(log, offset) : (moment.value?.time ?? 0);
   const share = log ? (time - log.firstTime) / Math.max(log.lastTime - log.firstTime, 1e-9) : 1;
   const drag = (event: PointerEvent): void => {
-    if (!log || !box.current || !(event.buttons & 1)) return;
+    if (!log || !box.current) return;
     const edge = box.current.getBoundingClientRect();
     const part = Math.max(0, Math.min(1, (event.clientX - edge.left) / edge.width));
-    goTo(offsetAt(log, log.firstTime + part * (log.lastTime - log.firstTime)));
+    const [all, there] = [log.lastTime - log.firstTime, log.firstTime + part * (log.lastTime - log.firstTime)];
+    if (event.buttons & 1) goTo(offsetAt(log, there));
+    else box.current.title = markAt(log, there, (all / edge.width) * 5);
   };
   const kinds = [...new Set(log?.marks.map((one) => one.kind))];
   return (

@@ -46,6 +46,11 @@ export interface Queue {
   share: number | null;
   cap: number | null;
   demand: number;
+  state: string;
+  weight: number;
+  waiting: number;
+  running: number;
+  message: string;
 }
 export interface Moment {
   at: number;

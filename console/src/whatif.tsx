@@ -1,9 +1,9 @@
 // What a cycle would have decided with changes, beside what it did decide.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Parameters } from "./api";
 import { Chart } from "./chart";
 import { JobLink, Note, Point, Table } from "./parts";
-import { settledAt, words } from "./store";
+import { changes, settledAt, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
 import { useAsking } from "./use";
 import { amount, count, duration, many, shown } from "./words";
@@ -32,8 +32,11 @@ export function WhatIf() {
   const [answer, setAnswer] = useState<{ value?: Answer; problem?: string }>({});
   const [busy, setBusy] = useState(false);
   const begin = useAsking();
+  const form = useRef<HTMLFormElement>(null);
+  const asked = useRef("");
   const run = async (form: HTMLFormElement): Promise<void> => {
     setBusy(true);
+    asked.current = changes.value = told(form);
     const { objects, ...query } = given(form);
     const { signal } = begin();
     const body = { signal, objects: String(objects ?? "") };
@@ -45,9 +48,17 @@ export function WhatIf() {
       setBusy(false);
     }
   };
+  const there = settledAt.value > 0;
+  useEffect(() => {
+    // A link to a question asks it.
+    if (!form.current || !there || !changes.value || changes.value === asked.current) return;
+    fill(form.current, changes.value);
+    void run(form.current);
+  }, [changes.value, there]);
   return (
     <>
       <form
+        ref={form}
         class="question"
         onSubmit={(event) => {
           event.preventDefault();
@@ -90,6 +101,21 @@ export function WhatIf() {
   );
 }
 
+/** What the form says, for the address. */
+function told(form: HTMLFormElement): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) if (String(value).trim()) query.set(name, String(value));
+  return query.toString();
+}
+
+function fill(form: HTMLFormElement, from: string): void {
+  for (const [name, value] of new URLSearchParams(from)) {
+    const field = form.elements.namedItem(name);
+    if (field instanceof HTMLInputElement && field.type === "checkbox") field.checked = value === field.value;
+    else if (field && "value" in field) field.value = value;
+  }
+}
+
 function given(form: HTMLFormElement): Parameters {
   const query: Record<string, string | string[]> = {};
   for (const [name, value] of new FormData(form)) {
@@ -129,8 +155,8 @@ function Result({ value }: { value: Answer }) {
         none="In this cycle, the same jobs get the same nodes."
         columns={[
           { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
-          { name: "As it was", cell: (one) => told(one.one) },
-          { name: "What if", cell: (one) => told(one.other) },
+          { name: "As it was", cell: (one) => got(one.one) },
+          { name: "What if", cell: (one) => got(one.other) },
         ]}
       />
       {course && <Courses one={course.asItWas} other={course.whatIf} />}
@@ -138,7 +164,7 @@ function Result({ value }: { value: Answer }) {
   );
 }
 
-function told(job: WhatIfJob | null): string {
+function got(job: WhatIfJob | null): string {
   if (!job) return "not there";
   const nodes = Object.entries(job.nodes).map(([node, pods]) => `${shown(node)}: ${pods}`);
   const placed = `${count(job.held + job.placed)} of ${count(job.desired)} pods`;

@@ -251,6 +251,11 @@ def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     expect(result.locator(".side").nth(0)).to_contain_text("6 nvidia.com/gpu")
     expect(result.locator(".side").nth(1)).to_contain_text("nothing")
     expect(result.get_by_role("link", name="default/answer")).to_be_visible()
+    link = opened(page.url)  # whoever gets the link sees the same
+    expect(link.get_by_label("Preemption")).to_have_value("Off")
+    expect(link.get_by_role("region", name="What if").locator(".side").nth(1)).to_contain_text(
+        "nothing", timeout=60_000
+    )
     page.get_by_label("Reservations").fill("3")
     with page.expect_event("requestfailed", lambda one: "what-if" in one.url, timeout=5_000):
         page.get_by_role("button", name="Ask").click()

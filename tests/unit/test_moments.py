@@ -19,6 +19,7 @@ from arranger.cli.moments import serve
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, entries
+from arranger.model.job import Stage
 from arranger.model.pod import gpus_of
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
@@ -27,6 +28,7 @@ from arranger.replay.console import log_index, node_gantt
 from arranger.replay.console.log_index import LogIndex
 from arranger.replay.console.moment import gpu_totals, moment
 from arranger.replay.console.snapshots import Snapshots, continuing
+from arranger.replay.console.timeline import TimelineIndex
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.web import moments as moments_module
@@ -169,6 +171,29 @@ def test_the_timeline_counts_every_event_once_and_marks_what_went_wrong() -> Non
     preempted = [mark["at"] for mark in found["marks"] if mark["kind"] == "preempted"]
     assert preempted
     assert all(isinstance(events[at], k.Preempted) for at in preempted)
+
+
+def test_cordons_and_jobs_that_start_again_are_marked() -> None:
+    world = World()
+    world.node("n1")
+    job = world.job("train")
+    world.settle()
+    world.node("n1", cordoned=True)
+    world.node("n1", cordoned=True, cpu=60)
+    world.node("n1")
+    world.change_pod(world.pods_of(job)[0, 0].uid, phase="Failed")
+    world.settle()
+    index, state = TimelineIndex(), State(epoch=1)
+    for entry in world.entries:
+        changes = Changes()
+        apply_entry(state, entry, changes)
+        index.note(entry, state.time_ms, changes)
+    events = {entry.first + number: one for entry in world.entries for number, one in enumerate(entry.batch.events)}
+    marks = index.timeline(4, complete=True).marks
+    assert [mark.kind for mark in marks] == ["nodeCordoned", "jobRescheduled"]
+    cordoned, again = (events[mark.at] for mark in marks)
+    assert isinstance(cordoned, k.NodeSeen) and cordoned.facts.cordoned
+    assert isinstance(again, k.StageDecided) and again.stage == Stage.RESCHEDULING
 
 
 def test_decisions_are_stepped_through_one_by_one_in_both_directions() -> None:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from arranger.messages.queues import state_text
 from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
 from arranger.projections.jobs import JobRecord, expand
@@ -76,7 +77,8 @@ class MomentNode(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MomentQueue(msgspec.Struct, frozen=True, rename="camel"):
-    """One queue with the queues below it, in GPUs. Without a capability, `cap` is None."""
+    """One queue with the queues below it, in GPUs. Without a capability, `cap` is None. `state` and `message` are as in
+    `arranger queue`, `waiting` and `running` numbers of jobs."""
 
     name: str
     parent: str
@@ -84,6 +86,11 @@ class MomentQueue(msgspec.Struct, frozen=True, rename="camel"):
     share: int
     cap: int | None
     demand: int
+    state: str
+    weight: int
+    waiting: int
+    running: int
+    message: str
 
 
 class Moment(msgspec.Struct, frozen=True, rename="camel"):
@@ -326,4 +333,9 @@ def _queue(view: QueueView) -> MomentQueue:
         share=gpus_of(view.share.items()),
         cap=gpus_of(capability) if limited else None,
         demand=gpus_of(view.demand.items()),
+        state=view.state,
+        weight=view.spec.weight if view.spec is not None else 1,
+        waiting=view.waiting,
+        running=view.running,
+        message=state_text(view.name, view.problem, closed=view.closed, exists=view.exists),
     )

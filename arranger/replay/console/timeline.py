@@ -15,9 +15,14 @@ _POINTS, _MARKS = 4_096, 2_000
 #: How many decisions are kept, the latest ones.
 _DECISIONS = 2_000_000
 
+#: A node that was ready isn't any more, or is cordoned; a job gave room, has to start again, or failed.
+_KINDS = ("nodeLost", "nodeCordoned", "preempted", "jobRescheduled", "jobFailed")
+
+_STAGES = {Stage.RESCHEDULING: "jobRescheduled", Stage.FAILED: "jobFailed"}
+
 
 class Mark(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that went wrong: nodeLost, preempted or jobFailed. `time` in seconds since 1970."""
+    """Something that went wrong, or that somebody did to a node: a kind of `_KINDS`. `time` in seconds since 1970."""
 
     at: int
     time: float
@@ -79,9 +84,10 @@ class TimelineIndex:
         self.first = self.last = 0
         self._first_ms = self._last_ms = 0
         self._points = Thinned(_POINTS)
-        self._marks = {kind: Thinned(_MARKS) for kind in ("nodeLost", "preempted", "jobFailed")}
+        self._marks = {kind: Thinned(_MARKS) for kind in _KINDS}
         self._decided, self._decided_ms = array("q"), array("q")
         self._ready: dict[str, None] = {}
+        self._cordoned: dict[str, None] = {}
 
     def note(self, entry: Entry, time_ms: int, changes: Changes) -> None:
         """Record one entry. `time_ms` is the state's time after it."""
@@ -97,7 +103,13 @@ class TimelineIndex:
                 self._node(offset, event, time_ms)
 
     def _node(self, offset: int, event: k.NodeSeen | k.NodeGone, time_ms: int) -> None:
-        """Mark a node that was ready and isn't any more."""
+        """Mark a node that was ready and isn't any more, and one that is cordoned."""
+        cordoned = isinstance(event, k.NodeSeen) and event.facts.cordoned
+        if cordoned and event.name not in self._cordoned:
+            self._cordoned[event.name] = None
+            self._marks["nodeCordoned"].add(offset, time_ms)
+        elif not cordoned:
+            self._cordoned.pop(event.name, None)
         if isinstance(event, k.NodeSeen) and event.facts.ready:
             self._ready[event.name] = None
         elif event.name in self._ready:
@@ -112,8 +124,8 @@ class TimelineIndex:
                 self._decided, self._decided_ms = self._decided[1000:], self._decided_ms[1000:]
         if isinstance(event, k.Preempted):
             self._marks["preempted"].add(offset, time_ms)
-        elif isinstance(event, k.StageDecided) and event.stage == Stage.FAILED:
-            self._marks["jobFailed"].add(offset, time_ms)
+        elif isinstance(event, k.StageDecided) and event.stage in _STAGES:
+            self._marks[_STAGES[event.stage]].add(offset, time_ms)
 
     def timeline(self, buckets: int, *, complete: bool) -> Timeline:
         marks = [
