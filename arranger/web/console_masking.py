@@ -15,6 +15,7 @@ Json = dict[str, Any]
 _OPEN_OF_A_JOB = ("priority", "stage", "since", "submitted", "attempt", "podsPlaced", "podsWanted")
 _OPEN_OF_A_BAR = ("from", "to", "kind", "attempt")
 _TOTALS_OF_JOBS = ("jobsWaiting", "jobsRunning", "jobsEnded")
+_MARKS_OF_NODES = ("nodeLost", "nodeCordoned")
 _SERIES_OF_NODES = ("gpus", "gpusUsed", "gpusIdle", "gpusReserved", "gpusBesideUsed")
 
 
@@ -58,7 +59,13 @@ def _moment(answer: Json, sight: Sight) -> Json:
 
 def _timeline(answer: Json, sight: Sight) -> Json:
     names = ("first", "last", "firstTime", "lastTime", "buckets", "complete")
-    marks = [mark for mark in answer["marks"] if sight.nodes or mark["kind"] in ("preempted", "jobFailed")]
+    marks = []
+    for mark in answer["marks"]:
+        if mark["kind"] not in _MARKS_OF_NODES:
+            subjects = [job if sight.sees(job) else sight.name(job) for job in mark["subjects"]]
+            marks.append({**mark, "subjects": subjects})
+        elif sight.nodes:
+            marks.append(mark)
     return {**{name: answer[name] for name in names}, "marks": marks}
 
 
@@ -112,6 +119,10 @@ MASKED: dict[str, Callable[[Json, Sight], Json]] = {
 
 def namespaces(question: str, answer: Json) -> list[str]:
     """The namespaces of the jobs in an answer."""
-    jobs = answer.get("jobs", [])
-    labels = jobs if question == "node-gantt" else [job["job"] for job in jobs]
+    if question == "timeline":
+        of_jobs = [mark for mark in answer["marks"] if mark["kind"] not in _MARKS_OF_NODES]
+        labels = [job for mark in of_jobs for job in mark["subjects"]]
+    else:
+        jobs = answer.get("jobs", [])
+        labels = jobs if question == "node-gantt" else [job["job"] for job in jobs]
     return sorted({label.partition("/")[0] for label in labels})

@@ -338,8 +338,8 @@ function legend(now: Moment): [string, string][] {
     if (names.size > 12) items.push([`and ${count(names.size - 12)} more`, "transparent"]);
   }
   items.push(["free", colour("--free")]);
-  if (now.nodes.some((one) => !one.schedulable && one.ready)) items.push(["cordoned", colour("--closed")]);
-  if (now.nodes.some((one) => !one.ready)) items.push(["not ready", colour("--lost")]);
+  if (now.nodes.some((one) => !one.schedulable && one.ready)) items.push(["cordoned (struck through)", colour("--closed")]);
+  if (now.nodes.some((one) => !one.ready)) items.push(["not ready (struck through)", colour("--lost")]);
   return items;
 }
 

@@ -1,8 +1,9 @@
 // The scheduling cycle at a point: what it took in, what it decided, and whether it gives the same again.
-import { useState } from "preact/hooks";
+import { signal, type Signal } from "@preact/signals";
+import { useMemo, useState } from "preact/hooks";
 import { ask } from "./api";
 import { JobLink, Missing, Note, Point, Table } from "./parts";
-import { settledAt, words } from "./store";
+import { moment, settledAt, timeline, words } from "./store";
 import type { Line, Verified } from "./types";
 import { useAnswer, useAsking } from "./use";
 import { clock, count, many, plain, shown } from "./words";
@@ -36,7 +37,7 @@ export function Cycle() {
       )}
       <Verify to={offset} />
       <h3>The events before this point</h3>
-      <Events lines={[...lines].reverse()} caption="Events, the newest first" none="There are no events here." />
+      <Listing to={offset} />
     </>
   );
 }
@@ -45,6 +46,103 @@ export function Cycle() {
 function decided(lines: Line[]): Line[] {
   const end = lines.findIndex((one) => !DECISIONS.has(one.kind));
   return end < 0 ? lines : lines.slice(0, end);
+}
+
+/** Kinds of events to choose from, with those that were met. */
+const KINDS = new Set([
+  ...["JobSeen", "JobGone", "PodSeen", "PodGone", "NodeSeen", "NodeGone", "CycleTaken", "Placed", "Preempted", "Reserved"],
+  ...["Waits", "StageDecided"],
+]);
+const kind = signal("");
+const about = signal("");
+const name = signal("");
+const reach = signal(String(BEFORE));
+
+/** The events up to a point: all, or those of a kind, or about one job, node, pod or queue. */
+function Listing({ to }: { to: number }) {
+  const from = reach.value ? Math.max(1, to - Number(reach.value) + 1) : 0;
+  const subject = about.value && name.value ? { [about.value]: name.value } : {};
+  const answer = useAnswer<Line[]>("events", { from: from || timeline.value?.first, to, kind: kind.value, ...subject });
+  const lines = useMemo(() => [...(answer.value ?? [])].reverse(), [answer.value]);
+  const kinds = useMemo(() => {
+    for (const one of lines) KINDS.add(one.kind);
+    return [...KINDS].sort();
+  }, [lines]);
+  return (
+    <>
+      <div class="controls">
+        <label>
+          Kind{" "}
+          <select value={kind.value} onChange={(event) => (kind.value = event.currentTarget.value)}>
+            <option value="">all</option>
+            {kinds.map((one) => (
+              <option key={one} value={one}>
+                {plain(one)}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          About{" "}
+          <select value={about.value} onChange={(event) => (about.value = event.currentTarget.value)}>
+            <option value="">everything</option>
+            {["job", "node", "pod", "queue"].map((one) => (
+              <option key={one}>{one}</option>
+            ))}
+          </select>
+        </label>
+        {about.value && (
+          <label>
+            Its name <Known of={name} id="names" known={namesOf(about.value)} hint={about.value === "job" ? "namespace/name" : "name"} />
+          </label>
+        )}
+        <label>
+          Among{" "}
+          <select value={reach.value} onChange={(event) => (reach.value = event.currentTarget.value)}>
+            {[BEFORE, BEFORE * 10, BEFORE * 100].map((one) => (
+              <option key={one} value={String(one)}>
+                the last {count(one)}
+              </option>
+            ))}
+            <option value="">all of the log</option>
+          </select>
+        </label>
+        <span class="faint" role="status">
+          {answer.busy ? "…" : many(lines.length, "event")}
+        </span>
+      </div>
+      {answer.problem ? (
+        <Missing {...answer} none="" />
+      ) : (
+        <Events lines={lines} caption="Events, the newest first" none={answer.busy ? "The answer is being worked out …" : "No event matches."} />
+      )}
+    </>
+  );
+}
+
+function namesOf(sort: string): string[] {
+  const now = moment.value;
+  if (sort === "job") return now?.jobs.map((one) => one.job) ?? [];
+  const named = sort === "node" ? now?.nodes : sort === "queue" ? now?.queues : [];
+  return named?.map((one) => one.name) ?? [];
+}
+
+function Known(props: { of: Signal<string>; id: string; known: readonly string[]; hint: string }) {
+  return (
+    <>
+      <input
+        list={props.id}
+        value={shown(props.of.value)}
+        placeholder={props.hint}
+        onChange={(event) => (props.of.value = event.currentTarget.value.trim())}
+      />
+      <datalist id={props.id}>
+        {props.known.slice(0, 500).map((one) => (
+          <option key={one} value={one} />
+        ))}
+      </datalist>
+    </>
+  );
 }
 
 function Events({ lines, caption, none }: { lines: Line[]; caption: string; none: string }) {
@@ -58,11 +156,17 @@ function Events({ lines, caption, none }: { lines: Line[]; caption: string; none
         { name: "Event", cell: (line) => <Point at={line.offset} />, number: true },
         { name: "Time", cell: (line) => clock(line.timeMs / 1000), number: true, wide: true },
         { name: "Kind", cell: (line) => plain(line.kind) },
-        { name: "Subject", cell: (line) => (line.job ? <JobLink job={line.job} /> : shown(line.subject)) },
+        { name: "Subject", cell: (line) => <Subject line={line} /> },
         { name: "What", cell: (line) => `${shown(line.text)}${line.verdict ? ` (${line.verdict})` : ""}` },
       ]}
     />
   );
+}
+
+/** What an event is about; its job has the link, also that of a pod. */
+function Subject({ line }: { line: Line }) {
+  if (!line.job) return <>{shown(line.subject)}</>;
+  return <JobLink job={line.job}>{line.subject}</JobLink>;
 }
 
 function Verify({ to }: { to: number }) {

@@ -3,7 +3,7 @@
 import { type ComponentChildren, Fragment } from "preact";
 import { Point, Table } from "./parts";
 import type { Explained, NoRoom } from "./types";
-import { clock, duration, many, quantity, shown, stamp } from "./words";
+import { clock, duration, many, person, quantity, shown, stamp } from "./words";
 
 type Fact = [name: string, text: ComponentChildren];
 
@@ -12,7 +12,7 @@ const few = (names: readonly string[]): string =>
 const work = (ms: number): string =>
   `${ms < 3_600_000 ? `${ms / 1000} GPU seconds` : `${(ms / 3_600_000).toPrecision(4)} GPU hours`} of work lost`;
 
-const VICTIMS: Record<string, string> = {
+export const VICTIMS: Record<string, string> = {
   Surplus: "workers above its quorum",
   Priority: "lower priority",
   Reclaim: "its queue was above its share",
@@ -29,7 +29,7 @@ export function Facts({ value, now }: { value: Explained; now: number }) {
     facts.push(["Last message", <>{shown(standing.message)} {standing.messageAt > 0 && <Point at={standing.messageAt} />}</>]);
   }
   if (standing.budget) facts.push(["Restarts", `${shown(standing.budget)} (attempt ${standing.attempt})`]);
-  if (standing.createdBy) facts.push(["Created by", shown(standing.createdBy)]);
+  if (standing.createdBy) facts.push(["Created by", person(standing.createdBy)]);
   facts.push(...value.takings.map((one): Fact => ["Took room", taken(one, now)]));
   facts.push(...value.givings.map((one): Fact => ["Gave room", given(one, now)]));
   if (value.kept) facts.push(["Reserved for it", kept(value.kept)]);

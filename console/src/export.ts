@@ -26,12 +26,14 @@ export async function exportPage(pseudonyms: boolean): Promise<void> {
   }
 }
 
+const pictures = (): HTMLCanvasElement[] => [...document.querySelectorAll<HTMLCanvasElement>("main canvas")];
+
+export const hasPicture = (): boolean => pictures().length > 0;
+
 /** The largest picture of the view as PNG. */
-export function exportPicture(): boolean {
-  const all = [...document.querySelectorAll<HTMLCanvasElement>("main canvas")];
-  const canvas = all.sort((one, other) => other.width * other.height - one.width * one.height)[0];
+export function exportPicture(): void {
+  const canvas = pictures().sort((one, other) => other.width * other.height - one.width * one.height)[0];
   canvas?.toBlob((picture) => picture && save(picture, `arranger-${view.value}-${moment.value?.at ?? 0}.png`));
-  return !!canvas;
 }
 
 export function exportSvg(picture: Picture): void {

@@ -8,7 +8,7 @@ import { masked, moment, openJob, timeline } from "./store";
 import type { Pen } from "./svg";
 import type { Bar, Gantt as OfJobs, NodeGantt as OfNodes } from "./types";
 import { colour, dark, prepared, useAnswer, useWidth } from "./use";
-import { amount, causeColours, clock, count, duration, jobColours, many, plain, shown } from "./words";
+import { amount, awaited, causeColours, clock, count, duration, jobColours, many, shown } from "./words";
 
 const ROW_PX = 24;
 const VIEW_PX = 480;
@@ -66,7 +66,7 @@ function Jobs() {
       <Chart
         of="job"
         legend={() => [
-          ...causes.map((cause): [string, string] => [`waits: ${plain(cause)}`, causeColours.of(cause)]),
+          ...causes.map((cause): [string, string] => [`waits for ${awaited(cause)}`, causeColours.of(cause)]),
           ["runs", colour("--runs")],
         ]}
         drawn={drawn}
@@ -96,7 +96,7 @@ function Jobs() {
 
 const causeOf = (bar: Bar): string => (bar.kind === "waiting" ? (bar.cause ?? "unknown") : "");
 const said = (bar: Bar): string =>
-  bar.kind === "waiting" ? `waits: ${plain(causeOf(bar))}` : `runs, attempt ${bar.attempt}`;
+  bar.kind === "waiting" ? `waits for ${awaited(causeOf(bar))}` : `runs, attempt ${bar.attempt}`;
 
 function rowOfJob({ job, bars }: OfJobs["jobs"][number]): Row {
   const drawn = bars.map((bar): Drawn => {

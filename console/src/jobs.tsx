@@ -2,27 +2,33 @@
 import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { JobLink, Missing, Table } from "./parts";
-import { moment, problem } from "./store";
-import type { Job } from "./types";
-import { amount, count, duration, many, plain, shown } from "./words";
+import { moment, problem, timeline } from "./store";
+import type { Gantt, Job } from "./types";
+import { useAnswer } from "./use";
+import { amount, awaited, count, duration, many, shown } from "./words";
 
 const search = signal("");
 const stage = signal("");
+const deleted = signal(false);
+
+/** A job of the table; of a deleted one, only the name and the queue are known. */
+type Row = Pick<Job, "job" | "queue" | "stage"> & Partial<Job>;
 
 export function Jobs() {
   const now = moment.value;
-  const jobs = now?.jobs;
+  const gone = useDeleted(deleted.value);
+  const jobs = useMemo((): Row[] | undefined => (now ? [...now.jobs, ...gone.rows] : undefined), [now, gone.rows]);
   const stages = useMemo(() => [...new Set(jobs?.map((one) => one.stage))].sort(), [jobs]);
   const found = useMemo(() => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     return (jobs ?? []).filter(
       (one) =>
         (!stage.value || one.stage === stage.value) &&
-        words.every((word) => `${one.job} ${one.queue} ${one.waitCause ?? ""}`.toLowerCase().includes(word)),
+        words.every((word) => `${one.job} ${one.queue} ${one.waitCause ? awaited(one.waitCause) : ""}`.toLowerCase().includes(word)),
     );
   }, [jobs, search.value, stage.value]);
   if (!now) return <Missing problem={problem.value} busy={!problem.value} none="" />;
-  const none = now.jobs.length ? "No job matches the search." : "No jobs were seen up to this point of the log.";
+  const none = jobs?.length ? "No job matches the search." : "No jobs were seen up to this point of the log.";
   return (
     <>
       <div class="controls">
@@ -44,10 +50,17 @@ export function Jobs() {
             ))}
           </select>
         </label>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={deleted.value}
+            onChange={(event) => (deleted.value = event.currentTarget.checked)}
+          />{" "}
+          deleted jobs too
+        </label>
         <span class="faint" role="status">
-          {found.length === now.jobs.length
-            ? many(found.length, "job")
-            : `${count(found.length)} of ${many(now.jobs.length, "job")}`}
+          {found.length === jobs?.length ? many(found.length, "job") : `${count(found.length)} of ${many(jobs?.length ?? 0, "job")}`}
+          {gone.left > 0 && `; ${many(gone.left, "more job")} of the log can't be listed`}
         </span>
       </div>
       <Table
@@ -58,18 +71,19 @@ export function Jobs() {
           { name: "Job", cell: (job) => <JobLink job={job.job} />, key: (job) => job.job },
           { name: "Stage", cell: (job) => <Stage job={job} />, key: (job) => job.stage },
           { name: "Queue", cell: (job) => shown(job.queue), key: (job) => job.queue, wide: true },
-          { name: "Priority", cell: (job) => job.priority, key: (job) => job.priority, number: true, wide: true },
+          { name: "Priority", cell: (job) => job.priority ?? "–", key: (job) => job.priority ?? -Infinity, number: true, wide: true },
           {
             name: "Pods",
-            cell: (job) => `${count(job.podsPlaced)} of ${count(job.podsWanted)}`,
-            key: (job) => job.podsPlaced,
+            cell: (job) =>
+              job.podsWanted === undefined ? "–" : `${count(job.podsPlaced ?? 0)} of ${count(job.podsWanted)}`,
+            key: (job) => job.podsPlaced ?? -1,
             number: true,
           },
           { name: "GPUs", cell: (job) => amount(job.gpus), key: (job) => job.gpus ?? -1, number: true },
           {
             name: "In stage for",
-            cell: (job) => duration(now.time - job.since),
-            key: (job) => now.time - job.since,
+            cell: (job) => (job.since === undefined ? "–" : duration(now.time - job.since)),
+            key: (job) => now.time - (job.since ?? now.time),
             number: true,
           },
           { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor, wide: true },
@@ -79,13 +93,29 @@ export function Jobs() {
   );
 }
 
+const NONE: Row[] = [];
+
+/** The jobs that waited or ran before this point and are gone, and how many the log has besides; `asked`: if wanted. */
+function useDeleted(asked: boolean): { rows: Row[]; left: number } {
+  const [now, log] = [moment.value, timeline.value];
+  const answer = useAnswer<Gantt>(asked && log ? "gantt" : "", { from: log?.first, to: log?.last });
+  const rows = useMemo(() => {
+    if (!answer.value || !now) return NONE;
+    const there = new Set(now.jobs.map((one) => one.job));
+    return answer.value.jobs
+      .filter((one) => !there.has(one.job) && one.bars.some((bar) => bar.from <= now.time))
+      .map((one): Row => ({ job: one.job, queue: one.queue, stage: "Deleted" }));
+  }, [answer.value, now]);
+  return { rows, left: answer.value?.left ?? 0 };
+}
+
 export function Stage({ job }: { job: Pick<Job, "stage"> }) {
   return <span class={`stage ${job.stage}`}>{job.stage}</span>;
 }
 
 /** What a job waits for; one that runs may still lack pods. */
-function waitsFor(job: Job): string {
-  if (job.waitCause) return plain(job.waitCause);
-  const runs = job.stage === "Running" && job.podsPlaced < job.podsWanted;
-  return runs ? many(job.podsWanted - job.podsPlaced, "more pod") : "–";
+function waitsFor(job: Row): string {
+  if (job.waitCause) return awaited(job.waitCause);
+  const lacks = job.stage === "Running" ? (job.podsWanted ?? 0) - (job.podsPlaced ?? 0) : 0;
+  return lacks > 0 ? many(lacks, "more pod") : "–";
 }

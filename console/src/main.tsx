@@ -4,11 +4,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { setToken, tokenWanted } from "./api";
 import { Cluster } from "./cluster";
 import { Cycle } from "./cycle";
-import { exportPage, exportPicture } from "./export";
+import { exportPage, exportPicture, hasPicture } from "./export";
 import { Gantt } from "./gantt";
 import { JobView } from "./job";
 import { Jobs } from "./jobs";
 import { Note } from "./parts";
+import { Overview } from "./overview";
 import { Queues } from "./queues";
 import { address, moment, problem, start, view, VIEWS, type View } from "./store";
 import { Time, helpShown, onKey } from "./time";
@@ -20,6 +21,7 @@ import "./style.css";
 
 const SHOWN: Record<View, { title: string; part: () => preact.JSX.Element }> = {
   cluster: { title: "Cluster", part: Cluster },
+  overview: { title: "Overview", part: Overview },
   jobs: { title: "Jobs", part: Jobs },
   gantt: { title: "Gantt", part: Gantt },
   job: { title: "Job", part: JobView },
@@ -73,11 +75,11 @@ function App() {
 }
 
 function Export() {
-  const [none, setNone] = useState(false);
+  const [drawn, setDrawn] = useState(true);
   const menu = useRef<HTMLDetailsElement>(null);
   const done = (): void => menu.current?.removeAttribute("open");
   return (
-    <details class="menu" ref={menu} onToggle={() => setNone(false)}>
+    <details class="menu" ref={menu} onToggle={() => setDrawn(hasPicture())}>
       <summary>Export</summary>
       <div>
         <button type="button" onClick={() => void exportPage(false).then(done)}>
@@ -86,10 +88,9 @@ function Export() {
         <button type="button" onClick={() => void exportPage(true).then(done)}>
           The same, with pseudonyms
         </button>
-        <button type="button" onClick={() => (exportPicture() ? done() : setNone(true))}>
-          Its picture as PNG
+        <button type="button" disabled={!drawn} onClick={() => (exportPicture(), done())}>
+          {drawn ? "Its picture as PNG" : "No picture in this view"}
         </button>
-        {none && <Note>This view has no picture.</Note>}
       </div>
     </details>
   );

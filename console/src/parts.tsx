@@ -148,7 +148,8 @@ export function Point({ at, children }: { at: number; children?: ComponentChildr
   );
 }
 
-export function JobLink({ job }: { job: string }) {
+/** A link to a job, shown as its name or as other text. */
+export function JobLink({ job, children }: { job: string; children?: string }) {
   return (
     <a
       href={address({ view: "job", job })}
@@ -157,7 +158,7 @@ export function JobLink({ job }: { job: string }) {
         openJob(job);
       }}
     >
-      {shown(job)}
+      {shown(children || job)}
     </a>
   );
 }

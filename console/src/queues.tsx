@@ -1,9 +1,14 @@
 // The tree of queues at a point: used against share, capability and demand, and over time.
 import { type Course, OverTime } from "./course";
-import { Missing, Note } from "./parts";
+import { signal } from "@preact/signals";
+import { JobLink, Missing, Note, Table } from "./parts";
 import { moment, problem } from "./store";
-import type { Moment, Queue, Series } from "./types";
-import { amount, queueColours, shown } from "./words";
+import type { Moment, Queue, QueueDetail, Series } from "./types";
+import { useAnswer } from "./use";
+import { amount, quantity, queueColours, shown } from "./words";
+
+/** The queue that is shown in detail. */
+const open = signal("");
 
 interface Row {
   queue: Queue;
@@ -34,11 +39,61 @@ export function Queues() {
   if (!now) return <Missing problem={problem.value} busy={!problem.value} none="" />;
   return (
     <>
+      {now.queues.length > 0 && (
+        <p class="faint">A queue is below its share if it uses less than its share and its demand. Choose a queue to see why its jobs wait.</p>
+      )}
       {now.queues.length ? <Tree now={now} /> : <Note>No queues were seen up to this point of the log, or you may not list them.</Note>}
+      {now.queues.some((one) => one.name === open.value) && <Detail name={open.value} at={now.at} />}
       <OverTime courses={queuesOverTime} />
     </>
   );
 }
+
+function standing(queue: Queue): string {
+  const lacks = Math.min(queue.share ?? 0, queue.demand) - queue.used;
+  return lacks > 0 ? `${queue.state}, ${amount(lacks)} below its share` : queue.state;
+}
+
+/** One queue: who holds what it uses, and why its jobs wait. */
+function Detail({ name, at }: { name: string; at: number }) {
+  const answer = useAnswer<QueueDetail>("queue", { name, at });
+  const value = answer.value;
+  if (!value) return <Missing {...answer} none="" />;
+  return (
+    <section aria-label={`Queue ${shown(name)}`}>
+      <h3>Why jobs of {shown(name)} wait</h3>
+      <Table
+        caption={`Waiting jobs of ${shown(name)}`}
+        rows={value.waiting}
+        rowsInSight={10}
+        none="No job of this queue waits: it uses what its jobs ask for."
+        columns={[
+          { name: "Position", cell: (one) => one.position, number: true },
+          { name: "Job", cell: (one) => <JobLink job={one.job} /> },
+          { name: "Priority", cell: (one) => one.priority, number: true, wide: true },
+          { name: "Why it waits", cell: (one) => shown(one.message) },
+        ]}
+      />
+      <h3>Who holds what {shown(name)} uses</h3>
+      <Table
+        caption={`Jobs of ${shown(name)} that hold nodes`}
+        rows={value.holders}
+        rowsInSight={10}
+        none="No job of this queue holds nodes."
+        columns={[
+          { name: "Job", cell: (one) => <JobLink job={one.name} /> },
+          { name: "Pods", cell: (one) => one.pods, number: true },
+          { name: "Holds", cell: (one) => amounts(one.amounts) },
+        ]}
+      />
+    </section>
+  );
+}
+
+const amounts = (of: Record<string, number>): string =>
+  Object.entries(of)
+    .map(([resource, value]) => `${quantity(resource, value)} ${resource}`)
+    .join(", ");
 
 function Tree({ now }: { now: Moment }) {
   const rows = tree(now.queues);
@@ -83,7 +138,18 @@ function Tree({ now }: { now: Moment }) {
         <tbody>
           {rows.map(({ queue, depth }) => (
             <tr key={queue.name}>
-              <td style={{ paddingLeft: `${8 + depth * 18}px` }}>{shown(queue.name)}</td>
+              <td style={{ paddingLeft: `${8 + depth * 18}px` }}>
+                <button
+                  type="button"
+                  class="plain"
+                  aria-expanded={open.value === queue.name}
+                  title="what it holds, and why its jobs wait"
+                  onClick={() => (open.value = open.value === queue.name ? "" : queue.name)}
+                >
+                  <span aria-hidden="true">{open.value === queue.name ? "▾ " : "▸ "}</span>
+                  {shown(queue.name)}
+                </button>
+              </td>
               <td class="bars">
                 <span class="bar" aria-hidden="true">
                   <span class="demand" style={{ width: part(queue.demand) }} />
@@ -99,7 +165,7 @@ function Tree({ now }: { now: Moment }) {
               <td class="number wide">{queue.weight}</td>
               <td class="number">{amount(queue.waiting)}</td>
               <td class="number">{amount(queue.running)}</td>
-              <td class="wide">{queue.message ? shown(queue.message) : queue.state}</td>
+              <td class="wide">{queue.message ? shown(queue.message) : standing(queue)}</td>
             </tr>
           ))}
         </tbody>

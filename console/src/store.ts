@@ -3,7 +3,7 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { ask, Refused, token, watch } from "./api";
 import type { Moment, Timeline } from "./types";
 
-export const VIEWS = ["cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if"] as const;
+export const VIEWS = ["cluster", "overview", "jobs", "gantt", "job", "queues", "cycle", "what-if"] as const;
 export type View = (typeof VIEWS)[number];
 
 /** The offset that every view shows; 0: the end of the log, as it grows. */
@@ -66,7 +66,6 @@ async function refresh(offset: number): Promise<void> {
     } catch (caught) {
       if (ended.signal.aborted) continue;
       problem.value = words(caught);
-      wanted = -1;
       // The server still reads the log.
       if (caught instanceof Refused && caught.code === 503) setTimeout(() => void refresh(at.peek()), RETRY_MS);
     } finally {
@@ -88,9 +87,11 @@ function measured(began: number, offset: number): void {
 
 export async function readTimeline(): Promise<void> {
   try {
-    timeline.value = await ask<Timeline>("timeline", { buckets: 400 });
+    const log = (timeline.value = await ask<Timeline>("timeline", { buckets: 400 }));
+    // An address may name a point that the log doesn't have.
+    if (log.complete !== false && at.value > log.last) at.value = log.last;
     // The server still reads the log: the rest follows.
-    if (timeline.value.complete === false) setTimeout(() => void readTimeline(), 1000);
+    if (log.complete === false) setTimeout(() => void readTimeline(), 1000);
   } catch (caught) {
     problem.value = words(caught);
   }

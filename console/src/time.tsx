@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { at, batchEnd, goTo, live, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
 import { colour, dark, prepared, useWidth } from "./use";
-import { clock, count, many, plain, stamp, zone } from "./words";
+import { clock, count, many, plain, shown, stamp, zone } from "./words";
 
 const HEIGHT_PX = 54;
 export const helpShown = signal(false);
@@ -82,7 +82,9 @@ function path(pen: CanvasRenderingContext2D, ...points: [number, number][]): voi
 function markAt(log: Timeline, time: number, reach: number): string {
   const near = log.marks.filter((one) => Math.abs(one.time - time) <= reach);
   near.sort((one, other) => Math.abs(one.time - time) - Math.abs(other.time - time));
-  return near[0] ? `${plain(near[0].kind)} at ${clock(near[0].time)}, event ${count(near[0].at)}` : "";
+  const [first] = near;
+  const names = (first?.subjects ?? []).slice(0, 3).map(shown).join(", ");
+  return first ? `${plain(first.kind)}: ${names} at ${clock(first.time)}, event ${count(first.at)}` : "";
 }
 
 export function Time() {
@@ -150,7 +152,7 @@ export function Time() {
             onClick={toggleLive}
             title="follow the log, or stay at this point (Space)"
           >
-            {live.value ? "Live · pause" : "Go live"}
+            {live.value ? "Following · stay" : "Follow the end"}
           </button>
           <span class="unread live-only" role="log" aria-label="New events">
             {unread.value > 0 && many(unread.value, "new event")}

@@ -4,6 +4,8 @@ export interface Mark {
   at: number;
   time: number;
   kind: string;
+  /** The node, or the jobs as namespace/name. */
+  subjects: string[];
 }
 export interface Timeline {
   first: number;
@@ -256,6 +258,25 @@ export interface Course {
   makespanMs: number | null;
   curve: { timeMs: number; gpusUsed: number; gpus: number; waiting: number }[];
 }
+export interface Waits {
+  waitMs: number;
+  gpuMs: number;
+  rows: { group: string; cause: string; holder: string; waitMs: number; gpuMs: number }[];
+}
+export interface Preemptions {
+  preemptions: {
+    offset: number;
+    timeMs: number;
+    job: string;
+    victims: { job: string; kind: string; pods: number }[];
+    harmGpuMs: number;
+    gainedMs: number | null;
+  }[];
+}
+export interface QueueDetail {
+  holders: { name: string; amounts: Record<string, number>; pods: number }[];
+  waiting: { position: number; job: string; priority: number; message: string }[];
+}
 export interface WhatIf {
   cycle: number;
   base: number;
@@ -264,5 +285,9 @@ export interface WhatIf {
   asItWas: Outcome;
   whatIf: Outcome;
   differences: { job: string; one: WhatIfJob | null; other: WhatIfJob | null; differs: string[] }[];
-  until: null | { asItWas: Course; whatIf: Course };
+  until: null | {
+    asItWas: Course;
+    whatIf: Course;
+    starts: { job: string; attempt: number; asItWasMs: number | null; whatIfMs: number | null }[];
+  };
 }

@@ -3,10 +3,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Parameters } from "./api";
 import { Chart } from "./chart";
 import { JobLink, Note, Point, Table } from "./parts";
-import { changes, settledAt, words } from "./store";
+import { changes, moment, settledAt, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
 import { useAsking } from "./use";
-import { amount, count, duration, many, shown } from "./words";
+import { amount, clock, count, duration, many, shown } from "./words";
 
 interface Field {
   name: string;
@@ -14,17 +14,27 @@ interface Field {
   hint: string;
   options?: readonly string[];
   list?: boolean;
+  /** Values to choose from; others may be given as well. */
+  known?: () => readonly string[];
 }
+// Those that Arranger brings; plugins may add more.
+const QUEUE_POLICIES = ["Priority", "DRF"];
+const POD_POLICIES = [
+  ...["Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity", "MostAllocated"],
+  ...["FragmentGradient"],
+];
+const jobs = (): string[] => moment.value?.jobs.map((one) => one.job) ?? [];
+const nodes = (): string[] => moment.value?.nodes.map((one) => one.name) ?? [];
 const FIELDS: Field[] = [
-  { name: "policy", label: "Pod policy", hint: "such as BinPack or Spread" },
-  { name: "queuePolicy", label: "Queue policy", hint: "such as Priority or FIFO" },
+  { name: "policy", label: "Pod policy", hint: "as it was", known: () => POD_POLICIES },
+  { name: "queuePolicy", label: "Queue policy", hint: "as it was", known: () => QUEUE_POLICIES },
   { name: "weights", label: "Weights", hint: "such as cpu=1,*/gpu=5" },
   { name: "preemption", label: "Preemption", hint: "", options: ["On", "Off"] },
   { name: "backfill", label: "Backfill", hint: "", options: ["On", "Off"] },
   { name: "reservations", label: "Reservations", hint: "a number of jobs" },
-  { name: "without", label: "Without jobs", hint: "namespace/name, …", list: true },
-  { name: "withoutNode", label: "Without nodes", hint: "names, …", list: true },
-  { name: "withNode", label: "Added nodes", hint: "copies of: names, …", list: true },
+  { name: "without", label: "Without jobs", hint: "namespace/name, …", list: true, known: jobs },
+  { name: "withoutNode", label: "Without nodes", hint: "names, …", list: true, known: nodes },
+  { name: "withNode", label: "Added nodes", hint: "copies of: names, …", list: true, known: nodes },
   { name: "until", label: "Run on until", hint: "such as 1h, or drained" },
 ];
 
@@ -76,7 +86,7 @@ export function WhatIf() {
                 ))}
               </select>
             ) : (
-              <input name={one.name} placeholder={one.hint} autocomplete="off" />
+              <Given field={one} />
             )}
           </label>
         ))}
@@ -96,6 +106,30 @@ export function WhatIf() {
         <Result value={answer.value} />
       ) : (
         !answer.problem && <Note>Change something, and see the cycle at this point as it was and as it would have been.</Note>
+      )}
+    </>
+  );
+}
+
+/** A field with a list of what may be given; in a list of names, it completes the last one. */
+function Given({ field }: { field: Field }) {
+  const [before, setBefore] = useState("");
+  return (
+    <>
+      <input
+        type="text"
+        name={field.name}
+        placeholder={field.hint}
+        autocomplete="off"
+        list={`known-${field.name}`}
+        onInput={({ currentTarget }) => setBefore(field.list ? currentTarget.value.replace(/[^,]*$/, "") : "")}
+      />
+      {field.known && (
+        <datalist id={`known-${field.name}`}>
+          {field.known().slice(0, 500).map((one) => (
+            <option key={one} value={`${before}${before && !before.endsWith(" ") ? " " : ""}${shown(one)}`} />
+          ))}
+        </datalist>
       )}
     </>
   );
@@ -159,9 +193,34 @@ function Result({ value }: { value: Answer }) {
           { name: "What if", cell: (one) => got(one.other) },
         ]}
       />
+      {course && (
+        <>
+          <h3>Starts that differ</h3>
+          <Table
+            caption="Starts that differ"
+            rows={course.starts}
+            none="Up to the end, all jobs start at the same times."
+            columns={[
+              { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
+              { name: "Attempt", cell: (one) => one.attempt, number: true, wide: true },
+              { name: "As it was", cell: (one) => begins(one.asItWasMs), key: (one) => one.asItWasMs ?? Infinity, number: true },
+              { name: "What if", cell: (one) => begins(one.whatIfMs), key: (one) => one.whatIfMs ?? Infinity, number: true },
+              { name: "Later by", cell: later, number: true },
+            ]}
+          />
+        </>
+      )}
       {course && <Courses one={course.asItWas} other={course.whatIf} />}
     </section>
   );
+}
+
+const begins = (timeMs: number | null): string => (timeMs === null ? "not in this run" : clock(timeMs / 1000));
+
+function later(of: { asItWasMs: number | null; whatIfMs: number | null }): string {
+  if (of.asItWasMs === null || of.whatIfMs === null) return "–";
+  const seconds = (of.whatIfMs - of.asItWasMs) / 1000;
+  return `${seconds < 0 ? "−" : ""}${duration(Math.abs(seconds))}`;
 }
 
 function got(job: WhatIfJob | null): string {

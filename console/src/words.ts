@@ -24,7 +24,8 @@ export function stamp(seconds: number): string {
 }
 
 export function duration(seconds: number): string {
-  const whole = Math.max(0, Math.round(seconds));
+  if (seconds < 9.95) return `${Math.max(0, seconds).toFixed(1).replace(/\.0$/, "")} s`;
+  const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
   if (whole < 86400) return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
@@ -42,6 +43,12 @@ const BYTES: [string, number][] = [
   ["Mi", 2 ** 20],
   ["Ki", 2 ** 10],
 ];
+
+/** GPU hours from GPU-milliseconds. */
+export const hours = (gpuMs: number): string => {
+  const value = gpuMs / 3_600_000;
+  return value >= 10 ? count(Math.round(value)) : value.toFixed(value < 0.1 ? 3 : 2);
+};
 
 /** An amount of a resource as Kubernetes writes it, from thousandths of a processor, bytes, or a count. */
 export function quantity(resource: string, value: number): string {
@@ -80,6 +87,33 @@ export const jobColours = new Palette();
 export const queueColours = new Palette();
 export const causeColours = new Palette();
 
+/** What jobs wait for, in the words of `arranger waits`. */
+const CAUSES: Record<string, string> = {
+  Room: "room that others held",
+  Order: "room that others got meanwhile",
+  Reservation: "room reserved for a job before it",
+  PreemptedRoom: "others to leave its nodes",
+  Scheduler: "a scheduling cycle or a controller",
+  Quota: "ResourceQuota",
+  EarlierPods: "pods of its earlier attempt",
+  ClosedNodes: "cordoned or not ready nodes",
+  Taint: "taints of nodes",
+  Rules: "other rules of nodes and pods",
+  Capability: "capability of a queue",
+  Guarantees: "guarantees of other queues",
+  MaxRunning: "maxRunning of a queue",
+  MaxWaiting: "maxWaiting of a queue",
+  Queue: "a queue that it can't use",
+  Infeasible: "no cluster of these nodes has room",
+  Dependency: "jobs that it starts after",
+  PriorityClass: "its PriorityClass",
+  BackOff: "back-off",
+};
+// Each cause has the same colour in every log.
+for (const cause of Object.keys(CAUSES)) causeColours.of(cause);
+
+export const awaited = (cause: string): string => CAUSES[cause] ?? plain(cause);
+
 function mixed(colour: string, share: number): string {
   const towards = share > 0 ? 255 : 0;
   const part = (from: number): number => {
@@ -117,6 +151,9 @@ const replacing = computed(() => {
 /** Addresses of pods, and the process that an event says to watch. */
 const ADDRESS = /\b(?:\d{1,3}\.){3}\d{1,3}\b|\b(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\b/gi;
 const PROCESS = /^\S+ watches\b.*$/;
+
+/** What is shown of a user's name, which stands in no list. */
+export const person = (name: string): string => (masked.value ? "a user" : name);
 
 /** What is shown of text with names in it: the text itself, or with pseudonyms. */
 export const shown = (text: string): string =>

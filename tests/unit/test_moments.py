@@ -187,10 +187,13 @@ def test_cordons_and_jobs_that_start_again_are_marked() -> None:
     for entry in world.entries:
         changes = Changes()
         apply_entry(state, entry, changes)
-        index.note(entry, state.time_ms, changes)
+        index.note(entry, state, changes)
     events = {entry.first + number: one for entry in world.entries for number, one in enumerate(entry.batch.events)}
     marks = index.timeline(4, complete=True).marks
-    assert [mark.kind for mark in marks] == ["nodeCordoned", "jobRescheduled"]
+    assert [(mark.kind, mark.subjects) for mark in marks] == [
+        ("nodeCordoned", ("n1",)),
+        ("jobRescheduled", ("default/train",)),
+    ]
     cordoned, again = (events[mark.at] for mark in marks)
     assert isinstance(cordoned, k.NodeSeen) and cordoned.facts.cordoned
     assert isinstance(again, k.StageDecided) and again.stage == Stage.RESCHEDULING

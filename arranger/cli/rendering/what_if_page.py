@@ -8,12 +8,14 @@ import msgspec
 from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.model.text import counted, few
-from arranger.replay.what_if.comparison import Continuations, WhatIf
+from arranger.replay.what_if.comparison import Continuations, WhatIf, other_starts
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
 from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
 #: The number of jobs without an end that are named.
 _NAMES_SHOWN = 5
+#: The number of starts that are listed.
+_STARTS_SHOWN = 20
 
 
 class Sequel(msgspec.Struct, frozen=True):
@@ -27,18 +29,29 @@ class Sequel(msgspec.Struct, frozen=True):
 
     @property
     def for_programs(self) -> Continuations:
-        """Both continuations without all of their starts."""
+        """Both continuations, with the starts that differ."""
         one, other = (
             Figures(*(getattr(of, name) for name in Figures.__struct_fields__)) for of in (self.one, self.other)
         )
-        return Continuations(one, other, self.alike)
+        return Continuations(one, other, self.alike, other_starts(self.one, self.other))
 
     def print(self, lasting_ms: int | None) -> None:
         rows = [(name, words(self.one), words(self.other)) for name, words in _FIGURES]
         print_table(("figure", "as it was", "what if"), rows, times=Times.of([]))
         say()
+        self._print_starts()
         for line in self._notes(lasting_ms):
             print_text(line, indent=2)
+
+    def _print_starts(self) -> None:
+        starts = other_starts(self.one, self.other)
+        if not starts:
+            return
+        told = [(of.job, of.attempt, *map(_at, (of.as_it_was_ms, of.what_if_ms))) for of in starts[:_STARTS_SHOWN]]
+        print_table(("start of", "attempt", "as it was", "what if"), told, times=Times.of([]))
+        if len(starts) > _STARTS_SHOWN:
+            print_text(f"and {len(starts) - _STARTS_SHOWN} more starts that differ: --output json has them")
+        say()
 
     def _notes(self, lasting_ms: int | None) -> Iterator[str]:
         if self.one.waiting_at_end or self.other.waiting_at_end:
@@ -65,6 +78,10 @@ class Sequel(msgspec.Struct, frozen=True):
 
 def _part(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
+
+
+def _at(time_ms: int | None) -> object:
+    return Told(time_ms) if time_ms is not None else "-"
 
 
 def _started(utilisation: Utilisation) -> str:

@@ -42,7 +42,7 @@ class LogIndex:
         advance(state, entry, changes)
         self.position = Position(self.position.epoch, entry.last, entry.chain)
         self.jobs.after(state, changes)
-        self.timeline.note(entry, state.time_ms, changes)
+        self.timeline.note(entry, state, changes)
         self.series.note(state, changes.jobs)
         self.gantt.note(state, changes.jobs)
         if any(isinstance(event, _WIDE) for event in entry.batch.events):

@@ -8,7 +8,8 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import Stage
-from arranger.projections.state import Changes
+from arranger.projections.state import Changes, State
+from arranger.replay.reading.describe import label_of
 
 #: How many points, and how many marks of each kind, are kept at most.
 _POINTS, _MARKS = 4_096, 2_000
@@ -22,11 +23,13 @@ _STAGES = {Stage.RESCHEDULING: "jobRescheduled", Stage.FAILED: "jobFailed"}
 
 
 class Mark(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that went wrong, or that somebody did to a node: a kind of `_KINDS`. `time` in seconds since 1970."""
+    """Something that went wrong, or that somebody did to a node: a kind of `_KINDS`. `time` in seconds since 1970.
+    `subjects` are the names of the node, or of the jobs to which it happened, as namespace/name."""
 
     at: int
     time: float
     kind: str
+    subjects: tuple[str, ...] = ()
 
 
 class Bucket(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,19 +88,22 @@ class TimelineIndex:
         self._first_ms = self._last_ms = 0
         self._points = Thinned(_POINTS)
         self._marks = {kind: Thinned(_MARKS) for kind in _KINDS}
+        #: Offset of a mark → its subjects.
+        self._subjects: dict[int, tuple[str, ...]] = {}
         self._decided, self._decided_ms = array("q"), array("q")
         self._ready: dict[str, None] = {}
         self._cordoned: dict[str, None] = {}
 
-    def note(self, entry: Entry, time_ms: int, changes: Changes) -> None:
-        """Record one entry. `time_ms` is the state's time after it."""
+    def note(self, entry: Entry, state: State, changes: Changes) -> None:
+        """Record one entry. `state` is that after it."""
+        time_ms = state.time_ms
         if not self.first:
             self.first, self._first_ms = entry.first, time_ms
         self.last, self._last_ms = entry.last, time_ms
         self._points.add(entry.last, time_ms)
         accepted = [verdict.offset for verdict in changes.verdicts if verdict.accepted]
         for offset in accepted:
-            self._decision(offset, entry.batch.events[offset - entry.first], time_ms)
+            self._decision(offset, entry.batch.events[offset - entry.first], state)
         for offset, event in enumerate(entry.batch.events, start=entry.first):
             if isinstance(event, (k.NodeGone, k.NodeSeen)):
                 self._node(offset, event, time_ms)
@@ -107,29 +113,37 @@ class TimelineIndex:
         cordoned = isinstance(event, k.NodeSeen) and event.facts.cordoned
         if cordoned and event.name not in self._cordoned:
             self._cordoned[event.name] = None
-            self._marks["nodeCordoned"].add(offset, time_ms)
+            self._mark("nodeCordoned", offset, time_ms, event.name)
         elif not cordoned:
             self._cordoned.pop(event.name, None)
         if isinstance(event, k.NodeSeen) and event.facts.ready:
             self._ready[event.name] = None
         elif event.name in self._ready:
             del self._ready[event.name]
-            self._marks["nodeLost"].add(offset, time_ms)
+            self._mark("nodeLost", offset, time_ms, event.name)
 
-    def _decision(self, offset: int, event: k.Event, time_ms: int) -> None:
+    def _mark(self, kind: str, offset: int, time_ms: int, *subjects: str) -> None:
+        self._marks[kind].add(offset, time_ms)
+        self._subjects[offset] = subjects
+        if len(self._subjects) > 2 * len(_KINDS) * _MARKS:
+            kept = [offset for of in self._marks.values() for offset in of.offsets]
+            self._subjects = {offset: self._subjects[offset] for offset in kept}
+
+    def _decision(self, offset: int, event: k.Event, state: State) -> None:
+        time_ms = state.time_ms
         if isinstance(event, (k.Placed, k.Preempted)):
             self._decided.append(offset)
             self._decided_ms.append(time_ms)
             if len(self._decided) > _DECISIONS:
                 self._decided, self._decided_ms = self._decided[1000:], self._decided_ms[1000:]
         if isinstance(event, k.Preempted):
-            self._marks["preempted"].add(offset, time_ms)
+            self._mark("preempted", offset, time_ms, *[label_of(state, victim.job_uid) for victim in event.victims])
         elif isinstance(event, k.StageDecided) and event.stage in _STAGES:
-            self._marks[_STAGES[event.stage]].add(offset, time_ms)
+            self._mark(_STAGES[event.stage], offset, time_ms, label_of(state, event.job_uid))
 
     def timeline(self, buckets: int, *, complete: bool) -> Timeline:
         marks = [
-            Mark(offset, time_ms / 1000, kind)
+            Mark(offset, time_ms / 1000, kind, self._subjects[offset])
             for kind, of in self._marks.items()
             for offset, time_ms in zip(of.offsets, of.times_ms, strict=True)
         ]

@@ -3,15 +3,42 @@
 import msgspec
 
 from arranger.replay.what_if.one_cycle import JobDifference, Plan
-from arranger.replay.what_if.utilisation import Figures, Likeness
+from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
+
+#: The maximum number of starts in an answer.
+STARTS = 1_000
+
+
+class Start(msgspec.Struct, frozen=True):
+    """When the quorum of a job's attempt gets its nodes in each continuation, in milliseconds since 1970; None if it
+    doesn't within that continuation."""
+
+    job: str
+    attempt: int
+    as_it_was_ms: int | None = msgspec.field(name="asItWasMs")
+    what_if_ms: int | None = msgspec.field(name="whatIfMs")
+
+
+def other_starts(one: Utilisation, other: Utilisation) -> tuple[Start, ...]:
+    """The starts that differ between two continuations, the earliest first; `STARTS` at most."""
+    names = {**one.names, **other.names}
+    found = []
+    for key in {**one.starts, **other.starts}:
+        times = (one.starts.get(key), other.starts.get(key))
+        if times[0] != times[1]:
+            earliest_ms = min(moment for moment in times if moment is not None)
+            found.append((earliest_ms, Start(names[key[0]], key[1], *times)))
+    found.sort(key=lambda of: (of[0], of[1].job, of[1].attempt))
+    return tuple(start for _, start in found[:STARTS])
 
 
 class Continuations(msgspec.Struct, frozen=True):
-    """The continuations of both plans, and how close the unchanged one is to the log."""
+    """The continuations of both plans, how close the unchanged one is to the log, and the starts that differ."""
 
     as_it_was: Figures = msgspec.field(name="asItWas")
     what_if: Figures = msgspec.field(name="whatIf")
     likeness_to_log: Likeness = msgspec.field(name="likenessToLog")
+    starts: tuple[Start, ...]
 
 
 class WhatIf(msgspec.Struct, frozen=True):

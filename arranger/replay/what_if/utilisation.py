@@ -11,6 +11,7 @@ from arranger.model.quantity import CPU
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.state import State
+from arranger.replay.reading.describe import label
 from arranger.replay.reading.recording import AttemptKey
 from arranger.scheduling import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 
@@ -60,9 +61,11 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Utilisation(Figures, frozen=True):
-    """The figures with all starts: (job UID, attempt) → the time of its quorum's placement, in milliseconds."""
+    """The figures with all starts: (job UID, attempt) → the time of its placement, in milliseconds. `names` are
+    the names of these jobs, as namespace/name."""
 
     starts: dict[AttemptKey, int] = {}
+    names: dict[str, str] = {}
 
 
 class Likeness(msgspec.Struct, frozen=True):
@@ -101,6 +104,7 @@ class Meter:
         self._since: dict[AttemptKey, int] = {}
         self._waits: list[int] = []
         self._starts: dict[AttemptKey, int] = {}
+        self._names: dict[str, str] = {}
         self._ended: dict[str, int] = {}
         #: Jobs that had ended before the variant began.
         self._ended_before: dict[str, None] = {}
@@ -120,6 +124,7 @@ class Meter:
                 if since_ms is not None and job is not None and job.quorum_placed():
                     self._waits.append(now_ms - since_ms)
                     self._starts[key] = now_ms
+                    self._names[uid] = label(job)
             if job is not None and job.ended and uid not in self._ended and uid not in self._ended_before:
                 self.ended(uid, now_ms)
             return
@@ -162,6 +167,7 @@ class Meter:
             makespan_ms=max(ends) - self._begin_ms if ends else None,
             curve=tuple(_thinned(self._samples)),
             starts=self._starts,
+            names=self._names,
             jobs_started=len({uid for uid, _ in self._starts}),
             endless_jobs=tuple(self.endless_jobs),
         )

@@ -2,179 +2,44 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
-from tests.browser import FLAGS, chromium
-from tests.commands import to_file
-from tests.servers import REPOSITORY, ServersUnavailable, in_ci
+from tests.e2e.console.pages import AXE, HISTORIES, SLIDER, Opener, expect_at, export, offset_of, ready
+from tests.servers import REPOSITORY
 from tests.unit.test_cli_simulate_files import job
-from tests.world import World, shape
 
-HISTORIES = REPOSITORY / "tests" / "histories"
-AXE = REPOSITORY / "console" / "node_modules" / "axe-core" / "axe.min.js"
-PAGE = REPOSITORY / "arranger" / "web" / "static" / "index.html"
-VIEWS = ("cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if")
-SLIDER = "[role=slider]"
+VIEWS = ("cluster", "overview", "jobs", "gantt", "job", "queues", "cycle", "what-if")
 SVG = "{http://www.w3.org/2000/svg}"
 
 pytestmark = pytest.mark.real
 
 
-def _missing(problem: str) -> None:
-    if in_ci():
-        pytest.fail(f"NO BROWSER: {problem}", pytrace=False)
-    pytest.skip(f"NO BROWSER: {problem}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not PAGE.is_file() or not AXE.is_file():
-        _missing("the page isn't built: run `make console`")
-    try:
-        path = chromium()
-    except ServersUnavailable as problem:
-        _missing(str(problem))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-def _served(history: str) -> Iterator[str]:
-    argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", "--port=0"]
-    process = subprocess.Popen(
-        [*argv, f"--log={HISTORIES / history}"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    found = re.search(r"http://\S+", process.stdout.readline())
-    assert found, "arranger ui printed no address"
-    try:
-        yield found[0].rstrip("/")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-
-
-@pytest.fixture(scope="module")
-def waits() -> Iterator[str]:
-    """The address of the console on the log of the demo, in which a job waits."""
-    yield from _served("a-job-that-waits.log")
-
-
-@pytest.fixture(scope="module")
-def room() -> Iterator[str]:
-    """The same on a log with queues and preemption."""
-    yield from _served("room-for-what-matters.log")
-
-
-@pytest.fixture
-def growing(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
-    """The address of the console on a log that grows, and what adds an entry to it and returns its last offset."""
-    world = World()
-    for name in ("node-1", "node-2"):
-        world.node(name, gpus=4)
-    world.job("train", leader=shape(gpus=2))
-    world.cycle()
-    had = len(world.entries)
-    world.node("node-3", gpus=4)
-    world.node("node-2", gpus=4, ready=False)
-    world.job("late", leader=shape(gpus=2))
-    files = [tmp_path / f"{count}.log" for count in range(had, len(world.entries) + 1)]
-    with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
-        for count, file in enumerate(files, start=had):
-            other.submit(to_file, world.entries[:count], file).result()
-    later = [(file.read_bytes(), world.entries[had + place].last) for place, file in enumerate(files[1:])]
-
-    def grow() -> int:
-        content, last = later.pop(0)
-        begun = files[0].stat().st_size
-        assert content.startswith(files[0].read_bytes())
-        with files[0].open("ab") as log:
-            log.write(content[begun:])
-        return last
-
-    serving = _served(str(files[0]))
-    yield next(serving), grow
-    for _ in serving:
-        pass
-
-
-Opener = Callable[..., Page]
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Opener]:
-    """Opens pages. At the end, none may have reported an error or asked another host for anything."""
-    contexts: list[BrowserContext] = []
-    said: list[str] = []
-
-    def open_page(address: str, *, width: int = 1280, scheme: str = "light") -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 800},
-            color_scheme="dark" if scheme == "dark" else "light",
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(30_000)
-        host = address.partition("/#")[0]
-        page.on("console", lambda one: said.append(one.text) if one.type in ("error", "warning") else None)
-        page.on("pageerror", lambda one: said.append(str(one)))
-        page.on(
-            "request",
-            lambda one: None if one.url.startswith((host, "data:", "blob:", "file:")) else said.append(one.url),
-        )
-        page.goto(address)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert said == []
-
-
-def _offset(page: Page) -> int:
-    return int(page.locator(SLIDER).get_attribute("aria-valuenow") or 0)
-
-
-def _at(page: Page, offset: int) -> None:
-    expect(page.locator(SLIDER)).to_have_attribute("aria-valuenow", str(offset))
-
-
-def _ready(page: Page) -> None:
-    """Every answer that the view waits for is there."""
-    expect(page.locator("main")).not_to_be_empty()
-    expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=30_000)
-    expect(page.locator(".note.bad")).to_have_count(0)
-
-
 def test_the_slider_moves_all_views_and_its_place_is_in_the_address(waits: str, opened: Opener) -> None:
     page = opened(f"{waits}/#/cluster")
-    expect(page.get_by_role("button", name="Live · pause")).to_be_visible()
-    _at(page, 177)
+    expect(page.get_by_role("button", name="Following · stay")).to_be_visible()
+    expect_at(page, 177)
     box = page.locator(SLIDER).bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    expect(page.get_by_role("button", name="Go live")).to_be_visible()
-    here = _offset(page)
+    expect(page.get_by_role("button", name="Follow the end")).to_be_visible()
+    here = offset_of(page)
     assert 1 < here < 177
     assert f"at={here}" in page.url
     again = opened(page.url)
-    _at(again, here)
-    _ready(again)
+    expect_at(again, here)
+    ready(again)
     page.get_by_role("link", name="Jobs", exact=True).click()
-    _at(page, here)
-    page.get_by_role("button", name="Go live").click()
-    _at(page, 177)
+    expect_at(page, here)
+    page.get_by_role("button", name="Follow the end").click()
+    expect_at(page, 177)
 
 
 def test_the_page_follows_the_log_and_a_paused_one_tells_of_new_events(
@@ -184,20 +49,20 @@ def test_the_page_follows_the_log_and_a_paused_one_tells_of_new_events(
     page = opened(f"{address}/#/cluster")
     expect(page.get_by_role("img", name="2 nodes")).to_be_visible()
     here = grow()
-    _at(page, here)
+    expect_at(page, here)
     expect(page.get_by_role("img", name="3 nodes")).to_be_visible()
     new, lost = page.get_by_role("log"), page.locator(".time .legend").get_by_text("node lost")
     page.keyboard.press("Space")
-    expect(page.get_by_role("button", name="Go live")).to_be_visible()
+    expect(page.get_by_role("button", name="Follow the end")).to_be_visible()
     expect(new).to_be_empty()
     grow()
     expect(new).to_have_text("1 new event")
     end = grow()
     expect(new).to_have_text(f"{end - here} new events")
-    _at(page, here)
+    expect_at(page, here)
     expect(lost).to_have_count(0)
-    page.get_by_role("button", name="Go live").click()
-    _at(page, end)
+    page.get_by_role("button", name="Follow the end").click()
+    expect_at(page, end)
     expect(new).to_be_empty()
     expect(lost).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="not ready")).to_be_visible()
@@ -209,19 +74,19 @@ def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened:
     expect(page.get_by_role("status")).to_have_text("1 of 3 jobs")
     page.get_by_role("link", name="default/train").click()
     expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
-    _ready(page)
+    ready(page)
     explained = page.get_by_label("Explanation")
     expect(explained).to_contain_text("0 of 1 further pods fit")
     expect(explained).to_contain_text("when default/sweep (8 nvidia.com/gpu on node-1 and node-2) ends")
     explained.get_by_role("link", name="#103").first.click()
-    _at(page, 103)
+    expect_at(page, 103)
 
 
 def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/job?at=230&job=default/train")
     explained = page.get_by_label("Explanation")
     expect(explained.get_by_role("heading", name="Why it takes no room from others")).to_be_visible()
-    _ready(page)
+    ready(page)
     for told in (
         "6 pods to default/answer, whose queue serving was below its share, at ",
         "30.018 GPU seconds of work lost, no restart counted; it waits again since 11 s",
@@ -242,7 +107,7 @@ def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opene
 
 def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/what-if?at=192")
-    _at(page, 192)
+    expect_at(page, 192)
     page.get_by_label("Preemption").select_option("Off")
     page.get_by_label("Run on until").fill("drained")
     page.get_by_role("button", name="Ask").click()
@@ -250,7 +115,7 @@ def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     expect(result.get_by_role("heading", name="As it was")).to_be_visible(timeout=60_000)
     expect(result.locator(".side").nth(0)).to_contain_text("6 nvidia.com/gpu")
     expect(result.locator(".side").nth(1)).to_contain_text("nothing")
-    expect(result.get_by_role("link", name="default/answer")).to_be_visible()
+    expect(result.get_by_role("link", name="default/answer").first).to_be_visible()
     link = opened(page.url)  # whoever gets the link sees the same
     expect(link.get_by_label("Preemption")).to_have_value("Off")
     expect(link.get_by_role("region", name="What if").locator(".side").nth(1)).to_contain_text(
@@ -272,7 +137,7 @@ def test_a_what_if_with_a_node_and_a_job_more_has_the_numbers_of_the_command(
     log = f"--log={HISTORIES / 'room-for-what-matters.log'}"
     told = json.loads(subprocess.check_output([*command, log], cwd=REPOSITORY))
     page = opened(f"{room}/#/what-if?at=192", width=390)
-    _at(page, 192)
+    expect_at(page, 192)
     page.get_by_label("Added nodes").fill("node-3")
     page.get_by_label("Added or changed").fill(manifest.read_text())
     page.get_by_label("Run on until").fill("drained")
@@ -287,7 +152,7 @@ def test_a_what_if_with_a_node_and_a_job_more_has_the_numbers_of_the_command(
         expect(numbers.nth(5)).to_have_text(str(course["started"]))
         expect(numbers.nth(6)).to_have_text(str(course["ended"]))
     assert told["asItWas"]["pods"] != told["whatIf"]["pods"]
-    expect(result.get_by_role("link", name="default/extra")).to_be_visible()
+    expect(result.get_by_role("link", name="default/extra").first).to_be_visible()
 
 
 def test_nodes_have_bars_of_their_jobs_and_the_cluster_a_course_over_time(room: str, opened: Opener) -> None:
@@ -310,7 +175,7 @@ def test_nodes_have_bars_of_their_jobs_and_the_cluster_a_course_over_time(room: 
 
 def test_a_cycle_is_verified_now(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/cycle?at=192")
-    _ready(page)
+    ready(page)
     expect(page.get_by_role("heading", name="The cycle at #191")).to_be_visible()
     page.get_by_role("button", name="Verify now").click()
     expect(page.get_by_text("give the same again, up to event 192")).to_be_visible(timeout=60_000)
@@ -325,15 +190,15 @@ def test_what_the_server_refuses_is_shown_in_its_words(room: str, browser: Brows
 
 def test_the_keyboard_alone_reaches_everything(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/cluster?at=192")
-    _at(page, 192)
+    expect_at(page, 192)
     expect(page.locator(SLIDER)).to_have_attribute("aria-valuemax", "476")  # it knows the end of the log
     for key, offset in (("ArrowRight", 193), ("ArrowLeft", 192), ("Home", 1), ("End", 476)):
         page.keyboard.press(key)
-        _at(page, offset)
+        expect_at(page, offset)
     page.keyboard.press("PageUp")
     expect(page.locator(SLIDER)).not_to_have_attribute("aria-valuenow", "476")
     page.keyboard.press("Home")
-    _at(page, 1)
+    expect_at(page, 1)
     page.keyboard.press("n")
     expect(page.locator(SLIDER)).not_to_have_attribute("aria-valuenow", "1")
     page.keyboard.press("?")
@@ -341,7 +206,7 @@ def test_the_keyboard_alone_reaches_everything(room: str, opened: Opener) -> Non
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     # An answer about a point between would take the nodes away, and the focus with them.
-    page.wait_for_function(f"performance.getEntriesByName('moment')[0]?.detail === {_offset(page)}")
+    page.wait_for_function(f"performance.getEntriesByName('moment')[0]?.detail === {offset_of(page)}")
     page.locator(".canvas canvas").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator("[aria-live=polite]")).to_contain_text("node-2:")
@@ -357,7 +222,7 @@ def test_every_view_is_accessible_and_fits(room: str, opened: Opener, width: int
     found: dict[str, list[str]] = {}
     for view in VIEWS:
         page.goto(f"{room}/#/{view}?at=192&job=default/train")
-        _ready(page)
+        ready(page)
         page.evaluate(AXE.read_text(encoding="utf-8"))
         report = json.loads(page.evaluate("axe.run().then((report) => JSON.stringify(report.violations))"))
         serious = [one for one in report if one["impact"] in ("serious", "critical")]
@@ -372,8 +237,8 @@ def test_an_export_opens_from_disk_without_any_request(
     room: str, opened: Opener, tmp_path: Path, *, pseudonyms: bool
 ) -> None:
     page = opened(f"{room}/#/jobs?at=192")
-    _ready(page)
-    file = _exported(page, tmp_path, "The same, with pseudonyms" if pseudonyms else "This view as an HTML file")
+    ready(page)
+    file = export(page, tmp_path, "The same, with pseudonyms" if pseudonyms else "This view as an HTML file")
     text = file.read_text(encoding="utf-8")
     exported = opened(file.as_uri())
     expect(exported.get_by_role("row")).to_have_count(6)
@@ -382,30 +247,21 @@ def test_an_export_opens_from_disk_without_any_request(
     expect(page.get_by_text("default/explore")).to_be_visible()
 
 
-def _exported(page: Page, folder: Path, name: str) -> Path:
-    page.get_by_text("Export", exact=True).click()
-    with page.expect_download() as download:
-        page.get_by_role("button", name=name).click()
-    file = folder / "export.html"
-    download.value.save_as(file)
-    return file
-
-
 @pytest.mark.parametrize(("at", "gone"), [(295, "train|explore|hotfix"), (6, r"vm-\w+|09ac8edf")])
 def test_an_export_with_pseudonyms_names_no_job_that_is_gone_and_no_process(
     room: str, opened: Opener, tmp_path: Path, at: int, gone: str
 ) -> None:
     page = opened(f"{room}/#/cycle?at={at}")
-    _ready(page)
+    ready(page)
     expect(page.get_by_role("table").first).to_be_visible()
     plain = page.inner_text("main")
     assert re.search(gone, plain)
-    assert not re.search(gone, _exported(page, tmp_path, "The same, with pseudonyms").read_text(encoding="utf-8"))
+    assert not re.search(gone, export(page, tmp_path, "The same, with pseudonyms").read_text(encoding="utf-8"))
 
 
 def test_the_page_of_a_deleted_job_says_so(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/job?job=default/explore&at=476")
-    _ready(page)
+    ready(page)
     expect(page.get_by_text("The job was deleted before this point.")).to_be_visible()
     expect(page.get_by_text("1970-01-01")).to_have_count(0)
 
@@ -430,7 +286,7 @@ def test_each_chart_is_saved_as_an_svg_file_in_light_colours(
     room: str, opened: Opener, tmp_path: Path, view: str, charts: int, names: set[str]
 ) -> None:
     page = opened(f"{room}/#/{view}?at=192", scheme="dark")
-    _ready(page)
+    ready(page)
     buttons = page.get_by_role("button", name="SVG")
     expect(buttons).to_have_count(charts)
     said: set[str] = set()

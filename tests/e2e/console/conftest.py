@@ -1,0 +1,110 @@
+"""The console in a real browser, on committed histories, with pages that may report no error."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser import FLAGS, chromium
+from tests.commands import to_file
+from tests.e2e.console.pages import AXE, Opener, served
+from tests.servers import REPOSITORY, ServersUnavailable, in_ci
+from tests.world import World, shape
+
+PAGE = REPOSITORY / "arranger" / "web" / "static" / "index.html"
+
+
+def _missing(problem: str) -> None:
+    if in_ci():
+        pytest.fail(f"NO BROWSER: {problem}", pytrace=False)
+    pytest.skip(f"NO BROWSER: {problem}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not PAGE.is_file() or not AXE.is_file():
+        _missing("the page isn't built: run `make console`")
+    try:
+        path = chromium()
+    except ServersUnavailable as problem:
+        _missing(str(problem))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def waits() -> Iterator[str]:
+    """The address of the console on the log of the demo, in which a job waits."""
+    yield from served("a-job-that-waits.log")
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[str]:
+    """The same on a log with queues and preemption."""
+    yield from served("room-for-what-matters.log")
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
+    """The address of the console on a log that grows, and what adds an entry to it and returns its last offset."""
+    world = World()
+    for name in ("node-1", "node-2"):
+        world.node(name, gpus=4)
+    world.job("train", leader=shape(gpus=2))
+    world.cycle()
+    had = len(world.entries)
+    world.node("node-3", gpus=4)
+    world.node("node-2", gpus=4, ready=False)
+    world.job("late", leader=shape(gpus=2))
+    files = [tmp_path / f"{count}.log" for count in range(had, len(world.entries) + 1)]
+    with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
+        for count, file in enumerate(files, start=had):
+            other.submit(to_file, world.entries[:count], file).result()
+    later = [(file.read_bytes(), world.entries[had + place].last) for place, file in enumerate(files[1:])]
+
+    def grow() -> int:
+        content, last = later.pop(0)
+        begun = files[0].stat().st_size
+        assert content.startswith(files[0].read_bytes())
+        with files[0].open("ab") as log:
+            log.write(content[begun:])
+        return last
+
+    serving = served(str(files[0]))
+    yield next(serving), grow
+    for _ in serving:
+        pass
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opener]:
+    """Opens pages. At the end, none may have reported an error or asked another host for anything."""
+    contexts: list[BrowserContext] = []
+    said: list[str] = []
+
+    def open_page(address: str, *, width: int = 1280, scheme: str = "light") -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        host = address.partition("/#")[0]
+        page.on("console", lambda one: said.append(one.text) if one.type in ("error", "warning") else None)
+        page.on("pageerror", lambda one: said.append(str(one)))
+        page.on(
+            "request",
+            lambda one: None if one.url.startswith((host, "data:", "blob:", "file:")) else said.append(one.url),
+        )
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []

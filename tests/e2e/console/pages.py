@@ -1,0 +1,57 @@
+"""What the tests of the console share: how it is served on a committed history, and what is looked at on its page."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.servers import REPOSITORY
+
+HISTORIES = REPOSITORY / "tests" / "histories"
+AXE = REPOSITORY / "console" / "node_modules" / "axe-core" / "axe.min.js"
+SLIDER = "[role=slider]"
+#: Opens an address, with a width in pixels and a scheme.
+Opener = Callable[..., Page]
+
+
+def served(history: str) -> Iterator[str]:
+    argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", "--port=0"]
+    process = subprocess.Popen(
+        [*argv, f"--log={HISTORIES / history}"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    found = re.search(r"http://\S+", process.stdout.readline())
+    assert found, "arranger ui printed no address"
+    try:
+        yield found[0].rstrip("/")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def offset_of(page: Page) -> int:
+    return int(page.locator(SLIDER).get_attribute("aria-valuenow") or 0)
+
+
+def expect_at(page: Page, offset: int) -> None:
+    expect(page.locator(SLIDER)).to_have_attribute("aria-valuenow", str(offset))
+
+
+def ready(page: Page) -> None:
+    """Every answer that the view waits for is there."""
+    expect(page.locator("main")).not_to_be_empty()
+    expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=30_000)
+    expect(page.locator(".note.bad")).to_have_count(0)
+
+
+def export(page: Page, folder: Path, name: str) -> Path:
+    page.get_by_text("Export", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=name).click()
+    file = folder / "export.html"
+    download.value.save_as(file)
+    return file

@@ -1,0 +1,156 @@
+"""What the views of the console say, beside what the commands print on the same histories."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.commands import to_file
+from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, ready, served
+from tests.servers import REPOSITORY
+from tests.world import World, shape
+
+pytestmark = pytest.mark.real
+
+LOG = "room-for-what-matters.log"
+
+
+def said(*words: str) -> bytes:
+    """What a command prints for programs."""
+    command = [sys.executable, "-m", "arranger.cli.main", *words, f"--log={HISTORIES / LOG}", "--output=json"]
+    return subprocess.check_output(command, cwd=REPOSITORY)
+
+
+def told(*words: str) -> Any:
+    return json.loads(said(*words))
+
+
+def test_the_overview_sums_up_what_went_wrong_waits_and_preemptions(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/overview?at=201")
+    ready(page)
+    expect(page.get_by_text("201 events")).to_be_visible()
+    wrong = page.get_by_role("table", name="What went wrong")
+    expect(wrong.get_by_role("row", name="#192")).to_contain_text("preempteddefault/train")
+    waits = told("waits", "--to=201", "--by=job", "--held-by=job")
+    assert waits["rows"]
+    page.get_by_label("Of each").select_option("job")
+    page.get_by_label("Held by each").select_option("job")
+    rows = page.get_by_role("table", name="What jobs waited for").get_by_role("row")
+    expect(rows).to_have_count(1 + len(waits["rows"]))
+    for row, of in zip(rows.all()[1:], waits["rows"], strict=True):
+        expect(row).to_contain_text(of["group"])
+        expect(row).to_contain_text(of["holder"] or "–")
+        expect(row).to_contain_text(f"{of['gpu_ms'] / 3_600_000:.3f}")
+    given = told("preemptions", "--to=201")["preemptions"]
+    rows = page.get_by_role("table", name="Preemptions").get_by_role("row")
+    expect(rows).to_have_count(1 + len(given))
+    for row, of in zip(rows.all()[1:], given, strict=True):
+        for name in (of["job"], *[victim["job"] for victim in of["victims"]]):
+            expect(row.get_by_role("link", name=name)).to_be_visible()
+    rows.last.get_by_role("link", name="#192").click()
+    expect_at(page, 192)
+
+
+def test_deleted_jobs_are_listed_on_request(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/jobs?at=476")
+    ready(page)
+    link = page.get_by_role("link", name="default/explore", exact=True)
+    expect(link).to_have_count(0)
+    page.get_by_label("deleted jobs too").check()
+    page.get_by_label("Stage").select_option("Deleted")
+    expect(page.get_by_role("row").filter(has=link)).to_contain_text("Deletedresearch")
+
+
+def test_a_queue_says_why_its_jobs_wait_and_who_holds_what_it_uses(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/queues?at=151")
+    ready(page)
+    button = page.get_by_role("button", name="research")
+    expect(page.get_by_role("row").filter(has=button)).to_contain_text("Open, 1 below its share")
+    button.click()
+    queue = page.get_by_role("region", name="Queue research")
+    detail = told("queue", "show", "research", "--at=151")
+    for one in detail["waiting"]:
+        expect(queue.get_by_role("row", name=one["job"])).to_contain_text(one["message"])
+    for one in detail["holders"]:
+        expect(queue.get_by_role("row", name=one["name"])).to_contain_text(
+            f"{one['amounts']['nvidia.com/gpu']} nvidia.com/gpu"
+        )
+    assert (len(detail["waiting"]), len(detail["holders"])) == (1, 2)
+
+
+def test_a_what_if_says_which_jobs_start_at_other_times(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/what-if?at=150&preemption=Off&until=drained")
+    rows = page.get_by_role("table", name="Starts that differ").get_by_role("row")
+    starts = told("what-if", "--at=150", "--preemption=Off", "--until=drained")["until"]["starts"]
+    expect(rows).to_have_count(1 + len(starts), timeout=60_000)
+    expect(rows.nth(1)).to_contain_text("default/answer")
+    assert (starts[0]["job"], starts[0]["whatIfMs"] - starts[0]["asItWasMs"]) == ("default/answer", 2031)
+    expect(rows.nth(1)).to_contain_text("2 s")
+    assert (starts[1]["job"], starts[1]["whatIfMs"]) == ("default/train", None)
+    expect(rows.nth(2)).to_contain_text("not in this run")
+
+
+def test_names_are_offered_for_the_last_of_a_list(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/what-if?at=150")
+    ready(page)
+    field = page.get_by_label("Without nodes")
+    field.press_sequentially("node-1, n")
+    offered = page.locator(f"#{field.get_attribute('list')} option")
+    assert [one.get_attribute("value") for one in offered.all()] == [f"node-1, node-{number}" for number in (1, 2, 3)]
+
+
+def test_the_events_are_chosen_by_kind_and_by_what_they_are_about(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/cycle?at=476")
+    ready(page)
+    page.get_by_label("Among").select_option("all of the log")
+    page.get_by_label("Kind").select_option("PodGone")
+    page.get_by_label("About").select_option("node")
+    page.get_by_label("Its name").fill("node-2")
+    page.keyboard.press("Enter")
+    command = [sys.executable, "-m", "arranger.cli.main", "events", "--kind=PodGone", "--node=node-2"]
+    lines = subprocess.check_output(
+        [*command, f"--log={HISTORIES / LOG}", "--output=json"], cwd=REPOSITORY
+    ).splitlines()
+    expect(page.get_by_role("status").last).to_have_text(f"{len(lines)} events")
+    events = page.get_by_role("table", name="Events, the newest first")
+    newest = json.loads(lines[-1])
+    expect(events.get_by_role("row").nth(1)).to_contain_text(newest["subject"])
+    expect(events.get_by_role("link", name=newest["subject"])).to_have_attribute(
+        "href", re.compile(f"#/job.*{newest['job'].partition('/')[2]}")
+    )
+
+
+def test_an_address_past_the_end_shows_the_end(room: str, browser: Browser) -> None:
+    page = browser.new_page()  # which may report that this point was not found
+    page.goto(f"{room}/#/jobs?at=477")
+    expect_at(page, 476)
+    ready(page)
+    expect(page.get_by_role("row").first).to_be_visible()
+    page.close()
+
+
+@pytest.fixture
+def created(tmp_path: Path) -> Iterator[str]:
+    """The address of the console on a log with a job whose creator is known."""
+    world = World()
+    world.node("node-1", gpus=4)
+    world.job("train", leader=shape(gpus=2), created_by=("ada@lab.example", ""))
+    world.cycle()
+    file = tmp_path / "created.log"
+    with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
+        other.submit(to_file, world.entries, file).result()
+    yield from served(str(file))
+
+
+def test_an_export_with_pseudonyms_names_no_user(created: str, opened: Opener, tmp_path: Path) -> None:
+    page = opened(f"{created}/#/job?job=default/train")
+    ready(page)
+    expect(page.get_by_text("ada@lab.example")).to_be_visible()
+    assert "ada@lab" not in export(page, tmp_path, "The same, with pseudonyms").read_text(encoding="utf-8")

@@ -1,0 +1,26 @@
+"""The console says what jobs wait for, and which policies there are, as the commands do: it has lists of its own."""
+
+import re
+
+from arranger.cli.rendering import ledger_page
+from arranger.scheduling.registry import BUILT_IN
+from tests.servers import REPOSITORY
+
+SOURCES = REPOSITORY / "console" / "src"
+
+
+def block(file: str, name: str) -> str:
+    """What a constant of a source file has between its brackets."""
+    found = re.search(rf"const {name}\b[^=]*= [\[{{](.*?)\n?[\]}}];", (SOURCES / file).read_text(), re.DOTALL)
+    assert found, f"{file} has no {name}"
+    return found[1]
+
+
+def test_what_jobs_wait_for_has_the_words_of_the_command() -> None:
+    words = dict(re.findall(r'(\w+): "(.*)"', block("words.ts", "CAUSES")))
+    assert words == {cause.value: said for cause, said in ledger_page._CAUSES.items()}
+
+
+def test_the_offered_policies_are_those_that_arranger_brings() -> None:
+    for name, policies in (("QUEUE_POLICIES", BUILT_IN.queue), ("POD_POLICIES", BUILT_IN.pod)):
+        assert re.findall(r'"(\w+)"', block("whatif.tsx", name)) == list(policies)
