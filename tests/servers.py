@@ -315,12 +315,12 @@ class Certificates:
         self.certificate_file = folder / "server.crt"
         self.key_file = folder / "server.key"
         ca_key, request, extensions = folder / "ca.key", folder / "server.csr", folder / "server.ext"
-        _openssl(
+        openssl(
             *("req", "-x509", *_KEY, "-days", "30", "-subj", "/CN=arranger test authority"),
             *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
             *("-keyout", str(ca_key), "-out", str(self.ca_file)),
         )
-        _openssl(
+        openssl(
             *("req", *_KEY, "-subj", "/CN=localhost"),
             *("-keyout", str(self.key_file), "-out", str(request)),
         )
@@ -329,13 +329,14 @@ class Certificates:
             "keyUsage=critical,digitalSignature\nextendedKeyUsage=serverAuth\n"
             "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
         )
-        _openssl(
+        openssl(
             *("x509", "-req", "-in", str(request), "-CA", str(self.ca_file), "-CAkey", str(ca_key)),
             *("-CAcreateserial", "-days", "30", "-extfile", str(extensions), "-out", str(self.certificate_file)),
         )
 
 
-def _openssl(*arguments: str) -> None:
+def openssl(*arguments: str) -> None:
+    """Run openssl. Raises `ServersUnavailable` if it fails, or isn't there."""
     try:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, text=True)
     except FileNotFoundError:
@@ -713,7 +714,7 @@ class RealKube(KubeServer):
             f'{self.token},administrator,administrator,"system:masters"\ntest-stranger,stranger,stranger\n'
         )
         key = self.home / "service-account.key"
-        _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
+        openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
         return [
             str(self._api_binary),
             *self._api_arguments,

@@ -22,7 +22,9 @@ from arranger.web.refusals import RefusalBody
 
 #: The name of the server in the cluster.
 IN_CLUSTER = "cluster"
-_SERVICE = "/api/v1/namespaces/arranger-system/services/arranger-console:http/proxy"
+_SERVICE = "/api/v1/namespaces/arranger-system/services/{port}/proxy"
+#: The Service's port with TLS, and that without it. It has one of them.
+_PORTS = ("https:arranger-console:https", "arranger-console:http")
 #: A question may take a minute (see the API's limits), and may wait for others.
 _TIMEOUT_S = 150.0
 _CONNECT_TIMEOUT_S = 5.0
@@ -46,6 +48,20 @@ class Reply(msgspec.Struct, frozen=True):
             return "Unknown", " ".join(self.body.decode(errors="replace").split())[:300] or "it says nothing"
         return told.reason, told.message
 
+    @property
+    def of_api_server(self) -> bool:
+        """Whether this refusal comes from the API server, and not from `arranger serve` behind it."""
+        try:
+            return msgspec.json.decode(self.body, type=_Status).kind == "Status"
+        except msgspec.MsgspecError:
+            return False
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """What all refusals of an API server have."""
+
+    kind: str
+
 
 class Remote:
     """Requests to one server. Make and use it in one event loop; `close` it there."""
@@ -57,6 +73,8 @@ class Remote:
         self._find = find
         self._access: Access | None = find() if self._in_cluster else None
         self._session: aiohttp.ClientSession | None = None
+        #: The ports of the Service that are still possible.
+        self._ports: tuple[str, ...] = _PORTS
         if not self._in_cluster:
             address = urllib.parse.urlsplit(self.name)
             if address.scheme not in ("http", "https") or not address.hostname:
@@ -80,12 +98,24 @@ class Remote:
         token that it can't get."""
         try:
             reply = await self._answer(path, query)
+            if self._in_cluster and reply.status == _LATER and reply.of_api_server and len(self._ports) > 1:
+                reply = await self._without_tls(path, query, reply)
             if reply.status == 401 and not self._in_cluster and self._access is None:
                 self._access = self._credentials_for(reply.refusal[1])
                 reply = await self._answer(path, query)
         except (aiohttp.ClientError, OSError, ClusterUnavailable) as error:
             said = " ".join(str(error).split()) or type(error).__name__
             raise LogUnavailable(f"no answer from {self.name}: {said}", hint="is arranger serve running?") from error
+        return reply
+
+    async def _without_tls(self, path: str, query: Sequence[tuple[str, str]], refused: Reply) -> Reply:
+        """The answer at the Service's port without TLS, after an answer with status 503 at the one with TLS: the API
+        server says of a port that a Service doesn't have just that it has no endpoints."""
+        ports, self._ports = self._ports, self._ports[1:]
+        reply = await self._answer(path, query)
+        if reply.status == _LATER and reply.of_api_server:
+            self._ports = ports
+            raise LogUnavailable(f"{self.name}: {refused.refusal[1]}; {reply.refusal[1]}")
         return reply
 
     def _credentials_for(self, told: str) -> Access:
@@ -108,7 +138,7 @@ class Remote:
             if not credentials.authorization:
                 self._refuse_certificate()
         if self._in_cluster and credentials is not None:
-            server = credentials.server + _SERVICE
+            server = credentials.server + _SERVICE.format(port=self._ports[0])
             # The API server's proxy takes the token out of its own header.
             headers[PASSED_TOKEN] = credentials.authorization
         target = URL(f"{server}/api/v1/{path}?{urllib.parse.urlencode(query)}", encoded=True)

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import re
+import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
@@ -64,7 +65,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 class ApiServer:
     """Serves a log from `start` to `stop`. With a gate that lets everybody in, it takes only requests that name this
-    machine as their host, so that no page of another site can read the answers."""
+    machine as their host, so that no page of another site can read the answers. With `tls`, it speaks HTTPS."""
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class ApiServer:
         gate: Gate | None = None,
         moments: MomentSource | None = None,
         copies: LogCopies | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._news = news
         self._asker = asker
@@ -84,17 +86,25 @@ class ApiServer:
         self._pseudonyms = Pseudonyms()
         self._host = host
         self._asked_port = port
+        self._tls = tls
         #: The port that it listens on; 0 before `start`.
         self.port = 0
         self._watchers = 0
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._kept_bytes = 0
         self._following: asyncio.Task[None] | None = None
+        tell_malformed_requests_briefly()
+        # A handler is cancelled when its client goes, and with it the process that works on the answer.
+        self._runner = web.AppRunner(
+            self._app(copies), access_log=None, shutdown_timeout=1.0, handler_cancellation=True
+        )
+
+    def _app(self, copies: LogCopies | None) -> web.Application:
         app = web.Application(middlewares=[self._guarded], client_max_size=0)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/api/openapi.json", self._openapi)
         app.router.add_get(f"{PREFIX}/live", self._live)
-        for question in (*QUESTIONS.values(), *(CONSOLE.values() if moments is not None else ())):
+        for question in (*QUESTIONS.values(), *(CONSOLE.values() if self._moments is not None else ())):
             app.router.add_get(f"{PREFIX}/{question.name}", self._answering(question))
             if question.manifests:
                 app.router.add_post(f"{PREFIX}/{question.name}", self._answering(question))
@@ -102,15 +112,13 @@ class ApiServer:
             for name in copies.parts:
                 app.router.add_get(f"{PREFIX}/log/{name}", self._copying(copies, name))
         app.router.add_get("/{path:.*}", Page().serve)
-        tell_malformed_requests_briefly()
-        # A handler is cancelled when its client goes, and with it the process that works on the answer.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
+        return app
 
     async def start(self) -> None:
         """Listen, and follow the log. Raises `UsageError` if the address is unavailable."""
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self._asked_port).start()
+            await web.TCPSite(self._runner, self._host, self._asked_port, ssl_context=self._tls).start()
         except OSError as problem:
             await self._runner.cleanup()
             used = problem.errno == errno.EADDRINUSE

@@ -25,7 +25,7 @@ from arranger.web.masking import lacking
 from arranger.web.refusals import Refusal
 from arranger.web.rights import EVERYTHING, JOBS, NODES, QUEUES, ClusterGate, Right
 from tests.commands import Run, to_file
-from tests.servers import REPOSITORY, RealKube, documents
+from tests.servers import REPOSITORY, Certificates, RealKube, documents
 from tests.unit.test_pseudonyms import secretive
 from tests.unit.test_web_rights import guarded
 
@@ -196,12 +196,16 @@ def other_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def service(address: str, port: int) -> str:
-    """The Service of deploy/console, with this server behind it, and the right to reach it by the proxy."""
+def service(address: str, port: int, *, tls: bool) -> str:
+    """The Service of deploy/console, or with deploy/console-tls, and this server behind it."""
     (found,) = [
         one for one in documents((REPOSITORY / "deploy/console/console.yaml").read_text()) if one["kind"] == "Service"
     ]
     del found["spec"]["selector"]
+    if tls:
+        (patch,) = yaml.safe_load((REPOSITORY / "deploy/console-tls/service.yaml").read_text())
+        found["spec"]["ports"] = patch["value"]
+    (of_service,) = found["spec"]["ports"]
     named = {key: found["metadata"][key] for key in ("name", "namespace")}
     pod = {
         "apiVersion": "v1",
@@ -215,23 +219,38 @@ def service(address: str, port: int) -> str:
         "apiVersion": "v1",
         "kind": "Endpoints",
         "metadata": named,
-        "subsets": [{"addresses": [of_pod], "ports": [{"name": "http", "port": port}]}],
+        "subsets": [{"addresses": [of_pod], "ports": [{"name": of_service["name"], "port": port}]}],
     }
     return yaml.safe_dump_all([found, pod, endpoints])
 
 
-def test_commands_read_the_log_through_the_proxy_of_the_api_server(
-    kube_server: RealKube, server: Path, tokens: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, name = to_file(secretive().entries, tmp_path / "secret.log")
-    address = other_address()
-    command = [sys.executable, "-m", "arranger.cli.main", "serve", "--log", name, "--access", "cluster"]
-    environment = {**os.environ, "KUBECONFIG": str(server)}
+@pytest.fixture(scope="module")
+def proxied(kube_server: RealKube, tokens: dict[str, str]) -> None:
+    """Gives two of the users the right to the API server's proxy."""
     may = ["-n", "arranger-system", "create"]
     kube_server.kubectl(*may, "role", "web-proxy", "--verb=get", "--resource=services/proxy")
     for user in ("overseer", "member"):
         bound = f"--serviceaccount={HOME}:{user}"
         kube_server.kubectl(*may, "rolebinding", f"web-proxy-{user}", "--role=web-proxy", bound)
+
+
+@pytest.mark.usefixtures("proxied")
+@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
+def test_commands_read_the_log_through_the_proxy_of_the_api_server(
+    kube_server: RealKube,
+    server: Path,
+    tokens: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    tls: bool,
+) -> None:
+    _, name = to_file(secretive().entries, tmp_path / "secret.log")
+    address = other_address()
+    command = [sys.executable, "-m", "arranger.cli.main", "serve", "--log", name, "--access", "cluster"]
+    if tls:
+        made = Certificates(tmp_path)
+        command += ["--tls-cert-file", str(made.certificate_file), "--tls-private-key-file", str(made.key_file)]
+    environment = {**os.environ, "KUBECONFIG": str(server)}
 
     def run(token: str) -> Run:
         config = ["--config", str(tmp_path / "own.toml")]
@@ -244,7 +263,9 @@ def test_commands_read_the_log_through_the_proxy_of_the_api_server(
         try:
             assert process.stdout is not None
             url = process.stdout.readline().partition(" is the console")[0].rstrip("/")
-            kube_server.kubectl("apply", "-f", "-", stdin=service(address, int(url.rpartition(":")[2])))
+            assert url.startswith("https:" if tls else "http:")
+            port = int(url.rpartition(":")[2])
+            kube_server.kubectl("apply", "-f", "-", stdin=service(address, port, tls=tls))
             address_of_pod = json.dumps({"status": {"podIP": address, "podIPs": [{"ip": address}]}})
             patched = ("pod", "arranger-console", "-n", "arranger-system", "--subresource=status")
             kube_server.kubectl("patch", *patched, "--type=merge", "-p", address_of_pod)
@@ -256,10 +277,14 @@ def test_commands_read_the_log_through_the_proxy_of_the_api_server(
             few, stranger = run(tokens["member"]), run(tokens["stranger"])
         finally:
             process.terminate()
+        process.wait(30)
+        gone = run(tokens["overseer"])
     assert (few.status, few.out) == (1, "")
     assert "the log names what you may not see: get tyjobs, list queues, list pods, list resourcequotas" in few.err
     assert (stranger.status, stranger.out) == (1, "")
     assert 'cannot get resource "services/proxy"' in stranger.err
+    assert (gone.status, gone.out) == (1, "")
+    assert "arranger serve in the cluster: " in gone.err
 
 
 def asked(url: str, token: str) -> int:

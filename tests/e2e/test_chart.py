@@ -80,10 +80,21 @@ WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "a Redis of one's own": ((), (), ""),
     "a Redis beside it": (("redis.bundled.enabled=true",), (), "with-redis"),
     "users of Redis": (("redis.users=true",), ("redis-users",), ""),
+    "a console with TLS": (
+        ("console.enabled=true", "console.tlsSecret=arranger-console-tls"),
+        ("console", "console-tls"),
+        "",
+    ),
     "the components": (
         (
             *("metrics.podMonitor=true", "metrics.alerts=true", "metrics.board=true"),
-            *("createdBy=true", "networkPolicies.egress=true", "console=true", "volumes=true", "provisioning=true"),
+            *(
+                "createdBy=true",
+                "networkPolicies.egress=true",
+                "console.enabled=true",
+                "volumes=true",
+                "provisioning=true",
+            ),
             *("webhook=true", "keda.enabled=true"),
         ),
         (
@@ -150,7 +161,7 @@ def test_the_schema_knows_every_value_and_every_setting() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["properties"]) == {*values, "global"}
     assert set(schema["properties"]["settings"]["properties"]) == set(SETTINGS) - ELSEWHERE
-    for name in ("image", "redis", "logKey", "archive", "metrics", "networkPolicies"):
+    for name in ("image", "redis", "logKey", "archive", "metrics", "console", "networkPolicies"):
         assert set(schema["properties"][name]["properties"]) == set(values[name]), name
     bundled = schema["properties"]["redis"]["properties"]["bundled"]["properties"]
     assert set(bundled) == set(values["redis"]["bundled"])
@@ -184,7 +195,7 @@ def test_a_value_that_cant_be_used_is_refused_by_name(helm: Helm, value: str, na
 def test_ways_to_redis_that_exclude_each_other_are_refused(helm: Helm) -> None:
     assert "exclude each other" in helm.refused("redis.url=redis://there:6379", "redis.bundled.enabled=true")
     assert "Secret of your own" in helm.refused("redis.users=true", "redis.bundled.enabled=true")
-    assert "a user who may only read" in helm.refused("console=true", "redis.bundled.enabled=true")
+    assert "a user who may only read" in helm.refused("console.enabled=true", "redis.bundled.enabled=true")
 
 
 def test_a_url_may_name_sentinels(helm: Helm) -> None:

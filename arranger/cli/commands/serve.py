@@ -22,6 +22,7 @@ from arranger.web.naming import LOOPBACK
 if TYPE_CHECKING:
     from arranger.events.file_log import Copyable
     from arranger.events.log import Log
+    from arranger.web.certificate import Certificate
     from arranger.web.rights import Gate
     from arranger.web.server import ApiServer
 
@@ -47,7 +48,20 @@ _OF_THE_LOG = ("redis_url", "cluster", "archive_url", "log_key")
     show_default=True,
     help="open: whoever reaches the server sees everything. cluster: the rights of the bearer token decide.",
 )
-def command(target: str | None, settings: Settings, host: str, port: int, access: str) -> None:
+@click.option(
+    "--tls-cert-file", metavar="FILE", help="PEM file with the certificate, to serve HTTPS; read again when it changes."
+)
+@click.option("--tls-private-key-file", metavar="FILE", help="PEM file with the private key of the certificate.")
+def command(
+    target: str | None,
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    access: str,
+    tls_cert_file: str | None,
+    tls_private_key_file: str | None,
+) -> None:
     r"""Answer the questions of the reading commands over HTTP, as JSON, until SIGTERM or Ctrl-C.
 
     The server only reads. It listens on this machine alone and asks for no credentials, except with --access cluster:
@@ -67,10 +81,25 @@ def command(target: str | None, settings: Settings, host: str, port: int, access
             hint=f"allowed: {', '.join(sorted(LOOPBACK))}; with --access cluster, any address",
         )
 
+    tls = _certificate(tls_cert_file, tls_private_key_file)
+
     def begun(address: str) -> None:
         say(f"{address} is the console, and {address}api/openapi.json describes the API; Ctrl-C ends it")
 
-    serve_until_stopped(target, settings, host=host, port=port, ask_cluster=access == "cluster", begun=begun)
+    serve_until_stopped(target, settings, host=host, port=port, ask_cluster=access == "cluster", begun=begun, tls=tls)
+
+
+def _certificate(chain: str | None, key: str | None) -> "Certificate | None":
+    """The certificate in the files, if they are named."""
+    if not chain and not key:
+        return None
+    if not chain or not key:
+        missing = "--tls-private-key-file" if chain else "--tls-cert-file"
+        raise UsageError(f"{missing} is missing: HTTPS needs a certificate and its private key", hint="give both files")
+    from arranger.clock import SystemClock
+    from arranger.web.certificate import Certificate
+
+    return Certificate(chain, key, SystemClock())
 
 
 def serve_until_stopped(
@@ -81,10 +110,11 @@ def serve_until_stopped(
     port: int,
     begun: Callable[[str], object],
     ask_cluster: bool = False,
+    tls: "Certificate | None" = None,
 ) -> None:
     """Serve a log until SIGTERM or Ctrl-C; `begun` gets the address once it is served. Raises `ArrangerError`."""
     configure_logging(settings.log_level, settings.log_format)
-    asyncio.run(_serve(target, settings, (host, port), begun, ask_cluster=ask_cluster))
+    asyncio.run(_serve(target, settings, (host, port), begun, ask_cluster=ask_cluster, tls=tls))
 
 
 async def _serve(
@@ -94,6 +124,7 @@ async def _serve(
     begun: Callable[[str], object],
     *,
     ask_cluster: bool,
+    tls: "Certificate | None",
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -110,10 +141,10 @@ async def _serve(
             opened(target, settings) as copied,
             _gate(settings, ask_cluster=ask_cluster) as gate,
         ):
-            server = _server(log, copied, (environment, path), address, gate=gate, moments=moments)
+            server = _server(log, copied, (environment, path), address, gate=gate, moments=moments, tls=tls)
             await server.start()
             host = f"[{address[0]}]" if ":" in address[0] else address[0]
-            begun(f"http://{host}:{server.port}/")
+            begun(f"{'https' if tls else 'http'}://{host}:{server.port}/")
             sys.stdout.flush()
             try:
                 await stopped.wait()
@@ -131,6 +162,7 @@ def _server(
     *,
     gate: "Gate",
     moments: MomentProcess,
+    tls: "Certificate | None",
 ) -> "ApiServer":
     """The server of a log, whose copies come from the other reader, and whose name other processes get."""
     from arranger.web.asking import Asker
@@ -142,7 +174,8 @@ def _server(
     news = News(log, after=moments.warmed)
     asker = Asker((sys.executable, "-m", "arranger.cli.answering"), environment, log=path)
     copies = LogCopies(copied, news)
-    return ApiServer(news, asker, host=host, port=port, gate=gate, moments=moments, copies=copies)
+    context = tls.context if tls is not None else None
+    return ApiServer(news, asker, host=host, port=port, gate=gate, moments=moments, copies=copies, tls=context)
 
 
 @asynccontextmanager

@@ -66,3 +66,25 @@
 {{ toJson (dict "name" $secret "key" (.users | ternary $name "url")) }}
 {{- end -}}
 {{- end -}}
+
+{{/* Gives a Deployment what the values have for all pods: the root, and the Deployment, which is changed. */}}
+{{- define "arranger.forAllPods" -}}
+{{- $values := (index . 0).Values -}}
+{{- $template := (index . 1).spec.template -}}
+{{- $pod := $template.spec -}}
+{{- $container := first $pod.containers -}}
+{{- $_ := set $container "image" (include "arranger.image" (index . 0)) -}}
+{{- with $values.image.pullPolicy }}{{- $_ := set $container "imagePullPolicy" . }}{{- end -}}
+{{- range $values.image.pullSecrets -}}
+{{- $_ := set $pod "imagePullSecrets" (append ($pod.imagePullSecrets | default list) (dict "name" .)) -}}
+{{- end -}}
+{{- range $volume := $pod.volumes -}}
+{{- if eq $volume.name "redis-tls" }}{{- $_ := set $volume.secret "secretName" $values.redis.tlsSecret }}{{- end -}}
+{{- end -}}
+{{- with $values.nodeSelector }}{{- $_ := set $pod "nodeSelector" . }}{{- end -}}
+{{- with $values.tolerations }}{{- $_ := set $pod "tolerations" . }}{{- end -}}
+{{- with $values.priorityClassName }}{{- $_ := set $pod "priorityClassName" . }}{{- end -}}
+{{- /* Another setting is another template, so that the processes start again. */ -}}
+{{- $checksum := dict "checksum/settings" (include "arranger.settings" (index . 0) | sha256sum) -}}
+{{- $_ := set $template.metadata "annotations" (merge $checksum $values.podAnnotations) -}}
+{{- end -}}
