@@ -236,19 +236,24 @@ class Fleet:
     }
 
     def __init__(self, *, redis_url: str, kubeconfig: Path, folder: Path, **settings: object) -> None:
-        self._flags = ["--redis", redis_url, "--kubeconfig", str(kubeconfig), "--http-port", "0"]
+        self._redis_url = redis_url
+        self._flags = ["--kubeconfig", str(kubeconfig), "--http-port", "0"]
         self._environment = dict(self.SETTINGS) | {
             f"ARRANGER_{name.upper()}": str(value) for name, value in settings.items()
         }
         self._folder = folder
         self.workers: dict[str, Worker] = {}
 
-    def start(self, *groups: Sequence[str], wait: bool = True) -> list[Worker]:
-        """Start one process for each group of roles, and unless `wait` is False, wait until all are ready."""
+    def start(
+        self, *groups: Sequence[str], wait: bool = True, redis_url: str = "", code: Path = REPOSITORY
+    ) -> list[Worker]:
+        """Start one process for each group of roles, and unless `wait` is False, wait until all are ready. `redis_url`
+        and `code` are theirs, if not those of the fleet and of this checkout."""
+        flags = [*self._flags, "--redis", redis_url or self._redis_url]
         started = []
         for roles in groups or [()]:
             name = f"{'-'.join(roles) or 'all'}-{len(self.workers)}"
-            worker = Worker(name, [*roles, *self._flags], folder=self._folder, environment=self._environment)
+            worker = Worker(name, [*roles, *flags], folder=self._folder, environment=self._environment, code=code)
             self.workers[name] = worker
             worker.start()
             started.append(worker)
