@@ -15,6 +15,7 @@ from tests.e2e.harness import (
     PODS,
     TYJOBS,
     Kubelets,
+    Worker,
     apply,
     await_stage,
     eventually,
@@ -39,6 +40,7 @@ class Scene:
 
     kube: RealKube
     kubelets: Kubelets
+    worker: Worker
 
     def kubectl(self, *arguments: str) -> str:
         return self.kube.kubectl(*arguments).stdout
@@ -62,7 +64,11 @@ class Scene:
     def told(self, name: str, story: list[str]) -> None:
         """Wait for the last reason, because Events follow the status that they report, and check the whole story."""
         eventually(f"the story of {name} is {story}", lambda: self.story(name)[-1:] == story[-1:])
-        assert self.story(name) == story
+        assert self.story(name) == story, self.warnings()
+
+    def warnings(self) -> list[dict[str, Any]]:
+        """What the process warned of, such as an Event that the API server didn't take."""
+        return [line for line in self.worker.log() if line.get("level") in ("warning", "error")]
 
     def pods(self, name: str) -> dict[str, str]:
         """The names and UIDs of a job's pods that aren't being deleted."""
@@ -92,8 +98,8 @@ def scene(kube_server: RealKube, tmp_path_factory: pytest.TempPathFactory) -> It
         machines = stack.enter_context(kubelets(kube_server, *nodes))
         folder: Path = tmp_path_factory.mktemp("story")
         workers = stack.enter_context(fleet(redis_url=redis.url, kube=kube_server, folder=folder, lost_node_s=2))
-        workers.start()
-        yield Scene(kube_server, machines)
+        (worker,) = workers.start()
+        yield Scene(kube_server, machines, worker)
 
 
 @pytest.fixture
@@ -208,7 +214,7 @@ def test_a_job_is_suspended_resumed_succeeds_and_goes_when_its_time_is_over(scen
     scene.kubectl("wait", f"tyj/{name}", "--for=condition=Succeeded", WAIT)
     described = scene.kubectl("describe", "tyj", name).partition("Events:")[2].splitlines()[3:]
     story = [*STARTED, "Suspended", "Resumed", *AGAIN, "LeaderSucceeded"]
-    assert [line.split()[1] for line in described] == story
+    assert [line.split()[1] for line in described] == story, scene.warnings()
     scene.edit(name, ttlSecondsAfterFinished=1)
     scene.gone(name)
     scene.told(name, story)
