@@ -28,7 +28,10 @@ export function Facts({ value, now }: { value: Explained; now: number }) {
   if (value.waiting && standing.message) {
     facts.push(["Last message", <>{shown(standing.message)} {standing.messageAt > 0 && <Point at={standing.messageAt} />}</>]);
   }
-  if (standing.budget) facts.push(["Restarts", `${shown(standing.budget)} (attempt ${standing.attempt})`]);
+  if (standing.budget) {
+    const again = standing.attempt ? `scheduled again ${many(standing.attempt, "time")}; ` : "";
+    facts.push(["Restarts", `${again}counted against the limits: ${shown(standing.budget)}`]);
+  }
   if (standing.createdBy) facts.push(["Created by", person(standing.createdBy)]);
   facts.push(...value.takings.map((one): Fact => ["Took room", taken(one, now)]));
   facts.push(...value.givings.map((one): Fact => ["Gave room", given(one, now)]));
@@ -188,6 +191,11 @@ export function Happened({ value }: { value: Explained }) {
           </li>
         ))}
       </ul>
+      {value.consequences.some((one) => one.causes.length > 0) && (
+        <p class="faint">
+          Kubernetes doesn't say who deleted a pod or cordoned a node. The API server's audit log may know.
+        </p>
+      )}
     </>
   );
 }

@@ -3,6 +3,8 @@ import { seeAll } from "./seen";
 import { masked, moment, problem, view, words } from "./store";
 import { svg, type Picture } from "./svg";
 
+const PSEUDONYMS = `<p class="note">All names of jobs, nodes, queues and users on this page are pseudonyms.</p>`;
+
 const settled = (): Promise<void> =>
   new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())));
 
@@ -20,7 +22,8 @@ export async function exportPage(pseudonyms: boolean): Promise<void> {
     await settled();
     // Charts are drawn after the page is laid out.
     await settled();
-    save(await document_(), `arranger-${view.value}-${moment.value?.at ?? 0}.html`, "text/html");
+    const name = `arranger-${view.value}-${moment.value?.at ?? 0}${pseudonyms ? "-pseudonyms" : ""}.html`;
+    save(await document_(pseudonyms), name, "text/html");
   } finally {
     masked.value = false;
   }
@@ -40,7 +43,7 @@ export function exportSvg(picture: Picture): void {
   save(svg(picture), `arranger-${view.value}-${moment.value?.at ?? 0}.svg`, "image/svg+xml");
 }
 
-async function document_(): Promise<string> {
+async function document_(pseudonyms: boolean): Promise<string> {
   const page = document.querySelector("#app")!;
   const copy = page.cloneNode(true) as HTMLElement;
   const canvases = [...page.querySelectorAll("canvas")];
@@ -58,6 +61,7 @@ async function document_(): Promise<string> {
     else one.remove();
   }
   for (const one of copy.querySelectorAll("a")) one.removeAttribute("href");
+  for (const one of copy.querySelectorAll<HTMLInputElement>(".number-of-event")) one.replaceWith(one.value);
   for (const one of copy.querySelectorAll("input, select, textarea")) one.setAttribute("disabled", "");
   for (const one of copy.querySelectorAll("[role=slider]")) one.setAttribute("tabindex", "-1");
   const style = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).map((rule) => rule.cssText);
@@ -66,9 +70,9 @@ async function document_(): Promise<string> {
 <html lang="en" data-scheme="${root.dataset.scheme}"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>Arranger: ${view.value} at event ${moment.value?.at ?? 0}</title>
+<title>Arranger: ${view.value} at event ${moment.value?.at ?? 0}${pseudonyms ? ", with pseudonyms" : ""}</title>
 <style>${style.join("\n").replaceAll("</", "<\\/")}</style></head>
-<body><div id="app">${copy.innerHTML}</div></body></html>
+<body>${pseudonyms ? PSEUDONYMS : ""}<div id="app">${copy.innerHTML}</div></body></html>
 `;
 }
 

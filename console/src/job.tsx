@@ -7,7 +7,7 @@ import { chosen, moment, openJob, settledAt } from "./store";
 import { Stage } from "./jobs";
 import type { Explained, Forecast, Life } from "./types";
 import { useAnswer } from "./use";
-import { clock, duration, many, plain, quantity, shown, stamp } from "./words";
+import { clock, count, duration, many, plain, quantity, shown, stamp } from "./words";
 
 export function JobView() {
   const job = chosen.value;
@@ -131,7 +131,7 @@ function Why({ job, at }: { job: string; at: number }) {
   const toStart = value.waiting && known && known.podsPlaced < (known.podsMinimum ?? 0);
   return (
     <section aria-label="Explanation">
-      <h3>{value.waiting ? "Why it waits" : "Where it stands"}</h3>
+      <h3>{!value.waiting ? "Where it stands" : toStart ? "Why it waits" : "Why further pods wait"}</h3>
       <p class="lead">
         {shown(value.waiting?.why || value.standing.message || value.standing.stage)}{" "}
         {!value.waiting && value.standing.messageAt > 0 && <Point at={value.standing.messageAt} />}
@@ -247,6 +247,13 @@ function Expected({ job, at }: { job: string; at: number }) {
   );
 }
 
+/** How many nodes the pod might have gone to, and why not to the others. */
+function fitting(one: Explained["placementExplanations"][number]): string {
+  const others = one.refused.map(([reason, nodes]) => `${count(nodes)} ${plain(reason.kind)} ${shown(reason.name)}`.trim());
+  const could = `${count(one.passed)} of ${many(one.nodes, "node")} could take it`;
+  return others.length ? `${could}; the others: ${others.join(", ")}` : could;
+}
+
 function Placements({ placed }: { placed: Explained["placementExplanations"] }) {
   return (
     <details open={placed.length <= 4}>
@@ -255,6 +262,7 @@ function Placements({ placed }: { placed: Explained["placementExplanations"] }) 
         {placed.map((one) => (
           <li key={one.pod}>
             <strong>{shown(one.pod)}</strong> on {shown(one.node)}: {shown(one.why)} <Point at={one.offset} />
+            <span class="terms">{fitting(one)}</span>
             {one.ranking.length > 1 && (
               <span class="terms">
                 {one.ranking.slice(0, 3).map((rank) => (

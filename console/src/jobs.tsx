@@ -96,7 +96,8 @@ export function Jobs() {
 const NONE: Row[] = [];
 
 /** The jobs that waited or ran before this point and are gone, and how many the log has besides; `asked`: if wanted. */
-function useDeleted(asked: boolean): { rows: Row[]; left: number } {
+/** The jobs that were deleted up to the point, as rows; `left` jobs of the log are not looked at. */
+export function useDeleted(asked: boolean): { rows: Row[]; left: number } {
   const [now, log] = [moment.value, timeline.value];
   const answer = useAnswer<Gantt>(asked && log ? "gantt" : "", { from: log?.first, to: log?.last });
   const rows = useMemo(() => {

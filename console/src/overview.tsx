@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { VICTIMS } from "./explained";
+import { useDeleted } from "./jobs";
 import { Figure, JobLink, Missing, Note, Point, Table } from "./parts";
 import { see } from "./seen";
 import { moment, problem, timeline } from "./store";
@@ -16,6 +17,7 @@ export function Overview() {
   const [now, log] = [moment.value, timeline.value];
   const marks = now && log ? log.marks.filter((one) => one.at <= now.at) : [];
   useEffect(() => see(marks.filter((one) => !one.kind.startsWith("node")).flatMap((one) => one.subjects)), [log]);
+  const gone = useDeleted(true);
   if (!now || !log) return <Missing problem={problem.value} busy={!problem.value} none="" />;
   if (!log.last) return <Note>The log is empty.</Note>;
   return (
@@ -29,6 +31,7 @@ export function Overview() {
         <Figure name="Jobs waiting" value={now.totals.jobsWaiting} />
         <Figure name="Jobs running" value={now.totals.jobsRunning} />
         <Figure name="Jobs ended" value={now.totals.jobsEnded} />
+        <Figure name="Jobs deleted" value={gone.left ? undefined : gone.rows.length} />
         {now.nodes.length > 0 && (
           <>
             <Figure name="Nodes" value={now.nodes.length} />
@@ -36,7 +39,7 @@ export function Overview() {
           </>
         )}
       </dl>
-      <h3>What went wrong</h3>
+      <h3>What disturbed nodes and jobs</h3>
       <Marks marks={marks} />
       <Waited to={now.at} />
       <h3>Who gave room to whom</h3>
@@ -54,7 +57,7 @@ function Marks({ marks }: { marks: readonly Mark[] }) {
         <p>{[...kinds].map(([kind, number]) => `${plain(kind)}: ${count(number)}`).join(", ")}.</p>
       )}
       <Table
-        caption="What went wrong, the latest first"
+        caption="What disturbed nodes and jobs, the latest first"
         rows={[...marks].reverse()}
         rowsInSight={8}
         none="No node was lost or cordoned, and no job was preempted, started again or failed up to this point."
@@ -64,7 +67,7 @@ function Marks({ marks }: { marks: readonly Mark[] }) {
           { name: "What", cell: (one) => plain(one.kind), key: (one) => one.kind },
           {
             name: "Which",
-            cell: (one) => (one.kind.startsWith("node") ? one.subjects.map(shown).join(", ") : <Links jobs={one.subjects} />),
+            cell: (one) => (one.kind.startsWith("node") ? one.subjects.map(shown).join(", ") : <Links jobs={one.subjects} at={one.at} />),
           },
         ]}
       />
@@ -72,13 +75,13 @@ function Marks({ marks }: { marks: readonly Mark[] }) {
   );
 }
 
-function Links({ jobs }: { jobs: readonly string[] }) {
+function Links({ jobs, at }: { jobs: readonly string[]; at: number }) {
   return (
     <>
       {jobs.map((job, place) => (
         <>
           {place > 0 && ", "}
-          <JobLink job={job} />
+          <JobLink job={job} at={at} />
         </>
       ))}
     </>
@@ -152,8 +155,8 @@ function Preempted({ to }: { to: number }) {
       columns={[
         { name: "Event", cell: (one) => <Point at={one.offset} />, key: (one) => one.offset, number: true },
         { name: "Time", cell: (one) => clock(one.timeMs / 1000), number: true, wide: true },
-        { name: "Room for", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
-        { name: "From", cell: (one) => <Links jobs={one.victims.map((of) => of.job)} /> },
+        { name: "Room for", cell: (one) => <JobLink job={one.job} at={one.offset} />, key: (one) => one.job },
+        { name: "From", cell: (one) => <Links jobs={one.victims.map((of) => of.job)} at={one.offset} /> },
         { name: "Why", cell: (one) => [...new Set(one.victims.map((of) => VICTIMS[of.kind] ?? plain(of.kind)))].join(", ") },
         {
           name: "Pods",

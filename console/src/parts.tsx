@@ -148,13 +148,14 @@ export function Point({ at, children }: { at: number; children?: ComponentChildr
   );
 }
 
-/** A link to a job, shown as its name or as other text. */
-export function JobLink({ job, children }: { job: string; children?: string }) {
+/** A link to a job, now or after the event `at`, shown as its name or as other text. */
+export function JobLink({ job, at, children }: { job: string; at?: number; children?: string }) {
   return (
     <a
-      href={address({ view: "job", job })}
+      href={address({ view: "job", job, ...(at && { at }) })}
       onClick={(event) => {
         event.preventDefault();
+        if (at) goTo(at);
         openJob(job);
       }}
     >

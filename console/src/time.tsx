@@ -132,7 +132,21 @@ export function Time() {
           <strong>{stamp(moment.value?.time ?? time)}</strong>
           <span class="faint">
             {" "}
-            event {count(offset)} of {count(log?.last ?? 0)}
+            event{" "}
+            <input
+              class="number-of-event"
+              inputMode="numeric"
+              aria-label="Event"
+              title="Type the number of an event to go there"
+              size={String(log?.last ?? 0).length}
+              value={offset}
+              onChange={(event) => {
+                const asked = Number(event.currentTarget.value);
+                if (Number.isSafeInteger(asked) && asked > 0) goTo(asked);
+                event.currentTarget.value = String(shownAt.value);
+              }}
+            />{" "}
+            of {count(log?.last ?? 0)}
             {", "}
             {zone(moment.value?.time ?? time)}
             {!live.value && batchEnd.value > 0 && `, in a batch that ends with event ${count(batchEnd.value)}`}

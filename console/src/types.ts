@@ -217,6 +217,9 @@ export interface Explained {
     node: string;
     offset: number;
     why: string;
+    nodes: number;
+    passed: number;
+    refused: [{ kind: string; name: string }, number][];
     ranking: { node: string; score: number; terms: { name: string; weight: number; value: number }[] }[];
   }[];
 }
@@ -288,6 +291,13 @@ export interface WhatIf {
   until: null | {
     asItWas: Course;
     whatIf: Course;
-    starts: { job: string; attempt: number; asItWasMs: number | null; whatIfMs: number | null }[];
+    starts: {
+      job: string;
+      attempt: number;
+      asItWasMs: number | null;
+      whatIfMs: number | null;
+      asItWasWaitMs: number | null;
+      whatIfWaitMs: number | null;
+    }[];
   };
 }

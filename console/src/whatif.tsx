@@ -206,16 +206,25 @@ function Result({ value }: { value: Answer }) {
               { name: "As it was", cell: (one) => begins(one.asItWasMs), key: (one) => one.asItWasMs ?? Infinity, number: true },
               { name: "What if", cell: (one) => begins(one.whatIfMs), key: (one) => one.whatIfMs ?? Infinity, number: true },
               { name: "Later by", cell: later, number: true },
+              { name: "Waited", cell: (one) => waited(one.asItWasWaitMs), number: true, wide: true },
+              { name: "Waited, what if", cell: (one) => waited(one.whatIfWaitMs), number: true, wide: true },
             ]}
           />
         </>
+      )}
+      {course && (
+        <p class="faint">
+          Both columns are runs of Arranger's own cycles from this point on. Jobs run as long as they did in the log; what
+          has no end there runs to the end, and a job that is preempted begins another attempt.
+        </p>
       )}
       {course && <Courses one={course.asItWas} other={course.whatIf} />}
     </section>
   );
 }
 
-const begins = (timeMs: number | null): string => (timeMs === null ? "not in this run" : clock(timeMs / 1000));
+const waited = (ms: number | null): string => (ms === null ? "–" : duration(ms / 1000));
+const begins = (timeMs: number | null): string => (timeMs === null ? "no such start" : clock(timeMs / 1000));
 
 function later(of: { asItWasMs: number | null; whatIfMs: number | null }): string {
   if (of.asItWasMs === null || of.whatIfMs === null) return "–";

@@ -47,8 +47,19 @@ class Sequel(msgspec.Struct, frozen=True):
         starts = other_starts(self.one, self.other)
         if not starts:
             return
-        told = [(of.job, of.attempt, *map(_at, (of.as_it_was_ms, of.what_if_ms))) for of in starts[:_STARTS_SHOWN]]
-        print_table(("start of", "attempt", "as it was", "what if"), told, times=Times.of([]))
+        told = [
+            (
+                of.job,
+                of.attempt,
+                _at(of.as_it_was_ms),
+                _at(of.what_if_ms),
+                _for(of.as_it_was_wait_ms),
+                _for(of.what_if_wait_ms),
+            )
+            for of in starts[:_STARTS_SHOWN]
+        ]
+        names = ("start of", "attempt", "as it was", "what if", "waited", "waited, what if")
+        print_table(names, told, times=Times.of([]), right=names[4:], optional=names[4:])
         if len(starts) > _STARTS_SHOWN:
             print_text(f"and {len(starts) - _STARTS_SHOWN} more starts that differ: --output json has them")
         say()
@@ -82,6 +93,10 @@ def _part(value: float | None) -> str:
 
 def _at(time_ms: int | None) -> object:
     return Told(time_ms) if time_ms is not None else "-"
+
+
+def _for(duration_ms: int | None) -> str:
+    return duration(duration_ms) if duration_ms is not None else "-"
 
 
 def _started(utilisation: Utilisation) -> str:

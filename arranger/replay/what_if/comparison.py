@@ -10,13 +10,15 @@ STARTS = 1_000
 
 
 class Start(msgspec.Struct, frozen=True):
-    """When the quorum of a job's attempt gets its nodes in each continuation, in milliseconds since 1970; None if it
-    doesn't within that continuation."""
+    """When the quorum of a job's attempt gets its nodes in each continuation, in milliseconds since 1970, and how long
+    it waited; None if it doesn't get them within that continuation."""
 
     job: str
     attempt: int
     as_it_was_ms: int | None = msgspec.field(name="asItWasMs")
     what_if_ms: int | None = msgspec.field(name="whatIfMs")
+    as_it_was_wait_ms: int | None = msgspec.field(name="asItWasWaitMs")
+    what_if_wait_ms: int | None = msgspec.field(name="whatIfWaitMs")
 
 
 def other_starts(one: Utilisation, other: Utilisation) -> tuple[Start, ...]:
@@ -27,7 +29,8 @@ def other_starts(one: Utilisation, other: Utilisation) -> tuple[Start, ...]:
         times = (one.starts.get(key), other.starts.get(key))
         if times[0] != times[1]:
             earliest_ms = min(moment for moment in times if moment is not None)
-            found.append((earliest_ms, Start(names[key[0]], key[1], *times)))
+            waited = (one.waited.get(key), other.waited.get(key))
+            found.append((earliest_ms, Start(names[key[0]], key[1], *times, *waited)))
     found.sort(key=lambda of: (of[0], of[1].job, of[1].attempt))
     return tuple(start for _, start in found[:STARTS])
 

@@ -61,10 +61,11 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Utilisation(Figures, frozen=True):
-    """The figures with all starts: (job UID, attempt) → the time of its placement, in milliseconds. `names` are
-    the names of these jobs, as namespace/name."""
+    """The figures with all starts: (job UID, attempt) → the time of its placement, and how long it waited until then,
+    in milliseconds. `names` are the names of these jobs, as namespace/name."""
 
     starts: dict[AttemptKey, int] = {}
+    waited: dict[AttemptKey, int] = {}
     names: dict[str, str] = {}
 
 
@@ -103,6 +104,7 @@ class Meter:
         #: (job UID, attempt) → the time since which it waits for its quorum, in milliseconds.
         self._since: dict[AttemptKey, int] = {}
         self._waits: list[int] = []
+        self._waited: dict[AttemptKey, int] = {}
         self._starts: dict[AttemptKey, int] = {}
         self._names: dict[str, str] = {}
         self._ended: dict[str, int] = {}
@@ -123,6 +125,7 @@ class Meter:
                 since_ms = self._since.pop(key, None)
                 if since_ms is not None and job is not None and job.quorum_placed():
                     self._waits.append(now_ms - since_ms)
+                    self._waited[key] = now_ms - since_ms
                     self._starts[key] = now_ms
                     self._names[uid] = label(job)
             if job is not None and job.ended and uid not in self._ended and uid not in self._ended_before:
@@ -167,6 +170,7 @@ class Meter:
             makespan_ms=max(ends) - self._begin_ms if ends else None,
             curve=tuple(_thinned(self._samples)),
             starts=self._starts,
+            waited=self._waited,
             names=self._names,
             jobs_started=len({uid for uid, _ in self._starts}),
             endless_jobs=tuple(self.endless_jobs),

@@ -73,7 +73,7 @@ def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened:
     page.get_by_role("searchbox").fill("train")
     expect(page.get_by_role("status")).to_have_text("1 of 3 jobs")
     page.get_by_role("link", name="default/train").click()
-    expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
+    expect(page.get_by_role("heading", name="Why further pods wait")).to_be_visible()
     ready(page)
     explained = page.get_by_label("Explanation")
     expect(explained).to_contain_text("0 of 1 further pods fit")
@@ -90,7 +90,7 @@ def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opene
     for told in (
         "6 pods to default/answer, whose queue serving was below its share, at ",
         "30.018 GPU seconds of work lost, no restart counted; it waits again since 11 s",
-        "leader 0 of 3, actors 0 of 3 (attempt 2)",
+        "scheduled again 2 times; counted against the limits: leader 0 of 3, actors 0 of 3",
         "node-1, node-2, start unknown, after the end of default/explore",
         "memory 24Gi used, share 48Gi; nvidia.com/gpu 6 used, share 6; 1 job with nodes.",
         "What keeps it waiting is room: a later job got what it needs.",

@@ -36,7 +36,7 @@ def test_the_overview_sums_up_what_went_wrong_waits_and_preemptions(room: str, o
     page = opened(f"{room}/#/overview?at=201")
     ready(page)
     expect(page.get_by_text("201 events")).to_be_visible()
-    wrong = page.get_by_role("table", name="What went wrong")
+    wrong = page.get_by_role("table", name="What disturbed nodes and jobs")
     expect(wrong.get_by_role("row", name="#192")).to_contain_text("preempteddefault/train")
     waits = told("waits", "--to=201", "--by=job", "--held-by=job")
     assert waits["rows"]
@@ -56,6 +56,34 @@ def test_the_overview_sums_up_what_went_wrong_waits_and_preemptions(room: str, o
             expect(row.get_by_role("link", name=name)).to_be_visible()
     rows.last.get_by_role("link", name="#192").click()
     expect_at(page, 192)
+    page.goto(f"{room}/#/overview?at=201")
+    expect_at(page, 201)
+    rows.last.get_by_role("link", name="default/train").click()
+    expect_at(page, 192)
+    expect(page.get_by_role("heading", name="default/train")).to_be_visible()
+
+
+def test_the_overview_counts_deleted_jobs(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/overview?at=476")
+    ready(page)
+    expect(page.get_by_text("Jobs deleted").locator("xpath=following-sibling::dd")).to_have_text("2")
+
+
+def test_the_number_of_an_event_may_be_typed(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/jobs?at=100")
+    ready(page)
+    page.get_by_label("Event", exact=True).fill("151")
+    page.keyboard.press("Enter")
+    expect_at(page, 151)
+    page.get_by_label("Event", exact=True).fill("nothing")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Event", exact=True)).to_have_value("151")
+
+
+def test_why_its_pods_got_these_nodes_says_why_no_others(waits: str, opened: Opener) -> None:
+    page = opened(f"{waits}/#/job?at=104&job=default/sweep")
+    ready(page)
+    expect(page.get_by_text("2 of 3 nodes could take it; the others: 1 cordoned").first).to_be_visible()
 
 
 def test_deleted_jobs_are_listed_on_request(room: str, opened: Opener) -> None:
@@ -92,9 +120,10 @@ def test_a_what_if_says_which_jobs_start_at_other_times(room: str, opened: Opene
     expect(rows).to_have_count(1 + len(starts), timeout=60_000)
     expect(rows.nth(1)).to_contain_text("default/answer")
     assert (starts[0]["job"], starts[0]["whatIfMs"] - starts[0]["asItWasMs"]) == ("default/answer", 2031)
-    expect(rows.nth(1)).to_contain_text("2 s")
+    assert (starts[0]["asItWasWaitMs"], starts[0]["whatIfWaitMs"]) == (0, 2031)
+    expect(rows.nth(1)).to_contain_text("2 s0 s2 s")
     assert (starts[1]["job"], starts[1]["whatIfMs"]) == ("default/train", None)
-    expect(rows.nth(2)).to_contain_text("not in this run")
+    expect(rows.nth(2)).to_contain_text("no such start")
 
 
 def test_names_are_offered_for_the_last_of_a_list(room: str, opened: Opener) -> None:
@@ -153,4 +182,6 @@ def test_an_export_with_pseudonyms_names_no_user(created: str, opened: Opener, t
     page = opened(f"{created}/#/job?job=default/train")
     ready(page)
     expect(page.get_by_text("ada@lab.example")).to_be_visible()
-    assert "ada@lab" not in export(page, tmp_path, "The same, with pseudonyms").read_text(encoding="utf-8")
+    exported = export(page, tmp_path, "The same, with pseudonyms")
+    assert "ada@lab" not in exported.read_text(encoding="utf-8")
+    expect(opened(exported.as_uri()).get_by_text("are pseudonyms")).to_be_visible()
