@@ -47,11 +47,11 @@ class ApiServer:
 
 
 @contextlib.asynccontextmanager
-async def api_server(*, real: bool) -> AsyncIterator[ApiServer]:
-    """A real kube-apiserver with its etcd, or the embedded cluster. Raises `ServersUnavailable`."""
+async def api_server(*flags: str, real: bool) -> AsyncIterator[ApiServer]:
+    """A real kube-apiserver, with further flags, and its etcd, or the embedded cluster. Raises `ServersUnavailable`."""
     async with contextlib.AsyncExitStack() as stack:
         if real:
-            kube = stack.enter_context(real_kube())
+            kube = stack.enter_context(real_kube(*flags))
             kube.install_crd()
             server = ApiServer(kube.kubeconfig, kube.api.pid, kube.etcd.pid)
         else:

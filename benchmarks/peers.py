@@ -126,8 +126,8 @@ async def all_have_nodes(api: ApiServer) -> None:
 
 
 @contextlib.contextmanager
-def kube_scheduler(api: ApiServer, program: Path) -> Iterator[Daemon]:
-    """A running kube-scheduler, with its default profile."""
+def kube_scheduler(api: ApiServer, program: Path, *flags: str) -> Iterator[Daemon]:
+    """A running kube-scheduler, with its default profile and further flags."""
     blind = ssl.create_default_context()
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
     port = free_port()
@@ -149,7 +149,7 @@ def kube_scheduler(api: ApiServer, program: Path) -> Iterator[Daemon]:
         path = Path(folder) / "kube-scheduler.json"
         path.write_bytes(msgspec.json.encode(configuration))
         argv = [str(program), f"--config={path}", "--bind-address=127.0.0.1", f"--secure-port={port}"]
-        argv.append(f"--cert-dir={folder}/certificates")
+        argv += [f"--cert-dir={folder}/certificates", *flags]
         daemon = Daemon("kube-scheduler", argv, folder=Path(folder), ready=ready)
         try:
             daemon.start()

@@ -1,19 +1,20 @@
 """Plain pods that name their scheduler, bound by Arranger and by kube-scheduler on one real API server, in turn.
 
-Both get the same pods, without gangs, on the same nodes. Time counts from the first request of the submitter until
-every pod has a node, and processor time over the same span. kube-scheduler has no client limit on its requests.
+Both get the same pods on the same nodes: first each pod alone, then gangs of four, which are Kubernetes' own PodGroups.
+Time counts from the first request for a pod until every pod has a node, and processor time over the same span.
+kube-scheduler has no client limit on its requests.
 """
 
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from arranger.events.redis_connection import connect
-from arranger.kube.cluster import Object
+from arranger.kube.cluster import Object, Resource
 from benchmarks.create import IN_FLIGHT, MIX, clear, post_pods
 from benchmarks.parts import ApiServer, add_nodes, api_server, cpu_s, workers
 from benchmarks.peers import Took, all_have_nodes, kube_scheduler
@@ -23,6 +24,11 @@ from tests.servers import real_redis, scheduler_binary
 _ROUNDS = 3
 _PODS, _NODES = 2_000, 1_000
 _QUICK_PODS, _QUICK_NODES = 20, 2
+_GANG = 4
+#: What the API server and kube-scheduler need for PodGroups.
+_SERVED = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+_GATES = ("--feature-gates=GenericWorkload=true,GangScheduling=true",)
+_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 ARRANGER, KUBE_SCHEDULER = "Arranger", "kube-scheduler"
 
 
@@ -30,32 +36,39 @@ def run(*, quick: bool) -> list[Figure]:
     """The benchmark; `quick` has Arranger alone, on the embedded cluster."""
     if quick:
         return asyncio.run(_compare(_QUICK_PODS, _QUICK_NODES, 1, None))
-    return asyncio.run(_compare(_PODS, _NODES, _ROUNDS, scheduler_binary()))
+    program = scheduler_binary()
+    each = asyncio.run(_compare(_PODS, _NODES, _ROUNDS, program))
+    return [*each, *asyncio.run(_compare(_PODS, _NODES, _ROUNDS, program, gang=_GANG))]
 
 
-async def _compare(pods: int, nodes: int, rounds: int, program: Path | None) -> list[Figure]:
+async def _compare(pods: int, nodes: int, rounds: int, program: Path | None, *, gang: int = 0) -> list[Figure]:
     took: dict[str, list[Took]] = {ARRANGER: []}
     if program is not None:
         took[KUBE_SCHEDULER] = []
     with real_redis() as redis:
-        async with api_server(real=program is not None) as api:
+        async with api_server(*(_SERVED if gang else ()), real=program is not None) as api:
             await add_nodes(api.cluster, nodes)
+            for number in range(pods // gang if gang else 0):
+                await api.cluster.create(_GROUPS, "default", _group(number, gang))
             for _ in range(rounds):
-                took[ARRANGER].append(await _arranger(api, redis.url, pods))
+                took[ARRANGER].append(await _arranger(api, redis.url, pods, gang))
                 if program is not None:
-                    with kube_scheduler(api, program) as daemon:
-                        one = await _bound(api, "default-scheduler", pods, lambda pid=daemon.pid: cpu_s(pid))
+                    with kube_scheduler(api, program, *(_GATES if gang else ())) as daemon:
+                        made = _pods(pods, "default-scheduler", gang)
+                        one = await _bound(api, made, lambda pid=daemon.pid: cpu_s(pid))
                     await clear(api)
                     took[KUBE_SCHEDULER].append(one)
-    return _figures(pods, took)
+    what, at_least = (f"{pods:,} pods in gangs of {gang}", 2.0) if gang else (f"{pods:,} plain pods", 1.0)
+    return _figures(what, pods, took, at_least=at_least)
 
 
-async def _arranger(api: ApiServer, redis_url: str, pods: int) -> Took:
+async def _arranger(api: ApiServer, redis_url: str, pods: int, gang: int) -> Took:
     """One round on an empty log."""
     async with workers(MIX, redis_url=redis_url, kubeconfig=api.kubeconfig) as processes:
         for process in processes:
             await process.ready()
-        one = await _bound(api, "arranger", pods, lambda: sum(process.cpu_s() for process in processes))
+        made = _pods(pods, "arranger", gang)
+        one = await _bound(api, made, lambda: sum(process.cpu_s() for process in processes))
     await clear(api)
     client = connect(redis_url)
     await client.flushall()
@@ -63,14 +76,31 @@ async def _arranger(api: ApiServer, redis_url: str, pods: int) -> Took:
     return one
 
 
-async def _bound(api: ApiServer, scheduler: str, pods: int, spent_s: Callable[[], float]) -> Took:
+async def _bound(api: ApiServer, encoded: Sequence[bytes], spent_s: Callable[[], float]) -> Took:
     """Create the pods and wait until all have nodes. `spent_s` is the processor time of the scheduler so far."""
-    encoded = [msgspec.json.encode(_pod(number, scheduler)) for number in range(pods)]
     own_s, server_s, began_s = spent_s(), cpu_s(*api.pids), time.monotonic()
     async with api.session(IN_FLIGHT) as session:
         await post_pods(session, encoded)
     await all_have_nodes(api)
     return Took(time.monotonic() - began_s, cpu_s(*api.pids) - server_s, spent_s() - own_s)
+
+
+def _pods(count: int, scheduler: str, gang: int) -> list[bytes]:
+    """The pods as JSON, in gangs of so many; 0: each alone."""
+    made = [_pod(number, scheduler) for number in range(count)]
+    for number, pod in enumerate(made):
+        if gang:
+            pod["spec"]["schedulingGroup"] = {"podGroupName": f"gang-{number // gang:04}"}
+    return [msgspec.json.encode(pod) for pod in made]
+
+
+def _group(number: int, gang: int) -> Object:
+    return {
+        "apiVersion": _GROUPS.api_version,
+        "kind": _GROUPS.kind,
+        "metadata": {"name": f"gang-{number:04}", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": gang}}},
+    }
 
 
 def _pod(number: int, scheduler: str) -> Object:
@@ -84,13 +114,13 @@ def _pod(number: int, scheduler: str) -> Object:
     }
 
 
-def _figures(pods: int, took: Mapping[str, list[Took]]) -> list[Figure]:
+def _figures(what: str, pods: int, took: Mapping[str, list[Took]], *, at_least: float) -> list[Figure]:
     figures = []
     for name, rounds in took.items():
         rates = [pods / one.seconds for one in rounds]
         spread = f"median of {len(rates)}, {min(rates):.0f} to {max(rates):.0f}"
         rate = statistics.median(rates)
-        figures.append(Figure(name=f"{pods:,} plain pods, {name}: bound", value=rate, unit="/s", note=spread))
+        figures.append(Figure(name=f"{what}, {name}: bound", value=rate, unit="/s", note=spread))
         own_us, server_us = (
             1e6 * statistics.median(of) / pods
             for of in ([one.own_s for one in rounds], [one.server_s for one in rounds])
@@ -103,5 +133,6 @@ def _figures(pods: int, took: Mapping[str, list[Took]]) -> list[Figure]:
             theirs.seconds / ours.seconds for ours, theirs in zip(took[ARRANGER], took[KUBE_SCHEDULER], strict=True)
         ]
         each = "each round: " + ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        figures.append(Figure(name="  Arranger's rate to kube-scheduler's", value=statistics.median(ratios), note=each))
+        ratio, name = statistics.median(ratios), "  Arranger's rate to kube-scheduler's"
+        figures.append(Figure(name=name, value=ratio, at_least=at_least, note=each))
     return figures

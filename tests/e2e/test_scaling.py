@@ -1,4 +1,4 @@
-"""A second applier under a growing backlog, as KEDA starts one: it takes its share of the jobs, and nothing is done twice."""
+"""A second applier under a growing backlog, as KEDA starts one: it takes its share, and nothing is done twice."""
 
 from pathlib import Path
 
