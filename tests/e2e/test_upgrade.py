@@ -152,4 +152,5 @@ def test_the_releases_work_side_by_side_and_one_after_the_other_and_disturb_no_p
         assert epoch_of(redis) == epoch
         assert pods(kube) == steady
         history.stop()
-    assert history.faults(unfinished=STEADY) == []
+    # The leader of a short job may end while no process runs that would start its workers.
+    assert history.faults(unfinished=(*STEADY, *arriving.names)) == []
