@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -160,8 +160,7 @@ async def through_arranger(
         applied_s = time.monotonic()
         await apply(api, size.tyjobs())
         async with asyncio.timeout(_LIMIT_S):
-            began_s = await first_s
-            last_s = await _last(session, size.pods)
+            began_s, last_s = await _while_runs(kubelet, _both(first_s, session, size.pods))
         own_s = sum(process.cpu_s() for process in processes) - own_s
         server_s = cpu_s(*api.pids) - server_s
         kubelet.cancel()
@@ -172,6 +171,26 @@ async def through_arranger(
     await client.flushall()
     await client.aclose()
     return Round(last_s - began_s, last_s - applied_s, own_s, server_s)
+
+
+async def _both(first_s: asyncio.Future[float], session: aiohttp.ClientSession, pods: int) -> tuple[float, float]:
+    """When the first leader was seen, and when there were all pods."""
+    return await first_s, await _last(session, pods)
+
+
+async def _while_runs(
+    task: asyncio.Task[None], work: Coroutine[object, object, tuple[float, float]]
+) -> tuple[float, float]:
+    """What the work finds. Raises what ended the task, without which the work would never end."""
+    working = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task, working), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            task.result()
+            raise RuntimeError("the watch of leaders has ended, so no leader gets an address any more")
+        return working.result()
+    finally:
+        working.cancel()
 
 
 async def apply(api: ApiServer, jobs: Sequence[Object]) -> None:

@@ -74,10 +74,10 @@ class Certificate:
         try:
             # An encrypted key would ask for its passphrase on the terminal.
             context.load_cert_chain(self._chain, self._key, password=lambda: b"")
-        except ssl.SSLError as problem:
+        except OSError as problem:  # one of SSL, or a file that has just gone
+            why = getattr(problem, "reason", None) or problem.strerror or problem
             raise UsageError(
-                f"--tls-cert-file {self._chain} and --tls-private-key-file {self._key} can't be used: "
-                f"{problem.reason or problem}",
+                f"--tls-cert-file {self._chain} and --tls-private-key-file {self._key} can't be used: {why}",
                 hint="both are PEM, the key has no passphrase and belongs to the first certificate",
             ) from problem
         return context

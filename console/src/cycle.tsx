@@ -2,7 +2,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { useMemo, useState } from "preact/hooks";
 import { ask } from "./api";
-import { JobLink, Missing, Note, Point, Table } from "./parts";
+import { JobLink, Missing, Names, Note, Point, Table } from "./parts";
 import { moment, settledAt, timeline, words } from "./store";
 import type { Line, Verified } from "./types";
 import { useAnswer, useAsking } from "./use";
@@ -136,11 +136,7 @@ function Known(props: { of: Signal<string>; id: string; known: readonly string[]
         placeholder={props.hint}
         onChange={(event) => (props.of.value = event.currentTarget.value.trim())}
       />
-      <datalist id={props.id}>
-        {props.known.slice(0, 500).map((one) => (
-          <option key={one} value={one} />
-        ))}
-      </datalist>
+      <Names id={props.id} names={props.known} />
     </>
   );
 }

@@ -3,7 +3,7 @@ import { seeAll } from "./seen";
 import { masked, moment, problem, view, words } from "./store";
 import { svg, type Picture } from "./svg";
 
-const PSEUDONYMS = `<p class="note">All names of jobs, nodes, queues and users on this page are pseudonyms.</p>`;
+const PSEUDONYMS = `<p class="note">The names of jobs, namespaces, nodes and queues on this page are pseudonyms.</p>`;
 
 const settled = (): Promise<void> =>
   new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())));

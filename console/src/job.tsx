@@ -1,13 +1,13 @@
 // One job: its life, its pods, why it waits or why its pods are where they are, and when it would start.
 import { useEffect } from "preact/hooks";
 import { Facts, Happened, InQueue, States } from "./explained";
-import { Missing, Note, Point, Table } from "./parts";
+import { Missing, Names, Note, Point, Table } from "./parts";
 import { see } from "./seen";
 import { chosen, moment, openJob, settledAt } from "./store";
 import { Stage } from "./jobs";
 import type { Explained, Forecast, Life } from "./types";
 import { useAnswer } from "./use";
-import { clock, count, duration, many, plain, quantity, shown, stamp } from "./words";
+import { amounts, clock, count, duration, many, plain, shown, stamp } from "./words";
 
 export function JobView() {
   const job = chosen.value;
@@ -24,11 +24,7 @@ export function JobView() {
             onChange={(event) => openJob(event.currentTarget.value.trim())}
           />
         </label>
-        <datalist id="jobs">
-          {jobs.slice(0, 500).map((one) => (
-            <option key={one.job} value={shown(one.job)} />
-          ))}
-        </datalist>
+        <Names id="jobs" names={jobs.map((one) => one.job)} />
       </div>
       {job ? <About job={job} /> : <Note>Choose a job here, or in the table of jobs.</Note>}
     </>
@@ -212,9 +208,6 @@ function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
     </>
   );
 }
-
-const amounts = (of: [string, number][]): string =>
-  of.map(([name, value]) => `${quantity(name, value)} ${name}`).join(", ");
 
 // Why a start is unknown.
 const UNKNOWN: Record<string, string> = {

@@ -1,4 +1,4 @@
-// What happened up to a point: how much there was, what went wrong, what jobs waited for, and who gave room to whom.
+// What happened up to a point: how much there was, what disturbed nodes and jobs, what jobs waited for, and who gave room to whom.
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { VICTIMS } from "./explained";

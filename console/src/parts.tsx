@@ -164,6 +164,18 @@ export function JobLink({ job, at, children }: { job: string; at?: number; child
   );
 }
 
+/** The names that an input with `list` offers, `after` those that it has already. */
+export function Names({ id, names, after = "" }: { id: string; names: readonly string[]; after?: string }) {
+  const before = after && !after.endsWith(" ") ? `${after} ` : after;
+  return (
+    <datalist id={id}>
+      {names.slice(0, 500).map((one) => (
+        <option key={one} value={before + shown(one)} />
+      ))}
+    </datalist>
+  );
+}
+
 export function Legend({ items }: { items: readonly (readonly [string, string])[] }) {
   return (
     <ul class="legend">

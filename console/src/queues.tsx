@@ -5,7 +5,7 @@ import { JobLink, Missing, Note, Table } from "./parts";
 import { moment, problem } from "./store";
 import type { Moment, Queue, QueueDetail, Series } from "./types";
 import { useAnswer } from "./use";
-import { amount, quantity, queueColours, shown } from "./words";
+import { amount, amounts, queueColours, shown } from "./words";
 
 /** The queue that is shown in detail. */
 const open = signal("");
@@ -83,17 +83,12 @@ function Detail({ name, at }: { name: string; at: number }) {
         columns={[
           { name: "Job", cell: (one) => <JobLink job={one.name} /> },
           { name: "Pods", cell: (one) => one.pods, number: true },
-          { name: "Holds", cell: (one) => amounts(one.amounts) },
+          { name: "Holds", cell: (one) => amounts(Object.entries(one.amounts)) },
         ]}
       />
     </section>
   );
 }
-
-const amounts = (of: Record<string, number>): string =>
-  Object.entries(of)
-    .map(([resource, value]) => `${quantity(resource, value)} ${resource}`)
-    .join(", ");
 
 function Tree({ now }: { now: Moment }) {
   const rows = tree(now.queues);

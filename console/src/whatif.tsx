@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Parameters } from "./api";
 import { Chart } from "./chart";
-import { JobLink, Note, Point, Table } from "./parts";
+import { JobLink, Names, Note, Point, Table } from "./parts";
 import { changes, moment, settledAt, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
 import { useAsking } from "./use";
@@ -124,13 +124,7 @@ function Given({ field }: { field: Field }) {
         list={`known-${field.name}`}
         onInput={({ currentTarget }) => setBefore(field.list ? currentTarget.value.replace(/[^,]*$/, "") : "")}
       />
-      {field.known && (
-        <datalist id={`known-${field.name}`}>
-          {field.known().slice(0, 500).map((one) => (
-            <option key={one} value={`${before}${before && !before.endsWith(" ") ? " " : ""}${shown(one)}`} />
-          ))}
-        </datalist>
-      )}
+      {field.known && <Names id={`known-${field.name}`} names={field.known()} after={before} />}
     </>
   );
 }

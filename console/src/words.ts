@@ -58,6 +58,10 @@ export function quantity(resource: string, value: number): string {
   return (value / size).toFixed(1).replace(/\.0$/, "") + suffix;
 }
 
+/** Amounts by resource, such as `12 cpu, 24Gi memory`. */
+export const amounts = (of: readonly [string, number][]): string =>
+  of.map(([resource, value]) => `${quantity(resource, value)} ${resource}`).join(", ");
+
 /** `1 job`, `2 jobs` */
 export const many = (value: number, word: string): string => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
 

@@ -47,11 +47,15 @@ LOG = f"arranger:{{{CLUSTER}}}:"
 @pytest.fixture
 def server(own_redis: RealRedis) -> RealRedis:
     """A server with the users, whose passwords are the words in the file."""
-    with redis.Redis.from_url(own_redis.url) as client:
+    make_users(own_redis)
+    return own_redis
+
+
+def make_users(server: RealRedis) -> None:
+    with redis.Redis.from_url(server.url) as client:
         for line in USERS.splitlines():
             _, name, *rules = split(line)
             client.execute_command("ACL", "SETUSER", name, *rules)
-    return own_redis
 
 
 def split(line: str) -> list[str]:

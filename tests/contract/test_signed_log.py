@@ -42,14 +42,23 @@ async def written(server: RealRedis, cluster: str, keys: LogKeys = KEYED, *, cou
 
 async def forge(server: RealRedis, cluster: str, keys: LogKeys = UNKEYED, *, seq: int = 9) -> int:
     """Append with the chain of these keys, past Arranger's scripts; returns the offset."""
-    prefix = f"arranger:{{{cluster}}}:"
-    async with redis.asyncio.Redis.from_url(server.url) as client:
-        epoch, end, chain = await client.hmget(prefix + "meta", "epoch", "end", "chain")
-        payload, last = encode_batch(batch(seq, "forger")), int(end) + 1
-        made = keys.chain(Position(int(epoch), int(end), chain.decode()), 1, payload)
-        await client.xadd(prefix + "log", {"p": payload, "c": made, "n": 1}, id=f"{last}-0")
-        await client.hset(prefix + "meta", mapping={"end": last, "chain": made})
-    return last
+    return (await appended(server.url, cluster, batch(seq, "forger"), keys)).offset + 1
+
+
+async def appended(url: str, cluster: str, made: Batch, keys: LogKeys = UNKEYED) -> Position:
+    """Append a batch of one event past Arranger's scripts, as the user in the URL; returns the position before it."""
+    prefix, payload = f"arranger:{{{cluster}}}:", encode_batch(made)
+    async with redis.asyncio.Redis.from_url(url) as client:
+        while True:
+            epoch, end, chain = await client.hmget(prefix + "meta", "epoch", "end", "chain")
+            before = Position(int(epoch), int(end), chain.decode())
+            forged = keys.chain(before, 1, payload)
+            try:
+                await client.xadd(prefix + "log", {"p": payload, "c": forged, "n": 1}, id=f"{before.offset + 1}-0")
+            except redis.ResponseError:  # Arranger wrote meanwhile
+                continue
+            await client.hset(prefix + "meta", mapping={"end": before.offset + 1, "chain": forged})
+            return before
 
 
 async def read_all(log: RedisLog | FileLog | ArchiveLog) -> list[int]:

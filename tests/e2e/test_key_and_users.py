@@ -4,27 +4,28 @@ one user's password lets somebody write, without the key, moves no job, and ever
 import asyncio
 import json
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import redis as redis_py
 import redis.asyncio
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
-from arranger.events.codec import encode_batch, encode_snapshot
+from arranger.events.codec import encode_snapshot
 from arranger.events.log import Position, StoredSnapshot
 from arranger.events.log_keys import UNKEYED
 from arranger.events.redis_log import RedisLog
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.workers.ticks import Ticker
-from tests.contract.test_redis_users import CLUSTER, LOG, USERS, split, url
-from tests.contract.test_signed_log import FIRST, KEYED
+from tests.contract.test_redis_users import CLUSTER, LOG, client_of, make_users, url
+from tests.contract.test_signed_log import FIRST, KEYED, appended
 from tests.e2e.harness import (
     Fleet,
     Worker,
@@ -46,17 +47,11 @@ DEPLOYMENTS = {
     "decider": ("controller", "scheduler", "maintenance"),
     "applier": ("applier",),
 }
+DROPPED = 'arranger_ticks_dropped_total{tick="cycle"}'
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
-
-
-def with_users(server: RealRedis) -> None:
-    with redis_py.Redis.from_url(server.url) as client:
-        for line in USERS.splitlines():
-            _, name, *rules = split(line)
-            client.execute_command("ACL", "SETUSER", name, *rules)
 
 
 def start(workers: Fleet, server: RealRedis, user: str) -> Worker:
@@ -64,31 +59,26 @@ def start(workers: Fleet, server: RealRedis, user: str) -> Worker:
     return worker
 
 
-async def end_of(server: RealRedis) -> Position:
-    async with redis.asyncio.Redis.from_url(server.url) as client:
-        epoch, last, chain = await client.hmget(LOG + "meta", "epoch", "end", "chain")
-    return Position(int(epoch), int(last), chain.decode())
-
-
-async def forge_end_of_job(server: RealRedis, uid: str) -> Position:
-    """As an applier's user without the key: append that a job has succeeded. Returns the position before it."""
+@asynccontextmanager
+async def reading(server: RealRedis) -> AsyncIterator[RedisLog]:
     log = RedisLog(url(server, "reader"), CLUSTER, read_only=True, keys=KEYED)
     await log.open()
-    newest = await log.newest_snapshot()
-    version = snapshot.restore(newest.content).jobs[uid].version if newest is not None else 1
+    yield log
     await log.close()
-    ended = k.StageDecided(uid, version, 0, Stage.SUCCEEDED, StageReason.OTHER)
-    payload = encode_batch(k.Batch("forger", 1, time.time_ns() // 1_000_000, (ended,)))
-    async with redis.asyncio.Redis.from_url(url(server, "applier")) as client:
-        while True:
-            before = await end_of(server)
-            made = UNKEYED.chain(before, 1, payload)
-            try:
-                await client.xadd(LOG + "log", {"p": payload, "c": made, "n": 1}, id=f"{before.offset + 1}-0")
-            except redis_py.ResponseError:  # Arranger wrote meanwhile
-                continue
-            await client.hset(LOG + "meta", mapping={"end": before.offset + 1, "chain": made})
-            return before
+
+
+async def stored(server: RealRedis, uid: str) -> JobRecord | None:
+    """The job as the newest snapshot has it."""
+    async with reading(server) as log:
+        newest = await log.newest_snapshot()
+    return snapshot.restore(newest.content).jobs.get(uid) if newest is not None else None
+
+
+async def forge_end(server: RealRedis, job: JobRecord) -> Position:
+    """As an applier's user without the key: append that a job has succeeded. Returns the position before it."""
+    ended = k.StageDecided(job.uid, job.version, 0, Stage.SUCCEEDED, StageReason.OTHER)
+    made = k.Batch("forger", 1, time.time_ns() // 1_000_000, (ended,))
+    return await appended(url(server, "applier"), CLUSTER, made)
 
 
 async def take_away(server: RealRedis, before: Position) -> None:
@@ -100,14 +90,14 @@ async def take_away(server: RealRedis, before: Position) -> None:
 
 async def forge_snapshot(server: RealRedis) -> None:
     """As a decider's user without the key: another state of the cluster at the end of the log."""
-    async with redis.asyncio.Redis.from_url(url(server, "decider")) as client:
-        at = await end_of(server)
+    async with reading(server) as log, client_of(server, "decider") as client:
+        at = await log.end()
         content = snapshot.encode(State(epoch=at.epoch, offset=at.offset, cluster="forged"))
         await client.hset(LOG + "snapshots", str(at.offset), encode_snapshot(StoredSnapshot(at, content)))
 
 
 async def forge_tick(server: RealRedis) -> bool:
-    async with redis.asyncio.Redis.from_url(url(server, "decider")) as client:
+    async with client_of(server, "decider") as client:
         return await Ticker(client, cluster=CLUSTER, clock=SystemClock(), keys=UNKEYED).push("cycle")
 
 
@@ -121,7 +111,7 @@ def problem_of(worker: Worker) -> str:
 def test_what_a_user_writes_without_the_key_moves_nothing_and_everybody_says_where_it_is(
     kube: RealKube, redis: RealRedis, tmp_path: Path
 ) -> None:
-    with_users(redis)
+    make_users(redis)
     node = NodeTemplate("node-1", cpu="16")
     with (
         kubelets(kube, node),
@@ -132,9 +122,9 @@ def test_what_a_user_writes_without_the_key_moves_nothing_and_everybody_says_whe
         await_stage(kube, "Running", "train")
         uid = kube.request("GET", "/apis/arranger.dev/v1/namespaces/default/tyjobs/train")[1]["metadata"]["uid"]
         pods = {pod["metadata"]["uid"] for pod in pods_of(kube, "train")}
-        eventually("a snapshot has the job", lambda: run(has_snapshot(redis, uid)))
+        train = eventually("a snapshot has the job", lambda: run(stored(redis, uid)))
 
-        before = run(forge_end_of_job(redis, uid))
+        before = run(forge_end(redis, train))
         offset = before.offset + 1
         for worker in (watcher, decider, applier):
             eventually(f"{worker.name} says where", lambda of=worker: f"offset {offset}" in problem_of(of))
@@ -151,10 +141,9 @@ def test_what_a_user_writes_without_the_key_moves_nothing_and_everybody_says_whe
         await_stage(kube, "Running", "train", "late")
         assert {pod["metadata"]["uid"] for pod in pods_of(kube, "train")} == pods
 
-        dropped = decider.metrics().get('arranger_ticks_dropped_total{tick="cycle"}', 0.0)
+        dropped = decider.metrics()[DROPPED]
         eventually("a forged tick is in the queue", lambda: run(forge_tick(redis)))
-        name = 'arranger_ticks_dropped_total{tick="cycle"}'
-        eventually("it was dropped", lambda: decider.metrics().get(name, 0.0) > dropped)
+        eventually("it was dropped", lambda: decider.metrics()[DROPPED] > dropped)
 
         run(forge_snapshot(redis))
         applier.kill()
@@ -163,11 +152,3 @@ def test_what_a_user_writes_without_the_key_moves_nothing_and_everybody_says_whe
         apply(kube, job("last", workers=1))
         await_stage(kube, "Running", "train", "late", "last")
         assert {pod["metadata"]["uid"] for pod in pods_of(kube, "train")} == pods
-
-
-async def has_snapshot(server: RealRedis, uid: str) -> bool:
-    log = RedisLog(url(server, "reader"), CLUSTER, read_only=True, keys=KEYED)
-    await log.open()
-    newest = await log.newest_snapshot()
-    await log.close()
-    return newest is not None and uid in snapshot.restore(newest.content).jobs

@@ -11,7 +11,7 @@ import redis.asyncio
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.codec import encode_snapshot
-from arranger.events.log import Position, StoredSnapshot
+from arranger.events.log import StoredSnapshot
 from arranger.events.log_keys import NO_KEY, UNKEYED, LogKeys
 from arranger.events.redis_log import RedisLog
 from arranger.kube.cluster import PODS
@@ -24,7 +24,7 @@ from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower
 from arranger.workers.tick_jobs import Fault, NoTick, check_tick, tick_job
 from arranger.workers.ticks import Ticker, TickLoop, handle_tick, queue_name
-from tests.contract.test_signed_log import KEYED, OTHER, forge, written
+from tests.contract.test_signed_log import KEYED, OTHER, appended, forge, written
 from tests.servers import RealRedis
 from tests.unit.test_forged_log import Scene, applying
 
@@ -33,18 +33,10 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
 
 async def forged_decision(server: RealRedis, scene: Scene, cluster: str, job: str) -> int:
     """Append "the job has ended" past Arranger's scripts, with everything right but the key; returns the offset."""
-    from arranger.events.codec import encode_batch
-
     version = scene.follower.state.jobs[job].version
     ended = k.StageDecided(job, version, 0, Stage.SUCCEEDED, StageReason.OTHER)
-    prefix = f"arranger:{{{cluster}}}:"
-    payload = encode_batch(k.Batch("forger", 1, time.time_ns() // 1_000_000, (ended,)))
-    async with redis.asyncio.Redis.from_url(server.url) as client:
-        epoch, last, chain = await client.hmget(prefix + "meta", "epoch", "end", "chain")
-        made = UNKEYED.chain(Position(int(epoch), int(last), chain.decode()), 1, payload)
-        await client.xadd(prefix + "log", {"p": payload, "c": made, "n": 1}, id=f"{int(last) + 1}-0")
-        await client.hset(prefix + "meta", mapping={"end": int(last) + 1, "chain": made})
-    return int(last) + 1
+    made = k.Batch("forger", 1, time.time_ns() // 1_000_000, (ended,))
+    return (await appended(server.url, cluster, made)).offset + 1
 
 
 async def test_nothing_is_done_for_a_forged_decision_and_the_process_says_where_it_is(

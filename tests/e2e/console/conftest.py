@@ -1,15 +1,13 @@
 """The console in a real browser, on committed histories, with pages that may report no error."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.browser import FLAGS, chromium
-from tests.commands import to_file
-from tests.e2e.console.pages import AXE, Opener, served
+from tests.e2e.console.pages import AXE, Opener, served, written
 from tests.servers import REPOSITORY, ServersUnavailable, in_ci
 from tests.world import World, shape
 
@@ -61,9 +59,8 @@ def growing(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
     world.node("node-2", gpus=4, ready=False)
     world.job("late", leader=shape(gpus=2))
     files = [tmp_path / f"{count}.log" for count in range(had, len(world.entries) + 1)]
-    with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
-        for count, file in enumerate(files, start=had):
-            other.submit(to_file, world.entries[:count], file).result()
+    for count, file in enumerate(files, start=had):
+        written(file, *world.entries[:count])
     later = [(file.read_bytes(), world.entries[had + place].last) for place, file in enumerate(files[1:])]
 
     def grow() -> int:

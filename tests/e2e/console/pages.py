@@ -5,10 +5,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from arranger.events.log import Entry
+from tests.commands import to_file
 from tests.servers import REPOSITORY
 
 HISTORIES = REPOSITORY / "tests" / "histories"
@@ -16,6 +19,12 @@ AXE = REPOSITORY / "console" / "node_modules" / "axe-core" / "axe.min.js"
 SLIDER = "[role=slider]"
 #: Opens an address, with a width in pixels and a scheme.
 Opener = Callable[..., Page]
+
+
+def written(file: Path, *entries: Entry) -> None:
+    """Write a log to a file."""
+    with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
+        other.submit(to_file, entries, file).result()
 
 
 def served(history: str) -> Iterator[str]:

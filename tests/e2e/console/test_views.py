@@ -5,15 +5,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.commands import to_file
-from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, ready, served
+from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, ready, served, written
 from tests.servers import REPOSITORY
 from tests.world import World, shape
 
@@ -32,7 +30,7 @@ def told(*words: str) -> Any:
     return json.loads(said(*words))
 
 
-def test_the_overview_sums_up_what_went_wrong_waits_and_preemptions(room: str, opened: Opener) -> None:
+def test_the_overview_sums_up_disturbances_waits_and_preemptions(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/overview?at=201")
     ready(page)
     expect(page.get_by_text("201 events")).to_be_visible()
@@ -173,8 +171,7 @@ def created(tmp_path: Path) -> Iterator[str]:
     world.job("train", leader=shape(gpus=2), created_by=("ada@lab.example", ""))
     world.cycle()
     file = tmp_path / "created.log"
-    with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
-        other.submit(to_file, world.entries, file).result()
+    written(file, *world.entries)
     yield from served(str(file))
 
 
