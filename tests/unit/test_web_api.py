@@ -551,6 +551,8 @@ async def test_objects_and_copies_of_nodes_give_the_numbers_of_the_command(
 
 @pytest.mark.slow
 async def test_every_answer_is_typed_and_valid_by_the_document() -> None:
+    import jsonschema  # half a second, which each worker that only collects this file would take too
+
     told = json.loads(json.dumps(document()))
     of = {
         path.removeprefix("/api/v1/"): one["get"]["responses"]["200"]["content"]["application/json"]["schema"]
