@@ -13,7 +13,6 @@ from typing import Any
 
 import aiohttp
 import aiohttp.web
-import jsonschema
 import msgspec
 import pytest
 import yaml
