@@ -26,7 +26,7 @@ from benchmarks.report import Figure
 from tests.servers import free_port, real_redis
 
 _CLIENTS = 50
-_SIZE = Size(name="watched", jobs=((1_000, 1),), nodes=300, rounds=3, from_apply=True)
+_SIZE = Size(name="watched", jobs=((1_000, 1),), nodes=300, rounds=9, from_apply=True)
 _QUICK = Size(name="quick", jobs=((3, 1),), nodes=2, rounds=1, from_apply=True)
 _LOWEST = 19
 _READY_S = 180.0
