@@ -1,9 +1,9 @@
-"""Policies and filters of other installed packages, found by Python entry points.
+"""Policies, filters, group checks and permits of other installed packages, found by Python entry points.
 
-A package lists them in its metadata, in the groups `arranger.queue_policies`, `arranger.pod_policies` and
-`arranger.filters`. Each entry names an instance of `QueuePolicy`, `PodPolicy` or `Filter`, or a subclass whose
-constructor takes no arguments. An unusable plugin is an error that names its package and stops the program before it
-decides anything: a scheduler that silently left a policy out would place jobs differently.
+A package lists them in its metadata, in the groups of entry points below. Each entry names an instance of the group's
+class (`QueuePolicy`, `PodPolicy`, `Filter`, `GroupCheck` or `Permit`), or a subclass whose constructor takes no
+arguments. An unusable plugin is an error that names its package and stops the program before it decides anything: a
+scheduler that silently left a policy out would place jobs differently.
 
 Every process of a cluster should have the same plugins. A cycle records the names and versions of all that were
 installed where it ran, so `arranger verify` can detect a missing one.
@@ -19,14 +19,28 @@ from typing import Any, NoReturn
 from arranger import __version__
 from arranger.errors import UsageError
 from arranger.model.validation import PolicyNames
-from arranger.scheduling import BUILT_IN, Filter, PodPolicy, Policies, Policy, QueuePolicy, policies_with
+from arranger.scheduling import (
+    BUILT_IN,
+    Filter,
+    GroupCheck,
+    Permit,
+    PodPolicy,
+    Policies,
+    Policy,
+    QueuePolicy,
+    policies_with,
+)
 
 #: By group of entry points: the kind of the plugin for display, and its required class.
 GROUPS: dict[str, tuple[str, type[Policy]]] = {
     "arranger.queue_policies": ("queue", QueuePolicy),
     "arranger.pod_policies": ("pod", PodPolicy),
     "arranger.filters": ("filter", Filter),
+    "arranger.group_checks": ("group check", GroupCheck),
+    "arranger.permits": ("permit", Permit),
 }
+
+_NOUNS = {"queue": "queue policy", "pod": "pod policy"}
 
 #: Names are used in YAML and in messages: letters, digits, '.' and '-', a letter first.
 _NAME = re.compile(r"[A-Za-z][-.A-Za-z0-9]{0,62}")
@@ -36,7 +50,7 @@ _NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "nul
 
 @dataclass(frozen=True)
 class Source:
-    """One policy or filter, and the package that provides it."""
+    """One policy, filter, group check or permit, and the package that provides it."""
 
     kind: str
     policy: Policy
@@ -46,7 +60,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Installed:
-    """All policies and filters for cycles. `sources` are in the order queue, pod, filter, the built-in ones first."""
+    """All that cycles can use. `sources` are in the order of `GROUPS`, the built-in ones first."""
 
     policies: Policies
     sources: tuple[Source, ...]
@@ -78,7 +92,8 @@ def inventory_of(points: Iterable[EntryPoint]) -> Installed:
         other = by_name.get(source.policy.name)
         if other is not None:
             _refuse(
-                point, f"the name {source.policy.name} is that of a {other.kind} policy or filter of {other.package}"
+                point,
+                f"the name {source.policy.name} is that of a {_NOUNS.get(other.kind, other.kind)} of {other.package}",
             )
         by_name[source.policy.name] = source
         added.append(source)
@@ -89,7 +104,7 @@ def inventory_of(points: Iterable[EntryPoint]) -> Installed:
 
     order = [kind for kind, _ in GROUPS.values()]
     return Installed(
-        policies_with(of(QueuePolicy), of(PodPolicy), of(Filter)),
+        policies_with(of(QueuePolicy), of(PodPolicy), of(Filter), checks=of(GroupCheck), permits=of(Permit)),
         tuple(sorted([*sources, *added], key=lambda source: order.index(source.kind))),
     )
 

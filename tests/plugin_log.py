@@ -16,7 +16,7 @@ from tests.world import World, shape
 
 
 def main() -> None:
-    """Write the log of a cluster in which each of the three example plugins makes a difference."""
+    """Write the log of a cluster in which each of the five example plugins makes a difference."""
     policies = installed()
     config = CycleConfig(queue_policy="Oldest", pod_policy="WorstFit", versions=policies.versions())
     world = World(config=config)
@@ -26,6 +26,11 @@ def main() -> None:
     world.job("late", created=2, priority=9, leader=shape(cpu=4))
     world.job("early", created=1, priority=1, leader=shape(cpu=5))
     world.job("small", created=3, leader=shape(cpu=1), workers=1)
+    world.namespace("frozen", **{"example.com/frozen": "true"})
+    world.namespace("checked", **{"example.com/approval": "required"})
+    world.job("refused", created=4, leader=shape(cpu=1), namespace="frozen")
+    world.job("held", created=5, leader=shape(cpu=1), namespace="checked")
+    world.job("approved", created=6, leader=shape(cpu=1), namespace="checked", permits=("approved",))
     for _ in range(3):
         world.pass_time(1)
         events = take_cycle(world.state, config, world.now_ms, policies=policies)

@@ -55,7 +55,8 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord, asked_record
 from arranger.projections.state import ASSUMED_MS, Changes, State, Verdict
-from arranger.scheduling.cycle import VERSIONS, take_cycle
+from arranger.scheduling.cycle import take_cycle
+from arranger.scheduling.registry import BUILT_IN, Policies
 
 GIB = 1 << 30
 
@@ -89,11 +90,19 @@ def shape(
 class World:
     """One log and the state that it folds to."""
 
-    def __init__(self, *, config: CycleConfig | None = None, listed: bool = True, exact_slots: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        config: CycleConfig | None = None,
+        listed: bool = True,
+        exact_slots: bool = True,
+        policies: Policies = BUILT_IN,
+    ) -> None:
         self.state = State()
         self.entries: list[Entry] = []
         self.now_ms = 1_700_000_000_000
-        self.config = config or CycleConfig(versions=VERSIONS, refusal_avoid_ms=60_000, verdicts=VERDICTS)
+        self.policies = policies
+        self.config = config or CycleConfig(versions=policies.versions(), refusal_avoid_ms=60_000, verdicts=VERDICTS)
         self.lifecycle = LifecycleConfig()
         self.images = ImageWaits()
         self.changes = Changes()
@@ -336,6 +345,7 @@ class World:
         checkpoint_ms: int = 0,
         grace_s: int = 30,
         created_by: tuple[str, str] = ("", ""),
+        permits: tuple[str, ...] = (),
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart`, `rendezvous`, `group_sizes` and `topologies` are what a worker
@@ -369,7 +379,7 @@ class World:
         self.say(
             k.JobSeen(self.terms[k.Watched.JOB], namespace, name, uid, version, generation, created, deleting, spec,
                       (Fault(invalid, FaultKind.REQUIRED),) if invalid else (), "", status, user, checkpoint_ms,
-                      *created_by)
+                      *created_by, permits)
         )  # fmt: skip
         return self.state.jobs[uid]
 
@@ -433,7 +443,7 @@ class World:
 
     def cycle(self) -> tuple[k.Event, ...]:
         """Take one scheduling cycle, append it and fold it."""
-        events = take_cycle(self.state, self.config, self.now_ms)
+        events = take_cycle(self.state, self.config, self.now_ms, policies=self.policies)
         if events:
             self.say(*events)
         return events

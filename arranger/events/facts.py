@@ -35,6 +35,26 @@ class UnitLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
     levels: tuple[LevelLack, ...]
 
 
+class Objection(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Another package's `plugin` keeps a quorum from its nodes, for a reason in a few `words`. A group check refuses it
+    before nodes are looked at. A permit holds it back (`since_ms`) although it fits, until `until_ms` at most
+    (milliseconds since 1970; both are 0 for a group check). Until then the room of `pods` is kept for it, if the permit
+    says so. `over`: that time has passed, and the quorum still waits for what the permit says, without any room kept.
+    """
+
+    plugin: str
+    words: str
+    since_ms: int = 0
+    until_ms: int = 0
+    pods: tuple[PlacedPods, ...] = ()
+    over: bool = False
+
+    @property
+    def hold(self) -> tuple[object, ...]:
+        """What later cycles need to know of a hold, and what is new without delay if it changes."""
+        return (self.plugin, self.since_ms, self.until_ms, self.pods, self.over) if self.since_ms else ()
+
+
 class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Why a job, or the rest of it, gets no nodes: `found` of `asked` pods of its quorum (or, if `further`, of the pods
     beyond it) fit, and the next one, of the worker set `group`, fits no node.
@@ -44,6 +64,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `sentence` is the text that an earlier version recorded, if its facts can't be parsed from that. `searched` is the
     number of steps after which the complete search gave up: the quorum may fit. It is 0 if the search ended by itself,
     so the quorum doesn't fit, and if there was none. With `topology` the nodes together have room, and no domain has.
+    With `objection` a plugin keeps the quorum from its nodes, and `reasons` say the same.
     """
 
     group: str
@@ -56,6 +77,12 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sentence: str = ""
     searched: int = 0
     topology: UnitLack | None = None
+    objection: Objection | None = None
+
+    @property
+    def of_nodes(self) -> bool:
+        """Whether it is nodes that lack, not a limit or the consent of a plugin."""
+        return self.quota is None and self.objection is None
 
     def kinds(self) -> tuple[Reason, ...]:
         """The reasons without their numbers, in a fixed order: the order by frequency depends on numbers, too."""
@@ -65,7 +92,8 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Everything that is reported: equal amounts are no news."""
         never = self.quota is not None and self.quota.never
         counts = (self.found, self.asked, self.searched)
-        return (self.group, *counts, self.further, self.infeasible, self.reasons, never, self.sentence, self.topology)
+        told = (self.reasons, never, self.sentence, self.topology, self.objection)
+        return (self.group, *counts, self.further, self.infeasible, *told)
 
 
 class PreemptionKind(StrEnum):

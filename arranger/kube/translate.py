@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from arranger.events.kinds import JobSeen, NamespaceSeen, NodeSeen, PodSeen, PriorityClassSeen, QueueSeen, QuotaSeen
+from arranger.kube.annotations import checkpoint_ms, permits_of
 from arranger.kube.creator import creator_of
 from arranger.kube.pods_to_place import pod_to_place
 from arranger.kube.times import parse_time_ms
@@ -19,7 +20,7 @@ from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import BELOW_QUORUM, ENDED, LEADER_GROUP, READY, JobSpec, JobStatusSeen
-from arranger.model.names import CHECKPOINT_ANNOTATION, GROUP, KIND, LABEL_PREFIX, USER_LABEL, owner_of
+from arranger.model.names import GROUP, KIND, LABEL_PREFIX, USER_LABEL, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
     DISRUPTED,
@@ -124,7 +125,7 @@ def pod_seen(pod: Json, term: int, scheduler: str = "", *, with_volumes: bool = 
         waiting=first_line(waiting, POD_REASON_LIMIT) if waiting else "",
         traits=traits,
         ended=_failed_container(containers) if troubled else None,
-        checkpoint_ms=_checkpoint_ms(metadata) if owner is not None else 0,
+        checkpoint_ms=checkpoint_ms(metadata) if owner is not None else 0,
         asks=pod_to_place(pod, traits.labels, scheduler) if owner is None else None,
     )
 
@@ -173,15 +174,11 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, 
         status_digest=status_digest(status),
         status=job_status_seen(status, spec) if with_status else None,
         user=_short(_text((metadata.get("labels") or _NOTHING).get(USER_LABEL))),
-        checkpoint_ms=_checkpoint_ms(metadata),
+        checkpoint_ms=checkpoint_ms(metadata),
         created_by=created_by,
         created_by_groups=created_by_groups,
+        permits=permits_of(metadata),
     )
-
-
-def _checkpoint_ms(metadata: Json) -> int:
-    annotations = metadata.get("annotations")
-    return max(parse_time_ms(annotations.get(CHECKPOINT_ANNOTATION)), 0) if annotations else 0
 
 
 def quota_seen(quota: Json, term: int) -> QuotaSeen:

@@ -45,11 +45,11 @@ def _again_ms(request: NodesRequest, config: LifecycleConfig) -> int | None:
 
 
 def lacks_nodes(state: State, job: JobRecord) -> bool:
-    """Whether a job waits for nothing but nodes, as far as is known: not for its queue, a quota or other jobs. Until a
-    cycle has tried it, that isn't known for sure."""
+    """Whether a job waits for nothing but nodes, as far as is known: not for its queue, a quota, a plugin or other
+    jobs. Until a cycle has tried it, that isn't known for sure."""
     if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements:
         return False
-    if job.schedule_state == ScheduleState.FAILED or (job.waits is not None and job.waits.shortage.quota is not None):
+    if job.schedule_state == ScheduleState.FAILED or (job.waits is not None and not job.waits.shortage.of_nodes):
         return False
     return not awaited_jobs(job) and not lacks_class(job) and kept_out(state, job) is None
 

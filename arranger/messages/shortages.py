@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from arranger.events.facts import LevelLack, ShortageFacts, UnitLack
+from arranger.events.facts import LevelLack, Objection, ShortageFacts, UnitLack
 from arranger.model.job import TopologyScope
 from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack, unit_of
@@ -21,9 +21,21 @@ def shortage_text(facts: ShortageFacts) -> str:
     tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
     if facts.quota is not None:
         return f"{head}; {quota_text(facts.quota)}{tail}"
+    if facts.objection is not None:
+        return f"{head}; {objection_text(facts.objection)}"
     if facts.topology is not None:
         head = f"{head}; {unit_text(facts.topology, facts.group)}"
     return f"{head}; {nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)}{tail}"
+
+
+def objection_text(objection: Objection) -> str:
+    """Why a plugin keeps a quorum from its nodes, and for how long room is kept for it."""
+    if not objection.since_ms:
+        return f"refused by {objection.plugin}: {objection.words}"
+    held = f"held back by {objection.plugin}: {objection.words}"
+    if objection.over:
+        return f"{held}; its time is over, so no room is kept for it"
+    return f"{held}; {'its room is kept' if objection.pods else 'no room is kept'} meanwhile"
 
 
 def fits_text(found: int, asked: int, *, further: bool, searched: int = 0) -> str:
@@ -202,6 +214,8 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.GUARANTEES: _guarantees,
         _K.MAX_RUNNING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
         _K.MAX_WAITING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
+        _K.GROUP_CHECK: lambda reason: f"refused by {reason.name}: {reason.words}",
+        _K.PERMIT: lambda reason: f"held back by {reason.name}: {reason.words}",
         _K.RESERVED: lambda _: "reserved for a job ahead of it",
         _K.OTHER_DOMAIN: lambda _: "not in the domain where the quorum fits",
         _K.REST_OF_QUORUM: lambda _: "kept for the rest of the quorum",

@@ -33,6 +33,9 @@ USER_LABEL = LABEL_PREFIX + "user"
 #: The annotation of a TYJob, or of a pod of one, with the time of the job's last checkpoint (RFC 3339).
 CHECKPOINT_ANNOTATION = LABEL_PREFIX + "last-checkpoint"
 
+#: The annotation of a TYJob that says what it is permitted, as words with commas between them, for permits of plugins.
+PERMITS_ANNOTATION = LABEL_PREFIX + "permits"
+
 #: The annotations of a TYJob in which the API server writes who created it, and that user's groups, a line each.
 CREATED_BY_ANNOTATION = LABEL_PREFIX + "created-by"
 CREATED_BY_GROUPS_ANNOTATION = CREATED_BY_ANNOTATION + "-groups"

@@ -50,6 +50,8 @@ class ReasonKind(StrEnum):
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    GROUP_CHECK = "GroupCheck"
+    PERMIT = "Permit"
     RESERVED = "Reserved"
     OTHER_DOMAIN = "OtherDomain"
     REST_OF_QUORUM = "RestOfQuorum"
@@ -61,7 +63,8 @@ class ReasonKind(StrEnum):
 class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One reason. `name` is a resource, a label's key, or the protocol of a host port; `taint` is the first untolerated
     one; `quota` the name of a ResourceQuota. `needed` is an amount in the resource's unit, a port or a maxSkew; `free`
-    is what the quota or the queue, or the node with the most free, has left. `words` come from a plugin's filter.
+    is what the quota or the queue, or the node with the most free, has left. `words` come from a plugin's filter, group
+    check or permit; `name` is the plugin's for the last two.
     `queue` and its `limit` are as in `QuotaLack`. For volumes, `name` is a claim, or the CSI driver whose volumes on a
     node reach their number `needed`; `of` is the volume or the StorageClass of the claim.
     """
@@ -104,6 +107,8 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
 #: The reason for each limit beside nodes, and all of them.
 _OF_LIMIT = {limit: ReasonKind(limit.value) for limit in LimitKind}
 OF_LIMITS = frozenset(_OF_LIMIT.values())
+#: The reasons of plugins that keep whole quorums from their nodes.
+OF_PLUGINS = frozenset({ReasonKind.GROUP_CHECK, ReasonKind.PERMIT})
 
 #: Reasons with the number of nodes that each applies to, the most frequent first.
 ReasonCounts = tuple[tuple[Reason, int], ...]
@@ -120,6 +125,11 @@ REST_OF_QUORUM = Reason(ReasonKind.REST_OF_QUORUM)
 def other(words: str) -> Reason:
     """The reason of a plugin's filter: a few words, the same for all nodes that it refuses for one reason."""
     return Reason(ReasonKind.OTHER, words=words)
+
+
+def objected(plugin: str, words: str, *, permit: bool) -> Reason:
+    """The reason of a plugin that keeps a quorum from its nodes: a permit, or else a group check."""
+    return Reason(ReasonKind.PERMIT if permit else ReasonKind.GROUP_CHECK, plugin, words=words)
 
 
 def insufficient(resource: str, needed: int, free: int) -> Reason:

@@ -231,7 +231,7 @@ class _Fold(JobLife):
             return
         before = job.seen
         job.seen = event
-        if before.user != event.user:
+        if (before.user, before.permits) != (event.user, event.permits):
             self.state.job_changes += 1
             self.changes.schedulable = True
         if (before.spec, before.faults, before.deleting) != (event.spec, event.faults, event.deleting):

@@ -11,6 +11,7 @@ from arranger.scheduling.no_room import NoRoom, NoRoomKind, why_no_room
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.placement_try import CycleObserver, PlacementTry, Shortage
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy
+from arranger.scheduling.policies.consent import GroupCheck, Hold, Permit, QuorumAsked
 from arranger.scheduling.policies.queues import QueuePolicy
 from arranger.scheduling.queue import considered, in_line, in_order, waiting_jobs
 from arranger.scheduling.queue_order import WHOLE
@@ -43,6 +44,8 @@ __all__ = [
     "Cycles",
     "Filter",
     "Filters",
+    "GroupCheck",
+    "Hold",
     "HolderKind",
     "HolderView",
     "Mix",
@@ -50,6 +53,7 @@ __all__ = [
     "NoRoom",
     "NoRoomKind",
     "NodeStates",
+    "Permit",
     "PlacementRequest",
     "PlacementTry",
     "PodPolicy",
@@ -60,6 +64,7 @@ __all__ = [
     "QueueView",
     "QueuesView",
     "QuorumAlone",
+    "QuorumAsked",
     "Request",
     "Scores",
     "Shares",

@@ -194,7 +194,7 @@ class _Reasons:
         was, found = old.shortage, self._facts_of(tried, shortage)
         if was == found or was.amounts() == found.amounts():  # the common case, found without sorting
             return math.inf
-        if was.infeasible != found.infeasible:
+        if was.infeasible != found.infeasible or _hold(was) != _hold(found):
             return -math.inf
         if (was.group, was.topology is None) != (found.group, found.topology is None) or was.kinds() != found.kinds():
             return self._apart_ms or -math.inf
@@ -217,6 +217,10 @@ class _Reasons:
         return self._facts
 
 
+def _hold(shortage: ShortageFacts) -> tuple[object, ...]:
+    return shortage.objection.hold if shortage.objection is not None else ()
+
+
 def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     """When passing time alone makes a new reason due for a job, in milliseconds; infinite if it never does."""
     job, shortage, due_ms = tried.job, tried.shortage, math.inf
@@ -226,6 +230,8 @@ def _due_ms(tried: PlacementTry, reasons: _Reasons) -> float:
     gives_up_ms = reasons.gives_up_ms(job) if shortage.infeasible else None
     if gives_up_ms is not None and job.schedule_state != ScheduleState.FAILED:
         due_ms = min(due_ms, gives_up_ms)
+    if shortage.objection is not None and shortage.objection.until_ms > reasons.time_ms:
+        due_ms = min(due_ms, shortage.objection.until_ms)
     return min(due_ms, job.times.waits_ms + reasons.rest_ms(tried, shortage))
 
 
@@ -300,8 +306,8 @@ def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[E
 def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
     """The facts of a shortage, as they are recorded."""
     return ShortageFacts(
-        # A quota limits the whole request, so no single group is named.
-        group="" if shortage.quota is not None else tried.groups[shortage.group].name,
+        # A quota or a plugin is about the whole request, so no single group is named.
+        group=tried.groups[shortage.group].name if shortage.of_nodes else "",
         found=shortage.found,
         asked=shortage.asked,
         further=tried.quorum_stands,
@@ -310,4 +316,5 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         quota=shortage.quota,
         searched=shortage.searched,
         topology=shortage.topology,
+        objection=shortage.objection,
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from arranger.events.facts import UnitLack
+from arranger.events.facts import Objection, UnitLack
 from arranger.events.kinds import Preempted
 from arranger.model.job import PodGroup
 from arranger.model.quota import QuotaLack
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Shortage:
     """Where placing a job stopped: the group whose next pod found no node, with the nodes counted by reason, or the
-    exhausted quota."""
+    exhausted quota, or the objection of a plugin."""
 
     group: int
     reasons: ReasonCounts
@@ -35,6 +35,13 @@ class Shortage:
     searched: int = 0
     #: The unit of a topology that no domain takes, although the nodes together have room for it.
     topology: UnitLack | None = None
+    #: A plugin refuses the quorum or holds it back.
+    objection: Objection | None = None
+
+    @property
+    def of_nodes(self) -> bool:
+        """As in `ShortageFacts`."""
+        return self.quota is None and self.objection is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from arranger.model.job import LEADER_GROUP, PlacedPods
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
+from arranger.scheduling.consents import Consents
 from arranger.scheduling.kept import Kept
 from arranger.scheduling.needs import Needs, free_indices, pods_of, quorum_needs
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
@@ -40,22 +41,55 @@ class Placer:
         self.placing = self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
         self._search = QuorumSearch(self._placing)
         self._memory = QuorumMemory(self._placing)
+        self._consents = Consents(state, self._placing)
         self.view = self._placing.view
         self.shares = Shares(self.view)
 
     def quorum(self, job: JobRecord) -> PlacementTry:
         """Place all the missing pods of the job's quorum, or none of them."""
+        kept = self._consents.lift(job)
+        if (refused := self._refused(job)) is not None:
+            return refused
         if (failed := self._memory.fails_as_the_last(job)) is not None:
             return PlacementTry(job, failed.policy, failed.groups, shortage=failed.shortage)
         tried = self.begin(job)
         if (full := self._placing.quotas.full(job)) is not None:
             tried.shortage = self._short(tried, quorum_needs(job, tried.policy), full)
-        elif not self._memory.again(tried):
-            self._place(tried)
+        elif not self._consents.asks_permits:
+            if not self._memory.again(tried):
+                self._place(tried)
+        else:
+            mark = self._placing.mark()
+            tried.quorum_stands = bool(kept) and self._consents.place_again(tried, kept)
+            if not tried.quorum_stands:
+                self._place(tried)
+            if (held := self.held_back(tried)) is not None:
+                self._placing.undo(tried, mark)
+                self.leave(tried, held)
         if tried.pieces:  # a quorum of workers that have all finished needs no nodes
             self._placing.quotas.begin(job)
         self._memory.keep_last(tried)
         return tried
+
+    def _refused(self, job: JobRecord) -> PlacementTry | None:
+        """The try of a job whose quorum a group check refuses. One that has nodes was asked about before."""
+        if job.placements or not self._consents.asks_checks:
+            return None
+        tried = self.begin(job)
+        tried.shortage = self._consents.refusal(tried, pods_of(quorum_needs(job, tried.policy)))
+        return tried if tried.shortage is not None else None
+
+    def held_back(self, tried: PlacementTry, *, may_keep: bool = True) -> Shortage | None:
+        """Why a permit holds a placed quorum back; None if none does. With `may_keep`, its room may be kept."""
+        if not tried.quorum_stands or tried.job.placements or not self._consents.asks_permits:
+            return None
+        return self._consents.hold_back(tried, self.placed_pods(tried), may_keep=may_keep)
+
+    def leave(self, tried: PlacementTry, held: Shortage) -> None:
+        """Say in a try that it was held back, after its placements were undone. From now on its room is kept, if the
+        permit says that."""
+        tried.shortage, tried.quorum_stands, tried.as_given, tried.by_search = held, False, False, False
+        self._consents.keep(tried, held)
 
     def _place(self, tried: PlacementTry) -> None:
         job, memory = tried.job, self._memory

@@ -120,7 +120,8 @@ class Preemption:
 
     def make_room(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
         """The quorum of a failed try, placed where others give it room; None if they don't. The view then has both on
-        it, because the room is free only later. The jobs in `kept` (UIDs) give none."""
+        it, because the room is free only later. The jobs in `kept` (UIDs) give none. If a permit holds the quorum back,
+        nobody gives room, and the try says so."""
         job, view = tried.job, self._placer.view
         if not self._helps(tried) or not self.may_make_room(job):
             return None
@@ -134,6 +135,8 @@ class Preemption:
         if found is None:
             self._failed[key] = view.content
             return None
+        if not found.quorum_stands:
+            return found
         self._searches += 1
         placing.quotas.begin(job)
         return found
@@ -145,7 +148,7 @@ class Preemption:
         shortage, job = tried.shortage, tried.job
         if shortage is None or shortage.infeasible or self._searches >= _SEARCHES:
             return False
-        if job.placements or job.suspended or job.stage not in _WAITING:
+        if job.placements or job.suspended or job.stage not in _WAITING or shortage.objection is not None:
             return False
         return shortage.quota is None or shortage.quota.limit in _OF_QUEUES
 
@@ -163,12 +166,20 @@ class Preemption:
             outcome = self._within_shares(job, asked, taken, helpful)
             if outcome is not None:
                 found = outcome.tried
-                found.preempted = self._event(outcome, sorted([*pods, *self._departing], key=by_uid))
-                for unit in outcome.victims:
-                    self._give(unit)
+                if (held := self._placer.held_back(found, may_keep=False)) is not None:
+                    outcome.undo(self._placer.placing, self._vacating)
+                    self._placer.leave(found, held)
+                else:
+                    self._decide(outcome, sorted([*pods, *self._departing], key=by_uid))
         for of in vacated:
             self._vacating.take_again(of)
         return found
+
+    def _decide(self, outcome: Outcome, leaving: list[PodSeen]) -> None:
+        """The victims give their room."""
+        outcome.tried.preempted = self._event(outcome, leaving)
+        for unit in outcome.victims:
+            self._give(unit)
 
     @cached_property
     def _ending(self) -> list[Vacated]:

@@ -92,7 +92,8 @@ class QuorumMemory:
         """Keep the try of the last quorum if it failed."""
         self._last, job, quota = None, tried.job, tried.shortage.quota if tried.shortage is not None else None
         alone = self._placing.view.neighbours is None and self._placing.observer is None
-        if alone and tried.shortage is not None and _has_nothing(job):
+        objected = tried.shortage is not None and tried.shortage.objection is not None  # which concerns one job alone
+        if alone and tried.shortage is not None and not objected and _has_nothing(job):
             room = quota is None and self._placing.quotas.tight(job) == UNLIMITED
             alike = _without_queue(job.valid_spec) if room else None
             self._last = _Last(tried, job, alike, self._placing.view.content)

@@ -1,4 +1,5 @@
-"""The policies and filters that a cycle can use: the built-in ones, and those that other packages add."""
+"""The policies and filters that a cycle can use: the built-in ones, and those that other packages add, with their group
+checks and permits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from arranger.scheduling.filters import FILTERS, Filter
 from arranger.scheduling.pod_filters import POD_FILTERS
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.policies.binpack import BinPack, Gang
+from arranger.scheduling.policies.consent import GroupCheck, Permit
 from arranger.scheduling.policies.fragment_gradient import FragmentGradient
 from arranger.scheduling.policies.job_affinity import JobAffinity, JobAntiAffinity
 from arranger.scheduling.policies.leader_first import LeaderFirst
@@ -20,20 +22,25 @@ from arranger.scheduling.policies.queues import DRF, Priority, QueuePolicy
 from arranger.scheduling.refusals import REFUSED_RECENTLY
 from arranger.scheduling.volume_filters import VOLUME_BINDING, VOLUME_POD_FILTERS
 
-Policy = QueuePolicy | PodPolicy | Filter
+Policy = QueuePolicy | PodPolicy | Filter | GroupCheck | Permit
 
 
 @dataclass(frozen=True)
 class Policies:
-    """Queue and pod policies by name, and the filters in the order in which a node's refusal is counted."""
+    """Queue and pod policies by name, the filters in the order in which a node's refusal is counted, and the group
+    checks and permits in the order in which they are asked."""
 
     queue: Mapping[str, QueuePolicy]
     pod: Mapping[str, PodPolicy]
     filters: Sequence[Filter]
+    checks: Sequence[GroupCheck] = ()
+    permits: Sequence[Permit] = ()
 
     def versions(self) -> tuple[tuple[str, int], ...]:
         """`(name, version)` of everything, sorted, as a cycle records it."""
-        every: list[Policy] = [*self.queue.values(), *self.pod.values(), *self.filters]
+        every: list[Policy] = [
+            *self.queue.values(), *self.pod.values(), *self.filters, *self.checks, *self.permits
+        ]  # fmt: skip
         return tuple(sorted((one.name, one.version) for one in every))
 
     def missing(self, config: CycleConfig) -> tuple[tuple[str, int], ...]:
@@ -56,6 +63,8 @@ class Policies:
             {name: one for name, one in self.queue.items() if had(one)},
             {name: one for name, one in self.pod.items() if had(one)},
             tuple(one for one in self.filters if had(one)),
+            tuple(one for one in self.checks if had(one)),
+            tuple(one for one in self.permits if had(one)),
         )
 
     def closest(self, config: CycleConfig) -> "Policies":
@@ -85,7 +94,12 @@ class Policies:
 
 
 def policies_with(
-    queue: Sequence[QueuePolicy] = (), pod: Sequence[PodPolicy] = (), filters: Sequence[Filter] = ()
+    queue: Sequence[QueuePolicy] = (),
+    pod: Sequence[PodPolicy] = (),
+    filters: Sequence[Filter] = (),
+    *,
+    checks: Sequence[GroupCheck] = (),
+    permits: Sequence[Permit] = (),
 ) -> Policies:
     """The built-in policies and filters, followed by these."""
     queues: list[QueuePolicy] = [Priority(), DRF(), *queue]
@@ -97,6 +111,8 @@ def policies_with(
         {one.name: one for one in queues},
         {one.name: one for one in pods},
         (*FILTERS, VOLUME_BINDING, REFUSED_RECENTLY, *POD_FILTERS, *VOLUME_POD_FILTERS, *filters),
+        tuple(checks),
+        tuple(permits),
     )
 
 

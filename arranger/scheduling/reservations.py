@@ -138,7 +138,7 @@ class Reservations:
         """Reserve room for a quorum that lacks nothing else, if its job may have a reservation."""
         job, shortage = tried.job, tried.shortage
         known = self._state.reservations.get(job.uid)
-        if shortage is None or shortage.quota is not None or shortage.infeasible or job.placements:
+        if shortage is None or not shortage.of_nodes or shortage.infeasible or job.placements:
             return
         if not self._config.reservations or (known is None and (not self._left or self._leaves_it(job))):
             return
@@ -163,7 +163,7 @@ class Reservations:
         found: dict[str, JobRecord] = {}
         for job in sorted(self._waiting, key=seniority):
             shortage = job.waits.shortage if job.waits is not None else None
-            if shortage is None or shortage.quota is not None or shortage.infeasible or job.placements:
+            if shortage is None or not shortage.of_nodes or shortage.infeasible or job.placements:
                 continue
             if job.uid not in self._state.reservations:
                 found.setdefault(self._queue(job), job)
@@ -266,8 +266,9 @@ class Reservations:
     # --- jobs behind ----------------------------------------------------------------------------------------
 
     def backfill(self, tried: PlacementTry) -> PlacementTry | None:
-        """The quorum of a failed try, placed in reserved room that it leaves in time; None if it has none."""
-        if not self._held or tried.job.placements or tried.shortage is None or tried.shortage.quota is not None:
+        """The quorum of a failed try, placed in reserved room that it leaves in time, or held back by a permit; None if
+        it has none."""
+        if not self._held or tried.job.placements or tried.shortage is None or not tried.shortage.of_nodes:
             return None
         run_ms = expected_runtime_ms(self._state, tried.job, self._config, self._time_ms)
         if run_ms is None:
@@ -282,4 +283,5 @@ class Reservations:
         self._lifted[key] = view.content
         again = self._placer.quorum(tried.job)
         view.hold(rows, amounts, None if again.quorum_stands else before)
-        return again if again.quorum_stands else None
+        held = again.shortage is not None and again.shortage.objection is not None
+        return again if again.quorum_stands or held else None

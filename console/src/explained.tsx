@@ -110,6 +110,7 @@ const KEPT_BY: Record<string, string> = {
   Guarantees: "what is guaranteed to other queues",
   MaxRunning: "maxRunning of queue {queue}",
   MaxWaiting: "maxWaiting of queue {queue}",
+  Plugin: "a plugin of another package, which the reason names",
   NoQueue: "its queue, which doesn't exist",
   Problem: "a problem of queue {queue}",
   NotAdmitted: "the namespaces of queue {queue}, which don't include the job's",

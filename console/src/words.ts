@@ -107,6 +107,7 @@ const CAUSES: Record<string, string> = {
   Guarantees: "guarantees of other queues",
   MaxRunning: "maxRunning of a queue",
   MaxWaiting: "maxWaiting of a queue",
+  Plugin: "a plugin's group check or permit",
   Queue: "a queue that it can't use",
   Infeasible: "no cluster of these nodes has room",
   Dependency: "jobs that it starts after",

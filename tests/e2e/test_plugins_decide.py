@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from arranger.sandbox.nodes import NodeTemplate
-from tests.e2e.harness import EmbeddedKube, apply, await_stage, fleet, job, kubelets, pods_of
+from tests.e2e.harness import EmbeddedKube, apply, await_stage, eventually, fleet, job, kubelets, pods_of, status_of
 from tests.example_package import install_example, python_path, run
 from tests.servers import RealRedis
 
@@ -40,6 +40,7 @@ def test_workers_go_by_policies_of_another_package(
             await_stage(kube, "Running", "named", "default")
             nodes = {pod["spec"]["nodeName"] for name in ("named", "default") for pod in pods_of(kube, name)}
             assert nodes == {"n3"}
+            _held_back_and_refused(kube)
             for worker in workers.workers.values():
                 assert worker.stop() == 0
     finally:
@@ -50,4 +51,25 @@ def test_workers_go_by_policies_of_another_package(
     without = run("arranger.cli.main", "verify", "--log", redis.url, "-o", "json", plugins=None)
     found = json.loads(without.stdout)
     assert (without.returncode, found["other_versions"]) == (1, found["cycles"])
-    assert found["first_other_version"]["missing"] == [["Maintenance", 2], ["Oldest", 3], ["WorstFit", 1]]
+    missing = [["Approval", 1], ["Freeze", 1], ["Maintenance", 2], ["Oldest", 3], ["WorstFit", 1]]
+    assert found["first_other_version"]["missing"] == missing
+
+
+def _held_back_and_refused(kube: EmbeddedKube) -> None:
+    """A permit and a group check decide by labels of the namespace, and by an annotation of the job."""
+    kube.kubectl("label", "namespace", "default", "example.com/approval=required")
+    apply(kube, job("held", workers=0))
+    _await_message(kube, "held", "held back by Approval: it isn't approved; its room is kept meanwhile")
+    kube.kubectl("annotate", "tyj", "held", "arranger.dev/permits=approved")
+    await_stage(kube, "Running", "held")
+
+    kube.kubectl("label", "namespace", "default", "example.com/approval-", "example.com/frozen=true")
+    apply(kube, job("refused", workers=0))
+    _await_message(kube, "refused", "refused by Freeze: its namespace is frozen")
+    kube.kubectl("label", "namespace", "default", "example.com/frozen-")
+    await_stage(kube, "Running", "refused")
+
+
+def _await_message(kube: EmbeddedKube, name: str, told: str) -> None:
+    eventually(f"{name}: {told}", lambda: told in str(status_of(kube, name).get("message")))
+    assert pods_of(kube, name) == []

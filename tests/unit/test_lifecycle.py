@@ -17,8 +17,9 @@ from arranger.model.job import ENDED, CleanPodPolicy, JobStatusSeen, PlacedPods,
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.projections.jobs import JobRecord, compact
+from arranger.scheduling.cycle import VERSIONS
 from tests.random_worlds import LONG, Step, calm_down, live_through, steps
-from tests.world import VERSIONS, World, shape, starting
+from tests.world import World, shape, starting
 
 LEADER = (0, 0)
 

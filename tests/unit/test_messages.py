@@ -15,7 +15,7 @@ from arranger.model.job import JobSpec, Stage
 from arranger.model.node import Taint
 from arranger.model.pod import ContainerEnd
 from arranger.model.quota import LimitKind, QuotaLack
-from arranger.model.reasons import FITS, Reason, ReasonKind, beyond_quota, insufficient, other
+from arranger.model.reasons import FITS, Reason, ReasonKind, beyond_quota, insufficient, objected, other
 from arranger.model.stages import TRANSITIONS, StageReason
 from tests.world import World, shape
 
@@ -173,6 +173,8 @@ WORDS = [
     (Reason(K.NO_SPREAD_LABEL, ZONE), f"no label {ZONE} (topology spread)"),
     (Reason(K.TOPOLOGY_SPREAD, ZONE, needed=2), "topology spread: zone would exceed maxSkew 2"),
     (Reason(K.TOPOLOGY_SPREAD, HOST, needed=1), "topology spread: node would exceed maxSkew 1"),
+    (objected("Frozen", "its namespace is frozen", permit=False), "refused by Frozen: its namespace is frozen"),
+    (objected("Approval", "it isn't approved", permit=True), "held back by Approval: it isn't approved"),
     (Reason(K.RESERVED), "reserved for a job ahead of it"),
     (Reason(K.OTHER_DOMAIN), "not in the domain where the quorum fits"),
     (Reason(K.REST_OF_QUORUM), "kept for the rest of the quorum"),

@@ -14,6 +14,7 @@ from arranger.errors import UsageError
 from arranger.kube.crd import definitions
 from arranger.model.config import CycleConfig
 from arranger.plugins import inventory, inventory_of
+from arranger.scheduling import GroupCheck, Hold, Permit, QuorumAsked
 from arranger.scheduling.cycle import VERSIONS
 from arranger.scheduling.filters import NodeReady
 from arranger.scheduling.policies.binpack import BinPack
@@ -47,6 +48,20 @@ class Second(BinPack):
 
 class Third(NodeReady):
     name, version = "Third", 1
+
+
+class Fourth(GroupCheck):
+    name, version = "Fourth", 1
+
+    def refuses(self, asked: QuorumAsked) -> str:
+        return ""
+
+
+class Fifth(Permit):
+    name, version = "Fifth", 2
+
+    def holds(self, asked: QuorumAsked) -> Hold | None:
+        return None
 
 
 class AlsoFirst(BinPack):
@@ -96,6 +111,8 @@ GOOD = [
     point("queue_policies", "First"),
     point("pod_policies", "INSTANCE", package="another"),
     point("filters", "Third"),
+    point("group_checks", "Fourth"),
+    point("permits", "Fifth"),
 ]
 
 
@@ -113,7 +130,9 @@ def test_classes_and_instances_are_found_after_the_built_in_ones() -> None:
     assert [one.name for one in found.policies.filters] == [*(one.name for one in BUILT_IN.filters), "Third"]
     assert [(s.kind, s.policy.name, s.package) for s in found.sources if s.package != "arranger"] == [
         ("queue", "First", "theirs"), ("pod", "Second", "another"), ("filter", "Third", "theirs"),
+        ("group check", "Fourth", "theirs"), ("permit", "Fifth", "theirs"),
     ]  # fmt: skip
+    assert [one.name for one in (*found.policies.checks, *found.policies.permits)] == ["Fourth", "Fifth"]
 
 
 def test_the_order_in_which_packages_are_found_changes_nothing() -> None:
@@ -128,13 +147,14 @@ def test_the_order_in_which_packages_are_found_changes_nothing() -> None:
         (point("filters", "Nowhere"), "AttributeError: "),
         (point("filters", "X", module="no.such.module"), "ModuleNotFoundError: No module named 'no'"),
         (point("filters", "Second"), "is no Filter (arranger.scheduling), neither a class nor an instance"),
+        (point("permits", "Fourth"), "is no Permit (arranger.scheduling)"),
         (point("queue_policies", "NEITHER"), "is no QueuePolicy (arranger.scheduling)"),
         (point("pod_policies", "Demanding"), "TypeError: "),
         (point("filters", "Nameless"), "its name is ''; allowed: up to 63 letters, digits, '.' and '-', a letter"),
         (point("filters", "Spaced"), "its name is 'my filter'; allowed"),
         (point("filters", "Truth"), "its name is 'Yes'; allowed"),
         (point("filters", "Unversioned"), "its version is '1.0'; allowed: a whole number from 1 on"),
-        (point("pod_policies", "Twin"), "the name BinPack is that of a pod policy or filter of arranger"),
+        (point("pod_policies", "Twin"), "the name BinPack is that of a pod policy of arranger"),
     ],
 )  # fmt: skip
 def test_a_plugin_that_can_not_be_used_stops_the_program_and_names_its_package(bad: EntryPoint, says: str) -> None:
@@ -152,7 +172,7 @@ def test_two_packages_can_not_have_one_name() -> None:
         inventory_of([point("pod_policies", "AlsoFirst", package="mine"), *GOOD])
     assert str(error.value) == (
         "package theirs: entry point 'first' of arranger.queue_policies can't be used: the name First is that of a pod "
-        "policy or filter of mine (mend or uninstall theirs)"
+        "policy of mine (mend or uninstall theirs)"
     )
 
 
@@ -163,7 +183,7 @@ def test_a_recorded_cycle_is_taken_by_what_it_had() -> None:
     assert more.recorded(recorded).versions() == BUILT_IN.versions()
     assert list(more.recorded(recorded).filters) == list(BUILT_IN.filters)
     later = CycleConfig(queue_policy="First", pod_policy="Second", versions=more.versions())
-    assert BUILT_IN.missing(later) == (("First", 4), ("Second", 1), ("Third", 1))
+    assert BUILT_IN.missing(later) == (("Fifth", 2), ("First", 4), ("Fourth", 1), ("Second", 1), ("Third", 1))
     assert BUILT_IN.usable(later) == CycleConfig(versions=more.versions())
     assert more.usable(later) == later
 
@@ -193,6 +213,12 @@ def test_what_is_installed_is_listed_with_versions_packages_and_settings(example
          "meaning": "The node that is emptiest afterwards, by the same utilisation as BinPack"},
         {"kind": "filter", "name": "Maintenance", "version": 2, "default": False, "package": "arranger-example",
          "packageVersion": "1.2.0", "meaning": "The node isn't labelled as under maintenance"},
+        {"kind": "group check", "name": "Freeze", "version": 1, "default": False, "package": "arranger-example",
+         "packageVersion": "1.2.0", "meaning": "The namespace isn't labelled as frozen"},
+        {"kind": "permit", "name": "Approval", "version": 1, "default": False, "package": "arranger-example",
+         "packageVersion": "1.2.0",
+         "meaning": "Where the namespace's label asks for it, a TYJob has to be approved by its annotation "
+                    "arranger.dev/permits"},
     ]  # fmt: skip
     weights = {"*/gpu": 5, "cpu": 1, "memory": 1}
     assert listed["settings"] == {"queue_policy": "Oldest", "pod_policy": "MostAllocated", "weights": weights}
@@ -270,15 +296,17 @@ def test_a_log_that_they_decided_is_verified_with_them_and_not_without(example: 
     written = run("tests.plugin_log", str(log), plugins=example)
     assert written.returncode == 0, written.stderr
     told: dict[str, Any] = json.loads(written.stdout)
-    assert told["placed"] == {"late": [], "early": ["n3"], "small": ["n2", "n2"]}
-    assert told["versions"] == dict(VERSIONS) | {"Oldest": 3, "WorstFit": 1, "Maintenance": 2}
+    placed = {"late": [], "early": ["n3"], "small": ["n2", "n2"], "refused": [], "held": [], "approved": ["n3"]}
+    assert told["placed"] == placed
+    theirs = {"Oldest": 3, "WorstFit": 1, "Maintenance": 2, "Freeze": 1, "Approval": 1}
+    assert told["versions"] == dict(VERSIONS) | theirs
 
     verified = arranger("verify", "--log", str(log), "-o", "json", plugins=example)
     report = json.loads(verified.stdout)
     assert (verified.returncode, report["sound"], report["identical"]) == (0, True, report["cycles"])
     without = arranger("verify", "--log", str(log), plugins=None)
     assert without.returncode == 1
-    assert "with Maintenance 2, Oldest 3, WorstFit 1; install the version of Arranger, or the package" in without.stdout
+    assert "with Approval 1, Freeze 1, Maintenance 2, Oldest 3, WorstFit 1; install the version of" in without.stdout
 
     explained = arranger("explain", "early", "--log", str(log), plugins=example)
     assert "Why early-learner-0 is on n3" in explained.stdout
@@ -290,7 +318,13 @@ def test_a_log_that_they_decided_is_verified_with_them_and_not_without(example: 
     late = arranger("explain", "late", "--log", str(log), plugins=None)
     assert (late.returncode, late.stderr) == (0, "")
     replayed = json.loads(arranger("replay", "--log", str(log), "-o", "json", plugins=example).stdout)
-    assert [(job["name"], job["queue"]) for job in replayed["jobs"]] == [("late", 1), ("early", 0), ("small", 0)]
+    assert [(job["name"], job["queue"]) for job in replayed["jobs"] if job["namespace"] == "default"] == [
+        ("late", 1), ("early", 0), ("small", 0),
+    ]  # fmt: skip
+    refused = arranger("explain", "refused", "-n", "frozen", "--log", str(log), plugins=example).stdout
+    assert "refused by Freeze: its namespace is frozen" in refused
+    held = arranger("explain", "held", "-n", "checked", "--log", str(log), plugins=example).stdout
+    assert "held back by Approval: it isn't approved; its room is kept meanwhile" in held
 
 
 def test_a_log_from_before_they_were_installed_is_verified_all_the_same(example: Path, tmp_path: Path) -> None:

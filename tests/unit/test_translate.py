@@ -472,3 +472,21 @@ def test_a_digest_is_the_same_in_every_process() -> None:
 )
 def test_times_are_milliseconds(text: Any, expected: int) -> None:
     assert parse_time_ms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "permits"),
+    [
+        ("approved", ("approved",)),
+        (" b , a,,b\n", ("a", "b")),
+        ("", ()),
+        (7, ()),
+        ("x" * 99, ("x" * 60 + "...",)),
+        (",".join(f"{number:02}" for number in range(40)), tuple(f"{number:02}" for number in range(32))),
+    ],
+)
+def test_what_a_job_is_permitted_is_seen_in_its_annotation(value: Any, permits: tuple[str, ...]) -> None:
+    metadata = {**JOB["metadata"], "annotations": {"arranger.dev/permits": value}}
+    seen = job_seen(JOB, 5, with_status=False)
+    expected = msgspec.structs.replace(seen, permits=permits)
+    assert job_seen({**JOB, "metadata": metadata}, 5, with_status=False, last=seen) == expected

@@ -15,16 +15,19 @@ from arranger.settings import Settings
 @with_settings("queue_policy", "pod_policy", "weights")
 @output_option
 def command(settings: Settings, output: str) -> None:
-    r"""List the installed queue policies, pod policies and filters, and the settings that they use.
+    r"""List the installed queue policies, pod policies, filters, group checks and permits, and the settings that they
+    use.
 
-    A TYJob names its policies in spec.schedulerPolicy: jobQueuePolicy (queue) and basicPolicy (pod). Every filter
-    always applies. Each scheduling cycle records the names and versions of all of them.
+    A TYJob names its policies in spec.schedulerPolicy: jobQueuePolicy (queue) and basicPolicy (pod). All others always
+    apply. Each scheduling cycle records the names and versions of all of them.
 
     \b
     A package adds its own through entry points. Each is a class without constructor arguments, or an instance:
       [project.entry-points."arranger.queue_policies"]    a subclass of QueuePolicy
       [project.entry-points."arranger.pod_policies"]      a subclass of PodPolicy
       [project.entry-points."arranger.filters"]           a subclass of Filter
+      [project.entry-points."arranger.group_checks"]      a subclass of GroupCheck
+      [project.entry-points."arranger.permits"]           a subclass of Permit
     """
     defaults = {"queue": settings.queue_policy, "pod": settings.pod_policy}
     rows = [_row(source, defaults.get(source.kind, "")) for source in inventory().sources]

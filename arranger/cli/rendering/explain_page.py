@@ -22,7 +22,7 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
-from arranger.model.reasons import OF_LIMITS, ReasonKind
+from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, ReasonKind
 from arranger.model.text import counted, few
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.causes import Consequence
@@ -58,6 +58,7 @@ _KEPT_BY = {
     KeptBy.GUARANTEES: "what is guaranteed to other queues",
     KeptBy.MAX_RUNNING: "maxRunning of {queue}",
     KeptBy.MAX_WAITING: "maxWaiting of {queue}",
+    KeptBy.PLUGIN: "a plugin of another package, which the reason names",
     KeptBy.NO_QUEUE: "its queue, which doesn't exist",
     KeptBy.PROBLEM: "a problem of {queue}",
     KeptBy.NOT_ADMITTED: "the namespaces of {queue}, which don't include the job's",
@@ -148,11 +149,11 @@ class Page:
 
     def _waited(self, waited: Waited) -> None:
         lacked = [reason.name for reason in waited.of if reason.kind == ReasonKind.INSUFFICIENT]
-        what = ", ".join(lacked) if lacked else f"nodes ({waited.reasons})"
-        if any(reason.kind == ReasonKind.QUOTA for reason in waited.of):
-            what = f"quota of its namespace ({waited.reasons})"
-        elif any(reason.kind in OF_LIMITS for reason in waited.of):
-            what = f"its queue ({waited.reasons})"
+        what, kinds = "nodes", {reason.kind for reason in waited.of}
+        if kinds & (OF_LIMITS | OF_PLUGINS):
+            what = "a plugin" if kinds & OF_PLUGINS else "its queue"
+            what = "quota of its namespace" if ReasonKind.QUOTA in kinds else what
+        what = ", ".join(lacked) if lacked else f"{what} ({waited.reasons})"
         who = "further pods waited" if waited.further else "it waited"
         helped = "; what would have helped" if self._answer.standing.stage == Stage.FAILED else ""
         said = f"  {'waited':<9} {who} {duration(waited.span_ms)} for {what}{helped}:"
@@ -171,8 +172,8 @@ class Page:
         if waiting.infeasible_since_ms:
             since, until = self._time(waiting.infeasible_since_ms), self._time(waiting.fails_at_ms)
             gives_up = f"the first cycle from {until} on gives it up" if waiting.fails_at_ms else "no cycle gives it up"
-            told = f"since {since}, it doesn't fit even an empty cluster of these nodes; {gives_up}"
-            print_text(f"  infeasible    {told}", indent=16)
+            told = f"  infeasible    since {since}, it doesn't fit even an empty cluster of these nodes; {gives_up}"
+            print_text(told, indent=16)
 
     def _waiting(self, waiting: Waiting) -> None:
         say()

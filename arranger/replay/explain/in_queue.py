@@ -25,6 +25,7 @@ class KeptBy(StrEnum):
 
     ROOM: no node has room for it; RESERVED: only room that is kept for a job before it; OVERTAKEN: no node has room,
     because of a later job that got nodes since the job waits.
+    PLUGIN: a group check or a permit of another package.
     ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
     others are limits, and why it can't use its queue at all.
     """
@@ -39,6 +40,7 @@ class KeptBy(StrEnum):
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    PLUGIN = "Plugin"
     NO_QUEUE = "NoQueue"
     PROBLEM = "Problem"
     NOT_ADMITTED = "NotAdmitted"
@@ -123,6 +125,8 @@ def _kept_out(state: State, job: JobRecord) -> tuple[KeptBy | None, str]:
 def _kept_by(case: Case, shortfall: Shortfall | None, *, overtaken: bool) -> tuple[KeptBy | None, str]:
     if shortfall is None:
         return None, ""
+    if shortfall.objection is not None:
+        return KeptBy.PLUGIN, ""
     if shortfall.quota is not None:
         first_in_order = shortfall.quota.limit in (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
         if not (first_in_order and shortfall.others and _fits_alone(case)):

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from arranger.events.facts import UnitLack
+from arranger.events.facts import Objection, UnitLack
 from arranger.messages.shortages import node_text
 from arranger.model.pod import PodShape
 from arranger.model.quantity import amount_text
@@ -42,7 +42,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
     they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
     got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
-    no node was checked, because a quota of the namespace is too small. `searched` and `topology` are as in
+    no node was checked, because a quota of the namespace is too small. `searched`, `topology` and `objection` are as in
     `ShortageFacts`.
     """
 
@@ -62,6 +62,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     quota: QuotaLack | None = None
     searched: int = 0
     topology: UnitLack | None = None
+    objection: Objection | None = None
 
 
 class ShortfallObserver(CycleObserver):
@@ -104,8 +105,9 @@ class ShortfallObserver(CycleObserver):
             others=sum(other.pods for other in self._served.values() if other is not tried),
             quota=shortage.quota,
             topology=shortage.topology,
+            objection=shortage.objection,
         )
-        if shortage.quota is None:
+        if shortage.of_nodes:
             shortfall = self._among_nodes(shortfall, tried, view, filters)
         self._found.append((shortage, shortfall))
 

@@ -8,7 +8,7 @@ from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
-from arranger.messages.shortages import fits_text, nodes_text, quota_text, unit_text
+from arranger.messages.shortages import fits_text, nodes_text, objection_text, quota_text, unit_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.reasons import ReasonKind
@@ -147,7 +147,9 @@ def _meets_reserved(shortfall: Shortfall | None) -> bool:
 
 def _takes_none(case: Case, shortfall: Shortfall | None) -> tuple[TakesNone, ...]:
     """Why a cycle takes no room for the job; empty if it lacks nothing, or room wasn't taken back in older logs."""
-    if shortfall is None or case.config.preemption is None or case.job.placements:
+    if shortfall is None or shortfall.objection is not None:
+        return ()
+    if case.config.preemption is None or case.job.placements:
         return ()
     lacks = (shortfall.quota, bool(case.job.times.infeasible_ms))
     return takes_none(case.state, case.job, case.config, case.policies, lacks)
@@ -175,6 +177,7 @@ def _lack(shortfall: Shortfall | None) -> Lack | None:
         shortfall.asked - shortfall.found,
         shortfall.quota,
         shortfall.topology,
+        shortfall.objection,
     )
 
 
@@ -189,6 +192,8 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         lack = nodes_text(shortfall.group, shortfall.reasons, alone=alone, selector=shortfall.selector)
         if shortfall.quota is not None:
             lack = quota_text(shortfall.quota)
+        elif shortfall.objection is not None:
+            lack = objection_text(shortfall.objection)
         elif shortfall.topology is not None:  # which the pods that fit are a part of
             lack, own = f"{unit_text(shortfall.topology, shortfall.group)}; {lack}", 0
         searched = shortfall.searched

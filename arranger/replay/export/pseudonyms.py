@@ -272,7 +272,7 @@ class Pseudonyms:
         if reason.kind in volume_rules.OF_CLAIMS or reason.kind == _K.VOLUME_LIMIT:
             name, of = volume_rules.claim_reason(self, reason)
             return msgspec.structs.replace(reason, name=name, of=of)
-        label = reason.kind not in (_K.INSUFFICIENT, _K.HOST_PORT, *r.OF_LIMITS)
+        label = reason.kind not in (_K.INSUFFICIENT, _K.HOST_PORT, *r.OF_LIMITS, *r.OF_PLUGINS)
         return msgspec.structs.replace(
             reason,
             name=self.key(reason.name) if label and reason.name else reason.name,
@@ -358,6 +358,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "status_digest": keep,
         "user": _named("namespace"),
         "created_by": _named("namespace"),
+        "permits": lambda _, permits: tuple(LEFT_OUT for _ in permits),
         "created_by_groups": left_out,  # whoever knows the names of groups could find out which they are
     },
     fa.Fault: {"field": left_out, "value": left_out, "name": left_out, "limits": lambda *_: ()},
@@ -402,6 +403,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},
     k.Waits: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
     f.ShortageFacts: {"group": _named("set"), "sentence": left_out},
+    f.Objection: {"plugin": keep, "words": left_out},
     k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
     f.StageFacts: {
         "node": _named("node"),

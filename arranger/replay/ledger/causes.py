@@ -15,8 +15,9 @@ class Cause(StrEnum):
     """What a job waits for. ROOM is held by others since before the job began to wait; ORDER: they got it while the job
     waited. CLOSED and TAINT are nodes that take no pods, or not its pods; RULES is everything else that a node is
     refused for. CAPABILITY, GUARANTEES, MAX_RUNNING and MAX_WAITING are limits of queues, QUOTA one of a namespace.
-    RESERVATION: room that is kept for a job before it. PREEMPTED_ROOM: it has nodes, which others are still to leave.
-    INFEASIBLE: no cluster of these nodes has room. QUEUE: it can't use its queue. SCHEDULER: a cycle, or a controller.
+    PLUGIN: a group check or a permit of another package. RESERVATION: room that is kept for a job before it.
+    PREEMPTED_ROOM: it has nodes, which others are still to leave. INFEASIBLE: no cluster of these nodes has room.
+    QUEUE: it can't use its queue. SCHEDULER: a cycle, or a controller.
     """
 
     ROOM = "Room"
@@ -31,6 +32,7 @@ class Cause(StrEnum):
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    PLUGIN = "Plugin"
     QUEUE = "Queue"
     INFEASIBLE = "Infeasible"
     DEPENDENCY = "Dependency"
@@ -90,6 +92,8 @@ def of_shortage(shortage: ShortageFacts) -> Weights:
     """The causes that a recorded reason names. Each node that refuses the next pod counts the same."""
     if shortage.quota is not None:
         return ((_OF_LIMIT[shortage.quota.limit], 1),)
+    if shortage.objection is not None:
+        return ((Cause.PLUGIN, 1),)
     if shortage.infeasible:
         return ((Cause.INFEASIBLE, 1),)
     counted = [one for one in shortage.reasons if one[0].kind not in _OWN_CHOICE] or shortage.reasons

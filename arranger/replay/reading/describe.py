@@ -217,6 +217,7 @@ def _job_seen(event: k.JobSeen, _state: State) -> str:
     )
     parts += [word for word, true in words if true]
     parts += [_checkpoint(event)] if event.checkpoint_ms else []
+    parts += [f"permitted: {', '.join(event.permits)}"] if event.permits else []
     return ", ".join(parts)
 
 

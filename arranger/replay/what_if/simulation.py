@@ -236,7 +236,7 @@ class _Reasons(CycleObserver):
         job = tried.job
         if not tried.quorum_stands and self._last is not tried:
             for group, of in enumerate(job.valid_spec.groups):
-                if shortage.quota is not None:
+                if not shortage.of_nodes:
                     self.found[job.uid, group] = shortage.reasons
                     continue
                 self.found[job.uid, group] = filters.reasons(of.shape, neighbour_of(job, group))

@@ -1,1 +1,2 @@
-"""One of each: a queue policy, a pod policy and a filter for Arranger, found through the entry points in pyproject."""
+"""One of each for Arranger, found through the entry points in pyproject: a queue and a pod policy, a filter, a group
+check and a permit."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from arranger.events.facts import UnitLack
+from arranger.events.facts import Objection, UnitLack
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import PodShape
@@ -27,6 +27,8 @@ class Lack:
     quota: QuotaLack | None = None
     #: The unit of a topology that no domain takes.
     topology: UnitLack | None = None
+    #: What a plugin has against the quorum.
+    objection: Objection | None = None
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ def families(case: Case) -> Iterator[Family]:
     if case.lack is None:
         yield Family([*out_of_queue(case), *usable(case)])
         return
+    if case.lack.objection is not None:
+        return  # what would change a plugin's mind, only the plugin knows
     if case.lack.quota is not None:
         yield from _beyond_quota(case)
         return
