@@ -23,7 +23,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.provisioning import DEFAULT_CLASS, Provisioning
 from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
-from arranger.setting_tables import PREEMPTION, Modes, table_of
+from arranger.setting_tables import PREEMPTION, Modes, Setting, names_in, table_of
 
 _ENV_PREFIX = "ARRANGER_"
 #: Variables that are no settings: the file with settings, and the server whose log the reading commands read.
@@ -123,6 +123,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             allowed="a table of resource names and whole numbers from 0 to 1000, such as cpu=1,memory=1,*/gpu=5",
         ),
     ] = msgspec.field(default_factory=lambda: dict(CycleConfig().weights))
+    filter_order: Annotated[
+        str,
+        _about(
+            "filters that refuse nodes before all others, and count them; `arranger policies` lists all filters",
+            policies="filters",
+        ),
+    ] = ""
     infeasible_grace_s: Annotated[
         int, _about("seconds before a job that doesn't fit even an empty cluster fails", 0, _WEEK_S)
     ] = 300
@@ -297,6 +304,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             room_bound_ms=self.preemption_bound_s * 1000,
             scheduled_failed=ScheduledFailed(self.scheduled_failed),
             provisioning=Provisioning(self.provisioning),
+            filter_order=names_in(self.filter_order),
         )
 
     def lifecycle_config(self) -> LifecycleConfig:
@@ -309,36 +317,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             provisioning=Provisioning(self.provisioning),
             provisioning_class=self.provisioning_class,
         )
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """One setting for documentation: its name in each source, its default, and what is allowed.
-
-    `policies` is "queue" or "pod" if the value names a policy: then the choices are the installed ones.
-    """
-
-    name: str
-    description: str
-    env: str
-    flag: str
-    default: Any
-    text: str
-    fixed: tuple[str, ...] = ()
-    policies: str = ""
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The allowed values; empty if there are too many. Raises `UsageError` for a broken plugin."""
-        if not self.policies:
-            return self.fixed
-        from arranger.plugins import inventory  # imports all of the scheduler, which most commands don't need
-
-        names: tuple[str, ...] = getattr(inventory().names, self.policies)
-        return names
-
-    @property
-    def allowed(self) -> str:
-        return "one of " + ", ".join(self.choices) if self.choices else self.text
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -490,8 +468,7 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
             check_address(value)
         if name == "log_key":
             parsed_keys(value)
-        if SETTINGS[name].policies and value not in SETTINGS[name].choices:
-            raise ValueError(value)
+        SETTINGS[name].check_names(value)
     except (msgspec.ValidationError, ValueError) as problem:
         told = shown(name, raw) if isinstance(raw, str) else raw
         raise UsageError(

@@ -42,7 +42,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     revised after `reservation_refresh_ms` at the earliest; without reservations, any job may start before others.
     `learned_runtimes`: a job that says nothing of its end is expected to end as earlier ones of its kind did.
     `scheduled_failed` says whether jobs fail after the grace, where their queue doesn't say it, and `provisioning`
-    how autoscalers learn of them: none fails while a request for its nodes is under way.
+    how autoscalers learn of them: none fails while a request for its nodes is under way. A node counts under the first
+    filter that refuses it: `filter_order` has the names of those that come before all others.
     """
 
     queue_policy: str = "Priority"
@@ -65,6 +66,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     room_bound_ms: int = 0
     scheduled_failed: ScheduledFailed = ScheduledFailed.AFTER_GRACE
     provisioning: Provisioning = Provisioning.NONE
+    filter_order: tuple[str, ...] = ()
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

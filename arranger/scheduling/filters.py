@@ -1,31 +1,29 @@
 """The nodes that a pod may run on, and the first reason against each other node.
 
-A filter judges all nodes at once. A node is counted under the first filter that refuses it, in the order of `FILTERS`
-and with resources last, so the counts of one pod always add up to the number of nodes. The result of a filter that uses
-node facts alone is cached for each different question until a fact changes.
+A filter judges all nodes at once. A node is counted under the first filter that refuses it, and resources come last, so
+the counts of one pod always add up to the number of nodes. The filters of node facts come first, in the order of
+`FILTERS`, unless `CycleConfig.filter_order` says otherwise; the order changes no result but these counts. The result of
+a filter that uses node facts alone is cached for each different question until a fact changes.
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from arranger.model.node import Taint
-from arranger.model.pod import PodShape, Requirement
+from arranger.model.pod import PodShape
 from arranger.model.reasons import FITS, RESERVED, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
-from arranger.model.selectors import integer
 from arranger.model.taints import given, kept_off_by_cordon, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
+from arranger.scheduling.requirements import NO_VALUE, satisfying
 from arranger.scheduling.view import ClusterView, Levels, Mask, fitting
 
 Counts = npt.NDArray[np.int64]
-
-
-#: A number that no label value has.
-_NO_VALUE = -1
 
 
 class Filter(ABC):
@@ -180,7 +178,7 @@ class NodeSelector(Filter):
         found = np.ones(len(view), bool)
         for key, value in shape.node_selector:
             label = view.node_index.label(key)
-            found &= label.codes == label.numbers.get(value, _NO_VALUE)
+            found &= label.codes == label.numbers.get(value, NO_VALUE)
         return found
 
     def reason(self, view: ClusterView, shape: PodShape, row: int) -> Reason:
@@ -245,36 +243,6 @@ def _advised_against(taints: tuple[Taint, ...], shape: PodShape) -> int:
     return sum(not any(tolerates(t, taint) for t in shape.tolerations) for taint in advice)
 
 
-def satisfying(view: ClusterView, term: tuple[Requirement, ...]) -> Mask:
-    """Nodes that satisfy every requirement of a term."""
-    found = np.ones(len(view), bool)
-    for requirement in term:
-        found &= _holding(view, requirement)
-    return found
-
-
-def _holding(view: ClusterView, requirement: Requirement) -> Mask:
-    """Nodes that satisfy one requirement, by Kubernetes' node selector operators; Gt and Lt compare integers only.
-
-    Each different value of the label is checked once: a term may have many requirements, each with many values.
-    """
-    label = view.node_index.name_column() if requirement.field else view.node_index.label(requirement.key)
-    found = np.zeros(len(label.numbers) + 1, bool)
-    match requirement.operator:
-        case "In" | "NotIn":
-            found[[label.numbers[value] for value in requirement.values if value in label.numbers]] = True
-        case "Exists" | "DoesNotExist":
-            found[1:] = True
-        case "Gt" | "Lt":
-            bound = integer(requirement.values[0]) if requirement.values else None
-            if bound is not None:
-                known, amounts = label.integers()
-                found = known & (amounts > bound if requirement.operator == "Gt" else amounts < bound)
-    if requirement.operator in ("NotIn", "DoesNotExist"):
-        found = ~found
-    return found[label.codes]
-
-
 #: The filters that use node facts alone, in the order in which refusals are counted.
 FILTERS: tuple[Filter, ...] = (
     NodeReady(),
@@ -297,9 +265,20 @@ def answer(view: ClusterView, of: Filter, shape: PodShape, *, scope: bool = Fals
     return view.derived(("passes", scope, of.name, question), lambda: of.passes(view, shape))
 
 
+def _in_order(filters: Sequence[Filter], order: Sequence[str]) -> list[Filter]:
+    """The filters that are named first, then those of node facts, then those that look at other pods."""
+    named = {name: number for number, name in enumerate(order)}
+    return sorted(
+        filters, key=lambda of: (named.get(of.name, len(named)), of.name not in named and isinstance(of, PodFilter))
+    )
+
+
 class Filters:
     """The filters' results for one view. `pod` is the pod as other pods see it; without it, rules among pods are
     ignored.
+
+    The filters named in `order` refuse first, in that order; then come the others that use node facts alone, and last
+    those that look at other pods.
 
     `only` restricts the room to some nodes, and `kept` (nodes × resources) keeps a part of it free, for a quorum that
     is tried in such a part of the cluster. The reason `outside` of what lies beyond it counts last."""
@@ -309,6 +288,7 @@ class Filters:
         view: ClusterView,
         filters: Sequence[Filter] = FILTERS,
         *,
+        order: Sequence[str] = (),
         ignore_health: bool = False,
         only: Mask | None = None,
         kept: Levels | None = None,
@@ -323,9 +303,14 @@ class Filters:
         self._outside = outside
         if ignore_health:
             filters = [lasting for of in filters if (lasting := of.on_healthy_nodes()) is not None]
-        self._of_facts = [of for of in filters if not isinstance(of, PodFilter)]
+        self._all = [
+            of for of in _in_order(filters, order) if not (ignore_health and isinstance(of, PodFilter) and of.eased)
+        ]
+        self._of_facts = [of for of in self._all if not isinstance(of, PodFilter)]
+        #: Those that refuse before any that looks at other pods.
+        self._first = [*takewhile(lambda of: not isinstance(of, PodFilter), self._all)]
         self._preferring = [of for of in filters if type(of).preference is not Filter.preference]
-        self._of_pods = [of for of in filters if isinstance(of, PodFilter) and not (ignore_health and of.eased)]
+        self._of_pods = [of for of in self._all if isinstance(of, PodFilter)]
         self._reasons: dict[tuple[PodShape, Neighbour | None], tuple[int, ReasonCounts]] = {}
 
     def inside(
@@ -367,10 +352,13 @@ class Filters:
 
     def _refusals(self, shape: PodShape, pod: Neighbour | None, *, ever: bool = False) -> Iterator[tuple[Reason, Mask]]:
         """Refusals because of other pods: each reason with its nodes. `ever`: only those that last."""
+        for of in self._of_pods if not ever else [of for of in self._of_pods if not of.eased]:
+            yield from self._refused_by(of, shape, pod)
+
+    def _refused_by(self, of: PodFilter, shape: PodShape, pod: Neighbour | None) -> Iterator[tuple[Reason, Mask]]:
         neighbours = self._view.neighbours
         if pod is not None and neighbours is not None:
-            for of in self._of_pods if not ever else [of for of in self._of_pods if not of.eased]:
-                yield from of.refusals(self._view, neighbours, shape, pod)
+            yield from of.refusals(self._view, neighbours, shape, pod)
 
     def allowed(self, shape: PodShape, pod: Neighbour | None = None) -> Mask:
         """Nodes that now pass all checks except resources."""
@@ -421,12 +409,13 @@ class Filters:
     def refusal(self, shape: PodShape, row: int, pod: Neighbour | None = None) -> Reason:
         """Why one node doesn't take a pod of this shape now; `FITS` if it does."""
         view = self._view
-        for of in self._of_facts:
-            if not self._passes(of, shape)[row]:
+        for of in self._all:
+            if isinstance(of, PodFilter):
+                for reason, refused in self._refused_by(of, shape, pod):
+                    if refused[row]:
+                        return reason
+            elif not self._passes(of, shape)[row]:
                 return of.reason(view, shape, row)
-        for reason, refused in self._refusals(shape, pod):
-            if refused[row]:
-                return reason
         if view.held is not None and self._reserved(shape)[row]:
             return RESERVED
         for resource, column, need in self._by_scarcity(shape):
@@ -438,15 +427,11 @@ class Filters:
 
     def _count_reasons(self, shape: PodShape, pod: Neighbour | None) -> ReasonCounts:
         view = self._view
-        counts = dict(view.derived(("counts", *self._questions(shape)), lambda: self._count_static(shape)))
-        left = self.static(shape).copy()
-        for reason, refused in self._refusals(shape, pod):
-            hit = left & refused
-            if hit.any():
-                counts[reason] = counts.get(reason, 0) + int(np.count_nonzero(hit))
-                left &= ~hit
-            if not left.any():
-                break
+        questions = tuple((of.name, of.question(shape)) for of in self._first)
+        counts, left = view.derived(("counts", self._scope, *questions), lambda: self._count_first(shape))
+        counts, left = dict(counts), left.copy()
+        for of in self._all[len(self._first) :] if left.any() else ():
+            self._count(of, shape, pod, counts, left)
         if view.held is not None and (reserved := left & self._reserved(shape)).any():
             counts[RESERVED] = int(np.count_nonzero(reserved))
             left &= ~reserved
@@ -481,15 +466,29 @@ class Filters:
         unkept = fitting(self._view, shape, self._kept) > 0
         return unkept if self._only is None else unkept & self._only
 
-    def _count_static(self, shape: PodShape) -> dict[Reason, int]:
-        """The nodes by the reasons that don't change during the cycle."""
-        counts: Counter[Reason] = Counter()
+    def _count_first(self, shape: PodShape) -> tuple[dict[Reason, int], Mask]:
+        """The nodes by the first reasons, which don't change during the cycle, and the nodes without such a reason."""
+        counts: dict[Reason, int] = {}
         left = np.ones(len(self._view), bool)
-        for of in self._of_facts:
+        for of in self._first:
+            self._count(of, shape, None, counts, left)
+        return counts, left
+
+    def _count(self, of: Filter, shape: PodShape, pod: Neighbour | None, counts: dict[Reason, int], left: Mask) -> None:
+        """Count those of the nodes in `left` that a filter refuses, and take them out of it."""
+        if not isinstance(of, PodFilter):
             refused = left & ~self._passes(of, shape)
-            counts.update(of.reasons(self._view, shape, refused))
+            for reason, nodes in of.reasons(self._view, shape, refused).items():
+                counts[reason] = counts.get(reason, 0) + nodes
             left &= ~refused
-        return counts
+            return
+        for reason, refused in self._refused_by(of, shape, pod):
+            hit = left & refused
+            if hit.any():
+                counts[reason] = counts.get(reason, 0) + int(np.count_nonzero(hit))
+                left &= ~hit
+            if not left.any():
+                return
 
     def _by_scarcity(self, shape: PodShape) -> list[tuple[str, int, int]]:
         """The pod's needs. Devices precede cpu and memory, because the scarcest resource explains most."""

@@ -50,7 +50,7 @@ class Placing:
         for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
         self.quotas = Quotas(state, time_ms, kept.limits(state))
-        self.filters = Filters(self.view, policies.filters)
+        self.filters = Filters(self.view, policies.filters, order=config.filter_order)
         self.units = Units(self)
         self._state = state
         self._mix: tuple[Typical, ...] | None = None

@@ -11,8 +11,9 @@ import numpy as np
 from arranger.model.pod import ClaimLack, Labels, PodShape, Reach, VolumeNeeds
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.model.volumes import ZONE_LABELS, ZONES_APART
-from arranger.scheduling.filters import Counts, Filter, PodFilter, satisfying
+from arranger.scheduling.filters import Counts, Filter, PodFilter
 from arranger.scheduling.neighbours import Neighbour, Neighbours
+from arranger.scheduling.requirements import satisfying
 from arranger.scheduling.view import ClusterView, Mask
 
 _MANY = 1 << 31

@@ -16,6 +16,7 @@ from arranger.model.queue import Preemption, Provisioning
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.replay.ledger.causes import Cause, causes_of
+from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import BUILT_IN, GroupCheck, Hold, Permit, QuorumAsked, policies_with
 from arranger.scheduling.cycle import Cycles, take_cycle
 from tests.world import World, shape
@@ -380,3 +381,13 @@ def _room_is_kept(of: World) -> bool:
     free = {of.state.nodes.names[row]: int(of.state.nodes.free()[row, of.state.nodes.columns["nvidia.com/gpu"]])
             for row in of.state.nodes.by_name()}  # fmt: skip
     return all(free[node] >= pods for node, pods in kept.items())
+
+
+def test_another_configuration_keeps_the_recorded_permits_and_checks() -> None:
+    installed = policies_with(checks=(Frozen(), Few()), permits=(Approval(),))
+    recorded = policies_with(checks=(Few(),), permits=(Approval(),)).versions()
+    overrides = Overrides(pod_policy="Gang", filter_order=("NodeSelector", "NodeReady"))
+    config, by = overrides.of(CycleConfig(versions=recorded), installed)
+    assert [one.name for one in (*by.checks, *by.permits)] == ["Few", "Approval"]
+    assert config.versions == recorded and config.filter_order == ("NodeSelector", "NodeReady")
+    assert overrides.text == "pod_policy Gang, filter_order NodeSelector,NodeReady"

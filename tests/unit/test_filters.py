@@ -4,6 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,6 +73,13 @@ def verdicts(world: World, pod: PodShape, *, namespace: str = "default") -> dict
     assert dict(filters.reasons(pod, seen)) == Counter(found.values())
     assert [reason == FITS for reason in found.values()] == (filters.room(pod, seen) > 0).tolist()
     assert [reason == FITS for reason in found.values()] == filters.allowed(pod, seen).tolist()
+    names = [of.name for of in BUILT_IN.filters]
+    for order in (names[::-1], names[3::4], [*names[9:], *names[:2]]):
+        other = Filters(view, BUILT_IN.filters, order=order)
+        refused = {name: other.refusal(pod, row, seen) for row, name in enumerate(view.names)}
+        assert dict(other.reasons(pod, seen)) == Counter(refused.values())
+        assert (other.room(pod, seen) == filters.room(pod, seen)).all()
+        assert other.allowed(pod, seen).tolist() == filters.allowed(pod, seen).tolist()
     return found
 
 
@@ -881,3 +889,49 @@ def test_no_pod_is_placed_where_kubernetes_would_not_allow_it_and_none_waits_tha
     assert sum(last - first + 1 for event in placed for of in event.pods for first, last in of.indices) == len(
         literal.there
     ) - len([pod for pod in world.state.pods.values() if pod.node in literal.names])
+
+
+# --- the order of the filters -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("order", "reasons"),
+    [
+        ((), {ReasonKind.CORDONED: 2, ReasonKind.NODE_SELECTOR: 1, ReasonKind.ANTI_AFFINITY: 1}),
+        (("NodeSelector",), {ReasonKind.NODE_SELECTOR: 2, ReasonKind.CORDONED: 1, ReasonKind.ANTI_AFFINITY: 1}),
+        (("PodAntiAffinity",), {ReasonKind.ANTI_AFFINITY: 2, ReasonKind.CORDONED: 1, ReasonKind.NODE_SELECTOR: 1}),
+        (("NodeSelector", "PodAntiAffinity"), {ReasonKind.NODE_SELECTOR: 2, ReasonKind.ANTI_AFFINITY: 2}),
+    ],
+)  # fmt: skip
+def test_a_node_counts_under_the_first_filter_of_the_order_that_refuses_it(
+    order: tuple[str, ...], reasons: dict[ReasonKind, int]
+) -> None:
+    world = World()
+    world.config = msgspec.structs.replace(world.config, filter_order=order)
+    world.node("n1", cordoned=True, labels={HOST: "n1", "a": "x"})
+    world.node("n2", cordoned=True, labels={HOST: "n2"})
+    world.node("n3", labels={HOST: "n3"})
+    world.node("n4", labels={HOST: "n4", "a": "x"})
+    for node in ("n1", "n4"):
+        see(world, node)
+    pod = asking(anti_affinity=(PodTerm(HOST, APP),))
+    world.job("j", leader=msgspec.structs.replace(pod, node_selector=(("a", "x"),)))
+    taken = world.cycle()
+    found: Counter[ReasonKind] = Counter()
+    for reason, nodes in waits(taken).shortage.reasons:
+        found[reason.kind] += nodes
+    assert found == reasons
+    assert isinstance(taken[0], k.CycleTaken) and taken[0].config.filter_order == order
+
+
+def test_the_order_of_filters_changes_no_placement() -> None:
+    plans = []
+    for order in ((), tuple(of.name for of in reversed(BUILT_IN.filters))):
+        world = World()
+        world.config = msgspec.structs.replace(world.config, filter_order=order)
+        zones(world, n1="a", n2="b", n3="b")
+        world.node("n4", cordoned=True)
+        see(world, "n1")
+        world.job("j", leader=asking(anti_affinity=(PodTerm(ZONE, APP),)), workers=3, min_workers=3)
+        plans.append(world.cycle()[1:])
+    assert plans[0] == plans[1] and any(isinstance(event, k.Placed) for event in plans[0])

@@ -32,6 +32,7 @@ _DECIDING = {
     "reservations": "reservations",
     "reservation_refresh_s": "reservation_refresh_ms",
     "runtime_quantiles": "learned_runtimes",
+    "filter_order": "filter_order",
 }
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from arranger.settings import SETTINGS, Setting, load_settings
+from arranger.setting_tables import Setting
+from arranger.settings import SETTINGS, load_settings
 
 
 def setting_flags(

@@ -1,5 +1,6 @@
 """Overrides of a recorded configuration and of the queues: the replaced parts; all other parts stay as recorded."""
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -65,6 +66,7 @@ class Overrides(msgspec.Struct, frozen=True):
     learned_runtimes: bool | None = None
     room_bound_ms: int | None = None
     scheduled_failed: ScheduledFailed | None = None
+    filter_order: tuple[str, ...] | None = None
     every_job: bool = False
     queues: OtherQueues = OtherQueues()
 
@@ -87,8 +89,8 @@ class Overrides(msgspec.Struct, frozen=True):
 
     def of(self, config: CycleConfig, policies: Policies) -> tuple[CycleConfig, Policies]:
         """The recorded configuration with the overrides, and the policies for it: all installed queue and pod policies,
-        but the recorded filters, so that nothing else differs."""
-        by = Policies(policies.queue, policies.pod, policies.closest(config).filters)
+        but the recorded filters, group checks and permits, so that nothing else differs."""
+        by = dataclasses.replace(policies.closest(config), queue=policies.queue, pod=policies.pod)
         given = self.given
         for name, without, value in _NEEDED_BY:  # an older log doesn't have the other one
             if given.get(name) and getattr(config, without) == 0:
@@ -123,5 +125,5 @@ def _words(value: object) -> str:
     if isinstance(value, Preemption):
         value = tuple(msgspec.structs.asdict(value).items())
     if isinstance(value, tuple):
-        return ",".join(f"{name}={weight}" for name, weight in value)
+        return ",".join(one if isinstance(one, str) else "{}={}".format(*one) for one in value)
     return str(value)

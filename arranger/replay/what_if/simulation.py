@@ -152,7 +152,7 @@ class Simulation:
         others = [job for uid, job in self.state.jobs.items() if uid not in self._turns]
         others.sort(key=lambda job: (job.seen.namespace, job.seen.name))
         view = ClusterView.of(self.state)
-        filters = Filters(view, self._policies.filters)
+        filters = Filters(view, self._policies.filters, order=self._config.filter_order)
         return Outcome(
             jobs=(
                 *(self._job(job, position, filters) for position, job in enumerate(taken, start=1)),
