@@ -208,6 +208,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _about("pods that no TYJob owns are placed if their schedulerName is this; empty: only TYJobs are placed"),
     ] = "arranger"
     volumes: Annotated[bool, _about("whether pods go only where their volumes can be reached; needs rights")] = False
+    volume_timeout_s: Annotated[
+        int, _about("seconds in which a claim must be bound on the node selected for it; 0: no limit", 0, _WEEK_S)
+    ] = 600
     backfill: Annotated[
         Literal["On", "Off"],
         _about("whether later jobs start only if they don't delay a job with a reservation; Off: no reservations"),

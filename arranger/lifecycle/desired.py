@@ -5,7 +5,6 @@ Appliers reconcile the API server with it. It depends on the present state, not 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -19,13 +18,13 @@ from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import quorum_text, replaced_text, stage_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
-from arranger.messages.readiness import below_quorum_text, finished_text, finished_workers, held_text
+from arranger.messages.readiness import below_quorum_text, claims_text, finished_text, finished_workers, held_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
 from arranger.model.job import BELOW_QUORUM, PREEMPTED, READY, CleanPodPolicy, JobSpec, ScheduleState, Stage
 from arranger.model.names import WORKER_GROUP_LABEL, group_labels, known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
-from arranger.model.text import one_line
+from arranger.model.text import one_line, rfc3339
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, compact, runs
 from arranger.projections.ownership import has_earlier_pods
@@ -350,7 +349,8 @@ def _message(state: State, job: JobRecord) -> str:
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
     kept = unevicted_text(state, job)
-    parts = (below, _stuck(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job))
+    claims = claims_text(state, job)
+    parts = (below, claims, _stuck(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job))
     said = "; ".join(part for part in parts if part) or _awaited(state, job)
     return "; ".join(part for part in (said, held_text(job)) if part) or decided
 
@@ -450,13 +450,3 @@ def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
             }
         )
     return shown
-
-
-def rfc3339(ms: int) -> str:
-    """Milliseconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
-    return _rfc3339(ms // 1000)
-
-
-@lru_cache(maxsize=4096)
-def _rfc3339(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

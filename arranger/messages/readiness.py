@@ -1,10 +1,14 @@
 """How far a running job is from the quorum that it needs ready, in one line."""
 
-from arranger.model.job import LEADER_GROUP
+import math
+
+from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.pod import Phase
+from arranger.model.text import rfc3339
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.state import State
+from arranger.projections.volumes import claims_to_provision, waits_for_volumes
 
 
 def below_quorum_text(state: State, job: JobRecord) -> str:
@@ -29,6 +33,31 @@ def held_text(job: JobRecord) -> str:
     groups = job.valid_spec.groups
     held = [of for of in groups if of.start_after is not None and of.count and not job.may_start_after(of)]
     return "; ".join(f"set {of.name} starts once {_awaited(job, of.start_after or LEADER_GROUP)} ready" for of in held)
+
+
+def claims_text(state: State, job: JobRecord) -> str:
+    """Which claim pods that have nodes wait for, on which node and since when; empty if they wait for none."""
+    if job.stage not in (Stage.STARTING, Stage.RUNNING):
+        return ""
+    waiting = [group for group in range(len(job.valid_spec.groups)) if waits_for_volumes(job, group)]
+    empty = [slot for slot in job.placements if slot[0] in waiting and slot not in job.bound] if waiting else []
+    slot = min([slot for slot in empty if job.may_start(slot[0])], default=None)
+    return _claim_text(state, job, slot[0], job.placements[slot]) if slot is not None else ""
+
+
+def _claim_text(state: State, job: JobRecord, group: int, node: str) -> str:
+    needs = job.valid_spec.groups[group].shape.volumes
+    if needs is not None and needs.lack is not None:
+        of = needs.lack
+        return f"waits for claim {of.claim}, {'whose volume is' if of.name else 'which is'} not known yet"
+    claims = claims_to_provision(state, job, group)
+    waiting = [(state.volumes.selected_ms.get((of.namespace, of.name), 0), of) for of in claims]
+    since_ms, first = min(waiting, key=lambda of: (of[0] or math.inf, of[1].name))
+    more = f" (and {len(claims) - 1} more)" if len(claims) > 1 else ""
+    if not since_ms:
+        return f"waits until claim {first.name}{more} is to be bound on node {node}"
+    since = rfc3339(since_ms)
+    return f"waits for claim {first.name}{more} to be bound on node {first.facts.selected_node}, since {since}"
 
 
 def _awaited(job: JobRecord, group: int) -> str:

@@ -7,6 +7,8 @@ a line break forges a line. All of them are escaped: `\x1b`, `\u202e`; blanks be
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 
 #: Runs that may contain characters which JSON need not escape and a terminal obeys.
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]+")
@@ -41,6 +43,16 @@ def counted(count: int, noun: str) -> str:
 def few(names: Sequence[str], shown: int) -> str:
     """The first of some names, and how many more there are: "a, b and 3 more"."""
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
+def rfc3339(ms: int) -> str:
+    """Milliseconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
+    return _rfc3339(ms // 1000)
+
+
+@lru_cache(maxsize=4096)
+def _rfc3339(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def safe_json(content: bytes) -> bytes:

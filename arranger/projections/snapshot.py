@@ -125,6 +125,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     csi_nodes: tuple[CSINodeSeen, ...] = ()
     requests: tuple[NodesRequest, ...] = ()  # by UID of the job
     seen_requests: tuple[ProvisioningSeen, ...] = ()  # by UID of the job and name
+    selected_ms: tuple[tuple[tuple[str, str], int], ...] = ()  # by namespace and name
 
 
 #: An unchanged worker set, which isn't written.
@@ -168,6 +169,7 @@ def encode(state: State) -> bytes:
             volumes=tuple(of for _, of in sorted(state.volumes.volumes.items())),
             storage_classes=tuple(of for _, of in sorted(state.volumes.classes.items())),
             csi_nodes=tuple(of for _, of in sorted(state.volumes.csi_nodes.items())),
+            selected_ms=tuple(sorted(state.volumes.selected_ms.items())),
             requests=tuple(of for _, of in sorted(state.requests.items())),
             seen_requests=tuple(of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)),
         )
@@ -250,6 +252,7 @@ def _state(image: StateImage) -> State:
         {of.name: of for of in image.volumes},
         {of.name: of for of in image.storage_classes},
         {of.name: of for of in image.csi_nodes},
+        dict(image.selected_ms),
     )
     state.requests = {of.decided.job_uid: of for of in image.requests}
     for seen in image.seen_requests:

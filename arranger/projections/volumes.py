@@ -236,6 +236,7 @@ def _is_asked_for(state: State, facts: ClaimFacts) -> bool:
 def see_claim(state: State, event: v.ClaimSeen, changes: Changes) -> None:
     key = (event.namespace, event.name)
     old, state.volumes.claims[key] = state.volumes.claims.get(key), event
+    state.volumes.note_selected(old, event, state.queue_use.time_ms)  # that of the entry that is being folded
     if old is None or (old.uid, old.facts) != (event.uid, event.facts):
         _changed(state, changes, _naming(state, key))
 
@@ -245,6 +246,7 @@ def forget_claim(state: State, event: v.ClaimGone, changes: Changes) -> None:
     known = state.volumes.claims.get(key)
     if known is not None and known.uid == event.uid:
         del state.volumes.claims[key]
+        state.volumes.selected_ms.pop(key, None)
         _changed(state, changes, _naming(state, key))
 
 
@@ -291,6 +293,8 @@ def forget_csi_node(state: State, event: v.CSINodeGone, changes: Changes) -> Non
 def forget_volumes(state: State, kind: Watched) -> None:
     """Forget all objects of a kind that the API server refuses to show; without one kind, none decides on nodes."""
     there = state.volumes
+    if kind == Watched.CLAIM:
+        there.selected_ms.clear()
     {
         Watched.CLAIM: there.claims.clear,
         Watched.VOLUME: there.volumes.clear,

@@ -13,14 +13,13 @@ from functools import partial
 from arranger.errors import ClusterError
 from arranger.events.kinds import PodSeen
 from arranger.kube.cluster import PODS, ApiError, Object, Withdrawn
-from arranger.lifecycle.desired import rfc3339
 from arranger.lifecycle.replacements import closed
 from arranger.logs import log_event
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import Stage
 from arranger.model.pods_to_place import SLOT, pod_of
-from arranger.model.text import one_line
+from arranger.model.text import one_line, rfc3339
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import queue_out_of_reach

@@ -2,7 +2,9 @@
 
 Such a claim gets the annotation `volume.kubernetes.io/selected-node`, for which provisioners wait; a pod is created, or
 bound, once each of its claims has a volume. A provisioner that can't make a volume for the node removes the annotation.
-The log then has an `EffectFailed`, and the pod gets another node.
+If it says nothing for `volume_timeout_s`, the annotation is removed here. In both cases the log then has an
+`EffectFailed`, and the pod gets another node. A volume that is made for the first node after all binds the claim, and
+then the pod follows it.
 """
 
 from collections.abc import Sequence
@@ -22,6 +24,8 @@ from arranger.workers.work_queue import WorkQueue
 
 #: The reason of an `EffectFailed` for a node for which a provisioner made no volume.
 _NOT_PROVISIONED = "NotProvisioned"
+#: The same, if it said nothing in time.
+_TIMED_OUT = "VolumeTimeout"
 
 
 class ClaimWriter:
@@ -65,16 +69,16 @@ class ClaimWriter:
     async def _ask(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str) -> bool:
         """Select the node for a claim, unless that was done; and tell when its provisioner has refused the node."""
         job, selected = look.job, look.progress.selected
-        if claim.facts.selected_node or job.slots.refused_ms.get(slot) == 0:
+        if job.slots.refused_ms.get(slot) == 0:
+            return False
+        if claim.facts.selected_node:
+            await self._give_up_late(look, claim, slot, node)
             return False
         before, now_s = selected.get(claim.uid), self._clock.monotonic_s()
         if before is not None and before.version != claim.resource_version:
             del selected[claim.uid]
             message = f"no volume could be made for claim {claim.name} on node {before.node}"
-            failed = EffectFailed(
-                job.uid, job.attempt, PROVISION, Slot(*slot), 0, _NOT_PROVISIONED, message, False, tries=1
-            )  # fmt: skip
-            await self._writer.append([failed])
+            await self._refuse(look, slot, _NOT_PROVISIONED, message)
             return False
         if before is not None and now_s < before.until_s:
             self._queue.look_again(job.uid, before.until_s - now_s)
@@ -84,11 +88,32 @@ class ClaimWriter:
             self._queue.look_again(job.uid, SETTLE_S)
         return False
 
-    async def _select(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str) -> bool:
+    async def _give_up_late(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str) -> None:
+        """Give up a node that was selected for too long. The log has the time since when it is, so this survives the
+        process."""
+        limit_s, key = self._effects.parts.settings.volume_timeout_s, (claim.namespace, claim.name)
+        since_ms = self._follower.state.volumes.selected_ms.get(key)
+        if not limit_s or since_ms is None or claim.facts.selected_node != node:
+            return
+        left_s = limit_s - (self._clock.now_ms() - since_ms) / 1000
+        if left_s > 0:
+            self._queue.look_again(look.job.uid, left_s)
+        elif await self._select(look, claim, slot, None):
+            look.progress.selected.pop(claim.uid, None)
+            message = f"claim {claim.name} wasn't bound on node {node} within {limit_s} s"
+            await self._refuse(look, slot, _TIMED_OUT, message)
+
+    async def _refuse(self, look: Look, slot: SlotKey, reason: str, message: str) -> None:
+        job = look.job
+        failed = EffectFailed(job.uid, job.attempt, PROVISION, Slot(*slot), 0, reason, message, False, tries=1)
+        await self._writer.append([failed])
+
+    async def _select(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str | None) -> bool:
         return await self._effects.carry_out(PROVISION, lambda: self._selected(look, claim, slot, node))
 
-    async def _selected(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str) -> bool:
-        """Write the annotation, to the claim as it was observed; returns whether that was done here."""
+    async def _selected(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str | None) -> bool:
+        """Write the annotation to the claim as it was observed, or with None remove it; returns whether that was done
+        here."""
         if not look.current() or not self._effects.allowed():  # changed while this effect was queued
             self._queue.look_again(look.job.uid, STALE_S)
             return False

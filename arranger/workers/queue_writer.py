@@ -13,10 +13,10 @@ import msgspec
 from arranger.errors import ClockOff, ClusterError
 from arranger.kube.cluster import QUEUES, ApiError, Object
 from arranger.kube.translate import queue_status_digest
-from arranger.lifecycle.desired import rfc3339
 from arranger.logs import log_event
 from arranger.model.pod import gpus_of
 from arranger.model.quantity import CPU
+from arranger.model.text import rfc3339
 from arranger.scheduling import QueuesView, queues_view
 from arranger.workers.effects import SETTLE_S, Effects
 from arranger.workers.queue_status import queue_status, status_patch

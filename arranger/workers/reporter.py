@@ -17,7 +17,6 @@ import msgspec
 from arranger.clock import Clock
 from arranger.errors import ClusterError
 from arranger.kube.cluster import EVENTS, PODS, TYJOBS, Cluster
-from arranger.lifecycle.desired import rfc3339
 from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.messages.prerequisites import short_text
@@ -25,7 +24,7 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
-from arranger.model.text import one_line
+from arranger.model.text import one_line, rfc3339
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.job_parts import STEPS_KEPT
 from arranger.projections.jobs import JobRecord

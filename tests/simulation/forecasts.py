@@ -20,8 +20,8 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.kube.cluster import TYJOBS
-from arranger.lifecycle.desired import rfc3339
 from arranger.model.config import CycleConfig
+from arranger.model.text import rfc3339
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State, Verdict

@@ -4,15 +4,22 @@ from typing import Any
 
 import pytest
 
+from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import CLAIMS, NODES, PODS, STORAGE_CLASSES, TYJOBS, VOLUMES, ApiError, Object, Resource
 from arranger.kube.translate import job_seen, node_seen, pod_seen
 from arranger.kube.volumes import SELECTED_NODE, claim_seen, storage_class_seen, volume_seen
+from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
+from arranger.messages.readiness import claims_text
 from arranger.model.job import Stage
 from arranger.model.pods_to_place import record_of
 from arranger.model.stages import StageReason
+from arranger.model.text import rfc3339
+from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from arranger.replay.explain.awaited import What, awaited
+from arranger.replay.reading.describe import message_of
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.workers import claim_writer
@@ -45,6 +52,16 @@ class Recorded:
         self.world.say(*events)
 
 
+class WorldClock(SystemClock):
+    """Shows the time of a world."""
+
+    def __init__(self, world: VolumeWorld) -> None:
+        self.world = world
+
+    def now_ms(self) -> int:
+        return self.world.now_ms
+
+
 class Scene:
     """Nodes n1 and n2, a claim `data`, the pod `web` or the TYJob `j` that names it, and an applier."""
 
@@ -65,10 +82,13 @@ class Scene:
         self.cluster = DirectCluster(self.store)
         self.world = VolumeWorld()
         self.observe()
-        following, writer = Following(self.world.state), Recorded(self.world)
-        self.following = following
-        given = parts(cluster=self.cluster, follower=following, membership=Everyone(), writer=writer)
-        self.applier = Applier(given)
+        self.following = Following(self.world.state)
+        self.applier = self.applier_with()
+
+    def applier_with(self, **settings: Any) -> Applier:
+        given = {"cluster": self.cluster, "follower": self.following, "membership": Everyone()}
+        clock, writer = WorldClock(self.world), Recorded(self.world)
+        return Applier(parts(clock=clock, writer=writer, settings=settings, **given))
 
     def items(self, resource: Resource) -> list[Object]:
         return [of.object for of in self.store.page(resource, Selection(), limit=20, continuation="").items]
@@ -175,6 +195,88 @@ async def test_a_provisioner_that_refuses_a_node_makes_the_scheduler_choose_anot
     scene.observe()
     await scene.look()
     assert scene.on() == [second]
+
+
+async def test_a_provisioner_that_says_nothing_in_time_loses_the_node(scene: Scene) -> None:
+    scene.decide()
+    (first,) = scene.record.placements.values()
+    await scene.look()
+    scene.observe()
+    for seconds, selected in ((599, first), (1, "")):
+        scene.world.pass_time(seconds)
+        await scene.look()
+        assert scene.selected() == selected
+    failure = scene.record.failure
+    assert failure is not None and (failure.effect, failure.code, failure.reason) == ("provision", 0, "VolumeTimeout")
+    assert failure.message == f"claim data wasn't bound on node {first} within 600 s"
+    await scene.look()
+    assert scene.selected() == "", "told once, and the node isn't asked for again"
+    scene.observe()
+    scene.world.control()
+    assert not scene.record.placements
+    assert scene.record.decided is not None and "wasn't bound on node" in stage_text(scene.record.decided)
+    scene.world.wait_for_back_offs()
+    scene.decide()
+    (second,) = scene.record.placements.values()
+    assert second != first
+    await scene.look()
+    assert scene.selected() == second and scene.record.failure is None
+    await provision(scene.cluster)
+    scene.observe()
+    await scene.look()
+    assert scene.on() == [second]
+
+
+async def test_a_volume_that_comes_too_late_is_followed_by_its_pod(scene: Scene) -> None:
+    scene.decide()
+    (first,) = scene.record.placements.values()
+    await scene.look()
+    scene.observe()
+    (asked,) = scene.items(CLAIMS)
+    scene.world.pass_time(600)
+    await scene.look()
+    assert scene.selected() == ""
+    scene.store.patch(CLAIMS, "default", "data", {"metadata": {"annotations": asked["metadata"]["annotations"]}})
+    await provision(scene.cluster)  # it began before the node was given up
+    scene.observe()
+    scene.world.control()
+    scene.world.pass_time(120)  # the node is avoided for a while
+    scene.world.wait_for_back_offs()
+    scene.decide()
+    await scene.look()
+    assert scene.on() == [first]
+
+
+async def test_without_a_limit_a_node_is_never_given_up(scene: Scene) -> None:
+    scene.applier = scene.applier_with(volume_timeout_s=0)
+    scene.decide()
+    await scene.look()
+    scene.observe()
+    scene.world.pass_time(10**6)
+    await scene.look()
+    assert scene.selected() and scene.record.failure is None
+
+
+async def test_it_is_told_which_claim_is_waited_for_on_which_node_and_since_when(scene: Scene) -> None:
+    scene.decide()
+    (node,) = scene.record.placements.values()
+    assert claims_text(scene.world.state, scene.record) == f"waits until claim data is to be bound on node {node}"
+    await scene.look()
+    scene.observe()
+    since = rfc3339(scene.world.state.time_ms)
+    scene.world.pass_time(60)
+    scene.observe()  # it is seen again as it was
+    told = f"waits for claim data to be bound on node {node}, since {since}"
+    assert claims_text(scene.world.state, scene.record) == message_of(scene.world.state, scene.record) == told
+    if not scene.of_pods:
+        assert desired_status(scene.world.state, scene.record)["message"] == told
+    assert awaited(scene.world.state, scene.record).what == What.VOLUMES
+    restored = snapshot.restore(snapshot.encode(scene.world.state))
+    assert claims_text(restored, restored.jobs[scene.record.uid]) == told
+    assert snapshot.digest(restored) == snapshot.digest(scene.world.state)
+    await provision(scene.cluster)
+    scene.observe()
+    assert claims_text(scene.world.state, scene.record) == "" and not scene.world.state.volumes.selected_ms
 
 
 async def test_a_node_is_selected_again_if_no_watch_shows_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from arranger.messages.readiness import held_text
+from arranger.messages.readiness import claims_text, held_text
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
@@ -36,6 +36,7 @@ class What(StrEnum):
     READINESS = "Readiness"
     GATES = "Gates"
     CLAIMS = "Claims"
+    VOLUMES = "Volumes"
     BINDING = "Binding"
     MORE_PODS = "MorePods"
     POD_GROUP = "PodGroup"
@@ -53,6 +54,8 @@ def awaited(state: State, job: JobRecord) -> Awaited:
         return Awaited(What.NOTHING)
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _before_start(state, job)
+    if claims_text(state, job):
+        return Awaited(What.VOLUMES)
     if job.of_pods:
         return _of_pods(job)
     if job.stage == Stage.STARTING:
@@ -141,6 +144,7 @@ _WORDS = {
     What.READINESS: "the leader or set to be ready that other worker sets start after",
     What.GATES: "its scheduling gates to be removed",
     What.CLAIMS: "nothing: Arranger allocates no devices of resource claims",
+    What.VOLUMES: "its claims to be bound",
     What.BINDING: "an applier to bind it",
     What.MORE_PODS: "more pods of its group",
     What.POD_GROUP: "its PodGroup to exist",

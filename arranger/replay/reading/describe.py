@@ -7,11 +7,11 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
-from arranger.lifecycle.desired import back_off_text, rfc3339
+from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.readiness import below_quorum_text
+from arranger.messages.readiness import below_quorum_text, claims_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
@@ -21,7 +21,7 @@ from arranger.model.provisioning import Provisioning
 from arranger.model.quantity import amount_text, quantity
 from arranger.model.quota import unit_of
 from arranger.model.taints import taint_text
-from arranger.model.text import counted, first_line
+from arranger.model.text import counted, first_line, rfc3339
 from arranger.projections.jobs import JobRecord, asked_record, expand
 from arranger.projections.state import State
 from arranger.replay.reading.queue_fields import other_fields
@@ -58,7 +58,7 @@ def message_of(state: State, job: JobRecord) -> str:
         return before
     waits = why_it_waits(job)
     waiting = shortage_text(waits.shortage) if waits is not None else back_off_text(job)
-    told = "; ".join(part for part in (below_quorum_text(state, job), waiting) if part)
+    told = "; ".join(part for part in (below_quorum_text(state, job), claims_text(state, job), waiting) if part)
     return told or (stage_text(job.decided) if job.decided is not None else "")
 
 
