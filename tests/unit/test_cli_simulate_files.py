@@ -426,3 +426,114 @@ def test_bad_usage_is_one_line(arguments: list[str], says: str, capsys: pytest.C
 def test_an_empty_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(tmp_path)], prog_name="arranger") == 2
     assert f"{tmp_path} has no file that ends in .yaml, .yml, .json" in capsys.readouterr().err
+
+
+# --- volumes ------------------------------------------------------------------------------------------------------
+
+ZONE = "topology.kubernetes.io/zone"
+FAST = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": "disks.test",
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}],
+}
+
+
+def claim(name: str, **spec: Any) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], **spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def volume(name: str, zone: str, **spec: Any) -> dict[str, Any]:
+    spec = {"csi": {"driver": "disks.test", "volumeHandle": name}, **spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": {ZONE: zone}},
+        "spec": spec,
+    }
+
+
+def csi_node(name: str, count: int) -> dict[str, Any]:
+    spec = {"drivers": [{"name": "disks.test", "nodeID": name, "allocatable": {"count": count}}]}
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}
+
+
+def reading(name: str, of: str) -> dict[str, Any]:
+    """A TYJob of one pod that names a claim."""
+    found = job(name, workers=0)
+    found["spec"]["leader"]["template"]["spec"]["volumes"] = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": of}}
+    ]
+    return found
+
+
+def outcomes(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Job → the node of its pod, or why there is none."""
+    return {
+        one["name"]: one["placed"][0]["node"] if one["placed"] else one["unplaced"][0]["reasons"][0]["text"]
+        for one in answer["jobs"]
+    }
+
+
+NODES_IN_ZONES = (node("a", labels={ZONE: "a"}), node("b", labels={ZONE: "b"}), node("c", labels={ZONE: "c"}))
+WITH_VOLUMES = ("--volumes", "true")
+
+
+def test_claims_volumes_and_classes_in_files_decide_on_nodes(simulate: Simulate) -> None:
+    objects = (
+        *NODES_IN_ZONES, FAST,
+        claim("bound", volumeName="pv-c"), volume("pv-c", "c"),
+        claim("kept"), volume("pv-a", "a", claimRef={"namespace": "default", "name": "kept"}),
+        claim("new"), claim("other", storageClassName="slow"), claim("lost", volumeName="gone"),
+        *(reading(of, of) for of in ("bound", "kept", "new", "other", "lost", "missing")),
+    )  # fmt: skip
+    assert outcomes(simulate(*objects, flags=WITH_VOLUMES)) == {
+        "bound": "c",
+        "kept": "a",
+        "new": "b",
+        "other": "StorageClass slow of claim other doesn't exist",
+        "lost": "volume gone of claim lost doesn't exist",
+        "missing": "claim missing doesn't exist: create it",
+    }
+
+
+def test_limits_of_csi_nodes_and_pods_in_the_files_count(simulate: Simulate) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {
+        "nodeName": "b", "containers": [{"name": "c"}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}]}}  # fmt: skip
+    objects = (
+        node("b", labels={ZONE: "b"}), csi_node("b", 2), FAST, pod, claim("used", volumeName="pv"), volume("pv", "b"),
+        claim("first"), claim("second"), reading("first", "first"), reading("second", "second"),
+    )  # fmt: skip
+    found = outcomes(simulate(*objects, flags=WITH_VOLUMES))
+    assert found == {"first": "b", "second": "attaches no more volumes of disks.test (at most 2)"}
+
+
+def test_objects_as_a_server_has_them_are_used_as_they_are(simulate: Simulate) -> None:
+    """A claim that a server shows as Pending isn't bound by the command, whatever names it."""
+    pending = claim("kept", storageClassName="fast") | {"status": {"phase": "Pending"}}
+    objects = (
+        *NODES_IN_ZONES, FAST, pending, volume("pv-a", "a", claimRef={"name": "kept"}), reading("kept", "kept"),
+    )  # fmt: skip
+    assert outcomes(simulate(*objects, flags=WITH_VOLUMES)) == {"kept": "b"}
+
+
+def test_without_the_setting_claims_are_ignored_and_that_is_told(
+    simulate: Simulate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = (*NODES_IN_ZONES, claim("bound", volumeName="pv-c"), volume("pv-c", "c"), reading("bound", "bound"))
+    assert outcomes(simulate(*objects)) == {"bound": "a"}
+    assert main(["simulate", str(tmp_path / "cluster.yaml")], prog_name="arranger") == 0
+    told = capsys.readouterr().err
+    assert "ignored: 1 PersistentVolumeClaim, 1 PersistentVolume (" in told
+    assert told.endswith("; with --volumes true, on claims and volumes, too)\n")
+
+
+def test_a_malformed_volume_is_an_error_that_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all([NODES_IN_ZONES[0], {**volume("pv", "a"), "spec": {"claimRef": "data"}}]))
+    assert main(["simulate", str(path), *WITH_VOLUMES], prog_name="arranger") == 2
+    assert "can't be understood" in capsys.readouterr().err

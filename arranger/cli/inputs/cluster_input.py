@@ -5,6 +5,7 @@ a kubelet or the order of `kubectl apply` would add, the same every time:
 
 - all objects: the namespace `default`, and a UID made from the name
 - a TYJob without a creation time: one second after the TYJob before it, and later than all given creation times
+- a claim: the default class, the volume that is for it, and a phase
 - a quota: a status with its limits, and with the use by the pods in the files
 - a node: Ready if it has no conditions, its capacity if it has no allocatable, and room for 110 pods
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from arranger.cli.inputs import volume_input
 from arranger.cli.inputs.cluster_files import Found
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
@@ -72,8 +74,9 @@ class Described(msgspec.Struct, frozen=True):
     ignored: dict[str, int]
 
 
-def described(objects: Iterable[Found], checks: Check) -> Described:
-    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, Namespaces and TYJobs.
+def described(objects: Iterable[Found], checks: Check, *, with_volumes: bool = False) -> Described:
+    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, Namespaces and TYJobs, and
+    `with_volumes` of claims, volumes, storage classes and CSINodes.
 
     Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob or Queue is not an error:
     it is observed as invalid, as by the watcher.
@@ -81,7 +84,7 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
     ignored: dict[str, int] = {}
     known: dict[tuple[str, str, str], Found] = {}
     for found in objects:
-        if (found.kind, found.group) not in _KINDS:
+        if (found.kind, found.group) not in (_KINDS | volume_input.KINDS if with_volumes else _KINDS):
             ignored[found.kind] = ignored.get(found.kind, 0) + 1
             continue
         named = _with_name(found)
@@ -97,12 +100,14 @@ def described(objects: Iterable[Found], checks: Check) -> Described:
     pods = [_owned(found, uids) for found in known.values() if found.kind == "Pod"]
     nodes = [found for found in known.values() if found.kind == "Node"]
     seen: list[k.Event] = [_seen(node, node_seen, k.Watched.NODE) for node in nodes]
-    seen += [_seen(pod, pod_seen, k.Watched.POD) for pod in pods]
+    seen += [_seen(pod, pod_seen, k.Watched.POD, with_volumes=with_volumes) for pod in pods]
     seen += [_seen(job, job_seen, k.Watched.JOB, with_status=True, checks=checks) for job in jobs]
     quotas = [found for found in known.values() if found.kind == "ResourceQuota"]
     seen += [_seen(one, lambda item, term: quota_seen(_counted(item, pods), term), k.Watched.QUOTA) for one in quotas]
     for kind, (translate, watched) in _BY_NAME.items():
         seen += [_seen(found, translate, watched) for found in known.values() if found.kind == kind]
+    for found in _volumes(known.values()):
+        seen.append(_seen(found, *volume_input.OBSERVED[found.kind]))
     created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
     return Described(tuple(seen), max(created, default=0) + 1000, ignored)
 
@@ -111,11 +116,22 @@ def say_ignored(cluster: Described) -> None:
     """Print to standard error the kinds of objects that are ignored."""
     if cluster.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
+        volumes = cluster.ignored.keys() & volume_input.OBSERVED.keys()
+        more = "; with --volumes true, on claims and volumes, too" if volumes else ""
         say(
             f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, "
-            "Namespaces and TYJobs)",
+            f"Namespaces and TYJobs{more})",
             err=True,
         )
+
+
+def _volumes(objects: Iterable[Found]) -> list[Found]:
+    """The objects that are about volumes, as they would be on a server."""
+    of_volumes = [found for found in objects if found.kind in volume_input.OBSERVED]
+    try:
+        return volume_input.completed(of_volumes)
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        raise UsageError(f"a claim, a volume or a StorageClass can't be understood: {problem}") from problem
 
 
 def _counted(quota: Object, pods: Iterable[Found]) -> Object:
@@ -164,7 +180,7 @@ def _with_name(found: Found) -> Found:
             raise UsageError(f"{found.where}: metadata.{field} of {found.kind} {name} must be a text")
     by_hand = not metadata.get("uid")
     metadata = dict(metadata)
-    if _KINDS[found.kind, found.group]:
+    if (_KINDS | volume_input.KINDS)[found.kind, found.group]:
         metadata["namespace"] = metadata.get("namespace") or _NAMESPACE
     metadata["uid"] = metadata.get("uid") or "/".join((found.kind.lower(), metadata.get("namespace", ""), name))
     metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"

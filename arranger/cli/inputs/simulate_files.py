@@ -14,11 +14,18 @@ from arranger.settings import Settings
 
 def simulate_files(names: Sequence[str], settings: Settings, installed: Installed, *, cycles: int, output: str) -> int:
     """Take the cycles and print the plan. Returns the exit status, 1 if a TYJob is invalid."""
-    cluster = described(read_objects(names), tyjob_checks(installed.names))
+    checks = tyjob_checks(installed.names)
+    cluster = described(read_objects(names), checks, with_volumes=settings.volumes)
     say_ignored(cluster)
     policies = installed.policies
     config = settings.cycle_config(policies.versions())
-    simulation = Simulation(cluster.observations, config, time_ms=cluster.time_ms, policies=policies)
+    simulation = Simulation(
+        cluster.observations,
+        config,
+        time_ms=cluster.time_ms,
+        policies=policies,
+        with_volumes=settings.volumes,
+    )
     for _ in range(cycles):
         simulation.cycle()
         simulation.time_ms += round(settings.cycle_period_s * 1000)

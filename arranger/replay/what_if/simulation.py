@@ -114,7 +114,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Simulation:
-    """A cluster in memory that consists of these observations, with the terms of `TERMS`, at `time_ms`."""
+    """A cluster in memory that consists of these observations, with the terms of `TERMS`, at `time_ms`. Volumes decide
+    on nodes `with_volumes`."""
 
     def __init__(
         self,
@@ -123,6 +124,7 @@ class Simulation:
         *,
         time_ms: int,
         policies: Policies = BUILT_IN,
+        with_volumes: bool = False,
     ) -> None:
         self.state = State()
         self.time_ms = time_ms
@@ -132,7 +134,8 @@ class Simulation:
         self._observer = _Reasons()
         #: Jobs by UID in the order of their first turns.
         self._turns: dict[str, None] = {}
-        self._say([k.EpochBegun(1, 0, "simulated"), *(k.claim(kind, "simulated") for kind in k.Watched)])
+        claims = [k.claim(kind, "simulated", with_volumes=with_volumes) for kind in k.Watched]
+        self._say([k.EpochBegun(1, 0, "simulated"), *claims])
         self._say([*observations, *(k.ListingEnded(kind, TERMS[kind], "1") for kind in k.Watched)])
         #: Job UID → its placements before the cycles.
         self._before = {uid: dict(job.placements) for uid, job in self.state.jobs.items()}
