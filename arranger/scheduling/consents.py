@@ -104,14 +104,15 @@ class Consents:
     def hold_back(
         self, tried: PlacementTry, placed: tuple[PlacedPods, ...], *, may_keep: bool = True
     ) -> Shortage | None:
-        """The shortage of a quorum with nodes that a permit holds back. With `may_keep`, the room may be kept: it is
-        free now."""
+        """The shortage of a quorum with nodes that a permit holds back, and which doesn't stand any more. With
+        `may_keep`, the room may be kept: it is free now."""
         pods: dict[int, int] = {}
         for piece in tried.pieces:
             pods[piece.group] = pods.get(piece.group, 0) + len(piece.indices)
         for permit in self._permits if pods else ():
             hold = permit.holds(self._asked(tried, pods, placed))
             if hold is not None:
+                tried.quorum_stands = False
                 objection = self._held(tried.job, permit, hold, placed if may_keep else ())
                 return self._shortage(tried, sum(pods.values()), permit, objection)
         return None

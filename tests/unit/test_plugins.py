@@ -322,9 +322,11 @@ def test_a_log_that_they_decided_is_verified_with_them_and_not_without(example: 
         ("late", 1), ("early", 0), ("small", 0),
     ]  # fmt: skip
     refused = arranger("explain", "refused", "-n", "frozen", "--log", str(log), plugins=example).stdout
-    assert "refused by Freeze: its namespace is frozen" in refused
+    assert "Why it waits: 0 of 1 required pods fit; refused by Freeze: its namespace is frozen\n" in refused
     held = arranger("explain", "held", "-n", "checked", "--log", str(log), plugins=example).stdout
-    assert "held back by Approval: it isn't approved; its room is kept meanwhile" in held
+    why = "1 of 1 required pods fit; held back by Approval: it isn't approved; its room is kept meanwhile"
+    assert f"Why it waits: {why}\n" in held
+    assert "kept waiting by a plugin of another package" in held
 
 
 def test_a_log_from_before_they_were_installed_is_verified_all_the_same(example: Path, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
             lack, own = f"{unit_text(shortfall.topology, shortfall.group)}; {lack}", 0
         searched = shortfall.searched
         head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further, searched=searched)
-        first = _first(own, shortfall.others)
+        first = _first(own, shortfall.others) if shortfall.objection is None else ""
         return f"{_room(job, gets) if gets else head}; {first}{lack}"
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"

@@ -244,7 +244,8 @@ class _Reasons(CycleObserver):
                     continue
                 self.found[job.uid, group] = filters.reasons(of.shape, neighbour_of(job, group))
         if tried.quorum_stands or self._last is not tried:
-            self.room[job.uid] = 0 if tried.quorum_stands else shortage.found
+            whole = tried.quorum_stands or shortage.objection is not None
+            self.room[job.uid] = 0 if whole else shortage.found
             self.found[job.uid, shortage.group] = shortage.reasons
         self._last = tried
 
