@@ -5,6 +5,7 @@ from random import Random
 
 import msgspec
 import pytest
+from hypothesis import given
 
 from arranger.events import kinds as k
 from arranger.events.facts import Objection, ShortageFacts
@@ -19,6 +20,7 @@ from arranger.replay.ledger.causes import Cause, causes_of
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import BUILT_IN, GroupCheck, Hold, Permit, QuorumAsked, policies_with
 from arranger.scheduling.cycle import Cycles, take_cycle
+from tests.random_worlds import Step, live_through, steps
 from tests.world import World, shape
 
 GPU = shape(cpu=1, gpus=1)
@@ -391,3 +393,35 @@ def test_another_configuration_keeps_the_recorded_permits_and_checks() -> None:
     assert [one.name for one in (*by.checks, *by.permits)] == ["Few", "Approval"]
     assert config.versions == recorded and config.filter_order == ("NodeSelector", "NodeReady")
     assert overrides.text == "pod_policy Gang, filter_order NodeSelector,NodeReady"
+
+
+class Moody(Permit):
+    """Holds some jobs and pods back until enough of the cluster is in the pool of their node, some with their room."""
+
+    name, version = "Moody", 1
+
+    def holds(self, asked: QuorumAsked) -> Hold | None:
+        priority = asked.job.valid_spec.priority
+        pools = {dict(facts.labels).get("pool") for facts in asked.nodes.values()}
+        if priority % 3 == 0 or "1" not in pools:
+            return None
+        return Hold("its nodes are in pool 1", 200 * (priority % 2), keep_room=priority % 2 == 1)
+
+
+@given(steps(most=30))
+def test_in_any_history_cycles_with_permits_are_accepted_and_taken_again_alike(history: list[Step]) -> None:
+    of = World(policies=policies_with(checks=(Few(),), permits=(Moody(),)))
+    of.config = msgspec.structs.replace(
+        of.config, preemption=Preemption(), room_bound_ms=60_000, reservations=1, reservation_refresh_ms=1000
+    )
+    cycles = Cycles(of.policies)
+    for step in history:
+        live_through([step], of)
+        expected = take_cycle(of.state, of.config, of.now_ms, policies=of.policies)
+        assert cycles.take(of.state, of.config, of.now_ms) == expected
+        restored = snapshot.restore(snapshot.encode(of.state))
+        assert take_cycle(restored, of.config, of.now_ms, policies=of.policies) == expected
+        if expected:
+            of.say(*expected)
+            assert [one.reason for one in of.changes.verdicts if not one.accepted] == []
+        of.state.validate()
