@@ -33,7 +33,7 @@ def objection_text(objection: Objection) -> str:
     if not objection.since_ms:
         return f"refused by {objection.plugin}: {objection.words}"
     held = f"held back by {objection.plugin}: {objection.words}"
-    if objection.over:
+    if objection.over and objection.until_ms > objection.since_ms:
         return f"{held}; its time is over, so no room is kept for it"
     return f"{held}; {'its room is kept' if objection.pods else 'no room is kept'} meanwhile"
 

@@ -14,10 +14,11 @@ from arranger.model.job import PlacedPods
 from arranger.model.reasons import FITS, objected
 from arranger.model.text import first_line
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, exists, expand
+from arranger.projections.jobs import JobRecord, exists, expand, is_quorum
 from arranger.projections.judging import sharing_no_domain
 from arranger.projections.state import State
 from arranger.scheduling.known_jobs import RowRooms
+from arranger.scheduling.needs import quorum_needs
 from arranger.scheduling.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.policies.consent import MOST_SECONDS, MOST_WORDS, GroupCheck, Hold, Permit, QuorumAsked
@@ -70,7 +71,7 @@ class Consents:
         more."""
         placing, job = self._placing, tried.job
         slots, mark = expand(pods), placing.mark()
-        if not self._as_needed(job, slots) or sharing_no_domain(self._state.nodes, job, slots):
+        if not self._as_needed(tried, slots) or sharing_no_domain(self._state.nodes, job, slots):
             return False
         rows = placing.view.node_index.rows()
         for (group, index), node in slots.items():
@@ -79,10 +80,14 @@ class Consents:
                 return False
         return True
 
-    def _as_needed(self, job: JobRecord, slots: Mapping[SlotKey, str]) -> bool:
-        """Whether these slots still need nodes, as a version of a job says except of what happened to single slots."""
+    def _as_needed(self, tried: PlacementTry, slots: Mapping[SlotKey, str]) -> bool:
+        """Whether these slots are still a quorum that needs nodes: pods of a group come and go without an edit."""
+        job = tried.job
         over = job.provided | job.slots.given_up.keys()
-        return all(exists(job.valid_spec, slot) and slot not in over for slot in slots)
+        if any(not exists(job.valid_spec, slot) or slot in over for slot in slots):
+            return False
+        needed = sum(map(len, quorum_needs(job, tried.policy).values()))
+        return len(slots) == needed and is_quorum(job.valid_spec, job.provided | slots.keys())
 
     def _placed(self, tried: PlacementTry, group: int, index: int, row: int) -> bool:
         """Place one pod on this node if it still fits."""

@@ -241,6 +241,41 @@ def test_a_held_quorum_whose_node_closes_is_held_elsewhere_for_the_rest_of_its_t
     assert retaken(of)
 
 
+def test_a_pod_that_leaves_a_held_group_takes_its_room_along() -> None:
+    """The pods of a group come and go without an edit of the group."""
+    of = world(Approval())
+    for name in ("p1", "p2", "p3"):
+        group = of.pod_to_place(name, of=GPU, group="g", least=2)
+    of.cycle()
+    slots = {(one.group, index) for one in objection(group).pods for first, last in one.indices
+             for index in range(first, last + 1)}  # fmt: skip
+    assert len(slots) == 2
+    leaves = next(uid for uid, slot in group.slots.members.items() if slot in slots)
+    of.pod_gone(leaves)
+    of.cycle()
+    now = objection(group)
+    assert sum(last - first + 1 for one in now.pods for first, last in one.indices) == 2
+    assert group.slots.members.keys() == {"uid-p1", "uid-p2", "uid-p3"} - {leaves}
+    assert retaken(of)
+
+
+def test_a_permit_without_a_time_keeps_nothing_and_says_no_more_than_its_words() -> None:
+    class Never(Permit):
+        """Never."""
+
+        name, version = "Never", 1
+
+        def holds(self, asked: QuorumAsked) -> Hold | None:
+            return Hold("not today", keep_room=True)
+
+    of = world(Never())
+    job = waiting(of, "a", 1)
+    of.cycle()
+    assert shortage_text(shortage(job)) == (
+        "1 of 1 required pods fit; held back by Never: not today; no room is kept meanwhile"
+    )
+
+
 def test_an_edited_job_is_held_from_the_beginning() -> None:
     of = world(Approval())
     job = waiting(of, "a", 2)
