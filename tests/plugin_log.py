@@ -18,9 +18,11 @@ from tests.world import World, shape
 def main() -> None:
     """Write the log of a cluster in which each of the five example plugins makes a difference."""
     policies = installed()
-    config = CycleConfig(queue_policy="Oldest", pod_policy="WorstFit", versions=policies.versions())
+    config = CycleConfig(
+        queue_policy="Oldest", pod_policy="WorstFit", versions=policies.versions(), filter_order=("Maintenance",)
+    )
     world = World(config=config)
-    world.node("n1", cpu=8, labels={"example.com/maintenance": "true"})
+    world.node("n1", cpu=8, cordoned=True, labels={"example.com/maintenance": "true"})
     world.node("n2", cpu=3)
     world.node("n3", cpu=8)
     world.job("late", created=2, priority=9, leader=shape(cpu=4))

@@ -10,6 +10,7 @@ from tests.e2e.harness import EmbeddedKube, apply, await_stage, eventually, flee
 from tests.example_package import install_example, python_path, run
 from tests.servers import RealRedis
 
+SETTINGS = {"pod_policy": "WorstFit", "filter_order": "Maintenance,NodeReady"}
 POLICIES = {"jobQueuePolicy": "Oldest", "basicPolicy": "WorstFit"}
 NODES = (
     NodeTemplate("n1", cpu="64", labels={"example.com/maintenance": "true"}),
@@ -33,7 +34,7 @@ def test_workers_go_by_policies_of_another_package(
         assert '"WorstFit"' in answer.stderr
         with (
             kubelets(kube, *NODES),
-            fleet(redis_url=redis.url, kube=kube, folder=tmp_path, pod_policy="WorstFit", verify=False) as workers,
+            fleet(redis_url=redis.url, kube=kube, folder=tmp_path, verify=False, **SETTINGS) as workers,
         ):
             workers.start(["watcher", "controller", "applier", "maintenance"], ["scheduler"])
             apply(kube, job("named", schedulerPolicy=POLICIES), job("default", workers=0))
@@ -48,6 +49,9 @@ def test_workers_go_by_policies_of_another_package(
     report = json.loads(run("arranger.cli.main", "verify", "--log", redis.url, "-o", "json", plugins=plugins).stdout)
     assert report["sound"]
     assert report["identical"] == report["cycles"] > 0
+    log = ("--log", redis.url, "-o", "json")
+    cycles = run("arranger.cli.main", "events", "--kind", "CycleTaken", *log, plugins=plugins).stdout
+    assert '"Maintenance","NodeReady"' in cycles.replace(" ", "")
     without = run("arranger.cli.main", "verify", "--log", redis.url, "-o", "json", plugins=None)
     found = json.loads(without.stdout)
     assert (without.returncode, found["other_versions"]) == (1, found["cycles"])
