@@ -89,17 +89,19 @@ class ClaimWriter:
         return False
 
     async def _give_up_late(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str) -> None:
-        """Give up a node that was selected for too long. The log has the time since when it is, so this survives the
-        process."""
+        """Give up a node that was selected for too long, and with it that of the slot if it is the same. The log has
+        since when it is selected, so this survives the process."""
         limit_s, key = self._effects.parts.settings.volume_timeout_s, (claim.namespace, claim.name)
         since_ms = self._follower.state.volumes.selected_ms.get(key)
-        if not limit_s or since_ms is None or claim.facts.selected_node != node:
+        if not limit_s or since_ms is None:
             return
         left_s = limit_s - (self._clock.now_ms() - since_ms) / 1000
         if left_s > 0:
             self._queue.look_again(look.job.uid, left_s)
         elif await self._select(look, claim, slot, None):
             look.progress.selected.pop(claim.uid, None)
+            if claim.facts.selected_node != node:  # somebody else's choice; the watch shows that it is gone
+                return
             message = f"claim {claim.name} wasn't bound on node {node} within {limit_s} s"
             await self._refuse(look, slot, _TIMED_OUT, message)
 

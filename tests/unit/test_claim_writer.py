@@ -247,6 +247,22 @@ async def test_a_volume_that_comes_too_late_is_followed_by_its_pod(scene: Scene)
     assert scene.on() == [first]
 
 
+async def test_a_node_that_another_one_selected_in_vain_is_replaced_by_that_of_the_pod(scene: Scene) -> None:
+    scene.decide()
+    (own,) = scene.record.placements.values()
+    (other,) = {"n1", "n2"} - {own}
+    scene.store.patch(CLAIMS, "default", "data", {"metadata": {"annotations": {SELECTED_NODE: other}}})
+    scene.observe()
+    await scene.look()
+    assert scene.selected() == other
+    scene.world.pass_time(600)
+    await scene.look()
+    assert scene.selected() == "" and scene.record.failure is None
+    scene.observe()
+    await scene.look()
+    assert scene.selected() == own
+
+
 async def test_without_a_limit_a_node_is_never_given_up(scene: Scene) -> None:
     scene.applier = scene.applier_with(volume_timeout_s=0)
     scene.decide()
