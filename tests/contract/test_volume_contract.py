@@ -55,9 +55,17 @@ async def test_a_claim_is_pending_until_it_is_bound_and_keeps_the_selected_node(
         assert claim_seen(made, 1).facts == ClaimFacts("Pending", "", "fast", ("ReadWriteOnce",))
         version = {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}
         selected = {"metadata": {**version, "annotations": {_SELECTED: "n1"}}}
-        assert claim_seen(await cluster.patch(CLAIMS, where, "data", selected), 1).facts.selected_node == "n1"
-        with refused(409, "Conflict", ""):
-            await cluster.patch(CLAIMS, where, "data", selected)
+        now = await cluster.patch(CLAIMS, where, "data", selected)
+        assert claim_seen(now, 1).facts.selected_node == "n1"
+        given_up = {"metadata": {**version, "annotations": {_SELECTED: None}}}
+        for outdated in (selected, given_up):
+            with refused(409, "Conflict", ""):
+                await cluster.patch(CLAIMS, where, "data", outdated)
+        given_up["metadata"] |= {"resourceVersion": now["metadata"]["resourceVersion"]}
+        now = await cluster.patch(CLAIMS, where, "data", given_up)
+        assert claim_seen(now, 1).facts.selected_node == ""
+        selected["metadata"] |= {"resourceVersion": now["metadata"]["resourceVersion"]}
+        await cluster.patch(CLAIMS, where, "data", selected)
         await cluster.patch(CLAIMS, where, "data", {"spec": {"volumeName": "pv"}})
         bound = await cluster.patch(CLAIMS, where, "data", {"status": {"phase": "Bound"}}, subresource="status")
         assert claim_seen(bound, 1).facts == ClaimFacts("Bound", "pv", "fast", ("ReadWriteOnce",), False, "n1")
