@@ -271,7 +271,8 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
     known = (job.version, job.seen.generation, job.schedule_state, address, job.leader.restarts, tuple(job.failing))
     ends = tuple(of.ended for of in job.spec.after) if job.spec is not None else ()
     kept, start_ms = unevicted_text(state, job), expected_start_ms(state, job)
-    return (*known, job.waits, job.not_before_ms, refused, stuck, why, ends, kept, start_ms, request_text(state, job))
+    held = (refused, stuck, why, claims_text(state, job))
+    return (*known, job.waits, job.not_before_ms, *held, ends, kept, start_ms, request_text(state, job))
 
 
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
