@@ -7,6 +7,7 @@ many appliers try.
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -36,6 +37,10 @@ _log = logging.getLogger(__name__)
 BIND = "bind"
 _TELL = "tell"
 
+#: A group is told that it lacks pods at most this often, and once it has lacked some for this long: most get theirs at
+#: once, and telling costs the API server two requests for each pod.
+_LACKING_S = 1.0
+
 #: The condition of a pod that says whether it has a node, and the reason while it has none.
 _SCHEDULED, _UNSCHEDULABLE = "PodScheduled", "Unschedulable"
 #: The limit of its message, in characters.
@@ -59,6 +64,8 @@ class Binder:
     async def look(self, look: Look) -> None:
         """Bind each pod of a record that has a node which it can still use, and let the others say why they wait."""
         job, waiting = look.job, self._waiting(look.job)
+        if not job.pods_lacking:
+            look.progress.lacking_s = math.inf
         begun = job.stage in (Stage.STARTING, Stage.RUNNING)
         placed = {slot: pod for slot, pod in waiting.items() if begun and slot in job.placements}
         untold = [pod for slot, pod in waiting.items() if slot not in placed]
@@ -148,14 +155,25 @@ class Binder:
         if not message:  # without a message, the next cycle gives it a node or a reason
             return
         news += tuple([pod.uid for pod in pods])
-        if news == progress.news:
+        if news == progress.news or self._lacks_for_now(look):
             return
         text = one_line(message)[:_LONGEST]
         tells = [self._effects.carry_out(_TELL, partial(self.told, pod, text, job.uid)) for pod in pods]
         if all(await together(tells)):
-            progress.news = news
+            progress.news, progress.lacking_s = news, math.inf
             progress.told.about = (pods[0].name, pods[0].uid)
             self._reports.report(job, progress.told)
+
+    def _lacks_for_now(self, look: Look) -> bool:
+        """Whether a group lacks pods, but isn't told so yet; then it is looked at again."""
+        progress, now_s = look.progress, self._clock.monotonic_s()
+        if not look.job.pods_lacking:
+            return False
+        progress.lacking_s = min(progress.lacking_s, now_s + _LACKING_S)
+        rest_s = progress.lacking_s - now_s
+        if rest_s > 0:
+            self._queue.look_again(look.job.uid, rest_s)
+        return rest_s > 0
 
     async def told(self, pod: PodSeen, message: str, record: str) -> bool:
         """Write the condition unless the pod has it already; returns whether the pod has it now.

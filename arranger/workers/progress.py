@@ -79,6 +79,8 @@ class Progress(msgspec.Struct):
     selected: dict[str, Selected] = msgspec.field(default_factory=dict)
     #: The TYJob with its pod templates, as last read or stored; None once every pod is there.
     template: Object | None = None
+    #: From when on a group of pods is told that it lacks some; infinite if it lacks none, or has just been told.
+    lacking_s: float = math.inf
     #: The version at which the job was expected to get its next decision at once, and since when.
     passing: tuple[int, float] = (0, 0.0)
     #: The attempt in which the Services were last created or found (-1 for none), and when they were last looked for.

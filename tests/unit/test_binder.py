@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.kube.cluster import EVENTS, PODS, ApiError, Object, Withdrawn, always
 from arranger.kube.translate import pod_seen
@@ -24,18 +25,28 @@ from tests.unit.test_applier import Everyone, Following, until
 from tests.world import World
 
 
+class Ahead(SystemClock):
+    """A clock that a test sets ahead."""
+
+    passed_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.passed_s
+
+
 class Binding(DirectCluster):
-    """A cluster that counts bindings. The next ones are refused with these errors, `late` happens during one, and
-    `telling` during a patch."""
+    """A cluster that counts bindings and patches. The next bindings are refused with these errors, `late` happens
+    during one, and `telling` during a patch."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.bindings = 0
+        self.bindings = self.patches = 0
         self.refusals: list[ApiError] = []
         self.late: Callable[[], None] | None = None
         self.telling: Callable[[], None] | None = None
 
     async def patch(self, *arguments: Any, **more: Any) -> Object:
+        self.patches += 1
         if self.telling is not None:
             self.telling()
         return await super().patch(*arguments, **more)
@@ -285,7 +296,9 @@ class Group(Looking):
         self.observe()
         following = Following(self.world.state)
         self.following = following
-        self.applier = Applier(parts(cluster=self.cluster, follower=following, membership=Everyone()))
+        self.clock = Ahead()
+        made = parts(cluster=self.cluster, follower=following, membership=Everyone(), clock=self.clock)
+        self.applier = Applier(made)
 
     def come(self, number: int) -> None:
         labels = {
@@ -356,7 +369,34 @@ async def test_each_pod_of_a_group_that_lacks_pods_says_how_many() -> None:
     group.come(2)
     group.observe()
     await group.look()
+    assert group.messages() == [words, words], "at most once a second"
+    group.clock.passed_s += 1
+    await group.look()
     assert group.messages() == ["waits for 1 more pod of its group, which needs 4 and has 3"] * 3
+
+
+async def test_a_group_that_gets_its_pods_at_once_is_never_told_that_it_lacked_some() -> None:
+    group = Group(1, least=3)
+    for number in (1, 2):
+        await group.look()
+        group.clock.passed_s += 0.4
+        group.come(number)
+        group.observe()
+    group.world.cycle()
+    await group.run(lambda: len(group.events()) == 3)
+    assert (group.cluster.patches, group.nodes()) == (0, ["n1", "n1", "n1"])
+    assert {of["reason"] for of in group.events()} == {"Scheduled"}
+
+
+async def test_a_group_whose_pods_come_one_by_one_says_within_a_second_how_many_it_lacks() -> None:
+    group = Group(1, least=5)
+    for number in (1, 2, 3):
+        await group.look()
+        group.clock.passed_s += 0.4
+        group.come(number)
+        group.observe()
+    await group.look()
+    assert group.messages() == ["waits for 1 more pod of its group, which needs 5 and has 4"] * 4
 
 
 async def test_each_pod_of_a_group_without_room_says_why_it_waits() -> None:
