@@ -22,7 +22,7 @@ from benchmarks.parts import ApiServer, WorkerProcess, add_nodes, api_server, ty
 from benchmarks.report import Figure
 from tests.servers import real_redis
 
-_WORKERS = 3
+WORKERS = 3
 _GPUS = 8
 _LIMIT_S = 60.0
 #: A calm system uses less than this share of one processor, in each second.
@@ -56,16 +56,16 @@ async def _run(size: Size, *, real: bool) -> list[Figure]:
     with real_redis() as redis:
         async with api_server(real=real) as api:
             names = await add_nodes(api.cluster, size.nodes, gpus=_GPUS)
-            async with _arranger(api, redis.url) as (process, watched):
+            async with arranger(api, redis.url) as (process, watched):
                 quiet = await _one_by_one(api, watched, "quiet", size)
                 async with api.session(IN_FLIGHT) as session:
                     await post_pods(session, [msgspec.json.encode(_filler(name)) for name in names])
-                await apply(api, [tyjob(f"waiting-{number}", _WORKERS, gpus=1) for number in range(size.waiting)])
+                await apply(api, [tyjob(f"waiting-{number}", WORKERS, gpus=1) for number in range(size.waiting)])
                 settled_s = await _settled(process, size.calm_s)
                 full = await _one_by_one(api, watched, "full", size)
             await clear(api)
     where = "real API server" if real else "embedded cluster"
-    what = f"{size.jobs} jobs of 1+{_WORKERS}, {size.nodes:,} nodes, {where}"
+    what = f"{size.jobs} jobs of 1+{WORKERS}, {size.nodes:,} nodes, {where}"
     beside = f"{size.waiting:,} jobs wait for GPUs"
     return [
         *_figures("one job in a quiet cluster", quiet, what, p50_ms=60.0, p99_ms=250.0),
@@ -87,7 +87,7 @@ def _figures(name: str, took_s: list[float], note: str, *, p50_ms: float | None,
 
 
 @dataclass
-class _Watched:
+class Watched:
     """When the pods of each job were seen first, by the job's name."""
 
     seen_s: dict[str, list[float]] = field(default_factory=dict)
@@ -95,11 +95,11 @@ class _Watched:
 
 
 @contextlib.asynccontextmanager
-async def _arranger(api: ApiServer, redis_url: str) -> AsyncIterator[tuple[WorkerProcess, _Watched]]:
+async def arranger(api: ApiServer, redis_url: str) -> AsyncIterator[tuple[WorkerProcess, Watched]]:
     """A process with all roles, and a watch of its pods that gives leaders their addresses."""
     async with workers(MIX, redis_url=redis_url, kubeconfig=api.kubeconfig) as (process,), api.session(8) as session:
         await process.ready()
-        watched = _Watched()
+        watched = Watched()
         watch = asyncio.create_task(_watch(api, session, await pods_version(session), watched))
         try:
             yield process, watched
@@ -109,7 +109,7 @@ async def _arranger(api: ApiServer, redis_url: str) -> AsyncIterator[tuple[Worke
                 await watch
 
 
-async def _watch(api: ApiServer, session: aiohttp.ClientSession, version: str, watched: _Watched) -> None:
+async def _watch(api: ApiServer, session: aiohttp.ClientSession, version: str, watched: Watched) -> None:
     addressing: set[asyncio.Task[Object]] = set()
     async with contextlib.aclosing(watch_pods(session, version, {"labelSelector": "arranger.dev/role"})) as lines:
         async for line in lines:
@@ -124,19 +124,24 @@ async def _watch(api: ApiServer, session: aiohttp.ClientSession, version: str, w
                     task.add_done_callback(addressing.discard)
 
 
-async def _one_by_one(api: ApiServer, watched: _Watched, name: str, size: Size) -> list[float]:
+async def _one_by_one(api: ApiServer, watched: Watched, name: str, size: Size) -> list[float]:
     """Seconds that each of these jobs waited, created at random moments, one after the other."""
     chance, took = random.Random(1), []
     for number in range(size.jobs + 1):
         await asyncio.sleep(size.pause_s * (1 + 2 * chance.random()))
-        job, began_s = f"{name}-{number}", time.monotonic()
-        await api.cluster.create(TYJOBS, "default", tyjob(job, _WORKERS))
-        async with asyncio.timeout(_LIMIT_S):
-            while len(watched.seen_s.get(job, ())) <= _WORKERS:
-                watched.news.clear()
-                await watched.news.wait()
-        took.append(watched.seen_s[job][-1] - began_s)
+        took.append(await waited_s(api, watched, f"{name}-{number}"))
     return took[1:]  # the first one warms up
+
+
+async def waited_s(api: ApiServer, watched: Watched, job: str) -> float:
+    """Seconds from the creation of a job of this name until all of its pods were seen."""
+    began_s = time.monotonic()
+    await api.cluster.create(TYJOBS, "default", tyjob(job, WORKERS))
+    async with asyncio.timeout(_LIMIT_S):
+        while len(watched.seen_s.get(job, ())) <= WORKERS:
+            watched.news.clear()
+            await watched.news.wait()
+    return watched.seen_s[job][-1] - began_s
 
 
 # --- a full cluster ----------------------------------------------------------------------------------------

@@ -39,6 +39,14 @@ def attributed(state: State, pod: PodSeen) -> PodSeen:
     return pod if job is None or is_own(job, pod) else disowned(pod)
 
 
+def namespace_of(state: State, uid: str) -> str:
+    """The namespace of a job, or of the pods that a deleted one has left; "" if nothing is known of it."""
+    job = state.jobs.get(uid)
+    if job is not None:
+        return job.seen.namespace
+    return next((pod.namespace for pod in state.pods_of.get(uid, {}).values()), "")
+
+
 def has_earlier_pods(state: State, job: JobRecord) -> bool:
     """Whether pods of an earlier attempt still exist, beside failed ones that are kept: a new attempt waits until they
     are deleted."""

@@ -13,6 +13,7 @@ from arranger.kube.translate import status_digest
 from arranger.lifecycle.desired import desired_status, expires_ms
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
+from arranger.projections.ownership import namespace_of
 from arranger.projections.state import Changes
 from arranger.workers.binder import Binder
 from arranger.workers.claim_writer import ClaimWriter
@@ -40,6 +41,8 @@ ROLE = "applier"
 _REST_A_POD_S = 20e-6
 #: A shorter pause isn't worth a timer.
 _LEAST_REST_S = 0.002
+#: After this many looks have begun, other tasks run: a sweep over 10,000 jobs would keep them waiting for a second.
+_AT_ONCE = 50
 
 
 class Applier:
@@ -51,7 +54,12 @@ class Applier:
         self._clock = parts.time
         self._progress: dict[str, Progress] = {}
         self._retries = Retries(parts.time)
-        self._queue = WorkQueue(parts.time, self._sweep, passed=parts.metrics.look_seconds.labels(ROLE).inc)
+        self._queue = WorkQueue(
+            parts.time,
+            self._sweep,
+            namespace_of=lambda uid: namespace_of(parts.follower.state, uid),
+            passed=parts.metrics.look_seconds.labels(ROLE).inc,
+        )
         self._effects = Effects(parts)
         self._reports = Reports(self._effects, lambda: len(parts.membership.seen(ROLE)))
         self._statuses = StatusWriter(self._effects, self._queue, self._reports)
@@ -104,7 +112,7 @@ class Applier:
 
     def _start(self) -> None:
         """Look at this share's touched jobs, except those in back-off because their effects failed."""
-        for uid in self._queue.take():
+        for uid in self._queue.take(_AT_ONCE):
             if not self._membership.owns(uid, ROLE):
                 self._forget(uid)  # outdated when the share comes back
                 continue
@@ -182,6 +190,7 @@ class Applier:
         seen, ttl_s, cluster = job.seen, job.spec.ttl_s, self._effects.cluster
         await self._effects.carry_out(
             "expire",
+            seen.namespace,
             lambda: delete_expired(
                 cluster, seen.namespace, seen.name, job.uid, ttl_s=ttl_s, now_ms=self._clock.now_ms()
             ),

@@ -97,7 +97,7 @@ class Binder:
 
     async def _bind(self, look: Look, slot: SlotKey, pod: PodSeen) -> bool:
         job, told, node = look.job, look.progress.told, look.job.placements[slot]
-        done = await self._effects.carry_out(BIND, lambda: self._bound(look, slot, pod, node))
+        done = await self._effects.carry_out(BIND, pod.namespace, lambda: self._bound(look, slot, pod, node))
         if done:
             told.bound.append((pod.name, pod.uid, node))
             self._reports.report(job, told)
@@ -158,7 +158,7 @@ class Binder:
         if news == progress.news or self._lacks_for_now(look):
             return
         text = one_line(message)[:_LONGEST]
-        tells = [self._effects.carry_out(_TELL, partial(self.told, pod, text, job.uid)) for pod in pods]
+        tells = [self._effects.carry_out(_TELL, pod.namespace, partial(self.told, pod, text, job.uid)) for pod in pods]
         if all(await together(tells)):
             progress.news, progress.lacking_s = news, math.inf
             progress.told.about = (pods[0].name, pods[0].uid)

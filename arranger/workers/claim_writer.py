@@ -111,7 +111,9 @@ class ClaimWriter:
         await self._writer.append([failed])
 
     async def _select(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str | None) -> bool:
-        return await self._effects.carry_out(PROVISION, lambda: self._selected(look, claim, slot, node))
+        return await self._effects.carry_out(
+            PROVISION, claim.namespace, lambda: self._selected(look, claim, slot, node)
+        )
 
     async def _selected(self, look: Look, claim: ClaimSeen, slot: SlotKey, node: str | None) -> bool:
         """Write the annotation to the claim as it was observed, or with None remove it; returns whether that was done

@@ -13,6 +13,7 @@ from arranger.lifecycle.due import due_ms
 from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
 from arranger.logs import log_event
+from arranger.projections.ownership import namespace_of
 from arranger.projections.state import Changes
 from arranger.workers.parts import Parts
 from arranger.workers.work_queue import WorkQueue
@@ -27,7 +28,7 @@ _LEAST_REST_S = 0.05
 _REST_A_POD_S = 20e-6
 #: A shorter pause isn't worth a timer.
 _SHORTEST_REST_S = 0.002
-#: The maximum number of decisions in one append.
+#: After this many looks, their decisions are appended, and other tasks run.
 _AT_ONCE = 500
 
 
@@ -44,7 +45,10 @@ class Controller:
         #: Large job → until when it is left alone, in `monotonic_s`.
         self._rests_until_s: dict[str, float] = {}
         self._queue = WorkQueue(
-            parts.time, lambda: parts.follower.state.jobs, passed=parts.metrics.look_seconds.labels(ROLE).inc
+            parts.time,
+            lambda: parts.follower.state.jobs,
+            namespace_of=lambda uid: namespace_of(parts.follower.state, uid),
+            passed=parts.metrics.look_seconds.labels(ROLE).inc,
         )
 
     def changed(self, changes: Changes) -> None:
@@ -65,30 +69,28 @@ class Controller:
                     await self._writer.append_and_fold(decisions)
                 except (EpochLost, ClockOff) as problem:
                     log_event(_log, "decisions dropped", level=logging.WARNING, decisions=len(decisions), why=problem)
-            elif self._queue.pending:
-                await self._clock.sleep(_LEAST_REST_S)  # not synced yet, or the clock is wrong
+            elif decisions is None and self._queue.pending:
+                await self._clock.sleep(_LEAST_REST_S)
             else:
                 await self._queue.wait()
 
-    def _decisions(self) -> list[Event]:
-        """No decisions before every kind was listed, and none while the clock is wrong."""
+    def _decisions(self) -> list[Event] | None:
+        """The next decisions; None before every kind was listed, and while the clock is wrong."""
         with suppress(ClockOff):
-            return self.decide() if self._follower.state.synced else []
-        return []
+            return self.decide() if self._follower.state.synced else None
+        return None
 
     def decide(self) -> list[Event]:
-        """Take the touched jobs, and return the next decisions on those of this member.
+        """Take some of the touched jobs, and return the next decisions on those of this member.
 
         Raises `ClockOff` before any job is taken.
         """
         now_ms = self._clock.now_ms()
         decisions: list[Event] = []
-        for uid in self._queue.take():
+        for uid in self._queue.take(_AT_ONCE):
             decision = self._look(uid, now_ms)
             if decision is not None:
                 decisions.append(decision)
-            if len(decisions) == _AT_ONCE:
-                break
         return decisions
 
     def _look(self, uid: str, now_ms: int) -> Event | None:

@@ -48,7 +48,9 @@ class Creation:
     async def create(self, look: Look, slot: SlotKey, resource: Resource, body: Object) -> bool:
         """Create the pod of a slot, or for the leader's slot what all pods need; True once it exists and is ours."""
         name = "create" if resource == PODS else "serve"
-        return await self._effects.carry_out(name, lambda: self._create(look, slot, resource, body))
+        return await self._effects.carry_out(
+            name, look.job.seen.namespace, lambda: self._create(look, slot, resource, body)
+        )
 
     async def _create(self, look: Look, slot: SlotKey, resource: Resource, body: Object) -> bool:
         def still() -> bool:

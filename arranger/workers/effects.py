@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from arranger.errors import ClusterError
 from arranger.workers.identity import ForeignCluster
 from arranger.workers.parts import Parts
+from arranger.workers.request_slots import RequestSlots
 
 #: An accepted effect is not repeated for this long while the watch hasn't shown it yet.
 SETTLE_S = 10.0
@@ -21,16 +22,17 @@ class Effects:
         self.cluster = parts.cluster
         self.parts = parts
         self._metrics = parts.metrics
-        self._slots = asyncio.Semaphore(parts.settings.api_in_flight)
+        self._slots = RequestSlots(parts.time, parts.settings.api_in_flight)
 
     def allowed(self) -> bool:
         """Whether this process may write and its state is fresh: without the log, or after a pause, it may be
         outdated."""
         return self.parts.follower.fresh() and self.parts.may_write()
 
-    async def carry_out(self, name: str, effect: Callable[[], Awaitable[bool]]) -> bool:
-        """Carry out and count one effect in a request slot. If cancelled while it waits for a slot, it never begins."""
-        async with self._slots:
+    async def carry_out(self, name: str, namespace: str, effect: Callable[[], Awaitable[bool]]) -> bool:
+        """Carry out and count one effect in a request slot of its namespace ("" for none). If cancelled while it waits
+        for a slot, it never begins."""
+        async with self._slots.slot(namespace):
             identity, of_log = self.parts.identity, self.parts.follower.cluster
             if identity is not None and identity.foreign(of_log):
                 raise ForeignCluster(identity.uid, of_log)

@@ -35,7 +35,9 @@ class Evictions:
         """Evict a pod of the job; returns whether it is being deleted."""
         job, progress = look.job, look.progress
         try:
-            done = await self._effects.carry_out(EVICT, lambda: evict_pod(self._effects.cluster, pod, job.uid))
+            done = await self._effects.carry_out(
+                EVICT, pod.namespace, lambda: evict_pod(self._effects.cluster, pod, job.uid)
+            )
         except ApiError as refused:
             if not _lasting(refused):
                 raise

@@ -72,7 +72,7 @@ class MembersWriter:
         content = members_text(self._follower.state, job)
         if file.version and _digest(content) == file.digest and now_s - file.checked_s < _CHECK_S:
             return
-        await self._effects.carry_out("members", lambda: self._write(look, content))
+        await self._effects.carry_out("members", look.job.seen.namespace, lambda: self._write(look, content))
 
     async def _write(self, look: Look, content: str) -> bool:
         job, file = look.job, look.progress.members

@@ -79,14 +79,17 @@ class Placeholders:
         for name in due:
             self._provisioner.settle(look, name, SETTLE_S)
         create = [partial(self._provisioner.created, look, request, PODS, body) for body in bodies]
-        if await self._effects.carry_out(ASK, create[0]):
-            await together([self._effects.carry_out(ASK, of) for of in create[1:]])
+        namespace = look.job.seen.namespace
+        if await self._effects.carry_out(ASK, namespace, create[0]):
+            await together([self._effects.carry_out(ASK, namespace, of) for of in create[1:]])
 
     async def _tell(self, look: Look, pod: PodSeen) -> bool:
         if pod.uid in look.progress.unschedulable:
             return True
         message = f"a placeholder for a pod of TYJob {look.job.seen.name}, which waits for nodes"
-        done = await self._effects.carry_out(_TELL, partial(self._binder.told, pod, message, look.job.uid))
+        done = await self._effects.carry_out(
+            _TELL, pod.namespace, partial(self._binder.told, pod, message, look.job.uid)
+        )
         if done:
             look.progress.unschedulable[pod.uid] = None
         return done
@@ -95,6 +98,6 @@ class Placeholders:
         if not self._provisioner.due(look, pod.uid):
             return False
         delete = partial(delete_pod, self._effects.cluster, pod, look.job.uid, force=True)
-        done = await self._effects.carry_out(TAKE_BACK, delete)
+        done = await self._effects.carry_out(TAKE_BACK, pod.namespace, delete)
         self._provisioner.settle(look, pod.uid, SETTLE_S)
         return done

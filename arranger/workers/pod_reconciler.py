@@ -126,7 +126,7 @@ class PodReconciler:
         self, job_uid: str, progress: Progress, pod: PodSeen, *, force: bool, still: Callable[[], bool] = lambda: True
     ) -> bool:
         delete = partial(delete_pod, self._effects.cluster, pod, job_uid, force=force, still=still)
-        done = await self._effects.carry_out("delete", delete)
+        done = await self._effects.carry_out("delete", pod.namespace, delete)
         progress.settling[pod.uid] = self._clock.monotonic_s() + SETTLE_S
         return done
 

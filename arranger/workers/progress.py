@@ -56,8 +56,8 @@ class Progress(msgspec.Struct):
     ready: bool = False
     #: When this process last stored the status, and the resourceVersion that the TYJob got by it ("" if outdated).
     written_s: float = -math.inf
-    #: When the next status without news has its turn; before `written_s` if it has none yet.
-    turn_s: float = -math.inf
+    #: When the next status has its turn that can wait; None if it has none yet.
+    turn_s: float | None = None
     resource_version: str = ""
     #: The resourceVersion that the watch showed when the status was stored; the one that it shows now, and since when.
     based_on: str = ""

@@ -84,7 +84,8 @@ class Provisioner:
             bodies = template_manifests(template, request.decided, request_uid)
         done = True
         for body in bodies:
-            done = done and await self._effects.carry_out(ASK, partial(self.created, look, request, resource, body))
+            create = partial(self.created, look, request, resource, body)
+            done = done and await self._effects.carry_out(ASK, look.job.seen.namespace, create)
         if done and request_uid:
             look.progress.requested = request_uid
         self.settle(look, key, SETTLE_S)
@@ -120,7 +121,7 @@ class Provisioner:
     async def _delete(self, look: Look, seen: ProvisioningSeen) -> None:
         if self.due(look, seen.uid):
             delete = partial(delete_request, self._effects.cluster, seen)
-            await self._effects.carry_out(TAKE_BACK, delete)
+            await self._effects.carry_out(TAKE_BACK, seen.namespace, delete)
             self.settle(look, seen.uid, SETTLE_S)
 
     def _current(self, look: Look, request: NodesRequest) -> bool:

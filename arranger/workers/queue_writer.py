@@ -126,7 +126,7 @@ class QueueWriter:
 
     async def _mend(self, uid: str) -> None:
         try:
-            await self._effects.carry_out("queue-status", lambda: self._write(uid))
+            await self._effects.carry_out("queue-status", "", lambda: self._write(uid))
             self._retries.forget(uid)
         except ClockOff:
             return  # until the clock is right again, nothing is looked at

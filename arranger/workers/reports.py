@@ -1,28 +1,37 @@
-"""The Events of an applier, recorded one after the other beside its other effects.
+"""The Events of an applier, recorded one after the other beside its other effects. Namespaces get turns.
 
 Events are for people. They delay no pod and no status. A busy API server gets about one at a time from all appliers
-together: after each, an applier rests for as long as the Event took, times the number of the other appliers.
+together: after each, an applier rests for as long as the Event took, times the number of the other appliers. Those of a
+namespace with many are further apart: the Events of a storm would cost as much as its TYJobs.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Hashable
 
 from arranger.errors import ClockOff, ClusterError, EpochLost
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.workers.effects import STALE_S, Effects
+from arranger.workers.pacing import Pace
 from arranger.workers.reporter import Reporter, Told, scaled_in, step_of
+from arranger.workers.turns import Turns
 
 _log = logging.getLogger(__name__)
 
-#: With more jobs than this to report, the oldest are dropped. Their next report, if there is one, makes up for it.
+#: With more jobs than this to report, the oldest of the namespace with most of them is dropped. Its next report, if
+#: there is one, makes up for it.
 _MOST = 5000
+#: After so many at once, a namespace's jobs are reported this many times as far apart as the last report took.
+_AT_ONCE, _TIMES_AS_LONG = 20, 4.0
+#: A shorter pause isn't worth a timer.
+_LEAST_S = 0.002
 
 
 class Reports:
-    """Jobs whose Events are to be recorded, in the order in which they were reported first. `appliers` counts the
-    processes that record Events, this one included."""
+    """Jobs whose Events are to be recorded, those of a namespace in the order in which they were reported first.
+    `appliers` counts the processes that record Events, this one included."""
 
     def __init__(self, effects: Effects, appliers: Callable[[], int]) -> None:
         self._effects = effects
@@ -31,15 +40,18 @@ class Reports:
         self._clock = effects.parts.time
         self._dropped = effects.parts.metrics.reports_dropped
         self._reporter = Reporter(effects.cluster, self._clock)
-        self._waiting: dict[str, tuple[JobRecord, Told]] = {}
+        self._waiting: Turns[str, tuple[JobRecord, Told]] = Turns()
+        self._pace = Pace(at_once=_AT_ONCE)
+        #: Namespace → when its next job may be reported.
+        self._turn_s: dict[Hashable, float] = {}
         self._recording = ""
         self._woken = asyncio.Event()
 
     def report(self, job: JobRecord, told: Told) -> None:
         """Record the job's Events soon. `told` is what was recorded of it before; it is updated."""
-        self._waiting[job.uid] = (job, told)
+        self._waiting.put(job.seen.namespace, job.uid, (job, told))
         if len(self._waiting) > _MOST:
-            del self._waiting[next(iter(self._waiting))]
+            self._waiting.drop(self._waiting.oldest_of_longest())
             self._dropped.inc()
         self._woken.set()
 
@@ -55,19 +67,27 @@ class Reports:
     async def run(self) -> None:
         """Record Events until cancelled."""
         while True:
-            while self._waiting and self._effects.allowed():
-                self._recording = next(iter(self._waiting))
+            while self._effects.allowed() and (taken := self._waiting.take(self._has_turn)) is not None:
+                self._recording, (job, told) = taken
                 began_s = self._clock.monotonic_s()
-                await self._record(*self._waiting.pop(self._recording))
+                await self._record(job, told)
                 self._recording = ""
-                rest_s = (self._clock.monotonic_s() - began_s) * (self._appliers() - 1)
+                now_s = self._clock.monotonic_s()
+                namespace, took_s = job.seen.namespace, now_s - began_s
+                self._turn_s[namespace] = self._pace.next_s(namespace, now_s, took_s * _TIMES_AS_LONG)
+                rest_s = took_s * (self._appliers() - 1)
                 if rest_s > 0:
                     await self._clock.sleep(rest_s)
+            self._turn_s = {of: turn_s for of, turn_s in self._turn_s.items() if not self._has_turn(of)}
             if self._waiting:
-                await self._clock.sleep(STALE_S)
+                next_s = min(self._turn_s.values(), default=math.inf) - self._clock.monotonic_s()
+                await self._clock.sleep(min(max(next_s, _LEAST_S), STALE_S))
             else:
                 self._woken.clear()
                 await self._woken.wait()
+
+    def _has_turn(self, namespace: Hashable) -> bool:
+        return self._turn_s.get(namespace, -math.inf) <= self._clock.monotonic_s()
 
     async def _record(self, job: JobRecord, told: Told) -> None:
         if self._follower.state.jobs.get(job.uid) is not job:
@@ -78,9 +98,10 @@ class Reports:
             return True
 
         try:
-            await self._effects.carry_out("event", record)
+            await self._effects.carry_out("event", job.seen.namespace, record)
         except ClockOff:  # an Event has the time
-            self._waiting.setdefault(job.uid, (job, told))
+            if job.uid not in self._waiting:
+                self.report(job, told)
         except (ClusterError, EpochLost) as problem:
             log_event(_log, "an Event isn't recorded", level=logging.WARNING, job=job.seen.name, problem=problem)
         except Exception as problem:

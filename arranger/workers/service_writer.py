@@ -47,7 +47,7 @@ class ServiceWriter:
             return
         progress.served_s = now_s
         for service in _services(job):
-            await self._effects.carry_out("serve", partial(self._again, look, service))
+            await self._effects.carry_out("serve", look.job.seen.namespace, partial(self._again, look, service))
 
     async def _again(self, look: Look, service: Object) -> bool:
         cluster, namespace, name = self._effects.cluster, look.job.seen.namespace, service["metadata"]["name"]

@@ -3,7 +3,8 @@
 A decision, and a problem that users can act on, are written at once. Everything else changes often and is written at
 intervals: counts, the queue position, and what a starting job waits for. Whether the quorum is ready is written soon,
 but a probe that flaps causes no more writes than counts do. A status costs the API server as much as
-several pods, so a job that starts at once gets two: `Starting` with its allocations, and `Running`.
+several pods, so a job that starts at once gets two: `Starting` with its allocations, and `Running`. Jobs that only wait
+get theirs in turns once there are many of them in a namespace, because no pod waits for it.
 """
 
 import logging
@@ -22,6 +23,7 @@ from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.projections.state import State
 from arranger.scheduling import in_order
 from arranger.workers.effects import SETTLE_S, Effects
+from arranger.workers.pacing import Pace
 from arranger.workers.progress import Look
 from arranger.workers.reports import Reports
 from arranger.workers.work_queue import SWEEP_S, WorkQueue
@@ -42,6 +44,8 @@ _STARTING_S, _COUNTS_S = 5.0, 1.0
 #: Of all jobs together, one such status is written in this many times as long as the last status took, where that is
 #: less than the limit. Pods and decisions are worth more than counts, above all on a busy API server.
 _TIMES_AS_LONG, _APART_S = 4.0, 2.0
+#: The same of the jobs of a namespace that only wait, for their statuses with news, after this many at once.
+_WAITING_TIMES_AS_LONG, _WAITING_AT_ONCE = 2.0, 20
 #: Jobs up to this position in the queue get a new status when it changes, and so do those that leave the queue. For all
 #: jobs that would be a storm.
 _NEAR = 10
@@ -88,9 +92,9 @@ class StatusWriter:
         self._clock = parts.time
         self._positions = QueuePositions(partial(in_order, config=config, policies=policies))
         self._reports = reports
-        #: How long the last status took, and the last turn that was given to one without news.
-        self._took_s = 0.0
-        self._turn_s = -math.inf
+        #: How long the last status took; at first, about what one takes on a busy API server.
+        self._took_s = 0.02
+        self._counts_pace, self._waiting_pace = Pace(), Pace(at_once=_WAITING_AT_ONCE)
         #: Until when statuses are written as v1, because the TYJob definition has no version for them.
         self._older_until_s = -math.inf
 
@@ -110,18 +114,20 @@ class StatusWriter:
             self._reports.reported(job, progress.told)
             return True
         news, ready = news_of(state, job), job.quorum_ready
-        if news == progress.news and self._later(look, now_s):
-            return True
+        same = news == progress.news
+        waits = self._later(look, now_s) if same else _only_waits(job) and self._waits_for_turn(look, now_s)
+        if waits:
+            return same
         seen_version = job.seen.resource_version
         if (digest, seen_version) == progress.invalid and now_s - progress.invalid_s < _INVALID_S:
             return False
         known = progress.resource_version or seen_version
         if known == progress.outdated and now_s - progress.outdated_s < SWEEP_S:
             return False  # the watch shows the later version soon; until then the same write is refused again
-        if not await self._effects.carry_out("status", lambda: self._patch(look, status, known)):
+        if not await self._effects.carry_out("status", job.seen.namespace, lambda: self._patch(look, status, known)):
             return False
         progress.digest, progress.news, progress.written_s = digest, news, self._clock.monotonic_s()
-        self._took_s, progress.ready = progress.written_s - now_s, ready
+        progress.ready, progress.turn_s = ready, None
         progress.based_on, progress.position = seen_version, position
         self._reports.report(job, progress.told)
         if not look.current():  # decided again meanwhile: that status isn't stored yet
@@ -135,11 +141,22 @@ class StatusWriter:
         progress = look.progress
         due_s = progress.written_s + (_STARTING_S if look.job.stage == Stage.STARTING else _COUNTS_S)
         if due_s <= now_s and look.job.quorum_ready == progress.ready:
-            if progress.turn_s < progress.written_s:
+            if progress.turn_s is None:
                 apart_s = min(_TIMES_AS_LONG * self._took_s, _APART_S)
-                progress.turn_s = self._turn_s = max(self._turn_s + apart_s, now_s)
+                progress.turn_s = self._counts_pace.next_s(look.job.seen.namespace, now_s, apart_s)
             due_s = progress.turn_s
         wait_s = due_s - now_s
+        if wait_s > 0:
+            self._queue.look_again(look.job.uid, wait_s)
+        return wait_s > 0
+
+    def _waits_for_turn(self, look: Look, now_s: float) -> bool:
+        """Whether the status of a job that only waits hasn't its turn yet; the job is then looked at again."""
+        progress = look.progress
+        if progress.turn_s is None:
+            apart_s = min(_WAITING_TIMES_AS_LONG * self._took_s, _APART_S)
+            progress.turn_s = self._waiting_pace.next_s(look.job.seen.namespace, now_s, apart_s)
+        wait_s = progress.turn_s - now_s
         if wait_s > 0:
             self._queue.look_again(look.job.uid, wait_s)
         return wait_s > 0
@@ -178,8 +195,10 @@ class StatusWriter:
             "metadata": {"uid": job.uid, "resourceVersion": known},  # protects another job of that name
             "status": {name: status.get(name) for name in _STATUS_FIELDS},
         }
+        began_s = self._clock.monotonic_s()
         try:
             stored = await self._store(seen.namespace, seen.name, body)
+            self._took_s = self._clock.monotonic_s() - began_s
         except ApiError as refused:
             if refused.code == 409:
                 progress.resource_version = ""
@@ -216,6 +235,11 @@ class StatusWriter:
             self._older_until_s = now_s + _OLDER_S
             log_event(_log, "the TYJob definition is older than this release", level=logging.WARNING)
         return stored
+
+
+def _only_waits(job: JobRecord) -> bool:
+    """Whether the job waits for its first nodes: no pod is created after its status."""
+    return job.active and job.stage == Stage.PENDING and not job.placements and not job.bound
 
 
 def _in_passing(job: JobRecord) -> bool:

@@ -1,7 +1,8 @@
 """The work queue of a role: which keys it looks at next.
 
 A key is looked at when it was touched, when a planned time has come, and periodically in any case: shares change, and
-an effect may have been lost. The work on one key never runs twice at once.
+an effect may have been lost. The work on one key never runs twice at once. Namespaces get turns, and in each of them
+the keys that were touched and those of the sweep: many keys of one namespace delay those of another one little.
 """
 
 import asyncio
@@ -11,13 +12,15 @@ from contextlib import suppress
 from typing import Any
 
 from arranger.clock import Clock
+from arranger.workers.turns import Turns
 
 #: All keys are looked at this often.
 SWEEP_S = 5.0
 
 
 class WorkQueue:
-    """The keys of one role. `all_keys` returns every existing key; the queue calls it once in a sweep.
+    """The keys of one role. `all_keys` returns every existing key; the queue calls it once in a sweep. `namespace_of`
+    says in whose turns a key is looked at.
 
     `passed` is told of the time that looks have waited or run since it was last told, in seconds, summed over them, in
     each sweep. By Little's law, its increase in a second is the mean number of such looks.
@@ -28,14 +31,18 @@ class WorkQueue:
         clock: Clock,
         all_keys: Callable[[], Collection[str]],
         *,
+        namespace_of: Callable[[str], str] = lambda _: "",
         passed: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._all_keys = all_keys
+        self._namespace_of = namespace_of
         self._passed = passed
         #: The looks that waited or ran at a time, and their seconds since `passed` was told.
         self._looks, self._counted_s, self._look_s = 0, clock.monotonic_s(), 0.0
-        self._touched: dict[str, None] = {}
+        self._touched: Turns[str, None] = Turns()
+        #: The keys that were touched while the work on them ran.
+        self._again: dict[str, None] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         #: Key → when it is looked at again, in `monotonic_s`. The heap has these times, and outdated ones.
         self._planned: dict[str, float] = {}
@@ -45,11 +52,15 @@ class WorkQueue:
 
     @property
     def pending(self) -> bool:
-        return bool(self._touched)
+        return bool(self._touched or self._again)
 
-    def touch(self, keys: Collection[str]) -> None:
-        """Look at these keys now, or when the work on them has ended."""
-        self._touched.update(dict.fromkeys(keys))
+    def touch(self, keys: Collection[str], *, swept: bool = False) -> None:
+        """Look at these keys in their turns, or when the work on them has ended."""
+        for key in keys:
+            if key in self._running:
+                self._again[key] = None
+            elif not (swept and key in self._touched):
+                self._touched.put((self._namespace_of(key), swept), key, None)
         self._count()
         if keys:
             self._woken.set()
@@ -73,24 +84,29 @@ class WorkQueue:
         self._planned = {key: due_s for key, due_s in self._planned.items() if key in keys}
         self._heap = [(due_s, key) for key, due_s in self._planned.items()]
         heapq.heapify(self._heap)
-        self.touch(keys)
+        self.touch(keys, swept=True)
 
     def clear(self) -> None:
         """Forget every key. Running work continues."""
         self._touched.clear()
+        self._again.clear()
         self._planned.clear()
         self._heap.clear()
         self._count()
 
-    def take(self) -> Iterator[str]:
-        """Take the keys to look at, one by one. A key stays while the work on it runs."""
+    def take(self, at_most: int = 1_000_000) -> Iterator[str]:
+        """Take the keys to look at, one by one; after `at_most` of them, other tasks should run before the next ones.
+        A key stays while the work on it runs."""
         self._touch_due()
         try:
-            for key in [key for key in self._touched if key not in self._running]:
-                del self._touched[key]
-                yield key
+            for _ in range(min(len(self._touched), at_most)):
+                taken = self._touched.take()
+                assert taken is not None
+                yield taken[0]
         finally:
             self._count()
+            if self._touched:
+                self._woken.set()
 
     def start(self, key: str, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run the work on a key that was taken."""
@@ -101,12 +117,15 @@ class WorkQueue:
     def _ended(self, key: str) -> None:
         del self._running[key]
         self._count()
-        if key in self._touched:
-            self._woken.set()
+        if key in self._again:
+            del self._again[key]
+            self.touch([key])
 
     async def wait(self) -> None:
-        """Wait until there may be a key to take."""
+        """Wait until there may be a key to take. Other tasks run in any case."""
         self._touch_due()
+        if self._woken.is_set():
+            await self._clock.sleep(0)
         while not self._woken.is_set():
             until_s = min(self._heap[0][0], self._sweep_at_s) if self._heap else self._sweep_at_s
             with suppress(TimeoutError):
@@ -122,7 +141,7 @@ class WorkQueue:
         """Note how many looks wait or run from now on."""
         now_s = self._clock.monotonic_s()
         self._look_s += (now_s - self._counted_s) * self._looks
-        self._looks, self._counted_s = len(self._touched) + len(self._running), now_s
+        self._looks, self._counted_s = len(self._touched) + len(self._again) + len(self._running), now_s
 
     def _touch_due(self) -> None:
         now_s = self._clock.monotonic_s()

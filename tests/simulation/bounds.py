@@ -86,7 +86,7 @@ def _of_process(process: "SimulatedProcess") -> Iterator[str]:
             continue
         if queue._running:
             yield f"the {name} still works on {list(queue._running)}"
-        if (queue._touched.keys() | queue._planned.keys()) - there:
+        if (queue._touched.keys() | queue._again.keys() | queue._planned.keys()) - there:
             yield f"the {name}'s queue has jobs that are gone"
     applier = process.applier
     if applier is None:

@@ -270,15 +270,15 @@ async def test_a_status_that_waited_for_its_turn_while_others_went_on_is_not_sto
     scene = Scene()
     scene.world.cycle()
     scene.decide(Stage.STARTING)
+    slots = contextlib.AsyncExitStack()
     for _ in range(8):  # every slot is taken: by creations that an admission webhook lets wait
-        await scene.applier._effects._slots.acquire()
+        await slots.enter_async_context(scene.applier._effects._slots.slot("default"))
     async with scene.running():
         await asyncio.sleep(0.1)
         scene.decide(Stage.RUNNING)  # by another controller, and another applier stores it
         scene.store_stage(Stage.RUNNING)
         scene.observe()
-        for _ in range(8):
-            scene.applier._effects._slots.release()
+        await slots.aclose()
         seen: list[str] = []
         scene.cluster.after = lambda: seen.append(scene.stored_stage())
         await asyncio.sleep(0.3)

@@ -255,4 +255,4 @@ async def test_an_effect_that_waited_for_its_turn_is_given_up_at_another_cluster
         raise AssertionError("it was carried out")
 
     with pytest.raises(ForeignCluster):
-        await scene.applier._effects.carry_out("delete", effect)
+        await scene.applier._effects.carry_out("delete", "default", effect)
