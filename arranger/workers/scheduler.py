@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 
 ROLE = "scheduler"
 TICK = "cycle"
-#: Changes this close together share one cycle, or as close as the last cycle took: with many waiting jobs, whatever
-#: else the process does would wait for cycles most of the time. The first after a silence has a cycle at once.
-_GATHER_S = 0.02
+#: Changes this close together share one cycle, or as close as the last cycle took, up to a bound: with many waiting jobs,
+#: whatever else the process does would wait for cycles most of the time. The first after a silence has a cycle at once.
+_GATHER_S, _LONGEST_GATHER_S = 0.02, 0.1
 
 
 class Scheduler:
@@ -67,7 +67,8 @@ class Scheduler:
                     await self.cycle()
                 except Exception as problem:  # e.g. in a plugin's policy: the next change or tick tries again
                     log_event(_log, "a cycle failed", level=logging.ERROR, exc_info=problem)
-            await self._clock.sleep(max(self._clock.monotonic_s() - began_s, _GATHER_S))
+            took_s = self._clock.monotonic_s() - began_s
+            await self._clock.sleep(min(max(took_s, _GATHER_S), _LONGEST_GATHER_S))
 
     async def tick(self) -> None:
         """Run the periodic cycle. A member that doesn't own changes stands back if a cycle was accepted within the last

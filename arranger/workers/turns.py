@@ -4,6 +4,7 @@ A lane is what is treated equally, such as a namespace. Each lane gives one item
 one of each other lane for every item before it in its own. Within a lane, the first to come is the first to go.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, KeysView
 from typing import Generic, TypeVar
 
@@ -15,8 +16,9 @@ class Turns(Generic[_Key, _Value]):
     """The waiting items, each with a key of its own."""
 
     def __init__(self) -> None:
-        #: The items of each lane that has any, in the order of the lanes' turns.
-        self._lanes: dict[Hashable, dict[_Key, _Value]] = {}
+        #: The items of each lane that has any, in the order of the lanes' turns. A plain dict takes longer and longer to
+        #: find its first item after others were removed there.
+        self._lanes: OrderedDict[Hashable, OrderedDict[_Key, _Value]] = OrderedDict()
         self._lane_of: dict[_Key, Hashable] = {}
 
     def __len__(self) -> int:
@@ -34,7 +36,10 @@ class Turns(Generic[_Key, _Value]):
         if self._lane_of.get(key, lane) != lane:
             self.drop(key)
         self._lane_of[key] = lane
-        self._lanes.setdefault(lane, {})[key] = value
+        items = self._lanes.get(lane)
+        if items is None:
+            items = self._lanes[lane] = OrderedDict()
+        items[key] = value
 
     def take(self, may: Callable[[Hashable], bool] = lambda _: True) -> tuple[_Key, _Value] | None:
         """The next item of the first lane that `may` have a turn now, which is the last in turn then; None if there is
@@ -44,7 +49,7 @@ class Turns(Generic[_Key, _Value]):
                 key = next(iter(items))
                 value = self.drop(key)
                 if items:
-                    self._lanes[lane] = self._lanes.pop(lane)
+                    self._lanes.move_to_end(lane)
                 return key, value
         return None
 
@@ -59,7 +64,8 @@ class Turns(Generic[_Key, _Value]):
 
     def oldest_of_longest(self) -> _Key:
         """The first item of the lane that has most."""
-        return next(iter(max(self._lanes.values(), key=len)))
+        longest = max(self._lanes, key=lambda lane: len(self._lanes[lane]))
+        return next(iter(self._lanes[longest]))
 
     def clear(self) -> None:
         """Forget every item."""

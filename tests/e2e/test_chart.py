@@ -90,6 +90,7 @@ WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
             *("metrics.podMonitor=true", "metrics.alerts=true", "metrics.board=true"),
             *(
                 "createdBy=true",
+                "flowControl=true",
                 "networkPolicies.egress=true",
                 "console.enabled=true",
                 "volumes=true",
@@ -102,6 +103,7 @@ WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
             "alerts",
             "board",
             "created-by",
+            "flow-control",
             "network",
             "console",
             "volumes",
@@ -128,6 +130,7 @@ def test_helm_and_kustomize_install_the_same_for_one_namespace(helm: Helm, tmp_p
     assert {item["metadata"]["name"] for item in found if item["kind"].startswith("Cluster")} == {"arranger-nodes"}
     assert not of_kind(found, "ValidatingAdmissionPolicy")
     assert "whole cluster" in helm.refused("oneNamespace=true", "createdBy=true")
+    assert "whole cluster" in helm.refused("oneNamespace=true", "flowControl=true")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
+import pytest
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import NAMESPACES, NODES, PODS, TYJOBS, Object, Resource, always
@@ -201,6 +202,7 @@ def test_a_storm_that_leaves_the_api_server_time_at_most_doubles_the_latency_of_
     assert max(stormy_s) <= 2 * max(quiet_s)
 
 
+@pytest.mark.slow
 def test_under_a_storm_that_fills_the_api_server_others_wait_little_longer_than_for_the_api_server_itself() -> None:
     took_s: dict[bool, list[float]] = {}
 

@@ -16,7 +16,7 @@
 {{- $metadata := $object.metadata -}}
 {{- $labels := dict "app.kubernetes.io/part-of" "arranger" "app.kubernetes.io/managed-by" $root.Release.Service "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version) -}}
 {{- $_ := set $metadata "labels" (merge $labels ($metadata.labels | default dict)) -}}
-{{- if not (regexMatch "^(Cluster|Validating|Mutating|Queue$)" $object.kind) -}}
+{{- if not (regexMatch "^(Cluster|Validating|Mutating|Queue$|FlowSchema$|PriorityLevelConfiguration$)" $object.kind) -}}
 {{- $_ := set $metadata "namespace" $root.Release.Namespace -}}
 {{- end -}}
 {{- range $subject := $object.subjects -}}
