@@ -20,8 +20,9 @@ _log = logging.getLogger(__name__)
 
 ROLE = "scheduler"
 TICK = "cycle"
-#: Changes this close together share one cycle, or as close as the last cycle took, up to a bound: with many waiting jobs,
-#: whatever else the process does would wait for cycles most of the time. The first after a silence has a cycle at once.
+#: Changes this close together share one cycle, or as close as the last cycle took, up to a bound: with many waiting
+#: jobs, all else that the process does would wait for cycles most of the time. The first after a silence has a cycle at
+#: once.
 _GATHER_S, _LONGEST_GATHER_S = 0.02, 0.1
 
 

@@ -1,4 +1,4 @@
-"""Priority and fairness of a real API server: with deploy/flow-control, tenants can't keep Arranger's requests waiting."""
+"""Priority and fairness of a real API server: deploy/flow-control gives Arranger a level without tenants' clients."""
 
 import json
 from collections.abc import Iterator
