@@ -16,8 +16,8 @@ class Turns(Generic[_Key, _Value]):
     """The waiting items, each with a key of its own."""
 
     def __init__(self) -> None:
-        #: The items of each lane that has any, in the order of the lanes' turns. A plain dict would take longer and longer
-        #: to find its first item after others were removed there.
+        #: The items of each lane that has any, in the order of the lanes' turns. A plain dict would take ever longer to
+        #: find its first item after others were removed there.
         self._lanes: OrderedDict[Hashable, OrderedDict[_Key, _Value]] = OrderedDict()
         self._lane_of: dict[_Key, Hashable] = {}
 

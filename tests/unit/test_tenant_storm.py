@@ -152,7 +152,6 @@ class Scene:
                 await asyncio.sleep(_CLIENTS / rate)
                 await self.cluster.work()
                 self.job("storm", f"storm-{next(stormed)}", cpu="100")
-                self.decide()
 
         async def edit() -> None:
             for number in itertools.cycle(range(5)):
@@ -160,9 +159,17 @@ class Scene:
                 await self.cluster.work()
                 self.store.patch(TYJOBS, "storm", f"storm-{number}", {"spec": {"priority": 1 + number % 10}})
                 self.seen("storm", f"storm-{number}")
+
+        async def decide() -> None:
+            while True:
+                await asyncio.sleep(0.02)
                 self.decide()
 
-        tasks = [asyncio.create_task(edit()), *(asyncio.create_task(create()) for _ in range(_CLIENTS))]
+        tasks = [
+            asyncio.create_task(edit()),
+            asyncio.create_task(decide()),
+            *(asyncio.create_task(create()) for _ in range(_CLIENTS)),
+        ]
         try:
             await asyncio.sleep(0.3)
             yield
@@ -218,3 +225,54 @@ def test_under_a_storm_that_fills_the_api_server_others_wait_little_longer_than_
         scene.run(script)
     assert statistics.median(took_s[False]) <= 1.6 * statistics.median(took_s[True])
     assert max(took_s[False]) <= 1.6 * max(took_s[True])
+
+
+def test_statuses_of_jobs_that_wait_come_apart_after_some_and_one_of_them_shows_all_edits_before_it() -> None:
+    scene = Scene()
+
+    async def script() -> None:
+        for number in range(60):
+            scene.job("storm", f"storm-{number}", cpu="100")
+        scene.decide()
+        await asyncio.sleep(10 * TAKES_S + 0.001)  # two at a time
+        at_once = scene.cluster.writes["TYJob", "storm", "status"]
+        assert 20 <= at_once <= 25
+        for priority in range(1, 6):  # of a job whose turn comes late
+            scene.store.patch(TYJOBS, "storm", "storm-59", {"spec": {"priority": priority}})
+            scene.seen("storm", "storm-59")
+            scene.decide()
+        scene.job("storm", "starts", cpu="10m")
+        scene.created["starts-learner-0"] = created = scene.loop.create_future()
+        began_s = scene.loop.time()
+        scene.decide()
+        await created
+        assert scene.loop.time() - began_s <= 4 * TAKES_S, "a job that starts doesn't wait for them"
+        await asyncio.sleep(30)
+        # Some that are near the front of the queue are told their positions once more.
+        assert 61 <= scene.cluster.writes["TYJob", "storm", "status"] <= 61 + 15
+        stored = msgspec.json.decode(scene.store.get(TYJOBS, "storm", "storm-59").raw)
+        assert stored["status"]["stage"] == "Pending" and stored["status"]["priority"] == 5
+
+    scene.run(script)
+
+
+def test_while_a_tenant_starts_400_jobs_a_job_of_others_waits_for_an_eighth_of_the_requests_in_flight() -> None:
+    scene = Scene()
+
+    async def script() -> None:
+        await scene.others()
+        for number in range(400):
+            scene.job("storm", f"many-{number}", cpu="10m")
+            scene.created[f"many-{number}-learner-0"] = scene.loop.create_future()
+        scene.decide()
+        await asyncio.sleep(0.2)
+        began_s = scene.loop.time()
+        stormy_s = await scene.others()
+        in_flight = scene.applier._effects.parts.settings.api_in_flight // 8
+        # A status and a pod, each after those of the tenant and of its Events on the two processors, and the TYJob.
+        assert max(stormy_s) <= 3 * TAKES_S * (in_flight / PROCESSORS + 2)
+        await asyncio.gather(*scene.created.values())
+        took_s = scene.loop.time() - began_s + 0.2
+        assert took_s <= 1.1 * (2 * 400 + 5 * OTHERS) * TAKES_S / PROCESSORS + 0.2, "both processors work all the time"
+
+    scene.run(script)

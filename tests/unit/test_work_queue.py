@@ -17,7 +17,13 @@ class Scene:
         self.loop = VirtualLoop(random.Random(1))
         self.keys = list(keys)
         self.passed_s = 0.0
-        self.queue = WorkQueue(SimulatedClock(self.loop), lambda: self.keys, passed=self._pass)
+        #: The namespace of a key is what stands before its first slash.
+        self.queue = WorkQueue(
+            SimulatedClock(self.loop),
+            lambda: self.keys,
+            namespace_of=lambda key: key.rpartition("/")[0],
+            passed=self._pass,
+        )
         self.began_s = self.loop.time()
         #: Each look: the key, and the seconds since the beginning.
         self.looks: list[tuple[str, float]] = []
@@ -196,6 +202,49 @@ def test_a_caller_that_takes_some_keys_leaves_the_others() -> None:
     assert list(scene.queue.take()) == ["b", "c"]
     assert not scene.queue.pending
     scene.loop.close()
+
+
+def test_a_key_of_another_namespace_waits_for_one_key_of_a_storm() -> None:
+    scene = Scene()
+    scene.queue.touch([f"storm/{number}" for number in range(1_000)])
+    scene.queue.touch(["other/a"])
+    assert list(scene.queue.take(3)) == ["storm/0", "other/a", "storm/1"]
+    scene.loop.close()
+
+
+def test_a_key_that_was_touched_waits_for_one_key_of_the_sweep_over_its_namespace() -> None:
+    scene = Scene(*(f"storm/{number}" for number in range(1_000)))
+    scene.queue.sweep()
+    scene.queue.touch(["storm/new", "storm/500"])
+    scene.queue.touch(["storm/new"], swept=True)
+    assert list(scene.queue.take(4)) == ["storm/0", "storm/new", "storm/1", "storm/500"]
+    assert sorted(scene.queue.take()) == sorted(set(scene.keys) - {"storm/0", "storm/1", "storm/500"})
+    scene.loop.close()
+
+
+def test_other_tasks_run_after_as_many_looks_as_a_role_takes_at_once() -> None:
+    scene = Scene()
+    turns: list[int] = []
+
+    async def role() -> None:
+        while True:
+            await scene.queue.wait()
+            turns.append(len(list(scene.queue.take(10))))
+
+    scene._role = role  # type: ignore[method-assign]
+    between = 0
+
+    async def script() -> None:
+        nonlocal between
+        scene.queue.touch([str(number) for number in range(35)])
+        while len(turns) < 4:
+            await asyncio.sleep(0)
+            between += 1
+        await asyncio.sleep(1)
+
+    scene.run(script)
+    assert turns == [10, 10, 10, 5]
+    assert between >= 4
 
 
 def test_a_role_that_ends_waits_for_the_work_that_runs() -> None:
