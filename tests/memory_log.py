@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from arranger.clock import wall_clock_ms
-from arranger.errors import ClockOff, OutdatedAppend
+from arranger.errors import ClockOff, DamagedEntry, OutdatedAppend
 from arranger.events.codec import StoredEntry, decode_batch, encode_batch, verified_run
 from arranger.events.entry_index import _CHAIN, EntryIndex, check_begun, check_epoch
 from arranger.events.fence import CLAIM, Fence, superseded
@@ -254,3 +254,14 @@ class MemoryLog:
 
     async def close(self) -> None:
         return None
+
+
+class DamagedLog(MemoryLog):
+    """A `MemoryLog` that can't be read from the entry at the offset `damaged` on, unless that is 0."""
+
+    damaged = 0
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        if self.damaged and after.offset >= self.damaged - 1:
+            raise DamagedEntry(self.damaged, "it is damaged")
+        return await super().read(after, limit=limit, wait_s=wait_s)

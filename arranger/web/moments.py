@@ -24,6 +24,7 @@ from arranger.replay.console.log_index import LogIndex
 from arranger.replay.console.moment import moment
 from arranger.replay.console.snapshots import continuing
 from arranger.replay.reading.history import advance
+from arranger.web.damage import until_gone
 from arranger.web.refusals import refuse
 
 #: How long the index is built, or a state folded, without a look at who asks, in seconds.
@@ -53,14 +54,15 @@ class Moments:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._index: LogIndex | None = None
-        self._end = 0
+        self._epoch = self._end = 0
         self._asking = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._begun = asyncio.Event()
         self._latest: OrderedDict[int, _Warm] = OrderedDict()
         self._turn = asyncio.Lock()
-        self._problem = ""
+        #: Why nothing new is read, empty if all is well.
+        self.problem = ""
         self._answers: dict[str, Callable[[LogIndex, Values], Awaitable[object]]] = {
             "moment": self._moment,
             "timeline": self._timeline,
@@ -77,7 +79,7 @@ class Moments:
         return self._index is not None and self._index.position.offset >= self._end
 
     async def follow(self) -> None:
-        """Read until cancelled. Raises `DamagedEntry`."""
+        """Read until cancelled. Waits at an entry that can't be read."""
         while True:
             try:
                 if self._index is None:
@@ -86,13 +88,14 @@ class Moments:
             except (EpochLost, EntriesTrimmed):
                 self._forget()
             except DamagedEntry as problem:
-                self._problem = str(problem)
-                raise
+                self.problem = str(problem)
+                await until_gone(self._log, self._epoch, problem)
+                self._forget()
             except LogUnavailable as problem:
-                self._problem = str(problem)
+                self.problem = str(problem)
                 await asyncio.sleep(_RETRY_S)
             except LogError as problem:
-                self._problem = str(problem)
+                self.problem = str(problem)
                 self._forget()
                 await asyncio.sleep(_RETRY_S)
 
@@ -103,8 +106,8 @@ class Moments:
         self._idle.clear()
         try:
             async with self._turn:
-                if self._index is None and self._problem:
-                    refuse("ServiceUnavailable", self._problem, hint="try again soon")
+                if self._index is None and self.problem:
+                    refuse("ServiceUnavailable", self.problem, hint="try again soon")
                 await self._begun.wait()
                 assert self._index is not None
                 self._end = max(self._end, end)
@@ -119,9 +122,10 @@ class Moments:
 
     async def _begin(self) -> None:
         end = await self._log.open()
+        self._epoch = end.epoch
         state, position = await _oldest(self._log)
         state.epoch = state.epoch or position.epoch
-        self._index, self._end, self._problem = LogIndex(state, position), end.offset, ""
+        self._index, self._end, self.problem = LogIndex(state, position), end.offset, ""
         self._begun.set()
         marks = await self._log.snapshot_marks()
         if marks and end.offset - marks[-1].offset <= _WORTH:  # what is asked first, ready when it is asked

@@ -20,6 +20,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object
 from arranger.replay.reading.history import advance
 from arranger.replay.reading.listing import Filter, Line, Listing
+from arranger.web.damage import until_gone
 from arranger.web.naming import named
 from arranger.web.refusals import refuse
 from arranger.workers.beginning import find_beginning
@@ -96,7 +97,7 @@ class News:
                 refuse("ServiceUnavailable", self.problem, hint="try again soon")
 
     async def follow(self) -> None:
-        """Read until cancelled. Stops at an entry that can't be read; what is past stays available."""
+        """Read until cancelled. Waits at an entry that can't be read; what is past stays available meanwhile."""
         try:
             await self._follow()
         except Exception as problem:
@@ -113,7 +114,8 @@ class News:
                 self._forget(str(problem))
             except DamagedEntry as problem:
                 self._stop(problem)
-                return
+                await until_gone(self._log, self.epoch, problem)
+                self._forget(str(problem))
             except LogUnavailable as problem:
                 self._stop(problem)
                 await asyncio.sleep(_RETRY_S)

@@ -31,11 +31,12 @@ from arranger.replay.console.snapshots import Snapshots, continuing
 from arranger.replay.console.timeline import TimelineIndex
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
+from arranger.web import damage
 from arranger.web import moments as moments_module
 from arranger.web.moment_process import MomentReply, MomentRequest
 from arranger.web.moments import Moments
 from arranger.web.refusals import Refusal
-from tests.memory_log import MemoryLog
+from tests.memory_log import DamagedLog, MemoryLog
 from tests.world import World
 
 HISTORIES = Path(__file__).parents[1] / "histories"
@@ -351,6 +352,35 @@ def test_a_point_beyond_the_end_is_refused_and_one_that_came_since_is_answered()
     said, found = asyncio.run(answers())
     assert "the log has no offset" in said
     assert found["at"] == asyncio.run(_end(log))
+
+
+def test_after_an_entry_it_cannot_read_it_goes_on_with_the_next_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "LOOK_S", 0.01)
+    of, log = history(NAMES[0]), DamagedLog()
+
+    async def answers() -> str:
+        epoch = (await log.open()).epoch
+        moments = Moments(log)
+        following = asyncio.create_task(moments.follow())
+        for entry in of[1:20]:
+            last = await log.append(entry.batch, epoch=epoch)
+        await moments.answer("moment", {"at": str(last.last)})
+        log.damaged = last.last + 1
+        await log.append(of[20].batch, epoch=epoch)
+        while not moments.problem:  # noqa: ASYNC110  # the index tells nobody
+            await asyncio.sleep(0.01)
+        await moments.answer("moment", {"at": str(last.last)})
+        log.damaged = 0
+        await log.begin_epoch(lost=epoch, reason="removed", time_ms=epoch + 1)
+        while moments.problem:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        with pytest.raises(Refusal) as refused:
+            await moments.answer("moment", {"at": str(last.last)})
+        following.cancel()
+        await asyncio.wait([following])
+        return str(refused.value)
+
+    assert "it ends at 1" in asyncio.run(answers())
 
 
 def test_points_that_are_asked_while_the_log_grows_leave_no_trace_in_each_other(

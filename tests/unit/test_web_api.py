@@ -20,7 +20,7 @@ import yaml
 from arranger.cli import answering
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, entries
-from arranger.web import moment_process
+from arranger.web import damage, moment_process
 from arranger.web import news as news_module
 from arranger.web.asking import Asker, Limits
 from arranger.web.console_questions import CONSOLE
@@ -32,7 +32,7 @@ from arranger.web.questions import QUESTIONS
 from arranger.web.refusals import Refusal
 from arranger.web.server import ApiServer
 from tests.commands import Run, to_file
-from tests.memory_log import MemoryLog
+from tests.memory_log import DamagedLog, MemoryLog
 from tests.unit.replay_worlds import contended
 from tests.unit.test_cli_simulate_files import job, node
 
@@ -337,6 +337,24 @@ async def test_a_follower_that_fails_says_so() -> None:
             503,
             {"ok": False, "problem": "an error of ours", "epoch": api.news.epoch, "offset": api.news.offset},
         )
+
+
+async def test_after_an_entry_that_cannot_be_read_it_goes_on_with_the_next_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(damage, "LOOK_S", 0.01)
+    of, log = await history(), DamagedLog()
+    await grown(log, of[1:20])
+    async with serving(log) as api:
+        epoch, log.damaged = api.news.epoch, api.news.offset + 1
+        await grown(log, of[20:21])
+        await until(lambda: "can't be read" in api.news.problem)
+        assert (await api.get("../../healthz"))[0] == 503
+        assert (await api.get("replay"))[1]["offset"] == api.news.offset
+        log.damaged = 0
+        await log.begin_epoch(lost=epoch, reason="removed", time_ms=epoch + 1)
+        await until(lambda: not api.news.problem)
+        assert (api.news.epoch, api.news.offset) == (epoch + 1, 1)
 
 
 @pytest.mark.parametrize(
