@@ -42,6 +42,9 @@ class ArchiveRole:
         #: The epoch in which the ended epochs were last checked.
         self._looked_back = 0
         self._succeeded_s = parts.clock.monotonic_s()
+        self._failed = False
+        #: Since when another process has had the lease, as far as is known here.
+        self._refused_since_s: float | None = None
         parts.metrics.archive_age.set_function(lambda: self._age_s)
 
     async def run(self) -> None:
@@ -52,16 +55,29 @@ class ArchiveRole:
         """One round; returns False if it failed, which is logged and counted."""
         try:
             if await self._lease.acquire():
+                self._refused_since_s = None
                 await self._old_epochs()
                 await self._present()
+            elif self._may_fail_elsewhere():
+                return True
         except (LogError, FileNotFoundError) as problem:
             self._metrics.archiving.labels("failed").inc()
+            self._failed = True
             self._tell(str(problem))
             log_event(_log, "archiving failed, trying again", level=logging.WARNING, problem=problem)
             return False
         self._succeeded_s = self._clock.monotonic_s()
+        self._failed = False
         self._tell("")
         return True
+
+    def _may_fail_elsewhere(self) -> bool:
+        """After a failure here, whether the process with the lease may fail as well. That one waits between its rounds,
+        so its lease ends, and the processes fail in turn. One that keeps it archives, or tells of its failure."""
+        now_s = self._clock.monotonic_s()
+        if self._refused_since_s is None:
+            self._refused_since_s = now_s
+        return self._failed and now_s - self._refused_since_s < AGAIN_S + self._settings.lease_s
 
     @property
     def _age_s(self) -> float:

@@ -28,7 +28,7 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.history import END
-from arranger.workers.archive_role import ArchiveRole
+from arranger.workers.archive_role import AGAIN_S, PERIOD_S, ArchiveRole
 from arranger.workers.archive_writer import ArchiveWriter
 from arranger.workers.follower import Follower
 from arranger.workers.layout_guard import LayoutGuard
@@ -562,6 +562,32 @@ async def test_while_the_archive_is_away_nothing_is_trimmed_and_the_failure_is_c
     await scene.maintenance.maintain()
     assert (await scene.log.start()).offset == 0
     assert scene.metrics.archiving.labels("failed")._value.get() == 1
+
+
+async def test_two_processes_that_fail_in_turn_both_say_so_until_one_keeps_the_lease(tmp_path: Path) -> None:
+    class Away(FolderStore):
+        def put(self, name: str, content: bytes) -> None:
+            raise LogUnavailable("the archive is away")
+
+    scene = Scene(Away(tmp_path))
+    await scene.begin()
+    await scene.fill(40)
+    for _ in range(5):
+        assert not await scene.archiving.once()
+        scene.hands.now_s += AGAIN_S
+        scene.alone.mine = False  # the other one has the lease, and fails
+        assert await scene.archiving.once()
+        scene.hands.now_s += PERIOD_S
+        scene.alone.mine = True
+    assert not await scene.archiving.once()
+    assert [problem.lasts_ms for problem in scene.problems.present()] == [175_000]
+    assert b"arranger_archive_success_age_seconds 175.0" in scene.metrics.exposition()
+    scene.alone.mine = False  # the other one keeps the lease, as who fails doesn't
+    for _ in range(9):
+        assert await scene.archiving.once() and scene.problems.present()
+        scene.hands.now_s += PERIOD_S
+    assert await scene.archiving.once() and scene.problems.present() == ()
+    assert b"arranger_archive_success_age_seconds 0.0" in scene.metrics.exposition()
 
 
 async def test_an_archive_that_fails_for_long_is_a_problem_until_a_round_ends_well(tmp_path: Path) -> None:
