@@ -32,6 +32,7 @@ from arranger.workers.cancelling import end
 from arranger.workers.membership import Lease, read_lease, read_members
 from arranger.workers.status import read_store
 from arranger.workers.ticks import Ticker, TickLoop
+from tests.commands import Run
 from tests.contract.test_signed_log import KEYED
 from tests.members import member
 from tests.servers import REPOSITORY, RealRedis
@@ -150,6 +151,22 @@ async def test_a_reader_reads_everything_that_commands_show(server: RealRedis) -
         assert not (await read_store(client)).full
     await reader.close()
     await decider.close()
+
+
+@pytest.mark.parametrize("role", ["watcher", "decider", "applier", "reader"])
+def test_status_runs_in_the_pod_of_each_role(server: RealRedis, role: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(_held_by_a_watcher(server))
+    run = Run(capsys, "status", "--log", url(server, role), "-o", "json")
+    assert not run.err
+    assert {"node"} == {watch["kind"] for watch in run.json["watches"] if watch["holder"]}
+
+
+async def _held_by_a_watcher(server: RealRedis) -> None:
+    log, _ = await begun(server)
+    await log.close()
+    async with client_of(server, "watcher") as client:
+        lease = Lease(client, cluster=CLUSTER, name="watch-node", holder="w", clock=SystemClock())
+        assert await lease.acquire()
 
 
 async def test_a_webhook_follows_the_log_and_writes_only_its_cursor_and_its_outbox(server: RealRedis) -> None:
