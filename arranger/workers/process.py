@@ -81,7 +81,7 @@ class Process:
             time=time,
             metrics=metrics,
             problems=MemberProblems(clock),
-            ticker=Ticker(client, cluster=settings.cluster, clock=clock, keys=keys),
+            ticker=Ticker(client, cluster=settings.cluster, clock=time, keys=keys),
             cluster=None,
             identity=None,
         )
@@ -156,6 +156,7 @@ class Process:
             told=lambda tick, result: metrics.ticks.labels(tick, result).inc(),
             dropped=lambda tick: metrics.ticks_dropped.labels(tick).inc(),
             keys=self._parts.stream.keys,
+            clock=self._parts.time,
         )
         self._ticks.start()
 

@@ -28,7 +28,8 @@ import rq.worker
 import rq.worker_registration
 from redis.exceptions import RedisError
 
-from arranger.clock import Clock, wall_clock_ms
+from arranger.clock import Clock, SystemClock
+from arranger.errors import ClockOff
 from arranger.events.log_keys import UNKEYED, LogKeys
 from arranger.events.redis_connection import sync_client
 from arranger.logs import log_event
@@ -84,7 +85,7 @@ return 1
 
 
 class Ticker:
-    """Pushes ticks. An unavailable Redis is no error here: the next period pushes again."""
+    """Pushes ticks. An unavailable Redis or a wrong clock is no error here: the next period pushes again."""
 
     def __init__(self, client: redis.asyncio.Redis, *, cluster: str, clock: Clock, keys: LogKeys = UNKEYED) -> None:
         """`keys` sign the ticks."""
@@ -97,8 +98,12 @@ class Ticker:
         self._unused = redis.Redis()
 
     async def push(self, tick: str) -> bool:
-        """Put a tick into its queue unless one waits there. False: one waits already, or Redis is unavailable."""
-        now_ms = self._clock.now_ms()
+        """Put a tick into its queue unless one waits there. False: one waits already, Redis is unavailable, or our
+        clock is wrong."""
+        try:
+            now_ms = self._clock.now_ms()
+        except ClockOff:  # others would take it for an old one
+            return False
         job = tick_job(handle_tick, self._cluster, tick, self._unused, keys=self._keys, now_ms=now_ms)
         pairs = [part for pair in job.to_dict().items() for part in pair]
         keys = [queue_key(self._cluster, tick), rq.queue.Queue.redis_queues_keys, job.key]
@@ -132,8 +137,10 @@ class TickLoop:
         told: Callable[[str, str], None] = lambda tick, result: None,
         dropped: Callable[[str], None] = lambda tick: None,
         keys: LogKeys = UNKEYED,
+        clock: Clock | None = None,
     ) -> None:
-        """Earlier `handlers` have precedence, and `keys` check the ticks.
+        """Earlier `handlers` have precedence, `keys` check the ticks, and `clock` their age: while it raises `ClockOff`
+        none is taken, so that others take them.
 
         `told(tick, result)` is called in the side thread after each tick with `ok`, `failed`, `timeout` or `stopped`,
         `dropped(tick)` for each job in that tick's queue that is not a tick. Raises `UsageError` for an unusable URL.
@@ -141,6 +148,7 @@ class TickLoop:
         self._connection = sync_client(redis_url)
         self.cluster = cluster
         self.keys = keys
+        self._clock = clock or SystemClock()
         self.member_id = member_id
         self._handlers = dict(handlers)
         #: The names of the ticks in the order of their precedence.
@@ -197,6 +205,13 @@ class TickLoop:
                 wait_s = 0.1
             self.stopping.wait(wait_s)
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+    def now_ms(self) -> int | None:
+        """The time by which ticks are checked; None while the clock is wrong."""
+        try:
+            return self._clock.now_ms()
+        except ClockOff:
+            return None
 
     def drop(self, tick: str, problem: NoTick) -> None:
         """In the side thread: count a job that is not a tick, and log such jobs at most once a minute."""
@@ -310,6 +325,9 @@ class _Worker(rq.worker.SimpleWorker):
                 if now_s - tidied_s > _TIDY_S:
                     self.clean_registries()
                     tidied_s = now_s
+                if self.ticks.now_ms() is None:
+                    self.ticks.stopping.wait(_POP_S)
+                    continue
                 popped: Any = self.connection.blpop(list(ticks), _POP_S)
                 if popped:
                     self._handle(ticks[popped[0]], popped[1], take)
@@ -320,10 +338,13 @@ class _Worker(rq.worker.SimpleWorker):
 
     def _handle(self, tick: str, job_id: bytes, take: Callable[..., Any]) -> None:
         """Handle a popped job if it is a tick, else drop it."""
+        now_ms = self.ticks.now_ms()
         try:
             answer = take(keys=[job_key(job_id)], args=[MAX_FIELDS, MAX_BYTES])
+            if now_ms is None:  # since it was popped; the next period pushes another
+                return
             cluster, keys = self.ticks.cluster, self.ticks.keys
-            if check_tick(answer, cluster=cluster, tick=tick, job_id=job_id, keys=keys, now_ms=wall_clock_ms()):
+            if check_tick(answer, cluster=cluster, tick=tick, job_id=job_id, keys=keys, now_ms=now_ms):
                 self.ticks.handle(tick)
         except NoTick as problem:
             self.ticks.drop(tick, problem)

@@ -12,7 +12,9 @@ import redis
 import redis.asyncio
 
 from arranger.clock import SystemClock
+from arranger.events.log_keys import LogKeys
 from arranger.workers.ticks import Ticker, TickLoop, queue_name
+from tests.clocks import HOUR_MS, SetClock, compared
 from tests.members import connected
 from tests.servers import RealRedis
 
@@ -84,6 +86,39 @@ async def test_a_handler_runs_on_the_event_loops_thread(redis_server: RealRedis,
         assert await ticker.push("cycle")
         await until(lambda: ran)
     assert ran == [threading.get_ident()]
+
+
+async def test_a_process_with_a_wrong_clock_makes_and_takes_no_ticks(redis_server: RealRedis, cluster: str) -> None:
+    clock, ran, dropped = SetClock(), list[bool](), list[str]()
+    keeper = compared(clock)
+    clock.ahead_ms = HOUR_MS
+
+    async def cycle() -> None:
+        ran.append(keeper.right)
+
+    ticks = TickLoop(
+        redis_server.url, cluster=cluster, member_id="m1", handlers={"cycle": cycle},
+        loop=asyncio.get_running_loop(), dropped=dropped.append, keys=LogKeys(["a" * 32]), clock=keeper,
+    )  # fmt: skip
+    async with connected(redis_server) as client:
+        wrong = Ticker(client, cluster=cluster, clock=keeper, keys=ticks.keys)
+        assert not await wrong.push("cycle") and not waiting(redis_server, cluster, "cycle")
+        right = Ticker(client, cluster=cluster, clock=SystemClock(), keys=ticks.keys)
+        assert await right.push("cycle")
+        ticks.start()
+        await until(lambda: client_names(redis_server, "m1"))
+        await asyncio.sleep(0.3)
+        assert waiting(redis_server, cluster, "cycle") == 1, "others may take it"
+        clock.ahead_ms = 0
+        await until(lambda: ran)
+    await ticks.stop(drain_s=0.5)
+    assert ran == [True] and dropped == []
+
+
+def client_names(server: RealRedis, member_id: str) -> list[bytes]:
+    """The workers of a member that rq knows."""
+    with redis.Redis.from_url(server.url) as client:
+        return [name for name in client.smembers("rq:workers") if member_id.encode() in name]
 
 
 async def test_however_many_push_one_tick_waits(redis_server: RealRedis, cluster: str) -> None:
