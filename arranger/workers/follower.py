@@ -140,7 +140,7 @@ class Follower:
                 backoff.reset()
             except LogUnavailable as problem:
                 if self.connected:
-                    log_event(_log, "the log was lost, trying again", level=logging.WARNING, problem=problem)
+                    log_event(_log, "the log can't be reached, trying again", level=logging.WARNING, problem=problem)
                 self.connected = False
                 await backoff.wait()
             except (EpochLost, EntriesTrimmed) as problem:
@@ -186,8 +186,10 @@ class Follower:
         with suppress(LogUnavailable, EpochLost):
             end = await self.log.end()
             folded, now_s = self.state, self._clock.monotonic_s()
+            while self._ends and (self._ends[-1][0] != end.epoch or self._ends[-1][1] > end.offset):
+                self._ends.pop()  # the log has lost that
             self._ends.append((end.epoch, end.offset, now_s))
-            while self._ends and (self._ends[0][0] != end.epoch or _has_folded(folded, *self._ends[0][:2])):
+            while self._ends and _has_folded(folded, *self._ends[0][:2]):
                 self._ends.popleft()
             behind = max(0, end.offset - folded.offset) if end.epoch == folded.epoch else end.offset
             self.lag = (behind, now_s - self._ends[0][2] if self._ends else 0.0)

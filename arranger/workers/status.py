@@ -23,7 +23,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queues_view
 from arranger.workers import applier, controller
-from arranger.workers.member_problems import MemberProblem
+from arranger.workers.member_problems import MemberProblem, ProblemKind
 from arranger.workers.membership import ROLES, Member, owner, read_lease, read_members
 
 #: The roles whose members share the jobs among themselves.
@@ -346,7 +346,7 @@ def _lagging(member: MemberStatus, status: Status, max_lag_s: float) -> Iterable
             f"{where} reads epoch {member.epoch}, but the epoch of the log is {status.log.epoch}",
             "check again after the next heartbeat; if it still reads that epoch, restart it",
         )
-    elif member.lag_s > max_lag_s:
+    elif member.lag_s > max_lag_s and not any(problem.kind is ProblemKind.FORGED for problem in member.problems):
         yield Problem(
             f"{where} lags for {member.lag_s:.1f} s (limit {max_lag_s:g} s), now by {member.lag_events} events",
             "check the load of its processor and of Redis (arranger_append_seconds), and read its log",

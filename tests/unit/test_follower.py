@@ -453,12 +453,15 @@ def test_lag_counts_from_when_an_event_was_known_and_not_from_the_silence_before
         await measure()
         await other.append([node("d")])
         await measure()
+        clock.at_s += 3
+        home.lose_tail(follower.state.offset)  # such as an entry that wasn't authentic, and was removed
+        await measure()
         home.lose_everything()
         await MemoryLog(home).begin_epoch(lost=follower.state.epoch, reason="test", time_ms=0)
         await measure()
         clock.at_s += 7
         await measure()
-        assert lags == [(0, 0.0), (2, 0.0), (3, 5.0), (0, 0.0), (1, 0.0), (1, 0.0), (1, 7.0)]
+        assert lags == [(0, 0.0), (2, 0.0), (3, 5.0), (0, 0.0), (1, 0.0), (0, 0.0), (1, 0.0), (1, 7.0)]
 
     asyncio.run(asyncio.wait_for(whole(), 30))
 

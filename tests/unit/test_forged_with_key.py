@@ -9,6 +9,7 @@ import redis
 import redis.asyncio
 
 from arranger.clock import SystemClock
+from arranger.errors import EpochLost
 from arranger.events import kinds as k
 from arranger.events.codec import encode_snapshot
 from arranger.events.log import StoredSnapshot
@@ -103,6 +104,13 @@ async def test_a_process_that_starts_waits_at_a_forged_entry_and_goes_on_without
         await client.hset(f"arranger:{{{cluster}}}:meta", mapping=meta)
     await asyncio.wait_for(starting, 30)
     assert follower.forgery.entry is None and follower.state.offset == true_end.offset
+    with pytest.raises(EpochLost):  # Redis gives no ID twice
+        await another.append(
+            k.Batch("w", 99, time.time_ns() // 1_000_000, (k.NodeGone(1, "n", "u"),)), epoch=true_end.epoch
+        )
+    await another.begin_epoch(lost=true_end.epoch, reason="test", time_ms=time.time_ns() // 1_000_000)
+    assert await another.old_epochs() == [true_end.epoch]
+    assert (await another.old_end(true_end.epoch))[1] == true_end.offset
     await log.close()
     await another.close()
 

@@ -259,6 +259,9 @@ def test_a_member_that_lags_longer_than_the_bound_is_a_problem_and_one_with_fres
     assert problems(a_status(a_member(lag_events=9, lag_s=10.0)), max_lag_s=10.0) == []
     (found,) = problems(a_status(a_member(lag_events=9, lag_s=10.1)), max_lag_s=10.0)
     assert "m lags for 10.1 s (limit 10 s), now by 9 events" in found.what
+    held = MemberProblem(ProblemKind.FORGED, "91")
+    waits = msgspec.structs.replace(a_member(lag_events=9, lag_s=10.1), problems=(held,))
+    assert problems(a_status(waits), max_lag_s=10.0) == [], "it waits, and says where"
 
 
 def test_a_member_in_another_epoch_is_a_problem_and_one_that_begins_is_not() -> None:
