@@ -12,7 +12,7 @@ import msgspec
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from arranger.errors import EntriesTrimmed, LogUnavailable
+from arranger.errors import DamagedEntry, EntriesTrimmed, ForgedEntry, LogUnavailable
 from arranger.events.codec import decode_batch
 from arranger.events.kinds import OF_VOLUMES, Batch, EpochBegun, Watched
 from arranger.events.log import Position
@@ -87,6 +87,7 @@ class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
     `after_epoch` is the epoch that this one replaced, and `because` the recorded reason; 0 and empty if this is the
     log's first epoch, or its first event was trimmed. `authenticity` is what this command knows of who wrote the log,
     and `forged` the offset of the first entry that isn't authentic, 0 if it found none: the status ends before it.
+    So it does before the offset `unreadable`, whose entry is damaged or of another version; `why` tells how.
     """
 
     epoch: int
@@ -99,6 +100,8 @@ class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
     because: str = ""
     authenticity: Authenticity = Authenticity.NONE
     forged: int = 0
+    unreadable: int = 0
+    why: str = ""
 
 
 class Moment(msgspec.Struct, frozen=True, rename="camel"):
@@ -158,10 +161,10 @@ async def read_status(
     state: State,
     snapshot: Moment | None,
     now_ms: int,
-    forged: int = 0,
+    damage: DamagedEntry | None = None,
 ) -> Status:
     """Read the status from Redis. `state` is the log's projection now, `snapshot` the one it was restored from, if any,
-    and `forged` the offset at which the projection ends because that entry isn't authentic.
+    and `damage` the entry before which the projection ends.
 
     Raises `LogUnavailable`, and `EpochLost` if a new epoch began meanwhile.
     """
@@ -178,7 +181,7 @@ async def read_status(
     return Status(
         cluster=cluster,
         now_ms=now_ms,
-        log=await _log_status(log, start, state, forged),
+        log=await _log_status(log, start, state, damage),
         snapshot=snapshot,
         cycle=Moment(last_cycle, await _time_ms(log, start, last_cycle)) if last_cycle else None,
         members=tuple(_member(member, age_ms, shares) for member, age_ms in members.values()),
@@ -197,15 +200,18 @@ def _by_stage(jobs: Iterable[JobRecord]) -> dict[str, int]:
     return {stage: counts[stage] for stage in Stage if counts[stage]}
 
 
-async def _log_status(log: RedisLog, start: Position, state: State, forged: int) -> LogStatus:
-    begun = await _begun(log, start)
+async def _log_status(log: RedisLog, start: Position, state: State, damage: DamagedEntry | None) -> LogStatus:
+    begun, at = await _begun(log, start), damage.offset if damage is not None else 0
+    forged = isinstance(damage, ForgedEntry)
     return LogStatus(
         *(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.time_ms),
         of_cluster=state.cluster,
         after_epoch=begun.previous if begun is not None else 0,
         because=begun.reason if begun is not None and begun.previous else "",
         authenticity=log.authenticity,
-        forged=forged,
+        forged=at if forged else 0,
+        unreadable=0 if forged else at,
+        why=damage.reason if damage is not None and not forged else "",
     )
 
 
@@ -315,6 +321,9 @@ def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
     if status.log.forged:
         what = f"the entry of the log at offset {status.log.forged} isn't authentic: nothing is done for it or after it"
         found.append(Problem(what, "docs/operations.md, When an entry is not authentic, says how to go on"))
+    if status.log.unreadable:
+        what = f"the entry of the log at offset {status.log.unreadable} can't be read: {status.log.why}"
+        found.append(Problem(what, "docs/operations.md, When something is missing or broken, says how to go on"))
     present = {role for member in status.members for role in member.roles}
     for role in ROLES:
         if role not in present:

@@ -92,6 +92,21 @@ async def shown(server: RealRedis, cluster: str, *arguments: str) -> dict[str, A
     return answer
 
 
+async def test_at_an_entry_that_cannot_be_read_it_still_shows_who_runs(redis_server: RealRedis, cluster: str) -> None:
+    await a_log(redis_server, cluster)
+    log = RedisLog(redis_server.url, cluster)
+    end = await log.open()
+    await log.close()
+    async with connected(redis_server) as client:
+        await everybody(client, cluster)
+        name = f"arranger:{{{cluster}}}"
+        await client.xadd(f"{name}:log", {"p": "no batch", "c": "0" * 40, "n": "1"}, id=f"{end.offset + 1}-0")
+        await client.hset(f"{name}:meta", mapping={"end": end.offset + 1, "chain": "0" * 40})
+    answer = await shown(redis_server, cluster)
+    assert answer["log"]["unreadable"] == end.offset + 1 and len(answer["members"]) == len(ROLES)
+    assert f"the entry of the log at offset {end.offset + 1} can't be read" in answer["problems"][0]["what"]
+
+
 async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -> None:
     uids = await a_log(redis_server, cluster)
     async with connected(redis_server) as client:

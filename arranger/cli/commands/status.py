@@ -16,7 +16,7 @@ from arranger.cli.rendering.authenticity_words import AUTHENTICITY
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_table, print_text, say
 from arranger.cli.rendering.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
-from arranger.errors import ForgedEntry, LogError, LogUnavailable, NoLog, UsageError
+from arranger.errors import DamagedEntry, LogError, LogUnavailable, NoLog, UsageError
 from arranger.events.key_source import log_keys
 from arranger.events.kinds import GROUP_WATCHES, Watched
 from arranger.events.redis_connection import connect
@@ -98,10 +98,10 @@ async def _read(url: str, settings: Settings, *, named: bool) -> Status:
     client = connect(url)
     try:
         await _open(log, client, settings)
-        state, snapshot, forged = await _folded(log)
+        state, snapshot, damage = await _folded(log)
         now_ms = SystemClock().now_ms()
         return await read_status(
-            log, client, cluster=settings.cluster, state=state, snapshot=snapshot, now_ms=now_ms, forged=forged
+            log, client, cluster=settings.cluster, state=state, snapshot=snapshot, now_ms=now_ms, damage=damage
         )
     except LogUnavailable as problem:
         if named:
@@ -125,18 +125,17 @@ async def _open(log: RedisLog, client: redis.asyncio.Redis, settings: Settings) 
         raise LogError(f"{problem.message}, but {who}", hint="a new one begins soon: try again") from problem
 
 
-async def _folded(log: RedisLog) -> tuple[State, Moment | None, int]:
-    """The projection at the end of the log, the snapshot from which it was restored, and the offset of the entry before
-    which it ends because that one isn't authentic (0: none)."""
+async def _folded(log: RedisLog) -> tuple[State, Moment | None, DamagedEntry | None]:
+    """The projection at the end of the log, the snapshot from which it was restored, and the entry before which it
+    ends because that one can't be read."""
     state, position = await begin(log, Point())
     snapshot = Moment(position.offset, state.time_ms) if state.offset else None
     journey = Journey(state, Point())
-    forged = 0
     try:
         await feed(log, position, journey.feed, until=Point(), doing="reading the log")
-    except ForgedEntry as problem:
-        forged = problem.offset
-    return journey.state, snapshot, forged
+    except DamagedEntry as problem:
+        return journey.state, snapshot, problem
+    return journey.state, snapshot, None
 
 
 # --- for people --------------------------------------------------------------------------------------------
