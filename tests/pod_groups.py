@@ -1,8 +1,8 @@
-"""PodGroups made by hand, with minimal definitions of those kinds that others install."""
+"""PodGroups made by hand, with minimal definitions of those kinds that others install, and of Volcano's Job."""
 
 from typing import Any
 
-from arranger.kube.cluster import COSCHEDULING_GROUPS, VOLCANO_GROUPS, Object, Resource
+from arranger.kube.cluster import COSCHEDULING_GROUPS, VOLCANO_GROUPS, VOLCANO_JOBS, Object, Resource
 from arranger.model.pod import GroupKind
 
 #: The kinds that a CustomResourceDefinition makes.
@@ -13,16 +13,27 @@ CUSTOM: dict[GroupKind, Resource] = {
 
 
 def definition(kind: GroupKind) -> Object:
-    """The CustomResourceDefinition of a kind, with no more than a scheduler reads."""
-    of = CUSTOM[kind]
-    spec = {"type": "object", "properties": {"minMember": {"type": "integer", "format": "int32"}}}
+    """The CustomResourceDefinition of a kind, with no more than a scheduler reads and writes. As in the originals, that
+    of Volcano has no status subresource."""
+    spec: dict[str, Any] = {"minMember": {"type": "integer", "format": "int32"}}
     if kind == GroupKind.VOLCANO:
-        spec["properties"] |= {"queue": {"type": "string"}, "priorityClassName": {"type": "string"}}  # type: ignore[index]
-    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}}
-    version = {"name": of.version, "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
-    name = f"{of.plural}.{of.group}"
-    metadata: dict[str, Any] = {"name": name}
+        spec |= {"queue": {"type": "string"}, "priorityClassName": {"type": "string"}}
+    return _definition(CUSTOM[kind], spec, {"status": {}} if kind == GroupKind.COSCHEDULING else {})
+
+
+def job_definition() -> Object:
+    """That of Volcano's Jobs."""
+    return _definition(VOLCANO_JOBS, {"schedulerName": {"type": "string"}}, {"status": {}})
+
+
+def _definition(of: Resource, spec: dict[str, Any], subresources: dict[str, Any]) -> Object:
+    parts = {
+        "spec": {"type": "object", "properties": spec},
+        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    }
+    schema = {"openAPIV3Schema": {"type": "object", "properties": parts}}
+    version = {"name": of.version, "served": True, "storage": True, "schema": schema, "subresources": subresources}
+    metadata: dict[str, Any] = {"name": f"{of.plural}.{of.group}"}
     if of.group.endswith(".k8s.io") or of.group.endswith(".x-k8s.io"):
         metadata["annotations"] = {"api-approved.kubernetes.io": "unapproved, for tests"}
     return {
@@ -32,10 +43,23 @@ def definition(kind: GroupKind) -> Object:
         "spec": {
             "group": of.group,
             "scope": "Namespaced",
-            "names": {"plural": of.plural, "singular": "podgroup", "kind": of.kind},
+            "names": {"plural": of.plural, "singular": of.kind.lower(), "kind": of.kind},
             "versions": [version],
         },
     }
+
+
+def volcano_job(name: str, scheduler: str) -> Object:
+    metadata = {"name": name, "namespace": "default"}
+    spec = {"schedulerName": scheduler}
+    return {"apiVersion": VOLCANO_JOBS.api_version, "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def owned(group: Object, job: Object) -> Object:
+    """The PodGroup, as Volcano's controller makes it for a Job that the API server has."""
+    owner = {"apiVersion": VOLCANO_JOBS.api_version, "kind": "Job", "controller": True, "name": job["metadata"]["name"]}
+    group["metadata"]["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"]}]
+    return group
 
 
 def pod_group(name: str, kind: GroupKind, least: int, **spec: Any) -> Object:

@@ -6,7 +6,12 @@ from arranger.model.pod import GroupKind, PodGroupFacts
 
 
 class PodGroupSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGroupSeen.1"):
-    """A PodGroup of one of the kinds that pods may name."""
+    """A PodGroup of one of the kinds that pods may name.
+
+    Of its status, `phase` is Volcano's phase, or the status of Kubernetes' condition PodGroupScheduled, and
+    `status_digest` stands for all that Arranger writes. `owner` is the Volcano Job that it belongs to. All are empty
+    where there is none, and in logs of versions that wrote no statuses.
+    """
 
     term: int
     namespace: str
@@ -15,6 +20,9 @@ class PodGroupSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     resource_version: str
     group_kind: GroupKind
     facts: PodGroupFacts
+    phase: str = ""
+    status_digest: str = ""
+    owner: str = ""
 
 
 class PodGroupGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodGroupGone.1"):

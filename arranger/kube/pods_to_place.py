@@ -1,12 +1,11 @@
-"""From pods that name Arranger as their scheduler, and from PodGroups, as JSON, to what the scheduler needs of them."""
+"""From pods that name Arranger as their scheduler, as JSON, to what the scheduler needs of them."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from arranger.events.pod_groups import PodGroupSeen
 from arranger.kube.times import parse_time_ms
 from arranger.model.names import USER_LABEL
-from arranger.model.pod import GroupAsked, GroupKind, Labels, PodGroupFacts, PodToPlace
+from arranger.model.pod import GroupAsked, GroupKind, Labels, PodToPlace
 from arranger.model.queue import QUEUE_ANNOTATION
 from arranger.model.template import grace_of, pod_shape
 from arranger.model.text import one_line
@@ -19,7 +18,7 @@ _GROUP_NAME, _GROUP_MINIMUM = "pod-group.scheduling.sigs.k8s.io/name", "pod-grou
 _COSCHEDULING = "scheduling.x-k8s.io/pod-group"
 _VOLCANO = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 #: A group that asks for more pods is none: no cluster holds so many.
-_MOST = 1_000_000
+MOST_PODS = 1_000_000
 
 
 def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodToPlace | None:
@@ -33,38 +32,13 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
         priority=int(spec.get("priority") or 0),
         gates=tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
         created_ms=parse_time_ms(metadata.get("creationTimestamp")),
-        queue=_name(annotations.get(QUEUE_ANNOTATION)),
-        user=_name(dict(labels).get(USER_LABEL)),
+        queue=name_in(annotations.get(QUEUE_ANNOTATION)),
+        user=name_in(dict(labels).get(USER_LABEL)),
         grace_s=grace_of(spec),
         preempts=spec.get("preemptionPolicy") != "Never",
         group=_pod_group(spec, dict(labels), annotations) or _group(dict(labels)),
-        claims=tuple(_name(claim.get("name")) for claim in spec.get("resourceClaims") or ()),
+        claims=tuple(name_in(claim.get("name")) for claim in spec.get("resourceClaims") or ()),
     )
-
-
-def pod_group_seen(kind: GroupKind, group: Mapping[str, Any], term: int) -> PodGroupSeen:
-    """The observation of a PodGroup of this kind."""
-    metadata, spec = group["metadata"], group.get("spec") or {}
-    least, queue = spec.get("minMember"), (metadata.get("annotations") or {}).get(QUEUE_ANNOTATION)
-    of_class, priority = spec.get("priorityClassName"), spec.get("priority")
-    if kind == GroupKind.NATIVE:
-        least = ((spec.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount")
-    if kind == GroupKind.VOLCANO:
-        queue = queue or spec.get("queue")
-    return PodGroupSeen(
-        term,
-        metadata.get("namespace") or "",
-        metadata["name"],
-        metadata.get("uid") or "",
-        metadata.get("resourceVersion") or "",
-        kind,
-        PodGroupFacts(_count(least), _name(queue), _name(of_class), priority if isinstance(priority, int) else None),
-    )
-
-
-def _count(least: object) -> int:
-    """A minimum, in pods: one of them at least, and without a number."""
-    return min(max(least, 1), _MOST) if isinstance(least, int) else 1
 
 
 def _pod_group(spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]) -> GroupAsked | None:
@@ -75,17 +49,18 @@ def _pod_group(spec: Mapping[str, Any], labels: Mapping[str, str], annotations: 
         GroupKind.COSCHEDULING: labels.get(_COSCHEDULING),
         GroupKind.VOLCANO: of_volcano[0] if of_volcano else "",
     }
-    return next((GroupAsked(_name(name), 0, kind) for kind, name in named.items() if name), None)
+    return next((GroupAsked(name_in(name), 0, kind) for kind, name in named.items() if name), None)
 
 
 def _group(labels: Mapping[str, str]) -> GroupAsked | None:
     """The group that labels name, with a minimum; None without, and with a minimum that is no number of pods: such a
     pod is placed alone, as Coscheduling does."""
     name, least = labels.get(_GROUP_NAME, ""), labels.get(_GROUP_MINIMUM, "")
-    if not name or not least.isdecimal() or not least.isascii() or not 0 < int(least) <= _MOST:
+    if not name or not least.isdecimal() or not least.isascii() or not 0 < int(least) <= MOST_PODS:
         return None
-    return GroupAsked(_name(name), int(least))
+    return GroupAsked(name_in(name), int(least))
 
 
-def _name(text: object) -> str:
+def name_in(text: object) -> str:
+    """A name that a user gives, on one line and of limited length; empty without one."""
     return one_line(text)[:_LONGEST_NAME] if isinstance(text, str) else ""

@@ -269,6 +269,15 @@ class PodGroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priority: int | None = None
 
 
+class PodGroupStatus(msgspec.Struct, frozen=True):
+    """What a scheduler writes into the status of a PodGroup: Volcano's phase and how many of its pods run, have
+    succeeded and have failed; and conditions, each with its type, status, reason and message."""
+
+    phase: str = ""
+    counts: tuple[int, int, int] = (0, 0, 0)
+    conditions: tuple[tuple[str, str, str, str], ...] = ()
+
+
 class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the scheduler needs of a pod that no TYJob owns and that names Arranger as its scheduler.
 

@@ -21,6 +21,7 @@ from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_expired
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
 from arranger.workers.evictions import Evictions
+from arranger.workers.group_writer import GroupWriter
 from arranger.workers.parts import Parts
 from arranger.workers.placeholders import Placeholders
 from arranger.workers.pod_reconciler import PodReconciler
@@ -73,6 +74,7 @@ class Applier:
         self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims)
         self._placeholders = Placeholders(self._effects, templates, self._provisioner, self._binder)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
+        self._group_statuses = GroupWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 
     def changed(self, changes: Changes) -> None:
         self._queue.touch(changes.jobs)
@@ -84,20 +86,23 @@ class Applier:
         self._progress.clear()
         self._retries.clear()
         self._queue_statuses.clear()
+        self._group_statuses.clear()
 
     async def run(self) -> None:
         """Apply until cancelled; then let effects in flight finish. Events that aren't recorded yet are dropped."""
         reports = asyncio.create_task(self._reports.run(), name="reports")
         queue_statuses = asyncio.create_task(self._queue_statuses.run(), name="queue-statuses")
+        group_statuses = asyncio.create_task(self._group_statuses.run(), name="group-statuses")
         try:
             while True:
                 await self._queue.wait()
                 if self._follower.state.synced:
                     self._start()
         finally:
-            reports.cancel()
-            queue_statuses.cancel()
-            await asyncio.gather(reports, queue_statuses, self._queue.finish(), return_exceptions=True)
+            beside = (reports, queue_statuses, group_statuses)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, self._queue.finish(), return_exceptions=True)
 
     def _sweep(self) -> dict[str, None]:
         """Every job, and every deleted one with remaining pods. Forgets the progress of all other jobs."""

@@ -9,7 +9,7 @@ from functools import partial
 from arranger.events import kinds as k
 from arranger.events import volumes as v
 from arranger.kube.cluster import Change, Object
-from arranger.kube.pods_to_place import pod_group_seen
+from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.provisioning import provisioning_seen
 from arranger.kube.translate import (
     job_seen,

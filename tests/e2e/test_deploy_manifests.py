@@ -1,6 +1,7 @@
 """deploy/ on a real API server: it is accepted, and each process works with exactly the rights given there."""
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from arranger.events.kinds import OF_VOLUMES
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import ApiError
 from arranger.kube.config import find_access
+from arranger.model.pod import GroupKind
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.settings import Settings, load_settings
 from arranger.workers.membership import ROLES
@@ -32,7 +34,7 @@ from tests.e2e.harness import (
     status_of,
 )
 from tests.helm import NAMESPACE, Objects, of_kind, relative
-from tests.pod_groups import CUSTOM, definition, pod_group
+from tests.pod_groups import CUSTOM, definition, job_definition, owned, pod_group, volcano_job
 from tests.provisioning import DEFINITION, condition
 from tests.servers import MERGE, REPOSITORY, RealKube, RealRedis, documents
 from tests.unit.queue_table import queue
@@ -124,7 +126,7 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
     deployments = of_kind(installed, "Deployment")
     workers = {name: deployed_worker(kube, redis, item, tmp_path) for name, item in deployments.items()}
     provisioning = rendered(kube, component(tmp_path, "provisioning"))
-    apply(kube, *map(definition, CUSTOM), DEFINITION, *provisioning)
+    apply(kube, *map(definition, CUSTOM), job_definition(), DEFINITION, *provisioning)
     try:
         for worker in workers.values():
             worker.start()
@@ -164,8 +166,9 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             resources |= {"limits": {"nvidia.com/gpu": "1"}}
             apply(kube, never)
             eventually("it is told why it waits", lambda: "gpu" in status_of(kube, "waits").get("message", ""))
-            # A PodGroup of each kind that is there is observed.
+            # A PodGroup of each kind that is there is observed, and that of a Volcano Job for Arranger is let in.
             apply(kube, *[pod_group("few", kind, 1) for kind in CUSTOM])
+            let_in(kube, "lets")
             ask_for_a_node(kube, nodes)
             show_placeholders(kube, nodes)
             # A pod of others is bound, and another one is told why it waits.
@@ -194,6 +197,16 @@ def test_jobs_run_through_with_the_rights_of_deploy_and_every_right_is_used(
             worker.close()
         kube.kubectl("delete", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(provisioning))
         kube.kubectl("delete", "podtemplates", "--all")
+        kube.kubectl("delete", "jobs.batch.volcano.sh,podgroups.scheduling.volcano.sh", "lets", "--ignore-not-found")
+
+
+def let_in(kube: RealKube, name: str) -> None:
+    """The PodGroup of a Volcano Job whose scheduler is Arranger gets the phase in which Volcano makes its pods."""
+    apply(kube, volcano_job(name, "arranger"))
+    of_job = json.loads(kube.kubectl("get", "jobs.batch.volcano.sh", name, "-o", "json").stdout)
+    apply(kube, owned(pod_group(name, GroupKind.VOLCANO, 2), of_job))
+    which = f"podgroups.scheduling.volcano.sh/{name}"
+    kube.kubectl("wait", "--for=jsonpath={.status.phase}=Inqueue", which, "--timeout=60s")
 
 
 def ask_for_a_node(kube: RealKube, nodes: Kubelets) -> None:
@@ -318,7 +331,8 @@ def test_the_applier_and_nobody_else_may_evict_pods(kube: RealKube, installed: O
 
 
 def test_the_applier_and_nobody_else_may_bind_pods(kube: RealKube, installed: Objects) -> None:
-    for right in (("create", "", "pods/binding"), ("patch", "", "pods/status")):
+    of_groups = [("patch", "scheduling.volcano.sh", "podgroups"), ("patch", "scheduling.k8s.io", "podgroups/status")]
+    for right in (("create", "", "pods/binding"), ("patch", "", "pods/status"), *of_groups):
         assert [account for account in ACCOUNTS if may(kube, account, *right)] == ["arranger-applier"]
 
 

@@ -54,10 +54,14 @@ def test_a_gang_waits_whole_beside_a_job_and_runs_whole(served: RealKube, redis:
     await_stage(served, "Running", "ppo")
     apply(served, gang("train", 3))
     eventually("each waits for room", lambda: all("insufficient cpu" in scheduled(served, of)[2] for of in NAMES))
+    served.kubectl("wait", "--for=condition=PodGroupScheduled=False", "podgroup/train", *WAIT)
+    reason = served.kubectl("get", "podgroup/train", "-o", "jsonpath={.status.conditions[0].reason}").stdout
+    assert reason == "Unschedulable"
     assert not any("nodeName" in there(served, name)["spec"] for name in NAMES), "no part of it holds anything"
     finish_jobs(served, "ppo")
     served.kubectl("delete", "tyj", "ppo", *WAIT)
     runs(served, *NAMES)
+    served.kubectl("wait", "--for=condition=PodGroupScheduled", "podgroup/train", *WAIT)
     told = arranger("explain", "podgroup/train", "-o", "json", "--log", redis.url)
     standing = json.loads(told.stdout)["standing"]
     assert (standing["stage"], standing["pods_placed"], standing["min_workers"]) == ("Running", 3, 3), told.stderr

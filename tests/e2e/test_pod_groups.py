@@ -5,28 +5,30 @@ from collections.abc import Iterator
 
 import pytest
 
+from arranger.kube.cluster import VOLCANO_JOBS
 from arranger.model.pod import GroupKind
 from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.both_clusters import BOTH, Cluster, cluster_of
 from tests.e2e.harness import apply, arranger, await_stage, eventually, finish_jobs, job
 from tests.e2e.test_every_pod import WAIT, pod, runs, scheduled, there
-from tests.pod_groups import CUSTOM, definition, naming, pod_group
+from tests.pod_groups import CUSTOM, definition, job_definition, naming, owned, pod_group, volcano_job
 from tests.servers import KubeServer
 
 NAMES = ("a", "b", "c")
 KINDS = list(CUSTOM)
+OF_OTHERS = (*CUSTOM.values(), VOLCANO_JOBS)
 
 
 @pytest.fixture(scope="module", params=BOTH)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of one node that has both kinds of PodGroups before its process starts, but no kind of Kubernetes'."""
     with cluster_of(request, tmp_path_factory.mktemp("groups"), NodeTemplate("node-1", cpu="4")) as running:
-        apply(running.kube, *map(definition, CUSTOM))
-        for of in CUSTOM.values():
+        apply(running.kube, *map(definition, CUSTOM), job_definition())
+        for of in OF_OTHERS:
             running.kube.kubectl("wait", "--for=condition=Established", f"crd/{of.plural}.{of.group}", *WAIT)
         running.restart_without_log()
         yield running
-        for of in CUSTOM.values():
+        for of in OF_OTHERS:
             running.kube.kubectl("delete", "crd", f"{of.plural}.{of.group}", *WAIT)
 
 
@@ -34,7 +36,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def kube(cluster: Cluster) -> Iterator[KubeServer]:
     yield cluster.kube
     cluster.kube.kubectl("delete", "pods,tyj", "--all", *WAIT)
-    for of in CUSTOM.values():
+    for of in OF_OTHERS:
         cluster.kube.kubectl("delete", f"{of.plural}.{of.group}", "--all", *WAIT)
 
 
@@ -67,6 +69,24 @@ def test_a_minimum_that_changes_counts_at_once(kube: KubeServer, kind: GroupKind
     runs(kube, *NAMES)
     apply(kube, naming(pod("d"), "train", kind))
     runs(kube, "d")
+
+
+def test_a_volcano_job_gets_its_pods_once_arranger_has_let_its_group_in(kube: KubeServer) -> None:
+    which = "podgroups.scheduling.volcano.sh/train"
+
+    def status(field: str) -> str:
+        return kube.kubectl("get", which, "-o", f"jsonpath={{.status.{field}}}").stdout
+
+    apply(kube, volcano_job("train", "arranger"))
+    of_job = json.loads(kube.kubectl("get", "jobs.batch.volcano.sh", "train", "-o", "json").stdout)
+    apply(kube, owned(pod_group("train", GroupKind.VOLCANO, 3), of_job))
+    kube.kubectl("wait", "--for=jsonpath={.status.phase}=Inqueue", which, *WAIT)
+    apply(kube, *[naming(pod(name), "train", GroupKind.VOLCANO) for name in NAMES[:2]])  # as Volcano's controller does
+    eventually("it says what it lacks", lambda: status("conditions[0].reason") == "NotEnoughTasks")
+    apply(kube, naming(pod(NAMES[2]), "train", GroupKind.VOLCANO))
+    runs(kube, *NAMES)
+    kube.kubectl("wait", "--for=jsonpath={.status.running}=3", which, *WAIT)
+    assert (status("phase"), status("conditions[0].type")) == ("Running", "Scheduled")
 
 
 def test_the_status_names_the_kind_that_isnt_installed(cluster: Cluster, kube: KubeServer) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.kube.pods_to_place import pod_group_seen
+from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.translate import pod_seen
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.model.job import Stage
@@ -367,6 +367,10 @@ def test_the_events_of_a_group_are_told_in_words() -> None:
     seen = k.PodGroupSeen(1, "ns", "a", "u", "3", GroupKind.VOLCANO, facts)
     words = "of scheduling.volcano.sh: needs 2 pods at once, queue q, PriorityClass high, priority 7"
     assert describe(seen, State()) == words
+    phases = ((GroupKind.NATIVE, "False", "scheduled: False"), (GroupKind.VOLCANO, "Inqueue", "phase Inqueue"))
+    for kind, phase, words in phases:
+        seen = k.PodGroupSeen(1, "ns", "a", "u", "3", kind, PodGroupFacts(2), phase)
+        assert describe(seen, State()) == f"of {kind}: needs 2 pods at once, {words}"
     assert describe(k.PodGroupGone(1, "ns", "a", "u", GroupKind.VOLCANO), State()) == "of scheduling.volcano.sh: gone"
 
 

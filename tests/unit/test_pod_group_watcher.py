@@ -35,19 +35,23 @@ async def observations(scene: Scene) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_groups_come_change_and_go_and_their_statuses_make_no_event(kind: GroupKind) -> None:
+async def test_groups_come_change_and_go_and_a_status_counts_where_arranger_writes_it(kind: GroupKind) -> None:
     store, of = Store(now=time.time), CUSTOM[kind]
     install(store, kind)
     async with watching(k.GROUP_WATCHES[kind], DirectCluster(store)) as scene:
         await scene.cluster.create(of, "default", pod_group("train", kind, 3))
         await scene.until(lambda: known(scene) == {"train": 3})
-        await scene.cluster.patch(of, "default", "train", {"status": {"phase": "Pending"}}, subresource="status")
+        subresource = "" if kind == GroupKind.VOLCANO else "status"
+        body = {"status": {"phase": "Pending", "occupiedBy": "default/train"}}
+        await scene.cluster.patch(of, "default", "train", body, subresource=subresource)
         await scene.cluster.patch(of, "default", "train", {"spec": {"minMember": 4}})
         await scene.until(lambda: known(scene) == {"train": 4})
         await scene.cluster.delete(of, "default", "train")
         await scene.until(lambda: not known(scene))
-        seen = [event.facts.min_count for event in await observations(scene) if isinstance(event, k.PodGroupSeen)]
-        assert seen == [3, 4]
+        events = [event for event in await observations(scene) if isinstance(event, k.PodGroupSeen)]
+        written = [(3, "Pending")] if kind == GroupKind.VOLCANO else []
+        phase = "Pending" if written else ""
+        assert [(event.facts.min_count, event.phase) for event in events] == [(3, ""), *written, (4, phase)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

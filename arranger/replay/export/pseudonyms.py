@@ -332,6 +332,7 @@ _UIDS = {"uid": keep, "resource_version": keep}
 _NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
 _GONE = {"namespace": _named("namespace"), "uid": keep}
 _REQUEST = {"name": _named("request"), "job_uid": Pseudonyms.job_uid}
+_OF_GROUP = {"name": _named("group"), "group_kind": keep}
 
 #: The rules for all fields with text. Fields without text need none, and nested types have their own rules.
 RULES: dict[type[Any], dict[str, Rule]] = {
@@ -369,8 +370,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.PriorityClassGone: {"name": _named("class"), "uid": keep},
     k.QueueSeen: {"name": Pseudonyms.queue, **_UIDS, "status_digest": keep},
     k.QueueGone: {"name": Pseudonyms.queue, "uid": keep},
-    k.PodGroupSeen: {"name": _named("group"), **_NAMESPACED, "group_kind": keep},
-    k.PodGroupGone: {"name": _named("group"), **_GONE, "group_kind": keep},
+    k.PodGroupSeen: {**_OF_GROUP, **_NAMESPACED, "phase": word, "status_digest": keep, "owner": left_out},
+    k.PodGroupGone: {**_OF_GROUP, **_GONE},
     **volume_rules.RULES,
     k.ProvisioningSeen: {**_REQUEST, **_NAMESPACED, "class_name": word, "answer": keep, "message": left_out},
     k.ProvisioningGone: {**_REQUEST, **_GONE},

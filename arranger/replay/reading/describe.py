@@ -15,7 +15,7 @@ from arranger.messages.readiness import below_quorum_text, claims_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
-from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED, GroupAsked
+from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED, GroupAsked, GroupKind
 from arranger.model.pods_to_place import group_uid
 from arranger.model.provisioning import Provisioning
 from arranger.model.quantity import amount_text, quantity
@@ -254,6 +254,8 @@ def _pod_group_seen(event: k.PodGroupSeen, _state: State) -> str:
     parts += [f"queue {facts.queue}"] if facts.queue else []
     parts += [f"PriorityClass {facts.priority_class}"] if facts.priority_class else []
     parts += [f"priority {facts.priority}"] if facts.priority is not None else []
+    if event.phase:
+        parts.append(f"phase {event.phase}" if event.group_kind == GroupKind.VOLCANO else f"scheduled: {event.phase}")
     return ", ".join(parts)
 
 

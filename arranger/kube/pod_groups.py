@@ -1,0 +1,105 @@
+"""PodGroups as JSON: how they are observed, and the part of their status that a scheduler writes.
+
+Coscheduling's own controller makes the status of its PodGroups from their pods, whichever scheduler places these. The
+schedulers of Volcano and of Kubernetes write those of their kinds, so Arranger does that for groups that it places.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from arranger.events.pod_groups import PodGroupSeen
+from arranger.kube.cluster import NATIVE_GROUPS, VOLCANO_GROUPS, Object, Resource
+from arranger.kube.pods_to_place import MOST_PODS, name_in
+from arranger.kube.translate import status_digest
+from arranger.model.pod import GroupKind, PodGroupFacts, PodGroupStatus
+from arranger.model.queue import QUEUE_ANNOTATION
+
+#: The kinds whose status Arranger writes, and the subresource by which: Volcano's definition has none.
+WRITTEN: dict[GroupKind, tuple[Resource, str]] = {
+    GroupKind.VOLCANO: (VOLCANO_GROUPS, ""),
+    GroupKind.NATIVE: (NATIVE_GROUPS, "status"),
+}
+#: The types of the conditions that a scheduler writes, by kind.
+_CONDITIONS = {GroupKind.VOLCANO: ("Unschedulable", "Scheduled"), GroupKind.NATIVE: ("PodGroupScheduled",)}
+_COUNTS = ("running", "succeeded", "failed")
+_OF_CONDITION = ("type", "status", "reason", "message")
+
+
+def pod_group_seen(kind: GroupKind, group: Mapping[str, Any], term: int) -> PodGroupSeen:
+    """The observation of a PodGroup of this kind."""
+    metadata, spec, status = group["metadata"], group.get("spec") or {}, group.get("status") or {}
+    own = _own(kind, status)
+    phase = own.get("phase") or next((of["status"] for of in own.get("conditions") or ()), "")
+    return PodGroupSeen(
+        term,
+        metadata.get("namespace") or "",
+        metadata["name"],
+        metadata.get("uid") or "",
+        metadata.get("resourceVersion") or "",
+        kind,
+        _facts(kind, metadata, spec),
+        phase=name_in(phase),
+        status_digest=status_digest(own),
+        owner=_volcano_job(metadata) if kind == GroupKind.VOLCANO else "",
+    )
+
+
+def _facts(kind: GroupKind, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> PodGroupFacts:
+    least, queue = spec.get("minMember"), (metadata.get("annotations") or {}).get(QUEUE_ANNOTATION)
+    of_class, priority = spec.get("priorityClassName"), spec.get("priority")
+    if kind == GroupKind.NATIVE:
+        least = ((spec.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount")
+    if kind == GroupKind.VOLCANO:
+        queue = queue or spec.get("queue")
+    priority = priority if isinstance(priority, int) else None
+    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority)
+
+
+def _count(least: object) -> int:
+    """A minimum, in pods: one of them at least, and without a number."""
+    return min(max(least, 1), MOST_PODS) if isinstance(least, int) else 1
+
+
+def _volcano_job(metadata: Mapping[str, Any]) -> str:
+    """The Volcano Job whose PodGroup this is; empty for one that somebody else made."""
+    owners = metadata.get("ownerReferences") or ()
+    ours = [of for of in owners if of.get("kind") == "Job" and of.get("apiVersion", "").startswith("batch.volcano.sh/")]
+    return name_in(ours[0].get("name")) if ours else ""
+
+
+def _own(kind: GroupKind, status: Mapping[str, Any]) -> Object:
+    """What of a status is the scheduler's, without times."""
+    if kind not in _CONDITIONS:
+        return {}
+    found = [of for of in status.get("conditions") or () if of.get("type") in _CONDITIONS[kind]]
+    own: Object = {"conditions": [{name: of.get(name) or "" for name in _OF_CONDITION} for of in found]}
+    if kind == GroupKind.VOLCANO:
+        own |= {"phase": status.get("phase"), **{name: status.get(name) or None for name in _COUNTS}}
+    return own
+
+
+def desired_digest(kind: GroupKind, desired: PodGroupStatus) -> str:
+    """As `PodGroupSeen.status_digest`, of a status that is to be."""
+    return status_digest(_own(kind, _as_json(kind, desired)))
+
+
+def status_patch(kind: GroupKind, desired: PodGroupStatus, live: Object, now: str) -> Object:
+    """The merge patch of a status that makes it the desired one. Conditions of others stay; one of ours keeps the time
+    of its transition while its status stays, and gets `now` else."""
+    stored = (live.get("status") or {}).get("conditions") or []
+    patch = _as_json(kind, desired)
+    others = [of for of in stored if of.get("type") not in _CONDITIONS[kind]]
+    for of in patch["conditions"]:
+        before: Object = next((old for old in stored if old.get("type") == of["type"]), {})
+        same = before.get("status") == of["status"] and before.get("lastTransitionTime")
+        of["lastTransitionTime"] = same or now
+        if kind == GroupKind.NATIVE:
+            of["observedGeneration"] = live["metadata"].get("generation") or 0
+    return {**patch, "conditions": [*others, *patch["conditions"]]}
+
+
+def _as_json(kind: GroupKind, desired: PodGroupStatus) -> Object:
+    conditions = [dict(zip(_OF_CONDITION, of, strict=True)) for of in desired.conditions]
+    if kind == GroupKind.NATIVE:
+        return {"conditions": conditions}
+    return {"phase": desired.phase, **dict(zip(_COUNTS, desired.counts, strict=True)), "conditions": conditions}

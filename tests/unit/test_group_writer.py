@@ -1,0 +1,340 @@
+"""The group writer: what it stores in PodGroups of Volcano and Kubernetes, when it writes and when it doesn't."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from arranger.events import kinds as k
+from arranger.kube.cluster import NATIVE_GROUPS, PODS, VOLCANO_GROUPS, VOLCANO_JOBS, ApiError, Object, Resource
+from arranger.kube.pod_groups import pod_group_seen
+from arranger.kube.translate import pod_seen
+from arranger.model.pod import GroupKind
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.history import Collection
+from arranger.sandbox.kinds import custom_kinds
+from arranger.sandbox.store import Store
+from arranger.workers.effects import Effects
+from arranger.workers.group_writer import GroupWriter
+from tests.parts import parts
+from tests.pod_groups import definition, job_definition, naming, owned, pod_group, volcano_job
+from tests.stores import store_of_jobs
+from tests.unit.test_applier import Following, until
+from tests.unit.test_queue_writer import Share
+from tests.world import World
+
+
+class Counting(DirectCluster):
+    """A cluster that notes what is patched and which Jobs are read, and refuses the next patches."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.patches: list[Mapping[str, Any]] = []
+        self.jobs_read = 0
+        self.problems: list[Exception] = []
+        #: What happens once before a patch is taken.
+        self.before: Callable[[], object] | None = None
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        self.jobs_read += resource == VOLCANO_JOBS
+        return await super().get(resource, namespace, name)
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        self.patches.append(body)
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+        if self.problems:
+            raise self.problems.pop(0)
+        return await super().patch(resource, namespace, name, body, subresource=subresource)
+
+
+class Scene:
+    """A store with the PodGroup `train` of a kind, a log that has seen it and a node of four CPUs, and a writer that
+    looks at it often."""
+
+    def __init__(self, kind: GroupKind, *, least: int = 2, job: str = "") -> None:
+        self.kind = kind
+        self.store = store_of_jobs()
+        if kind == GroupKind.VOLCANO:
+            self.resource = VOLCANO_GROUPS
+            self._serve(definition(kind), job_definition())
+            made = pod_group("train", kind, least)
+            if job:
+                made = owned(made, self.store.create(VOLCANO_JOBS, "default", volcano_job("train", job)).stored.object)
+        else:
+            self.resource = NATIVE_GROUPS
+            made = {"apiVersion": NATIVE_GROUPS.api_version, "kind": "PodGroup"}
+            made |= {"metadata": {"name": "train"}, "spec": {"schedulingPolicy": {"gang": {"minCount": least}}}}
+            self._serve(native_definition())
+        self.store.create(self.resource, "default", made)
+        self.cluster = Counting(self.store)
+        self.world = World()
+        self.world.node("n1", cpu=4)
+        self.share = Share()
+        self.following: Any = Following(self.world.state)
+        self.parts = parts(cluster=self.cluster, follower=self.following, settings={"api_in_flight": 8})
+        self.writer = GroupWriter(Effects(self.parts), self.share.owns)
+        self.observe()
+
+    def _serve(self, *definitions: Object) -> None:
+        for kinds in map(custom_kinds, definitions):
+            self.store.collections[kinds[0].key] = Collection(kinds, 1000)
+
+    def come(self, *names: str, cpu: int = 1) -> None:
+        """Pods that name the PodGroup come."""
+        for name in names:
+            container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
+            made: Object = {
+                "metadata": {"name": name},
+                "spec": {"schedulerName": "arranger", "containers": [container]},
+            }
+            if self.kind == GroupKind.VOLCANO:
+                naming(made, "train", self.kind)
+            else:
+                made["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+            self.store.create(PODS, "default", made)
+        self.observe()
+
+    def turn(self, phase: str, *names: str) -> None:
+        """Pods enter a phase."""
+        for name in names:
+            self.store.patch(PODS, "default", name, {"status": {"phase": phase}}, subresource="status")
+        self.observe()
+
+    def bind(self) -> None:
+        """A cycle places the pods, and each is bound."""
+        self.world.cycle()
+        (job,) = self.world.state.jobs.values()
+        for slot, node in sorted(job.placements.items()):
+            self.store.bind("default", job.pod_name(slot), node)
+        self.observe()
+
+    def observe(self) -> None:
+        """The watches show the PodGroup and the pods as they are now."""
+        term = self.world.watch_groups(self.kind)
+        self.world.say(pod_group_seen(self.kind, self.group, term))
+        for stored in self.store.collection(PODS).objects.values():
+            self.world.say(pod_seen(msgspec.json.decode(stored.raw), self.world.terms[k.Watched.POD], "arranger"))
+
+    @property
+    def group(self) -> Object:
+        found: Object = msgspec.json.decode(self.store.get(self.resource, "default", "train").raw)
+        return found
+
+    @property
+    def status(self) -> Object:
+        return self.group.get("status") or {}
+
+    @property
+    def phase(self) -> object:
+        return self.status.get("phase")
+
+    @property
+    def condition(self) -> tuple[object, ...]:
+        found = [of for of in self.status.get("conditions") or () if of["type"] != "example.com/Checked"]
+        return tuple(found[0][name] for name in ("type", "status", "reason", "message")) if found else ()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.writer.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def rest(self) -> None:
+        """Some looks happen."""
+        self.observe()
+        await asyncio.sleep(0.15)
+
+
+def native_definition() -> Object:
+    """Kubernetes' own kind, as if a definition had made it, because the embedded cluster doesn't serve it."""
+    made = definition(GroupKind.COSCHEDULING)
+    policy = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    made["metadata"]["name"] = "podgroups.scheduling.k8s.io"
+    made["spec"]["group"] = NATIVE_GROUPS.group
+    version = made["spec"]["versions"][0]
+    version["name"] = NATIVE_GROUPS.version
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = {"schedulingPolicy": policy}
+    return made
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arranger.workers.group_writer._EVERY_S", 0.02)
+
+
+async def test_a_volcano_job_that_names_arranger_is_let_in_and_those_of_other_schedulers_are_not() -> None:
+    ours, others = Scene(GroupKind.VOLCANO, job="arranger"), Scene(GroupKind.VOLCANO, job="volcano")
+    async with ours.running(), others.running():
+        await until(lambda: ours.phase == "Inqueue")
+        await until(lambda: others.cluster.jobs_read == 1)
+        await ours.rest()
+        await others.rest()
+        assert (ours.cluster.jobs_read, len(ours.cluster.patches)) == (1, 1)
+        assert (others.cluster.jobs_read, others.cluster.patches) == (1, [])
+
+
+async def test_a_group_of_volcano_that_nobody_owns_and_no_pod_names_is_left_alone() -> None:
+    scene = Scene(GroupKind.VOLCANO)
+    async with scene.running():
+        await scene.rest()
+    assert scene.cluster.patches == [] and scene.cluster.jobs_read == 0
+
+
+async def test_the_phase_of_a_group_of_volcano_follows_its_pods_to_their_end() -> None:
+    scene = Scene(GroupKind.VOLCANO, least=2)
+    scene.come("a")
+    async with scene.running():
+        await until(lambda: scene.condition != ())
+        waits = "waits for 1 more pod of its group, which needs 2 and has 1"
+        assert (scene.phase, scene.condition) == ("Inqueue", ("Unschedulable", "True", "NotEnoughTasks", waits))
+        scene.come("b")
+        scene.bind()
+        await until(lambda: scene.phase == "Running")
+        assert scene.condition[:3] == ("Scheduled", "True", "Scheduled")
+        scene.turn("Running", "a", "b")
+        await until(lambda: scene.status["running"] == 2)
+        scene.turn("Failed", "a")
+        scene.turn("Succeeded", "b")
+        await until(lambda: scene.phase == "Completed")
+    assert [scene.status[name] for name in ("running", "succeeded", "failed")] == [0, 1, 1]
+    assert scene.group["spec"] == {"minMember": 2}
+
+
+async def test_a_group_of_volcano_without_room_says_which_resources_lack() -> None:
+    scene = Scene(GroupKind.VOLCANO, least=2)
+    scene.come("a", "b", cpu=3)
+    scene.world.cycle()
+    async with scene.running():
+        await until(lambda: scene.condition != ())
+    assert scene.condition[2] == "NotEnoughResources" and "insufficient cpu" in str(scene.condition[3])
+
+
+async def test_a_group_of_kubernetes_says_why_it_waits_and_stays_scheduled_once_it_was() -> None:
+    scene = Scene(GroupKind.NATIVE)
+    checked = {"type": "example.com/Checked", "status": "True"}
+    scene.store.patch(scene.resource, "default", "train", {"status": {"conditions": [checked]}}, subresource="status")
+    scene.come("a", "b", cpu=3)
+    scene.world.cycle()
+    async with scene.running():
+        await until(lambda: scene.condition != ())
+        assert scene.condition[:3] == ("PodGroupScheduled", "False", "Unschedulable")
+        assert "insufficient cpu" in str(scene.condition[3])
+        scene.world.node("n2", cpu=4)
+        scene.bind()
+        await until(lambda: scene.condition[1] == "True")
+        assert scene.condition == ("PodGroupScheduled", "True", "Scheduled", "")
+        scene.come("c", cpu=9)
+        scene.world.cycle()
+        writes = len(scene.cluster.patches)
+        await scene.rest()
+        assert len(scene.cluster.patches) == writes
+    assert checked in scene.status["conditions"], "conditions of others stay"
+    ours = scene.status["conditions"][-1]
+    assert ours["lastTransitionTime"] and ours["observedGeneration"] == scene.group["metadata"]["generation"]
+
+
+async def test_another_process_finds_the_status_as_it_should_be_and_writes_nothing() -> None:
+    scene = Scene(GroupKind.VOLCANO)
+    scene.come("a")
+    async with scene.running():
+        await until(lambda: scene.phase == "Inqueue")
+    scene.observe()
+    scene.cluster.patches.clear()
+    scene.writer = GroupWriter(Effects(scene.parts), scene.share.owns)
+    async with scene.running():
+        await scene.rest()
+    assert scene.cluster.patches == []
+
+
+async def test_words_alone_wait_for_their_turn_and_a_condition_keeps_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(GroupKind.NATIVE, least=3)
+    scene.come("a")
+    async with scene.running():
+        await until(lambda: scene.condition != ())
+        since = scene.status["conditions"][0]["lastTransitionTime"]
+        scene.come("b")
+        await scene.rest()
+        assert "has 1" in str(scene.condition[3])
+        monkeypatch.setattr("arranger.workers.group_writer._WORDS_S", 0.0)
+        await until(lambda: "has 2" in str(scene.condition[3]))
+    assert scene.status["conditions"][0]["lastTransitionTime"] == since
+
+
+async def test_what_another_scheduler_writes_is_written_again_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SETTLE_S", 0.0), ("_OTHERS_S", 0.0)):
+        monkeypatch.setattr(f"arranger.workers.group_writer.{name}", value)
+    scene = Scene(GroupKind.VOLCANO)
+    scene.come("a")
+
+    def disturb() -> None:
+        scene.store.patch(scene.resource, "default", "train", {"status": {"phase": "Pending"}})
+        scene.observe()
+
+    async with scene.running():
+        await until(lambda: scene.phase == "Inqueue")
+        scene.observe()
+        disturb()
+        await until(lambda: scene.phase == "Inqueue")
+        scene.observe()
+        monkeypatch.setattr("arranger.workers.group_writer._OTHERS_S", 100.0)
+        disturb()
+        await scene.rest()
+        assert scene.phase == "Pending"
+        scene.come("b")
+        scene.bind()
+        await until(lambda: scene.phase == "Running")  # news are written at once
+
+
+async def test_what_belongs_to_others_or_may_not_be_written_is_left_alone() -> None:
+    scene = Scene(GroupKind.VOLCANO)
+    scene.come("a")
+    scene.share.ours = False
+    async with scene.running():
+        await scene.rest()
+        scene.following.is_fresh, scene.share.ours = False, True
+        await scene.rest()
+        assert scene.cluster.patches == []
+        scene.following.is_fresh = True
+        await until(lambda: scene.phase == "Inqueue")
+
+
+async def test_nothing_is_written_without_a_scheduler_name() -> None:
+    scene = Scene(GroupKind.VOLCANO, job="arranger")
+    quiet = parts(cluster=scene.cluster, follower=scene.following, settings={"scheduler_name": ""})
+    scene.writer = GroupWriter(Effects(quiet), scene.share.owns)
+    async with scene.running():
+        await scene.rest()
+    assert scene.cluster.patches == [] and scene.cluster.jobs_read == 0
+
+
+async def test_a_group_that_changed_meanwhile_is_read_again() -> None:
+    scene = Scene(GroupKind.VOLCANO)
+    scene.come("a")
+    scene.cluster.before = lambda: scene.store.patch(scene.resource, "default", "train", {"spec": {"queue": "q"}})
+    async with scene.running():
+        await until(lambda: scene.phase == "Inqueue")
+    assert len(scene.cluster.patches) == 2 and scene.group["spec"]["queue"] == "q"
+
+
+@pytest.mark.parametrize("code", [403, 422])
+async def test_a_refused_status_rests(code: int) -> None:
+    scene = Scene(GroupKind.VOLCANO)
+    scene.come("a")
+    scene.cluster.problems = [ApiError(code, "Refused", "no right, or another schema")]
+    async with scene.running():
+        await until(lambda: bool(scene.cluster.patches))
+        scene.come("b")
+        await scene.rest()
+        assert len(scene.cluster.patches) == 1
+        scene.writer.clear()
+        await until(lambda: scene.phase == "Inqueue")
