@@ -52,7 +52,14 @@ def _facts(kind: GroupKind, metadata: Mapping[str, Any], spec: Mapping[str, Any]
     if kind == GroupKind.VOLCANO:
         queue = queue or spec.get("queue")
     priority = priority if isinstance(priority, int) else None
-    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority)
+    topology = _topology(spec) if kind == GroupKind.NATIVE else ""
+    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority, topology)
+
+
+def _topology(spec: Mapping[str, Any]) -> str:
+    """The label of the only topology constraint that a PodGroup of Kubernetes may have; empty without one."""
+    constraints = (spec.get("schedulingConstraints") or {}).get("topology") or ()
+    return name_in(constraints[0].get("key")) if constraints else ""
 
 
 def _count(least: object) -> int:

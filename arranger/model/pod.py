@@ -261,12 +261,14 @@ class GroupAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class PodGroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a PodGroup says: how many of its pods are needed at once, its queue and its PriorityClass ("" for none),
-    and its priority where the API server has filled it in (else None). Without these, they are those of its pods."""
+    and its priority where the API server has filled it in (else None). Without these, they are those of its pods. All
+    of its pods belong on nodes with the same value of the label `topology`; "" for any nodes."""
 
     min_count: int
     queue: str = ""
     priority_class: str = ""
     priority: int | None = None
+    topology: str = ""
 
 
 class PodGroupStatus(msgspec.Struct, frozen=True):

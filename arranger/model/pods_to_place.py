@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup
+from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup, Topology
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
 from arranger.model.pod import GroupKind, PodGroupFacts, PodToPlace
 from arranger.model.tyjob import NO_LEADER
@@ -79,6 +79,7 @@ def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace], facts: Po
         priority=spec.priority if facts.priority is None else facts.priority,
         priority_class=facts.priority_class if facts.priority is None else "",
         priority_known=facts.priority is not None or not facts.priority_class,
+        topology=Topology((facts.topology,)) if facts.topology else None,
     )
 
 

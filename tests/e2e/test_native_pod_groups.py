@@ -14,7 +14,10 @@ from tests.e2e.harness import apply, arranger, await_stage, eventually, finish_j
 from tests.e2e.test_every_pod import WAIT, pod, runs, scheduled, there
 from tests.servers import RealKube, RealRedis, real_kube, real_redis
 
-SERVED = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+SERVED = (
+    "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true",
+    "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+)
 NAMES = ("a", "b", "c")
 
 
@@ -36,13 +39,13 @@ def redis(served: RealKube, tmp_path: Path) -> Iterator[RealRedis]:
         yield redis
 
 
-def gang(name: str, least: int) -> dict[str, Any]:
+def gang(name: str, least: int, **spec: Any) -> dict[str, Any]:
     """A PodGroup that needs so many pods at once. Its policy can't be changed."""
     return {
         "apiVersion": "scheduling.k8s.io/v1alpha2",
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": least}}},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": least}}, **spec},
     }
 
 
@@ -55,7 +58,7 @@ def test_a_gang_waits_whole_beside_a_job_and_runs_whole(served: RealKube, redis:
     apply(served, gang("train", 3))
     eventually("each waits for room", lambda: all("insufficient cpu" in scheduled(served, of)[2] for of in NAMES))
     served.kubectl("wait", "--for=condition=PodGroupScheduled=False", "podgroup/train", *WAIT)
-    reason = served.kubectl("get", "podgroup/train", "-o", "jsonpath={.status.conditions[0].reason}").stdout
+    reason = served.kubectl("get", "podgroup/train", "-o", "jsonpath={.status.conditions[*].reason}").stdout
     assert reason == "Unschedulable"
     assert not any("nodeName" in there(served, name)["spec"] for name in NAMES), "no part of it holds anything"
     finish_jobs(served, "ppo")
@@ -65,3 +68,16 @@ def test_a_gang_waits_whole_beside_a_job_and_runs_whole(served: RealKube, redis:
     told = arranger("explain", "podgroup/train", "-o", "json", "--log", redis.url)
     standing = json.loads(told.stdout)["standing"]
     assert (standing["stage"], standing["pods_placed"], standing["min_workers"]) == ("Running", 3, 3), told.stderr
+
+
+def test_a_gang_with_a_topology_constraint_runs_in_one_domain(served: RealKube, redis: RealRedis) -> None:
+    constraint = {"topology": [{"key": "rack"}]}
+    nodes = [
+        NodeTemplate(f"{rack}-node", cpu=cpu, labels={"rack": rack}) for rack, cpu in (("low", "2"), ("high", "3"))
+    ]
+    with kubelets(served, *nodes, stop_s=0.2):
+        names = [f"r{number}" for number in range(3)]
+        apply(served, gang("racked", 3, schedulingConstraints=constraint))
+        apply(served, *[pod(name, schedulingGroup={"podGroupName": "racked"}) for name in names])
+        runs(served, *names)
+        assert {there(served, name)["spec"]["nodeName"] for name in names} == {"high-node"}

@@ -82,11 +82,11 @@ def test_a_volcano_job_gets_its_pods_once_arranger_has_let_its_group_in(kube: Ku
     apply(kube, owned(pod_group("train", GroupKind.VOLCANO, 3), of_job))
     kube.kubectl("wait", "--for=jsonpath={.status.phase}=Inqueue", which, *WAIT)
     apply(kube, *[naming(pod(name), "train", GroupKind.VOLCANO) for name in NAMES[:2]])  # as Volcano's controller does
-    eventually("it says what it lacks", lambda: status("conditions[0].reason") == "NotEnoughTasks")
+    eventually("it says what it lacks", lambda: status("conditions[*].reason") == "NotEnoughTasks")
     apply(kube, naming(pod(NAMES[2]), "train", GroupKind.VOLCANO))
     runs(kube, *NAMES)
     kube.kubectl("wait", "--for=jsonpath={.status.running}=3", which, *WAIT)
-    assert (status("phase"), status("conditions[0].type")) == ("Running", "Scheduled")
+    assert (status("phase"), status("conditions[*].type")) == ("Running", "Scheduled")
 
 
 def test_the_status_names_the_kind_that_isnt_installed(cluster: Cluster, kube: KubeServer) -> None:

@@ -12,6 +12,7 @@ from arranger.events.log import Entry
 from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.translate import pod_seen
 from arranger.messages.prerequisites import prerequisites_text
+from arranger.messages.shortages import shortage_text
 from arranger.model.job import Stage
 from arranger.model.pod import GroupAsked, GroupKind, PodGroupFacts
 from arranger.projections import snapshot
@@ -193,6 +194,43 @@ def test_a_group_waits_for_the_value_of_its_class() -> None:
     world.state.validate()
 
 
+def racks() -> World:
+    """Two nodes of two CPUs in the rack `a`, and one of three in `b`."""
+    world = World()
+    for name, cpu, rack in (("n1", 2, "a"), ("n2", 2, "a"), ("n3", 3, "b")):
+        world.node(name, cpu=cpu, labels={"rack": rack})
+    return world
+
+
+def test_the_pods_of_a_group_with_a_topology_constraint_are_in_one_domain_whenever_they_come() -> None:
+    world = racks()
+    for number in range(4):
+        job = member(world, number, group_kind=GroupKind.NATIVE)
+    world.pod_group("train", 2, kind=GroupKind.NATIVE, topology="rack")
+    world.cycle()
+    assert sorted(job.placements.values()) == ["n1", "n1", "n2", "n2"], "b has no room for all of them"
+    for number in range(4):
+        member(world, number, job.placements[job.slots.members[f"uid-p{number}"]], group_kind=GroupKind.NATIVE)
+    member(world, 4, group_kind=GroupKind.NATIVE)
+    world.cycle()
+    assert len(job.placements) == 4, "the fifth waits, although b has room"
+    world.node("n4", cpu=1, labels={"rack": "a"})
+    world.cycle()
+    assert len(job.placements) == 5
+    world.state.validate()
+    assert verified(world.entries).sound
+
+
+def test_a_group_that_no_domain_holds_waits_and_says_so() -> None:
+    world = racks()
+    for number in range(5):
+        job = member(world, number, group_kind=GroupKind.NATIVE)
+    world.pod_group("train", 5, kind=GroupKind.NATIVE, topology="rack")
+    world.cycle()
+    assert not job.placements and job.waits is not None
+    assert "rack" in shortage_text(job.waits.shortage)
+
+
 def test_groups_of_one_name_and_of_several_kinds_are_several() -> None:
     world = World()
     uids = [world.pod_to_place(f"a{n}", group="train", group_kind=kind).uid for n, kind in enumerate(GroupKind)]
@@ -327,6 +365,7 @@ def test_a_pod_names_its_group(metadata: dict[str, Any], spec: dict[str, Any], a
 
 
 OF_QUEUE = {"arranger.dev/queue": "q"}
+RACK = {"topology": [{"key": "rack"}]}
 GANG = {"schedulingPolicy": {"gang": {"minCount": 4}}}
 
 
@@ -356,6 +395,7 @@ def group(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
             PodGroupFacts(4, priority=9),
         ),
         (GroupKind.NATIVE, group({"schedulingPolicy": {"basic": {}}}), PodGroupFacts(1)),
+        (GroupKind.NATIVE, group({**GANG, "schedulingConstraints": RACK}), PodGroupFacts(4, topology="rack")),
     ],
 )
 def test_a_group_says_what_it_needs(kind: GroupKind, made: dict[str, Any], facts: PodGroupFacts) -> None:
@@ -363,10 +403,10 @@ def test_a_group_says_what_it_needs(kind: GroupKind, made: dict[str, Any], facts
 
 
 def test_the_events_of_a_group_are_told_in_words() -> None:
-    facts = PodGroupFacts(2, "q", "high", 7)
+    facts = PodGroupFacts(2, "q", "high", 7, "rack")
     seen = k.PodGroupSeen(1, "ns", "a", "u", "3", GroupKind.VOLCANO, facts)
     words = "of scheduling.volcano.sh: needs 2 pods at once, queue q, PriorityClass high, priority 7"
-    assert describe(seen, State()) == words
+    assert describe(seen, State()) == f"{words}, all on nodes with the same rack"
     phases = ((GroupKind.NATIVE, "False", "scheduled: False"), (GroupKind.VOLCANO, "Inqueue", "phase Inqueue"))
     for kind, phase, words in phases:
         seen = k.PodGroupSeen(1, "ns", "a", "u", "3", kind, PodGroupFacts(2), phase)

@@ -432,7 +432,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.SpreadRule: {"topology_key": Pseudonyms.key},
     p.PodTraits: {"labels": Pseudonyms.labels, "claims": volume_rules.claims},
     p.GroupAsked: {"name": _named("group"), "kind": keep},
-    p.PodGroupFacts: {"queue": Pseudonyms.queue, "priority_class": _named("class")},
+    p.PodGroupFacts: {"queue": Pseudonyms.queue, "priority_class": _named("class"), "topology": Pseudonyms.key},
     p.PodToPlace: {
         "gates": lambda _, gates: tuple(LEFT_OUT for _ in gates),
         "claims": lambda _, claims: tuple(LEFT_OUT for _ in claims),
