@@ -200,9 +200,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _about("seconds for which room is kept for a job after the grace periods of the pods that leave it", 1, 86_400),
     ] = 60
-    evict: Annotated[
-        bool, _about("whether preempted pods are deleted by evictions, which honour PodDisruptionBudgets")
-    ] = False
+    evict: Annotated[bool, _about("whether preempted pods are evicted, which honours PodDisruptionBudgets")] = False
+    qos_order: Annotated[bool, _about("whether QoS classes decide the order of jobs of the same priority")] = False
     scheduler_name: Annotated[
         str,
         _about("pods that no TYJob owns are placed if their schedulerName is this; empty: only TYJobs are placed"),
@@ -308,6 +307,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             scheduled_failed=ScheduledFailed(self.scheduled_failed),
             provisioning=Provisioning(self.provisioning),
             filter_order=names_in(self.filter_order),
+            qos_order=self.qos_order,
         )
 
     def lifecycle_config(self) -> LifecycleConfig:

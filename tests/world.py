@@ -46,6 +46,7 @@ from arranger.model.pod import (
     PodToPlace,
     PodTraits,
     Preference,
+    QosClass,
     Toleration,
 )
 from arranger.model.queue import QueueSpec
@@ -283,13 +284,16 @@ class World:
         group: str = "",
         least: int = 1,
         group_kind: GroupKind = GroupKind.LABELS,
+        qos: QosClass | None = None,
         **more: Any,
     ) -> str:
         """Observe such a pod, which may have ended; returns its UID."""
         of = of or shape(cpu=1)
         rules = of.rules or PodRules()
         asked = GroupAsked(group, 0 if group_kind else least, group_kind) if group else None
-        asks = PodToPlace(of, priority, gates, created, of_queue, preempts=preempts, group=asked, claims=claims)
+        asks = PodToPlace(
+            of, priority, gates, created, of_queue, preempts=preempts, group=asked, claims=claims, qos=qos
+        )
         traits = PodTraits(of.labels, rules.host_ports, rules.anti_affinity)
         fields = {"phase": "Running" if node else "Pending", "ready": bool(node), **more}
         return self.pod(name, node, amounts=of.requests, traits=traits, asks=asks, namespace=namespace, **fields)

@@ -5,7 +5,7 @@ from typing import Any
 
 from arranger.kube.times import parse_time_ms
 from arranger.model.names import USER_LABEL
-from arranger.model.pod import GroupAsked, GroupKind, Labels, PodToPlace
+from arranger.model.pod import GroupAsked, GroupKind, Labels, PodToPlace, QosClass
 from arranger.model.queue import QUEUE_ANNOTATION
 from arranger.model.template import grace_of, pod_shape
 from arranger.model.text import one_line
@@ -17,6 +17,7 @@ _GROUP_NAME, _GROUP_MINIMUM = "pod-group.scheduling.sigs.k8s.io/name", "pod-grou
 #: By what a pod names a PodGroup: the label of Coscheduling, and the annotations of Volcano, the older one last.
 _COSCHEDULING = "scheduling.x-k8s.io/pod-group"
 _VOLCANO = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+_QOS = {str(of): of for of in QosClass}
 #: A group that asks for more pods is none: no cluster holds so many.
 MOST_PODS = 1_000_000
 
@@ -38,6 +39,7 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
         preempts=spec.get("preemptionPolicy") != "Never",
         group=_pod_group(spec, dict(labels), annotations) or _group(dict(labels)),
         claims=tuple(name_in(claim.get("name")) for claim in spec.get("resourceClaims") or ()),
+        qos=_QOS.get((pod.get("status") or {}).get("qosClass") or ""),
     )
 
 

@@ -41,6 +41,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     period of the pods that leave it. So many of the first waiting jobs as `reservations` get a reservation, which is
     revised after `reservation_refresh_ms` at the earliest; without reservations, any job may start before others.
     `learned_runtimes`: a job that says nothing of its end is expected to end as earlier ones of its kind did.
+    `qos_order`: among jobs of the same priority, those whose pods have the better QoS class come first.
     `scheduled_failed` says whether jobs fail after the grace, where their queue doesn't say it, and `provisioning`
     how autoscalers learn of them: none fails while a request for its nodes is under way. A node counts under the first
     filter that refuses it: `filter_order` has the names of those that come before all others.
@@ -67,6 +68,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scheduled_failed: ScheduledFailed = ScheduledFailed.AFTER_GRACE
     provisioning: Provisioning = Provisioning.NONE
     filter_order: tuple[str, ...] = ()
+    qos_order: bool = False
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

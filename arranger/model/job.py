@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from arranger.model.pod import Failure, PodShape
+from arranger.model.pod import Failure, PodShape, QosClass
 
 #: Group number of the leader; worker set `i` of the spec is group `i + 1`.
 LEADER_GROUP = 0
@@ -240,7 +240,9 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preempted for other jobs. `expected_s` is how long it is expected to run from its start, in seconds; None if it
     doesn't say. `image` identifies the image that the job mainly runs: a digest of its name, "" if it isn't known, and
     in logs of versions that didn't record it. `preempts`: other jobs may give room to it; only pods that no TYJob owns
-    can forbid that (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there.
+    can forbid that (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there. `qos` is the
+    lowest QoS class of its pods; None in logs of versions that didn't record it. `qos_rank` is set by a cycle that
+    orders equals by that class, and is 0 in all others and in the log.
     """
 
     groups: tuple[PodGroup, ...]
@@ -268,6 +270,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     image: str = ""
     preempts: bool = True
     group_known: bool = True
+    qos: QosClass | None = None
+    qos_rank: int = 0
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

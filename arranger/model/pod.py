@@ -239,6 +239,21 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     volumes: VolumeNeeds | None = None
 
 
+class QosClass(StrEnum):
+    """The QoS class of a pod, in Kubernetes' terms, in the order in which the setting `qos_order` puts equals."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+def lowest_qos(classes: Iterable[QosClass | None]) -> QosClass | None:
+    """The class of the pods that are guaranteed least; None if one isn't known."""
+    found, ranks = list(classes), list(QosClass)
+    known = [ranks.index(of) for of in found if of is not None]
+    return ranks[max(known)] if known and len(known) == len(found) else None
+
+
 class GroupKind(StrEnum):
     """What a group of pods is: labels alone, or a PodGroup of the API group of this name."""
 
@@ -287,7 +302,8 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scheduling gates. `queue` is that of its annotation, and `user` that of its label; "" without one. `grace_s` is how
     long it may take to end once it is deleted, in seconds. `preempts`: other jobs may give room to it. `group` is None
     for a pod that is placed alone, and in logs of versions that knew no groups. It gets no node at all with `claims`,
-    the names of its resource claims, because nobody allocates their devices.
+    the names of its resource claims, because nobody allocates their devices. `qos` is None in logs of versions that
+    didn't record it.
     """
 
     shape: PodShape
@@ -300,6 +316,7 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preempts: bool = True
     group: GroupAsked | None = None
     claims: tuple[str, ...] = ()
+    qos: QosClass | None = None
 
     @property
     def held_back(self) -> bool:

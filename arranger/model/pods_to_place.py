@@ -10,7 +10,7 @@ import msgspec
 
 from arranger.model.job import CleanPodPolicy, JobSpec, PodGroup, Topology
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.model.pod import GroupKind, PodGroupFacts, PodToPlace
+from arranger.model.pod import GroupKind, PodGroupFacts, PodToPlace, QosClass, lowest_qos
 from arranger.model.tyjob import NO_LEADER
 
 #: The group and the index of a pod that has a record of its own, and the name of that group in messages.
@@ -57,20 +57,21 @@ def are_equal(of: PodGroup, asks: PodToPlace) -> bool:
 def spec_of(asks: PodToPlace) -> JobSpec:
     """The spec of the record of a pod. A pod that is held back is suspended."""
     groups = (PodGroup(GROUP_NAME, 1, asks.shape, grace_s=asks.grace_s),)
-    return _spec(groups, asks, 1, asks.priority, preempts=asks.preempts, suspend=asks.held_back)
+    return _spec(groups, asks, 1, asks.priority, preempts=asks.preempts, suspend=asks.held_back, qos=asks.qos)
 
 
 def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace], facts: PodGroupFacts | None) -> JobSpec:
     """The spec of the record of a group, which has these pods, the oldest of them first, in these groups of equal ones.
 
-    Its queue and user are the oldest pod's. Its priority is the lowest of its pods', so that no pod of a high priority
-    lifts many others. It needs the highest minimum that a pod names, and takes room of others only if all of its pods
-    may. A PodGroup's `facts` go before those of its pods; None if it isn't known, or if the group has none.
+    Its queue and user are the oldest pod's. Its priority and QoS class are the lowest of its pods', so that no pod of a
+    high priority lifts many others. It needs the highest minimum that a pod names, and takes room of others only if all
+    of its pods may. A PodGroup's `facts` go before those of its pods; None if it isn't known, or if the group has none.
     """
     asked = [of.group for of in pods if of.group is not None]
     least = max(1, *(of.min_count for of in asked)) if facts is None else facts.min_count
     preempts, priority = all([of.preempts for of in pods]), min(of.priority for of in pods)
-    spec = _spec(groups, pods[0], least, priority, preempts=preempts, suspend=False)
+    qos = lowest_qos(of.qos for of in pods)
+    spec = _spec(groups, pods[0], least, priority, preempts=preempts, suspend=False, qos=qos)
     if facts is None:
         return spec if asked[0].kind == GroupKind.LABELS else msgspec.structs.replace(spec, group_known=False)
     return msgspec.structs.replace(
@@ -84,7 +85,14 @@ def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace], facts: Po
 
 
 def _spec(
-    groups: Sequence[PodGroup], asks: PodToPlace, least: int, priority: int, *, preempts: bool, suspend: bool
+    groups: Sequence[PodGroup],
+    asks: PodToPlace,
+    least: int,
+    priority: int,
+    *,
+    preempts: bool,
+    suspend: bool,
+    qos: QosClass | None,
 ) -> JobSpec:
     """Such a record gives room to nobody: whoever made the pods may not expect them to be deleted."""
     return JobSpec(
@@ -101,4 +109,5 @@ def _spec(
         queue=asks.queue,
         preemptible=False,
         preempts=preempts,
+        qos=qos,
     )

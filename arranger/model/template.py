@@ -30,6 +30,7 @@ from arranger.model.pod import (
     PodShape,
     PodTerm,
     Preference,
+    QosClass,
     Requirement,
     Selector,
     SpreadRule,
@@ -40,6 +41,8 @@ from arranger.model.selectors import requirement_of, selector_of
 
 Requests = tuple[tuple[str, int], ...]
 
+#: The resources that make the QoS class of a pod.
+_GUARANTEED = ("cpu", "memory")
 #: Resources that `spec.resources` of a pod (pod-level resources) may name.
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 
@@ -213,6 +216,25 @@ def grace_of(spec: Mapping[str, Any]) -> int:
     """The grace period of pods with this PodSpec, in seconds."""
     grace_s = spec.get("terminationGracePeriodSeconds")
     return DEFAULT_GRACE_S if grace_s is None else min(max(int(grace_s), 0), MAX_GRACE_S)
+
+
+def qos_class(spec: Mapping[str, Any]) -> QosClass:
+    """The QoS class of a pod with this spec, by its CPU and memory as Kubernetes finds it: by those of the whole pod if
+    it has some, else by those of its containers."""
+    whole = present(spec.get("resources"))
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    found = [_guaranteed(of) for of in ([whole] if whole else [present(of.get("resources")) for of in containers])]
+    if not any(requests or limits for requests, limits in found):
+        return QosClass.BEST_EFFORT
+    full = all(len(limits) == len(_GUARANTEED) and requests == limits for requests, limits in found)
+    return QosClass.GUARANTEED if full else QosClass.BURSTABLE
+
+
+def _guaranteed(resources: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
+    """The requests, by default the limits, and the limits of the resources that make a QoS class, without zeros."""
+    sides = (_amounts(resources.get(side)) for side in ("requests", "limits"))
+    requests, limits = ({name: of for name, of in side.items() if of and name in _GUARANTEED} for side in sides)
+    return {**limits, **requests}, limits
 
 
 def quota_traits(spec: Mapping[str, Any]) -> QuotaTraits:

@@ -25,8 +25,8 @@ from arranger.model.job import (
     TopologyScope,
 )
 from arranger.model.names import known_labels
-from arranger.model.pod import PodShape
-from arranger.model.template import grace_of, pod_shape, present, quota_traits
+from arranger.model.pod import PodShape, lowest_qos
+from arranger.model.template import grace_of, pod_shape, present, qos_class, quota_traits
 from arranger.model.validation import (
     DEFAULT_KEEP_FAILED,
     DEFAULT_PRIORITY,
@@ -44,9 +44,8 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     """The spec of a TYJob that passes `validate`; the leader's group comes first, also where there is no leader."""
     spec: Mapping[str, Any] = tyjob["spec"]
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
-    name: str = tyjob["metadata"]["name"]
+    name, leader = tyjob["metadata"]["name"], spec.get("leader")
     scaled, of_class = scaled_set(spec), spec.get("priorityClassName") or ""
-    leader = spec.get("leader")
     return JobSpec(
         groups=(
             _group(name, spec, leader, 1, leader=True) if leader is not None else NO_LEADER,
@@ -79,14 +78,19 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         preemptible=spec.get("preemptible") is not False,
         expected_s=whole_of(spec, "expectedRuntimeSeconds", None),
         image=_image(spec),
+        qos=lowest_qos(map(qos_class, _templates(spec))),
     )
+
+
+def _templates(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The specs of the templates of all its pods, the leader's first."""
+    leader = spec.get("leader")
+    return [of["template"]["spec"] for of in (leader, *spec["workerSets"]) if of is not None]
 
 
 def _image(spec: Mapping[str, Any]) -> str:
     """A digest of the image of the first container: the leader's, or without one that of the first worker set."""
-    leader = spec.get("leader")
-    containers = (leader if leader is not None else spec["workerSets"][0])["template"]["spec"]["containers"]
-    image = containers[0].get("image") or ""
+    image = _templates(spec)[0]["containers"][0].get("image") or ""
     return hashlib.blake2b(image.encode(errors="replace"), digest_size=8).hexdigest() if image else ""
 
 

@@ -187,7 +187,7 @@ def _changes_nothing_else(job: JobRecord, asks: PodToPlace, facts: PodGroupFacts
     """Whether a new pod changes nothing of a group but its size. Otherwise all its pods must be looked at."""
     ours, alone = _raw(job), group_spec((), (asks,), facts)
     return job.seen.user == asks.user and all(
-        getattr(ours, name) == getattr(alone, name) for name in ("queue", "priority", "preempts", "min_workers")
+        getattr(ours, name) == getattr(alone, name) for name in ("queue", "priority", "preempts", "min_workers", "qos")
     )
 
 
@@ -255,7 +255,12 @@ def _leaves_the_rest(fold: Slots, job: JobRecord, pod: k.PodSeen, slot: SlotKey)
     ours, theirs = _asks(pod), _asks(other)
     if (theirs.created_ms, other.name, other.uid) > (ours.created_ms, pod.name, pod.uid):
         return False
-    return (ours.priority, ours.preempts, ours.group) == (theirs.priority, theirs.preempts, theirs.group)
+    return (ours.priority, ours.preempts, ours.group, ours.qos) == (
+        theirs.priority,
+        theirs.preempts,
+        theirs.group,
+        theirs.qos,
+    )
 
 
 # --- what its slots have -----------------------------------------------------------------------------------------

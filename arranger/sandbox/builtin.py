@@ -11,6 +11,7 @@ import msgspec
 
 from arranger.kube.cluster import Object
 from arranger.model.schema import definitions
+from arranger.model.template import qos_class
 from arranger.sandbox import resources
 from arranger.sandbox.names import label_errors, name_errors
 from arranger.sandbox.status import FieldError, bad_request
@@ -232,17 +233,6 @@ def _settle_spec(spec: dict[str, Any]) -> None:
         resources.default_pod_level(spec)
 
 
-def quality(spec: dict[str, Any]) -> str:
-    asked = [container.get("resources", {}) for container in spec.get("containers") or []]
-    named = [part.get(side, {}) for part in asked for side in ("requests", "limits")]
-    if not any(name in amounts for amounts in named for name in ("cpu", "memory")):
-        return "BestEffort"
-    full = all(
-        {"cpu", "memory"} <= part.get("limits", {}).keys() and part.get("requests") == part["limits"] for part in asked
-    )
-    return "Guaranteed" if full else "Burstable"
-
-
 def default_pod(pod: Object) -> None:
     """Fill in the API server's defaults at creation, in place; raises `Refusal` 400 for a malformed quantity."""
     spec = pod.setdefault("spec", {})
@@ -256,7 +246,7 @@ def default_pod(pod: Object) -> None:
             each for each in _TOLERATED if (each["key"], "NoExecute") not in keys and (each["key"], None) not in keys
         ]
         spec["tolerations"] = tolerations + missing
-    pod["status"] = {"phase": "Pending", "qosClass": quality(spec)}
+    pod["status"] = {"phase": "Pending", "qosClass": str(qos_class(spec))}
     if spec.get("schedulingGates"):
         pod["status"]["conditions"] = [dict(_GATED)]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from arranger.kube.cluster import Object
+from arranger.model.pod import QosClass
 from arranger.model.quantity import QuantityError, quantity
 from arranger.model.quota import QuotaScope, quota_amounts, quota_scopes, unit_of, usage
-from arranger.model.template import effective_limits, effective_requests
-from arranger.sandbox.builtin import quality
+from arranger.model.template import effective_limits, effective_requests, qos_class
 from arranger.sandbox.history import Stored
 from arranger.sandbox.status import Refusal, forbidden
 
@@ -72,7 +72,7 @@ def _matches(scope: QuotaScope, spec: dict[str, Any]) -> bool:
     if scope.name in ("Terminating", "NotTerminating"):
         return (spec.get("activeDeadlineSeconds") is not None) == (scope.name == "Terminating")
     if scope.name in ("BestEffort", "NotBestEffort"):
-        return (quality(spec) == "BestEffort") == (scope.name == "BestEffort")
+        return (qos_class(spec) == QosClass.BEST_EFFORT) == (scope.name == "BestEffort")
     if scope.name != "PriorityClass":
         return False
     of_class = spec.get("priorityClassName") or ""

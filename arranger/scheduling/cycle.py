@@ -58,7 +58,7 @@ def turn_of(
 
     None if the job isn't in the queue. The result doesn't depend on the jobs behind it, so they are skipped.
     """
-    jobs = queue.waiting_jobs(state, time_ms)
+    jobs = queue.waiting_jobs(state, time_ms, by_qos=config.qos_order)
     if not state.synced or all(job.uid != uid for job in jobs):
         return None
     placer = Placer(state, config, policies, time_ms=time_ms)
@@ -116,7 +116,7 @@ def _plan(
     too_large: TooLarge | None = None,
 ) -> Plan:
     short = too_large.short(state) if too_large is not None else None
-    jobs = queue.waiting_jobs(state, time_ms, short)
+    jobs = queue.waiting_jobs(state, time_ms, short, by_qos=config.qos_order)
     if not jobs or not state.synced:
         return Plan((), queue.next_ms(state, time_ms, short))
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)

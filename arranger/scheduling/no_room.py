@@ -70,7 +70,7 @@ def why_no_room(
 ) -> tuple[NoRoom, ...]:
     """Why others give no room to a quorum that a cycle doesn't place. `lacks` is the limit that it lacks something of,
     None for nodes."""
-    candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms), time_ms)
+    candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms, by_qos=config.qos_order), time_ms)
     rules = candidates.rules(queue_of(state, job))
     if job.placements:
         return (NoRoom(NoRoomKind.HAS_NODES),)

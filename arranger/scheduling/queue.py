@@ -10,6 +10,7 @@ import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
+from arranger.model.pod import QosClass
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.ownership import has_earlier_pods
@@ -24,20 +25,28 @@ from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import ClusterView
 
 
-def waiting_jobs(state: State, time_ms: int, short: list[JobRecord] | None = None) -> list[JobRecord]:
+def waiting_jobs(
+    state: State, time_ms: int, short: list[JobRecord] | None = None, *, by_qos: bool = False
+) -> list[JobRecord]:
     """Jobs with slots that may get nodes at that time, by UID; jobs in back-off are left out. Their specs have the
-    priority that counts in their queues. `short` are the active jobs that lack nodes, if these are known."""
+    priority that counts in their queues, and the rank of their QoS class if that orders equals (`by_qos`). `short` are
+    the active jobs that lack nodes, if these are known."""
     jobs = [job for job in _wanting(state, short) if job.not_before_ms <= time_ms]
-    if all([spec.max_priority is None for spec in state.queue_tree.specs.values()]):
+    if not by_qos and all([spec.max_priority is None for spec in state.queue_tree.specs.values()]):
         return jobs
-    return [_as_counted(state, job) for job in jobs]
+    return [_as_counted(state, job, by_qos=by_qos) for job in jobs]
 
 
-def _as_counted(state: State, job: JobRecord) -> JobRecord:
-    priority = counted_priority(state, job)
-    if priority == job.valid_spec.priority:
+#: The ranks of QoS classes. A class that isn't known is as good as the best.
+_RANKS: dict[QosClass | None, int] = {None: 0} | {of: rank for rank, of in enumerate(QosClass)}
+
+
+def _as_counted(state: State, job: JobRecord, *, by_qos: bool) -> JobRecord:
+    spec, priority = job.valid_spec, counted_priority(state, job)
+    rank = _RANKS[spec.qos] if by_qos else 0
+    if (priority, rank) == (spec.priority, spec.qos_rank):
         return job
-    return dataclasses.replace(job, spec=msgspec.structs.replace(job.valid_spec, priority=priority))
+    return dataclasses.replace(job, spec=msgspec.structs.replace(spec, priority=priority, qos_rank=rank))
 
 
 def considered(state: State, jobs: list[JobRecord]) -> tuple[list[JobRecord], list[tuple[JobRecord, QuotaLack]]]:
@@ -143,7 +152,7 @@ def in_order(
     queue's `maxWaiting`. `time_ms` defaults to the
     state's time."""
     time_ms = state.time_ms if time_ms is None else time_ms
-    jobs, over = considered(state, waiting_jobs(state, time_ms))
+    jobs, over = considered(state, waiting_jobs(state, time_ms, by_qos=config.qos_order))
     of_all = turns(state, jobs, config, policies, Shares(ClusterView(state.nodes)), time_ms=time_ms)
     order: list[JobRecord] = []
     while (turn := of_all.head()) is not None:

@@ -33,6 +33,7 @@ _DECIDING = {
     "reservation_refresh_s": "reservation_refresh_ms",
     "runtime_quantiles": "learned_runtimes",
     "filter_order": "filter_order",
+    "qos_order": "qos_order",
 }
 
 

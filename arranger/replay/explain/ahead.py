@@ -57,7 +57,6 @@ class QueueKeys:
 
     def between(self, other: JobRecord, job: JobRecord) -> str:
         """The key that puts `other` before `job`, in words, with both values."""
-        assert other.spec is not None and job.spec is not None
         if by_queue := self._by_queue(other, job):
             return by_queue
         (name, segment), (_, of_job) = self._segments[other.uid], self._segments[job.uid]
@@ -69,15 +68,7 @@ class QueueKeys:
             if not share and other.back_offs.held_back != job.back_offs.held_back:
                 return _HELD_BACK
             share = share or self._by_share("asks for", self._shares.requested(other), self._shares.requested(job))
-        if share:
-            return share
-        if other.spec.priority != job.spec.priority:
-            return f"priority {other.spec.priority} against {job.spec.priority}"
-        if other.back_offs.held_back != job.back_offs.held_back:
-            return _HELD_BACK
-        if other.seen.created_ms != job.seen.created_ms:
-            return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
-        return f"the lower UID, {other.uid} against {job.uid}"
+        return share or _by_seniority(other, job)
 
     def _by_queue(self, other: JobRecord, job: JobRecord) -> str:
         """How their queues, or submitters, decide the order; empty if both jobs are in one line."""
@@ -102,6 +93,19 @@ class QueueKeys:
         if of_other == of_job:
             return ""
         return f"{verb} the lower dominant share, {of_other / WHOLE:.1%} against {of_job / WHOLE:.1%}"
+
+
+def _by_seniority(other: JobRecord, job: JobRecord) -> str:
+    spec, of_job = other.valid_spec, job.valid_spec
+    if spec.priority != of_job.priority:
+        return f"priority {spec.priority} against {of_job.priority}"
+    if other.back_offs.held_back != job.back_offs.held_back:
+        return _HELD_BACK
+    if spec.qos_rank != of_job.qos_rank:
+        return f"QoS class {spec.qos} against {of_job.qos}"
+    if other.seen.created_ms != job.seen.created_ms:
+        return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
+    return f"the lower UID, {other.uid} against {job.uid}"
 
 
 def jobs_ahead(others: Sequence[JobRecord], job: JobRecord, gets: dict[str, int], keys: QueueKeys) -> tuple[Ahead, ...]:

@@ -67,6 +67,7 @@ class Overrides(msgspec.Struct, frozen=True):
     room_bound_ms: int | None = None
     scheduled_failed: ScheduledFailed | None = None
     filter_order: tuple[str, ...] | None = None
+    qos_order: bool | None = None
     every_job: bool = False
     queues: OtherQueues = OtherQueues()
 
