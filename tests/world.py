@@ -285,6 +285,7 @@ class World:
         least: int = 1,
         group_kind: GroupKind = GroupKind.LABELS,
         qos: QosClass | None = None,
+        task: str = "",
         **more: Any,
     ) -> str:
         """Observe such a pod, which may have ended; returns its UID."""
@@ -292,7 +293,7 @@ class World:
         rules = of.rules or PodRules()
         asked = GroupAsked(group, 0 if group_kind else least, group_kind) if group else None
         asks = PodToPlace(
-            of, priority, gates, created, of_queue, preempts=preempts, group=asked, claims=claims, qos=qos
+            of, priority, gates, created, of_queue, preempts=preempts, group=asked, claims=claims, qos=qos, task=task
         )
         traits = PodTraits(of.labels, rules.host_ports, rules.anti_affinity)
         fields = {"phase": "Running" if node else "Pending", "ready": bool(node), **more}

@@ -53,7 +53,14 @@ def _facts(kind: GroupKind, metadata: Mapping[str, Any], spec: Mapping[str, Any]
         queue = queue or spec.get("queue")
     priority = priority if isinstance(priority, int) else None
     topology = _topology(spec) if kind == GroupKind.NATIVE else ""
-    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority, topology)
+    tasks = _tasks(spec) if kind == GroupKind.VOLCANO else ()
+    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority, topology, tasks)
+
+
+def _tasks(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """The tasks of a PodGroup of Volcano that need pods, with how many."""
+    found = spec.get("minTaskMember") or {}
+    return tuple((name_in(name), _count(least)) for name, least in sorted(found.items()) if least)
 
 
 def _topology(spec: Mapping[str, Any]) -> str:

@@ -17,6 +17,8 @@ _GROUP_NAME, _GROUP_MINIMUM = "pod-group.scheduling.sigs.k8s.io/name", "pod-grou
 #: By what a pod names a PodGroup: the label of Coscheduling, and the annotations of Volcano, the older one last.
 _COSCHEDULING = "scheduling.x-k8s.io/pod-group"
 _VOLCANO = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+#: The annotation with the task of a Volcano Job that a pod is of.
+_TASK = "volcano.sh/task-spec"
 _QOS = {str(of): of for of in QosClass}
 #: A group that asks for more pods is none: no cluster holds so many.
 MOST_PODS = 1_000_000
@@ -28,6 +30,8 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
     if not scheduler or spec.get("schedulerName") != scheduler:
         return None
     annotations = metadata.get("annotations") or {}
+    group = _pod_group(spec, dict(labels), annotations) or _group(dict(labels))
+    of_volcano = group is not None and group.kind == GroupKind.VOLCANO
     return PodToPlace(
         shape=pod_shape(spec, labels, name=metadata["name"]),
         priority=int(spec.get("priority") or 0),
@@ -37,9 +41,10 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
         user=name_in(dict(labels).get(USER_LABEL)),
         grace_s=grace_of(spec),
         preempts=spec.get("preemptionPolicy") != "Never",
-        group=_pod_group(spec, dict(labels), annotations) or _group(dict(labels)),
+        group=group,
         claims=tuple(name_in(claim.get("name")) for claim in spec.get("resourceClaims") or ()),
         qos=_QOS.get((pod.get("status") or {}).get("qosClass") or ""),
+        task=name_in(annotations.get(_TASK)) if of_volcano else "",
     )
 
 

@@ -58,7 +58,8 @@ def _of_volcano(state: State, job: JobRecord | None, group: PodGroupSeen, pods: 
         return PodGroupStatus(RUNNING, counts, (("Scheduled", "True", "Scheduled", ""),))
     if not (words := _why_it_waits(state, job)):
         return PodGroupStatus(INQUEUE, counts)
-    reason = "NotEnoughTasks" if job.pods_lacking else "NotEnoughResources"
+    lacking = "NotEnoughPodsOfTask" if job.tasks_lacking else "NotEnoughTasks"
+    reason = lacking if job.pods_lacking else "NotEnoughResources"
     return PodGroupStatus(INQUEUE, counts, (("Unschedulable", "True", reason, words),))
 
 

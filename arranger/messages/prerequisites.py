@@ -54,7 +54,11 @@ def _lacking(state: State, job: JobRecord) -> str:
         "scheduling gates": sum([bool(asks.gates) for asks in asked]),
         "resource claims": sum([bool(asks.claims) for asks in asked]),
     }
-    words = f"waits for {counted(lacking, 'more pod')} of its group, which needs {least} and has {least - lacking}"
+    tasks = [f"{counted(of, 'more pod')} of its task {name}" for name, of in job.tasks_lacking.items()]
+    if tasks:
+        words = f"waits for {', '.join(tasks)}"
+    else:
+        words = f"waits for {counted(lacking, 'more pod')} of its group, which needs {least} and has {least - lacking}"
     causes = [f"{counted(of, 'pod')} of it can't be placed because of {what}" for what, of in held.items() if of]
     return "; ".join([words, *causes])
 

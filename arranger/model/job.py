@@ -4,7 +4,8 @@ The templates stay in Kubernetes, which is authoritative for them; the applier r
 pods. These records are written to the log, so they are small, and the meaning of a field never changes.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -218,6 +219,8 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: How long its pods may take to end once they are deleted, in seconds; in logs of versions that didn't record it,
     #: what Kubernetes sets.
     grace_s: int = DEFAULT_GRACE_S
+    #: The task of pods of a Volcano PodGroup; "" for none.
+    task: str = ""
 
     def worker_group(self, index: int) -> range:
         """The indices of the worker group of a pod: the pod's alone in a set without worker groups."""
@@ -242,7 +245,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     in logs of versions that didn't record it. `preempts`: other jobs may give room to it; only pods that no TYJob owns
     can forbid that (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there. `qos` is the
     lowest QoS class of its pods; None in logs of versions that didn't record it. `qos_rank` is set by a cycle that
-    orders equals by that class, and is 0 in all others and in the log.
+    orders equals by that class, and is 0 in all others and in the log. `task_minimums` are the tasks of a Volcano
+    PodGroup, each with how many of its pods a quorum needs.
     """
 
     groups: tuple[PodGroup, ...]
@@ -272,6 +276,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group_known: bool = True
     qos: QosClass | None = None
     qos_rank: int = 0
+    task_minimums: tuple[tuple[str, int], ...] = ()
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:
@@ -314,6 +319,16 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """How many pods of a group one unit of its topology has."""
         of, group_size = self.topology_of(group), self.groups[group].group_size
         return group_size if of is not None and of.within == TopologyScope.GROUP else max(self.groups[group].count, 1)
+
+    def tasks_lacking(self, left_out: Iterable[int]) -> dict[str, int]:
+        """The tasks with fewer pods than they need, with how many they lack. One pod of each of these groups is left
+        out."""
+        there = Counter(left_out)
+        lacks = dict(self.task_minimums)
+        for number, of in enumerate(self.groups) if lacks else ():
+            if of.task in lacks:
+                lacks[of.task] -= of.count - there[number]
+        return {task: lack for task, lack in lacks.items() if lack > 0}
 
     @property
     def total_workers(self) -> int:

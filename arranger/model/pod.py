@@ -277,13 +277,15 @@ class GroupAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class PodGroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a PodGroup says: how many of its pods are needed at once, its queue and its PriorityClass ("" for none),
     and its priority where the API server has filled it in (else None). Without these, they are those of its pods. All
-    of its pods belong on nodes with the same value of the label `topology`; "" for any nodes."""
+    of its pods belong on nodes with the same value of the label `topology`; "" for any nodes. `tasks` are Volcano's
+    tasks, each with how many of its pods are needed, by name."""
 
     min_count: int
     queue: str = ""
     priority_class: str = ""
     priority: int | None = None
     topology: str = ""
+    tasks: tuple[tuple[str, int], ...] = ()
 
 
 class PodGroupStatus(msgspec.Struct, frozen=True):
@@ -303,7 +305,7 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     long it may take to end once it is deleted, in seconds. `preempts`: other jobs may give room to it. `group` is None
     for a pod that is placed alone, and in logs of versions that knew no groups. It gets no node at all with `claims`,
     the names of its resource claims, because nobody allocates their devices. `qos` is None in logs of versions that
-    didn't record it.
+    didn't record it. `task` is that of a pod of a Volcano PodGroup; "" for none.
     """
 
     shape: PodShape
@@ -317,6 +319,7 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: GroupAsked | None = None
     claims: tuple[str, ...] = ()
     qos: QosClass | None = None
+    task: str = ""
 
     @property
     def held_back(self) -> bool:

@@ -46,12 +46,12 @@ def group_kind(uid: str) -> GroupKind:
 def equal_pods(number: int, asks: PodToPlace) -> PodGroup:
     """The pods of a group that are like this one, as the group of that number in the group's spec, with none yet."""
     name = GROUP_NAME if number == SLOT[0] else f"{GROUP_NAME}-{number}"
-    return PodGroup(name, 0, asks.shape, grace_s=asks.grace_s)
+    return PodGroup(name, 0, asks.shape, grace_s=asks.grace_s, task=asks.task)
 
 
 def are_equal(of: PodGroup, asks: PodToPlace) -> bool:
     """Whether a pod is like these."""
-    return of.shape == asks.shape and of.grace_s == asks.grace_s
+    return of.shape == asks.shape and of.grace_s == asks.grace_s and of.task == asks.task
 
 
 def spec_of(asks: PodToPlace) -> JobSpec:
@@ -81,7 +81,13 @@ def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace], facts: Po
         priority_class=facts.priority_class if facts.priority is None else "",
         priority_known=facts.priority is not None or not facts.priority_class,
         topology=Topology((facts.topology,)) if facts.topology else None,
+        task_minimums=_task_minimums(facts),
     )
+
+
+def _task_minimums(facts: PodGroupFacts) -> tuple[tuple[str, int], ...]:
+    """As Volcano, this ignores the minimums of tasks that are more pods together than the group needs."""
+    return facts.tasks if sum(least for _, least in facts.tasks) <= facts.min_count else ()
 
 
 def _spec(

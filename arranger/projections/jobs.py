@@ -132,7 +132,13 @@ class JobRecord:
         if not self.of_group:
             return 0
         there = self.pods_desired() + len(self.slots.finished)
-        return max(self.valid_spec.min_workers - there, not self.valid_spec.group_known)
+        of_tasks = sum(self.tasks_lacking.values()) if self.valid_spec.task_minimums else 0
+        return max(self.valid_spec.min_workers - there, of_tasks, not self.valid_spec.group_known)
+
+    @property
+    def tasks_lacking(self) -> dict[str, int]:
+        """The tasks of a group that have fewer pods than they need, with how many they lack."""
+        return self.valid_spec.tasks_lacking(group for group, _ in self.slots.given_up)
 
     @property
     def valid_spec(self) -> JobSpec:

@@ -74,6 +74,8 @@ def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) 
     provided = job.provided
     if not spec.group_known:
         return "its PodGroup isn't there"
+    if spec.task_minimums and job.tasks_lacking:
+        return "its tasks have too few pods"
     for slot in desired:
         if slot in placements:
             return f"slot {slot} has a node already"

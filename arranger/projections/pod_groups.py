@@ -8,6 +8,8 @@ record waits (Pending), has nodes to which pods are being bound (Starting), and 
 (Running).
 """
 
+from collections import Counter
+
 import msgspec
 
 from arranger.events import kinds as k
@@ -18,7 +20,7 @@ from arranger.projections import dependencies
 from arranger.projections.awaited_room import await_room
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes, SlotKey, is_ready
-from arranger.projections.jobs import JobRecord, asked_record, exists, group_of, record_name, requests_of
+from arranger.projections.jobs import JobRecord, asked_record, by_group, exists, group_of, record_name, requests_of
 from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.priorities import resolved
 from arranger.projections.queue_use import count_jobs, count_pods
@@ -330,6 +332,7 @@ def _settle(fold: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fals
     if len(job.slots.finished) == len(job.slots.members):
         _forget(fold, job)
         return
+    _take_minimums(fold, job)
     _unplace_parts(fold, job)
     job.stage = _stage(job)
     if job.stage != before:
@@ -349,10 +352,26 @@ def _settle(fold: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fals
         job.version = offset
 
 
+def _take_minimums(fold: Slots, job: JobRecord) -> None:
+    """Give the quorum the pods that tasks need: of each task those of the first shapes. Which pods of a task these are
+    makes no difference to Volcano, but a quorum counts pods by shape."""
+    spec, left = _raw(job), dict(_raw(job).task_minimums)
+    if not left and not spec.has_minimums:
+        return
+    given_up, groups = Counter([group for group, _ in job.slots.given_up]), list(spec.groups)
+    for number, of in enumerate(groups[1:], 1):
+        least = min(of.count - given_up[number], left.get(of.task, 0))
+        left[of.task] = left.get(of.task, 0) - least
+        if least != of.min_count:
+            groups[number] = msgspec.structs.replace(of, min_count=least)
+    if tuple(groups) != spec.groups:
+        _take(fold, job, msgspec.structs.replace(spec, groups=tuple(groups)), job.seen.created_ms, job.seen.user)
+
+
 def _unplace_parts(fold: Slots, job: JobRecord) -> None:
     """Take the nodes that pods haven't got yet, if a part of the group was bound before it was to begin, or if none was
     and they aren't enough any more."""
-    enough = job.quorum_placed() and job.valid_spec.group_known
+    enough = job.quorum_placed() and not job.pods_lacking
     too_few = bool(job.placements) and not job.bound and not enough
     if too_few or (job.stage in _WAITING and job.bound):
         if job.slots.room is not None:
@@ -368,7 +387,10 @@ def _stage(job: JobRecord) -> Stage:
     if not job.bound:
         return job.stage if job.stage in _WAITING else Stage.STARTING
     spec = job.valid_spec
-    runs = job.stage == Stage.RUNNING or (there >= spec.min_workers and spec.group_known)
+    enough = there >= spec.min_workers and spec.group_known and not job.tasks_lacking
+    if enough and spec.has_minimums:
+        enough = not spec.workers_missing(by_group(spec, [*job.bound, *job.slots.finished]))
+    runs = job.stage == Stage.RUNNING or enough
     return Stage.RUNNING if runs else Stage.STARTING
 
 

@@ -390,6 +390,11 @@ def group(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
             PodGroupFacts(2, "q", "high"),
         ),
         (
+            GroupKind.VOLCANO,
+            group({"minMember": 5, "minTaskMember": {"worker": 3, "ps": 2, "none": 0}}),
+            PodGroupFacts(5, tasks=(("ps", 2), ("worker", 3))),
+        ),
+        (
             GroupKind.NATIVE,
             group({**GANG, "priority": 9}),
             PodGroupFacts(4, priority=9),
@@ -403,10 +408,10 @@ def test_a_group_says_what_it_needs(kind: GroupKind, made: dict[str, Any], facts
 
 
 def test_the_events_of_a_group_are_told_in_words() -> None:
-    facts = PodGroupFacts(2, "q", "high", 7, "rack")
+    facts = PodGroupFacts(2, "q", "high", 7, "rack", (("ps", 1),))
     seen = k.PodGroupSeen(1, "ns", "a", "u", "3", GroupKind.VOLCANO, facts)
     words = "of scheduling.volcano.sh: needs 2 pods at once, queue q, PriorityClass high, priority 7"
-    assert describe(seen, State()) == f"{words}, all on nodes with the same rack"
+    assert describe(seen, State()) == f"{words}, all on nodes with the same rack, 1 of its task ps"
     phases = ((GroupKind.NATIVE, "False", "scheduled: False"), (GroupKind.VOLCANO, "Inqueue", "phase Inqueue"))
     for kind, phase, words in phases:
         seen = k.PodGroupSeen(1, "ns", "a", "u", "3", kind, PodGroupFacts(2), phase)

@@ -50,7 +50,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.run_times import JobKind
 from arranger.projections.snapshot import DecayedImage, JobImage, NodeImage, StateImage
 from arranger.projections.state import Assumed, NodesRequest
-from arranger.replay.export import volume_rules
+from arranger.replay.export import group_rules, volume_rules
 
 LEFT_OUT = "(left out of this export)"
 
@@ -332,7 +332,6 @@ _UIDS = {"uid": keep, "resource_version": keep}
 _NAMESPACED = {"namespace": _named("namespace"), **_UIDS}
 _GONE = {"namespace": _named("namespace"), "uid": keep}
 _REQUEST = {"name": _named("request"), "job_uid": Pseudonyms.job_uid}
-_OF_GROUP = {"name": _named("group"), "group_kind": keep}
 
 #: The rules for all fields with text. Fields without text need none, and nested types have their own rules.
 RULES: dict[type[Any], dict[str, Rule]] = {
@@ -370,9 +369,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.PriorityClassGone: {"name": _named("class"), "uid": keep},
     k.QueueSeen: {"name": Pseudonyms.queue, **_UIDS, "status_digest": keep},
     k.QueueGone: {"name": Pseudonyms.queue, "uid": keep},
-    k.PodGroupSeen: {**_OF_GROUP, **_NAMESPACED, "phase": word, "status_digest": keep, "owner": left_out},
-    k.PodGroupGone: {**_OF_GROUP, **_GONE},
     **volume_rules.RULES,
+    **group_rules.rules(word, left_out),
     k.ProvisioningSeen: {**_REQUEST, **_NAMESPACED, "class_name": word, "answer": keep, "message": left_out},
     k.ProvisioningGone: {**_REQUEST, **_GONE},
     NodesRequest: {"message": left_out},
@@ -431,19 +429,11 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     p.SpreadRule: {"topology_key": Pseudonyms.key},
     p.PodTraits: {"labels": Pseudonyms.labels, "claims": volume_rules.claims},
-    p.GroupAsked: {"name": _named("group"), "kind": keep},
-    p.PodGroupFacts: {"queue": Pseudonyms.queue, "priority_class": _named("class"), "topology": Pseudonyms.key},
-    p.PodToPlace: {
-        "gates": lambda _, gates: tuple(LEFT_OUT for _ in gates),
-        "claims": lambda _, claims: tuple(LEFT_OUT for _ in claims),
-        "queue": Pseudonyms.queue,
-        "user": _named("namespace"),
-    },
     p.PodShape: {"requests": keep, "node_selector": Pseudonyms.labels, "labels": Pseudonyms.labels},
     p.PodOwner: {"job_uid": Pseudonyms.job_uid, "group_name": _named("set")},
     p.ContainerEnd: {"container": left_out, "reason": word, "message": left_out},
     p.Failure: {"worker_set": _named("set"), "node": _named("node")},
-    j.PodGroup: {"name": _named("set")},
+    j.PodGroup: {"name": _named("set"), "task": _named("set")},
     j.Topology: {"levels": lambda names, keys: tuple(map(names.key, keys))},
     f.LevelLack: {"key": Pseudonyms.key},
     j.QuotaTraits: {"limits": keep, "priority_class": _named("class")},
@@ -459,6 +449,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "priority_class": _named("class"),
         "queue": Pseudonyms.queue,
         "image": _named("image"),
+        "task_minimums": group_rules.tasks,
     },
     JobKind: {"user": _named("namespace"), "namespace": _named("namespace"), "image": _named("image")},
     j.Dependency: {"name": _named("job"), "on_failure": keep, "ended": keep},

@@ -255,6 +255,7 @@ def _pod_group_seen(event: k.PodGroupSeen, _state: State) -> str:
     parts += [f"PriorityClass {facts.priority_class}"] if facts.priority_class else []
     parts += [f"priority {facts.priority}"] if facts.priority is not None else []
     parts += [f"all on nodes with the same {facts.topology}"] if facts.topology else []
+    parts += [f"{least} of its task {task}" for task, least in facts.tasks]
     if event.phase:
         parts.append(f"phase {event.phase}" if event.group_kind == GroupKind.VOLCANO else f"scheduled: {event.phase}")
     return ", ".join(parts)
