@@ -5,6 +5,7 @@ schedulers of Volcano and of Kubernetes write those of their kinds, so Arranger 
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from arranger.events.pod_groups import PodGroupSeen
@@ -12,6 +13,7 @@ from arranger.kube.cluster import NATIVE_GROUPS, VOLCANO_GROUPS, Object, Resourc
 from arranger.kube.pods_to_place import MOST_PODS, name_in
 from arranger.kube.translate import status_digest
 from arranger.model.pod import GroupKind, PodGroupFacts, PodGroupStatus
+from arranger.model.quantity import QuantityError, amount
 from arranger.model.queue import QUEUE_ANNOTATION
 
 #: The kinds whose status Arranger writes, and the subresource by which: Volcano's definition has none.
@@ -54,7 +56,18 @@ def _facts(kind: GroupKind, metadata: Mapping[str, Any], spec: Mapping[str, Any]
     priority = priority if isinstance(priority, int) else None
     topology = _topology(spec) if kind == GroupKind.NATIVE else ""
     tasks = _tasks(spec) if kind == GroupKind.VOLCANO else ()
-    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority, topology, tasks)
+    free = _min_resources(spec) if kind == GroupKind.COSCHEDULING else ()
+    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority, topology, tasks, free)
+
+
+def _min_resources(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """What the nodes must have free for a PodGroup of Coscheduling. What isn't a quantity, as a definition may allow,
+    counts as nothing."""
+    found: dict[str, int] = {}
+    for name, quantity in (spec.get("minResources") or {}).items():
+        with suppress(QuantityError):
+            found[name_in(name)] = amount(name, quantity)
+    return tuple(sorted((name, least) for name, least in found.items() if least > 0))
 
 
 def _tasks(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:

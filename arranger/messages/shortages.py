@@ -164,6 +164,7 @@ _OF_LIMITS: Mapping[ReasonKind, str] = MappingProxyType(
         _K.GUARANTEES: "the guarantees of other queues leave too little {name}",
         _K.MAX_RUNNING: "queue {queue} has as many jobs with nodes as its maxRunning",
         _K.MAX_WAITING: "queue {queue} has as many earlier waiting jobs as its maxWaiting",
+        _K.MIN_RESOURCES: "all nodes together have less {name} free than the minResources of its group",
     }
 )
 _CLAIMS: Mapping[ReasonKind, str] = MappingProxyType(
@@ -216,6 +217,7 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.MAX_WAITING: lambda reason: f"{kind_text(reason)} ({reason.limit})",
         _K.GROUP_CHECK: lambda reason: f"refused by {reason.name}: {reason.words}",
         _K.PERMIT: lambda reason: f"held back by {reason.name}: {reason.words}",
+        _K.MIN_RESOURCES: _insufficient,
         _K.RESERVED: lambda _: "reserved for a job ahead of it",
         _K.OTHER_DOMAIN: lambda _: "not in the domain where the quorum fits",
         _K.REST_OF_QUORUM: lambda _: "kept for the rest of the quorum",

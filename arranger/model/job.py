@@ -246,7 +246,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     can forbid that (`preemptionPolicy: Never`). `group_known`: if its pods name a PodGroup, it is there. `qos` is the
     lowest QoS class of its pods; None in logs of versions that didn't record it. `qos_rank` is set by a cycle that
     orders equals by that class, and is 0 in all others and in the log. `task_minimums` are the tasks of a Volcano
-    PodGroup, each with how many of its pods a quorum needs.
+    PodGroup, each with how many of its pods a quorum needs. `min_resources` are what all nodes together must have free
+    before a pod group gets any.
     """
 
     groups: tuple[PodGroup, ...]
@@ -277,6 +278,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     qos: QosClass | None = None
     qos_rank: int = 0
     task_minimums: tuple[tuple[str, int], ...] = ()
+    min_resources: tuple[tuple[str, int], ...] = ()
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

@@ -278,7 +278,8 @@ class PodGroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a PodGroup says: how many of its pods are needed at once, its queue and its PriorityClass ("" for none),
     and its priority where the API server has filled it in (else None). Without these, they are those of its pods. All
     of its pods belong on nodes with the same value of the label `topology`; "" for any nodes. `tasks` are Volcano's
-    tasks, each with how many of its pods are needed, by name."""
+    tasks, each with how many of its pods are needed, by name. The nodes must have `min_resources` free together, sorted
+    by name and in each resource's unit."""
 
     min_count: int
     queue: str = ""
@@ -286,6 +287,7 @@ class PodGroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priority: int | None = None
     topology: str = ""
     tasks: tuple[tuple[str, int], ...] = ()
+    min_resources: tuple[tuple[str, int], ...] = ()
 
 
 class PodGroupStatus(msgspec.Struct, frozen=True):

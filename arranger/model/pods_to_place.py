@@ -82,6 +82,7 @@ def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace], facts: Po
         priority_known=facts.priority is not None or not facts.priority_class,
         topology=Topology((facts.topology,)) if facts.topology else None,
         task_minimums=_task_minimums(facts),
+        min_resources=facts.min_resources,
     )
 
 

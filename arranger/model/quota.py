@@ -37,13 +37,15 @@ class QuotaScope(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class LimitKind(StrEnum):
     """What limits a job beside nodes: a quota of its namespace, or a limit of a queue: its capability, what is
-    guaranteed to other queues, how many of its jobs may have nodes, and how many are considered."""
+    guaranteed to other queues, how many of its jobs may have nodes, and how many are considered. Or a pod group itself
+    says how much the nodes must have free."""
 
     QUOTA = "Quota"
     CAPABILITY = "Capability"
     GUARANTEES = "Guarantees"
     MAX_RUNNING = "MaxRunning"
     MAX_WAITING = "MaxWaiting"
+    MIN_RESOURCES = "MinResources"
 
 
 class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -51,7 +53,7 @@ class QuotaLack(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Other limits are of a `queue`, and `hard` is the queue's limit. GUARANTEES: the guarantees of other queues leave too
     little of the capability of `queue`, or of what the nodes offer if it is empty. MAX_RUNNING and MAX_WAITING count
-    jobs.
+    jobs. MIN_RESOURCES: what all nodes together have free, without a limit.
     """
 
     quota: str

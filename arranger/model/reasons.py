@@ -52,6 +52,7 @@ class ReasonKind(StrEnum):
     MAX_WAITING = "MaxWaiting"
     GROUP_CHECK = "GroupCheck"
     PERMIT = "Permit"
+    MIN_RESOURCES = "MinResources"
     RESERVED = "Reserved"
     OTHER_DOMAIN = "OtherDomain"
     REST_OF_QUORUM = "RestOfQuorum"

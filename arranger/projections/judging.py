@@ -72,10 +72,8 @@ def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) 
     """Why the pods of a placement have no free slots in their job, or leave its quorum incomplete."""
     spec, placements = job.valid_spec, job.placements
     provided = job.provided
-    if not spec.group_known:
-        return "its PodGroup isn't there"
-    if spec.task_minimums and job.tasks_lacking:
-        return "its tasks have too few pods"
+    if not spec.group_known or job.tasks_lacking:
+        return "its tasks have too few pods" if spec.group_known else "its PodGroup isn't there"
     for slot in desired:
         if slot in placements:
             return f"slot {slot} has a node already"

@@ -53,7 +53,7 @@ class Placer:
         if (failed := self._memory.fails_as_the_last(job)) is not None:
             return PlacementTry(job, failed.policy, failed.groups, shortage=failed.shortage)
         tried = self.begin(job)
-        if (full := self._placing.quotas.full(job)) is not None:
+        if (full := self._placing.quotas.full(job) or self._too_little(job)) is not None:
             tried.shortage = self._short(tried, quorum_needs(job, tried.policy), full)
         elif not self._consents.asks_permits:
             if not self._memory.again(tried):
@@ -146,7 +146,9 @@ class Placer:
         """Place the job's quorum, whatever became of equal ones; None if it doesn't fit."""
         tried = self.begin(job)
         needs = quorum_needs(job, tried.policy)
-        if self._placing.quotas.full(job) is not None or self._beyond_quota(tried, needs) is not None:
+        if self._placing.quotas.full(job) is not None or self._too_little(job) is not None:
+            return None
+        if self._beyond_quota(tried, needs) is not None:
             return None
         mark = self._placing.mark()
         if self._search.place(tried, needs) is None:
@@ -160,6 +162,13 @@ class Placer:
         config = self._placing.config
         groups = wary_groups(job, config, self._placing.time_ms)
         return PlacementTry(job, self._placing.policies.pod_policy(job, config), groups)
+
+    def _too_little(self, job: JobRecord) -> QuotaLack | None:
+        """What all nodes together have less of than a pod group without nodes says that it needs."""
+        for name, needed in job.valid_spec.min_resources if not job.placements else ():
+            if (left := self.view.free_in_all(name)) < needed:
+                return QuotaLack("", name, needed, left, 0, limit=LimitKind.MIN_RESOURCES)
+        return None
 
     def _beyond_quota(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
         """The shortage if quotas or the queue rule out every choice of workers for the quorum."""

@@ -294,6 +294,11 @@ class ClusterView:
             },
         )
 
+    def free_in_all(self, resource: str) -> int:
+        """How much of a resource all nodes together have free; a node with less than nothing free counts as that."""
+        column = self._table.columns.get(resource)
+        return int(self.free[:, column].sum()) if column is not None else 0
+
     def resources(self) -> list[str]:
         """Every resource that some node ever had, sorted."""
         return sorted(self._table.columns.keys() - {NOWHERE})

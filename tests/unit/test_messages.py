@@ -239,6 +239,11 @@ def test_every_kind_of_reason_has_its_words() -> None:
         (LimitKind.GUARANTEES, "rl", "{} (needs 4, 1 left of the capability 8 of queue rl)"),
         (LimitKind.GUARANTEES, "", "{} (needs 4, 1 left of the 8 that the nodes offer)"),
         (LimitKind.MAX_RUNNING, "rl", "queue rl has as many jobs with nodes as its maxRunning (8000)"),
+        (
+            LimitKind.MIN_RESOURCES,
+            "",
+            "all nodes together have less cpu free than the minResources of its group (needs 4, 1 free)",
+        ),
         (LimitKind.MAX_WAITING, "rl", "queue rl has as many earlier waiting jobs as its maxWaiting (8000)"),
     ],
 )

@@ -194,6 +194,26 @@ def test_a_group_waits_for_the_value_of_its_class() -> None:
     world.state.validate()
 
 
+def test_a_group_isnt_tried_while_the_nodes_together_have_less_free_than_it_says() -> None:
+    """As with Coscheduling, no room is taken back or reserved for it then, whatever its pods request."""
+    world, job = waiting(2)
+    world.job("low", leader=shape(cpu=1), workers=1, worker=shape(cpu=1), priority=-1)
+    world.cycle()
+    other = world.pod_to_place("alone")
+    world.pod_group("train", 2, priority=5, min_resources=(("cpu", 3000),))
+    assert not job.placements
+    world.cycle()
+    assert not job.placements and job.waits is not None and other.placements, "it blocks nobody"
+    words = "all nodes together have less cpu free than the minResources of its group (needs 3, 2 free)"
+    assert words in shortage_text(job.waits.shortage)
+    assert not world.state.reservations
+    world.node("n3", cpu=2)
+    world.cycle()
+    assert len(job.placements) == 2
+    world.state.validate()
+    assert verified(world.entries).sound
+
+
 def racks() -> World:
     """Two nodes of two CPUs in the rack `a`, and one of three in `b`."""
     world = World()
@@ -383,6 +403,12 @@ def group(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
             PodGroupFacts(3, "q"),
         ),
         (GroupKind.COSCHEDULING, group({}), PodGroupFacts(1)),
+        (
+            GroupKind.COSCHEDULING,
+            group({"minMember": 3, "minResources": {"memory": "1Gi", "cpu": 1, "bad": "x", "none": "0"}}),
+            PodGroupFacts(3, min_resources=(("cpu", 1000), ("memory", 1 << 30))),
+        ),
+        (GroupKind.VOLCANO, group({"minMember": 3, "minResources": {"cpu": "1"}}), PodGroupFacts(3)),
         (GroupKind.COSCHEDULING, group({"minMember": -1}), PodGroupFacts(1)),
         (
             GroupKind.VOLCANO,
@@ -408,10 +434,10 @@ def test_a_group_says_what_it_needs(kind: GroupKind, made: dict[str, Any], facts
 
 
 def test_the_events_of_a_group_are_told_in_words() -> None:
-    facts = PodGroupFacts(2, "q", "high", 7, "rack", (("ps", 1),))
+    facts = PodGroupFacts(2, "q", "high", 7, "rack", (("ps", 1),), (("cpu", 2000),))
     seen = k.PodGroupSeen(1, "ns", "a", "u", "3", GroupKind.VOLCANO, facts)
     words = "of scheduling.volcano.sh: needs 2 pods at once, queue q, PriorityClass high, priority 7"
-    assert describe(seen, State()) == f"{words}, all on nodes with the same rack, 1 of its task ps"
+    assert describe(seen, State()) == f"{words}, all on nodes with the same rack, 1 of its task ps, 2 cpu free"
     phases = ((GroupKind.NATIVE, "False", "scheduled: False"), (GroupKind.VOLCANO, "Inqueue", "phase Inqueue"))
     for kind, phase, words in phases:
         seen = k.PodGroupSeen(1, "ns", "a", "u", "3", kind, PodGroupFacts(2), phase)

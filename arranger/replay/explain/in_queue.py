@@ -130,7 +130,8 @@ def _kept_by(case: Case, shortfall: Shortfall | None, *, overtaken: bool) -> tup
     if shortfall.quota is not None:
         first_in_order = shortfall.quota.limit in (LimitKind.QUOTA, LimitKind.CAPABILITY, LimitKind.GUARANTEES)
         if not (first_in_order and shortfall.others and _fits_alone(case)):
-            return KeptBy(shortfall.quota.limit.value), shortfall.quota.queue
+            limit = shortfall.quota.limit
+            return KeptBy.ROOM if limit == LimitKind.MIN_RESOURCES else KeptBy(limit.value), shortfall.quota.queue
     elif any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons) and _fits_alone(case):
         return KeptBy.RESERVED, ""
     elif not (shortfall.others and (shortfall.further or _fits_alone(case))):

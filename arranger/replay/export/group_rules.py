@@ -52,6 +52,7 @@ def rules(word: Rule, left_out: Rule) -> dict[type[Any], dict[str, Rule]]:
             "priority_class": _named("class"),
             "topology": lambda names, key: names.key(key),
             "tasks": tasks,
+            "min_resources": _keep,
         },
         p.PodToPlace: {
             "gates": each_left_out,

@@ -450,6 +450,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "queue": Pseudonyms.queue,
         "image": _named("image"),
         "task_minimums": group_rules.tasks,
+        "min_resources": keep,
     },
     JobKind: {"user": _named("namespace"), "namespace": _named("namespace"), "image": _named("image")},
     j.Dependency: {"name": _named("job"), "on_failure": keep, "ended": keep},

@@ -51,6 +51,7 @@ _OF_LIMIT = {
     LimitKind.GUARANTEES: Cause.GUARANTEES,
     LimitKind.MAX_RUNNING: Cause.MAX_RUNNING,
     LimitKind.MAX_WAITING: Cause.MAX_WAITING,
+    LimitKind.MIN_RESOURCES: Cause.ROOM,
 }
 _OF_WHAT = {
     What.OTHER_JOBS: Cause.DEPENDENCY,

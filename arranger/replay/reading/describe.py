@@ -256,6 +256,7 @@ def _pod_group_seen(event: k.PodGroupSeen, _state: State) -> str:
     parts += [f"priority {facts.priority}"] if facts.priority is not None else []
     parts += [f"all on nodes with the same {facts.topology}"] if facts.topology else []
     parts += [f"{least} of its task {task}" for task, least in facts.tasks]
+    parts += [f"{amounts_text(facts.min_resources)} free"] if facts.min_resources else []
     if event.phase:
         parts.append(f"phase {event.phase}" if event.group_kind == GroupKind.VOLCANO else f"scheduled: {event.phase}")
     return ", ".join(parts)
