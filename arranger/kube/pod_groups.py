@@ -23,6 +23,8 @@ WRITTEN: dict[GroupKind, tuple[Resource, str]] = {
 }
 #: The types of the conditions that a scheduler writes, by kind.
 _CONDITIONS = {GroupKind.VOLCANO: ("Unschedulable", "Scheduled"), GroupKind.NATIVE: ("PodGroupScheduled",)}
+#: A longer limit is none: a year, in seconds.
+_LONGEST_S = 365 * 86_400
 _COUNTS = ("running", "succeeded", "failed")
 _OF_CONDITION = ("type", "status", "reason", "message")
 
@@ -56,8 +58,14 @@ def _facts(kind: GroupKind, metadata: Mapping[str, Any], spec: Mapping[str, Any]
     priority = priority if isinstance(priority, int) else None
     topology = _topology(spec) if kind == GroupKind.NATIVE else ""
     tasks = _tasks(spec) if kind == GroupKind.VOLCANO else ()
-    free = _min_resources(spec) if kind == GroupKind.COSCHEDULING else ()
-    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority, topology, tasks, free)
+    coscheduling = spec if kind == GroupKind.COSCHEDULING else {}
+    free, timeout_s = _min_resources(coscheduling), _seconds(coscheduling.get("scheduleTimeoutSeconds"))
+    return PodGroupFacts(_count(least), name_in(queue), name_in(of_class), priority, topology, tasks, free, timeout_s)
+
+
+def _seconds(limit: object) -> int | None:
+    """A limit in seconds; None for none."""
+    return min(limit, _LONGEST_S) if isinstance(limit, int) and limit > 0 else None
 
 
 def _min_resources(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:

@@ -3,6 +3,7 @@
 from arranger.lifecycle import provisioning, refusals, replacements
 from arranger.lifecycle.awaited_room import awaited_until_ms
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.pods_to_place import reserved_until_ms
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -12,6 +13,7 @@ def due_ms(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     """The first time after `time_ms` at which the job may need a decision, in milliseconds; None if there is none."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING):
         found = [awaited_until_ms(job), provisioning.due_ms(state, job, config)]
+        found += [reserved_until_ms(state, job)] if job.of_group else []
     else:
         found = [refusals.due_ms(job, config), replacements.due_ms(job, config, time_ms)]
     return min((moment for moment in found if moment is not None and moment > time_ms), default=None)

@@ -22,6 +22,8 @@ def decision_on_pods(
     state: State, job: JobRecord, config: LifecycleConfig, time_ms: int
 ) -> StageDecided | WorkersReplaced | None:
     """The next decision on the record of a pod, or of a group; None if there is none now."""
+    if (over_ms := reserved_until_ms(state, job)) is not None and time_ms >= over_ms:
+        return _reservation_over(job, config, time_ms)
     if job.placements.keys() == job.bound.keys() or job.ended or job.seen.deleting:
         return None
     if job.bound:
@@ -31,6 +33,21 @@ def decision_on_pods(
             return start(job.uid, job.version, job.attempt, leaderless=True)
         return _decide(job, StageReason.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
     return _node_lost(state, job) or refused_quorum(job, config, time_ms)
+
+
+def reserved_until_ms(state: State, job: JobRecord) -> int | None:
+    """When the reservation of a pod group ends by time alone, in milliseconds; None if that isn't so."""
+    known, limit_s = state.reservations.get(job.uid), job.valid_spec.schedule_timeout_s
+    if known is None or limit_s is None or job.placements:
+        return None
+    return known.since_ms + limit_s * 1000
+
+
+def _reservation_over(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided:
+    """End a reservation that keeps others waiting for too long. During the back-off others may get one."""
+    reason, facts = StageReason.RESERVATION_OVER, StageFacts(seconds=job.valid_spec.schedule_timeout_s or 0)
+    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(time_ms))
+    return StageDecided(job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts, back_off_ms)
 
 
 def _placed_again(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:

@@ -246,6 +246,10 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.ROOM_TAKEN: lambda facts: f"{_whose_node(facts)} has no room for it any more; scheduled again",
     _R.PREEMPTED: lambda facts: f"preempted for {taken_text(facts.taken_by)}; scheduled again",
     _R.ROOM_NOT_FREED: lambda _: "other pods didn't leave its nodes in time, or a node closed; scheduled again",
+    _R.RESERVATION_OVER: lambda facts: (
+        f"no room came in the {facts.seconds} s for which room may be reserved for it (scheduleTimeoutSeconds); "
+        "it backs off"
+    ),
     _R.WORKERS_LOST: _workers_lost,
     _R.WORKER_ENDED: _worker_ended,
     _R.QUORUM_INCOMPLETE: _quorum_incomplete,

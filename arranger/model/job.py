@@ -247,7 +247,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lowest QoS class of its pods; None in logs of versions that didn't record it. `qos_rank` is set by a cycle that
     orders equals by that class, and is 0 in all others and in the log. `task_minimums` are the tasks of a Volcano
     PodGroup, each with how many of its pods a quorum needs. `min_resources` are what all nodes together must have free
-    before a pod group gets any.
+    before a pod group gets any, and `schedule_timeout_s` for how long room may be reserved for it; None for no limit.
     """
 
     groups: tuple[PodGroup, ...]
@@ -279,6 +279,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     qos_rank: int = 0
     task_minimums: tuple[tuple[str, int], ...] = ()
     min_resources: tuple[tuple[str, int], ...] = ()
+    schedule_timeout_s: int | None = None
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

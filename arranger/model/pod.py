@@ -279,7 +279,8 @@ class PodGroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     and its priority where the API server has filled it in (else None). Without these, they are those of its pods. All
     of its pods belong on nodes with the same value of the label `topology`; "" for any nodes. `tasks` are Volcano's
     tasks, each with how many of its pods are needed, by name. The nodes must have `min_resources` free together, sorted
-    by name and in each resource's unit."""
+    by name and in each resource's unit. Room is reserved for it for `schedule_timeout_s` seconds at most; None for no
+    limit."""
 
     min_count: int
     queue: str = ""
@@ -288,6 +289,7 @@ class PodGroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topology: str = ""
     tasks: tuple[tuple[str, int], ...] = ()
     min_resources: tuple[tuple[str, int], ...] = ()
+    schedule_timeout_s: int | None = None
 
 
 class PodGroupStatus(msgspec.Struct, frozen=True):

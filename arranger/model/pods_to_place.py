@@ -83,6 +83,7 @@ def group_spec(groups: Sequence[PodGroup], pods: Sequence[PodToPlace], facts: Po
         topology=Topology((facts.topology,)) if facts.topology else None,
         task_minimums=_task_minimums(facts),
         min_resources=facts.min_resources,
+        schedule_timeout_s=facts.schedule_timeout_s,
     )
 
 

@@ -33,6 +33,8 @@ class StageReason(StrEnum):
     PREEMPTED = "Preempted"
     #: The pods that gave it room didn't leave in time, or its nodes closed.
     ROOM_NOT_FREED = "RoomNotFreed"
+    #: The reservation of a pod group was there for as long as its PodGroup allows.
+    RESERVATION_OVER = "ReservationOver"
     WORKERS_LOST = "WorkersLost"
     #: A worker ended whose restart policy restarts the whole job.
     WORKER_ENDED = "WorkerEnded"
@@ -74,8 +76,8 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
     (_BEGUN, (_R.LEADER_FAILED, _R.LEADER_EVICTED, _R.LEADER_LOST, _R.LEADER_MOVED), Stage.RESCHEDULING),
     (_BEGUN, (_R.NODE_LOST, _R.NODE_CLOSED, _R.ROOM_TAKEN, _R.WORKERS_LOST, _R.WORKER_ENDED), Stage.RESCHEDULING),
     (_BEGUN, (_R.PREEMPTED,), Stage.RESCHEDULING),
-    ((Stage.PENDING,), (_R.ROOM_NOT_FREED,), Stage.PENDING),
-    ((Stage.RESCHEDULING,), (_R.ROOM_NOT_FREED,), Stage.RESCHEDULING),
+    ((Stage.PENDING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER), Stage.PENDING),
+    ((Stage.RESCHEDULING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER), Stage.RESCHEDULING),
     ((Stage.STARTING,), (_R.QUORUM_REFUSED, _R.TEMPLATE_EDITED), Stage.RESCHEDULING),
     (_BEGUN, (_R.QUORUM_INCOMPLETE,), Stage.RESCHEDULING),
     (_WAITING, (_R.UNSCHEDULABLE, _R.DEPENDENCY_FAILED), Stage.FAILED),

@@ -449,8 +449,8 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
     if fold._judge(offset, "Reserved", refused):
         before = state.reservations.pop(uid, None)
         if event.pods:
-            first_ms = before.first_ms if before is not None else event.start_ms
-            state.reservations[uid] = Reservation(event, fold.time_ms, first_ms)
+            first = (before.first_ms, before.since_ms) if before is not None else (event.start_ms, fold.time_ms)
+            state.reservations[uid] = Reservation(event, fold.time_ms, *first)
         fold.changes.jobs[uid] = None
 
 

@@ -219,7 +219,7 @@ class JobLife(Slots):
             job.back_offs.held_back = True
         elif event.stage == Stage.RUNNING:
             job.back_offs.held_back = False
-        elif event.stage == Stage.PENDING:
+        elif event.stage == Stage.PENDING and not event.back_off_ms:
             self._end_back_off(job)
 
     def _end_back_off(self, job: JobRecord) -> None:

@@ -30,7 +30,7 @@ _LARGEST = "65+"
 #: The names of the horizons of forecasts, as `HORIZONS_MS`.
 _HORIZONS = ("<1m", "<10m", "<1h", "<6h", "6h+")
 #: Decisions on the stage that don't begin another wait.
-_STILL_WAITS = (StageReason.ROOM_NOT_FREED,)
+_STILL_WAITS = (StageReason.ROOM_NOT_FREED, StageReason.RESERVATION_OVER)
 
 
 class DecisionCounts:
@@ -108,7 +108,7 @@ class DecisionCounts:
     def _stage_decided(self, state: State, event: StageDecided) -> None:
         if event.reason == StageReason.ROOM_NOT_FREED:
             self._metrics.room_not_freed.inc()
-        elif event.stage == Stage.RESCHEDULING:
+        elif event.stage == Stage.RESCHEDULING and event.reason not in _STILL_WAITS:
             self._metrics.restarts.labels("job", str(event.reason)).inc()
         elif event.stage == Stage.STARTING:
             self._count_start(state, event.job_uid, event.based_on)

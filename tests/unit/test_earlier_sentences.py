@@ -221,6 +221,7 @@ def test_every_kind_of_reason_that_there_was_has_its_phrase() -> None:
     since = {K.REST_OF_QUORUM, K.FAILED_THERE, K.OTHER_TOPOLOGY, K.CAPABILITY, K.GUARANTEES, K.MAX_RUNNING}
     since |= {
         K.MAX_WAITING,
+        K.MIN_RESOURCES,
         K.RESERVED,
         K.CLAIM_IN_USE,
         K.VOLUME_AFFINITY,

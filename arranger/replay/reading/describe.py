@@ -257,6 +257,7 @@ def _pod_group_seen(event: k.PodGroupSeen, _state: State) -> str:
     parts += [f"all on nodes with the same {facts.topology}"] if facts.topology else []
     parts += [f"{least} of its task {task}" for task, least in facts.tasks]
     parts += [f"{amounts_text(facts.min_resources)} free"] if facts.min_resources else []
+    parts += [f"room reserved for {facts.schedule_timeout_s} s at most"] if facts.schedule_timeout_s else []
     if event.phase:
         parts.append(f"phase {event.phase}" if event.group_kind == GroupKind.VOLCANO else f"scheduled: {event.phase}")
     return ", ".join(parts)
