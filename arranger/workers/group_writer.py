@@ -151,6 +151,7 @@ class GroupWriter:
         try:
             if self._desired(group, progress)[1] and not await self._ours(group):
                 progress.of_others = True
+                return False
             live = await cluster.get(resource, group.namespace, group.name)
             desired, _ = self._desired(group, progress)
             if desired is None or live["metadata"]["uid"] != uid or self._group(uid) is None:
