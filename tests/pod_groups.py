@@ -16,8 +16,13 @@ def definition(kind: GroupKind) -> Object:
     """The CustomResourceDefinition of a kind, with no more than a scheduler reads and writes. As in the originals, that
     of Volcano has no status subresource."""
     spec: dict[str, Any] = {"minMember": {"type": "integer", "format": "int32"}}
+    amounts = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
+    spec |= {"minResources": amounts}
     if kind == GroupKind.VOLCANO:
-        spec |= {"queue": {"type": "string"}, "priorityClassName": {"type": "string"}}
+        tasks = {"type": "object", "additionalProperties": {"type": "integer", "format": "int32"}}
+        spec |= {"queue": {"type": "string"}, "priorityClassName": {"type": "string"}, "minTaskMember": tasks}
+    else:
+        spec |= {"scheduleTimeoutSeconds": {"type": "integer", "format": "int32"}}
     return _definition(CUSTOM[kind], spec, {"status": {}} if kind == GroupKind.COSCHEDULING else {})
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,29 @@ def test_a_volcano_job_gets_its_pods_once_arranger_has_let_its_group_in(kube: Ku
     runs(kube, *NAMES)
     kube.kubectl("wait", "--for=jsonpath={.status.running}=3", which, *WAIT)
     assert (status("phase"), status("conditions[*].type")) == ("Running", "Scheduled")
+
+
+def test_a_group_of_volcano_waits_for_the_pods_of_each_task(kube: KubeServer) -> None:
+    def of_task(name: str, task: str) -> dict[str, Any]:
+        made = naming(pod(name), "train", GroupKind.VOLCANO)
+        made["metadata"]["annotations"]["volcano.sh/task-spec"] = task
+        return made
+
+    apply(kube, pod_group("train", GroupKind.VOLCANO, 2, minTaskMember={"ps": 1, "worker": 1}))
+    apply(kube, *[of_task(name, "worker") for name in NAMES[:2]])
+    words = "waits for 1 more pod of its task ps"
+    eventually("each says which task lacks pods", lambda: all(scheduled(kube, of)[2] == words for of in NAMES[:2]))
+    apply(kube, of_task(NAMES[2], "ps"))
+    runs(kube, *NAMES)
+
+
+def test_a_group_of_coscheduling_waits_until_the_nodes_have_its_minresources_free(kube: KubeServer) -> None:
+    apply(kube, pod_group("train", GroupKind.COSCHEDULING, 2, minResources={"cpu": "9"}, scheduleTimeoutSeconds=5))
+    apply(kube, *[naming(pod(name), "train", GroupKind.COSCHEDULING) for name in NAMES])
+    words = "less cpu free than the minResources of its group (needs 9, 4 free)"
+    eventually("each says what lacks", lambda: all(words in scheduled(kube, of)[2] for of in NAMES))
+    apply(kube, pod_group("train", GroupKind.COSCHEDULING, 2, minResources={"cpu": "3500m"}, scheduleTimeoutSeconds=5))
+    runs(kube, *NAMES)
 
 
 def test_the_status_names_the_kind_that_isnt_installed(cluster: Cluster, kube: KubeServer) -> None:
