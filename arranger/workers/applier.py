@@ -74,10 +74,13 @@ class Applier:
         self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims)
         self._placeholders = Placeholders(self._effects, templates, self._provisioner, self._binder)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
+        self._runs = False
         self._group_statuses = GroupWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
 
     def changed(self, changes: Changes) -> None:
         self._queue.touch(changes.jobs)
+        if self._runs:
+            self._group_statuses.begin()
 
     def epoch_began(self) -> None:
         """Discard everything derived from the earlier projection."""
@@ -92,17 +95,19 @@ class Applier:
         """Apply until cancelled; then let effects in flight finish. Events that aren't recorded yet are dropped."""
         reports = asyncio.create_task(self._reports.run(), name="reports")
         queue_statuses = asyncio.create_task(self._queue_statuses.run(), name="queue-statuses")
-        group_statuses = asyncio.create_task(self._group_statuses.run(), name="group-statuses")
+        self._runs = True
+        self._group_statuses.begin()
         try:
             while True:
                 await self._queue.wait()
                 if self._follower.state.synced:
                     self._start()
         finally:
-            beside = (reports, queue_statuses, group_statuses)
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, self._queue.finish(), return_exceptions=True)
+            self._runs = False
+            reports.cancel()
+            queue_statuses.cancel()
+            await asyncio.gather(reports, queue_statuses, self._queue.finish(), return_exceptions=True)
+            await self._group_statuses.end()
 
     def _sweep(self) -> dict[str, None]:
         """Every job, and every deleted one with remaining pods. Forgets the progress of all other jobs."""

@@ -4,6 +4,7 @@ It looks at all PodGroups together at intervals, as the queue writer does at que
 a status that somebody else changes is written again; where another scheduler writes it as well, ever more rarely.
 """
 
+import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -64,6 +65,24 @@ class GroupWriter:
         self._keys: dict[str, str] = {}
         self._progress: dict[str, _Progress] = {}
         self._phases: Phases = {}
+        self._task: asyncio.Task[None] | None = None
+        #: How many PodGroups there were when it was last asked whether some have a status to write.
+        self._asked = -1
+
+    def begin(self) -> None:
+        """Begin to look once there is a PodGroup of these kinds: most clusters have none."""
+        groups = self._follower.state.pod_groups
+        if self._task is None and len(groups) != self._asked:
+            self._asked = len(groups)
+            if any([of.group_kind in WRITTEN for of in groups.values()]):
+                self._task = asyncio.create_task(self._run(), name="group-statuses")
+
+    async def end(self) -> None:
+        """Look no more, and let writes in flight finish."""
+        task, self._task, self._asked = self._task, None, -1
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def clear(self) -> None:
         """Discard everything derived from an earlier epoch."""
@@ -71,8 +90,7 @@ class GroupWriter:
         self._progress.clear()
         self._retries.clear()
 
-    async def run(self) -> None:
-        """Keep the statuses until cancelled; then let writes in flight finish."""
+    async def _run(self) -> None:
         rest_s = _EVERY_S
         try:
             while True:

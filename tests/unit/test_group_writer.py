@@ -13,16 +13,18 @@ from arranger.kube.cluster import NATIVE_GROUPS, PODS, VOLCANO_GROUPS, VOLCANO_J
 from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.translate import pod_seen
 from arranger.model.pod import GroupKind
+from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.history import Collection
 from arranger.sandbox.kinds import custom_kinds
 from arranger.sandbox.store import Store
+from arranger.workers.applier import Applier
 from arranger.workers.effects import Effects
 from arranger.workers.group_writer import GroupWriter
 from tests.parts import parts
 from tests.pod_groups import definition, job_definition, naming, owned, pod_group, volcano_job
 from tests.stores import store_of_jobs
-from tests.unit.test_applier import Following, until
+from tests.unit.test_applier import Everyone, Following, until
 from tests.unit.test_queue_writer import Share
 from tests.world import World
 
@@ -142,16 +144,19 @@ class Scene:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.writer.run())
+        self.writer.begin()
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await self.writer.end()
 
     async def rest(self) -> None:
         """Some looks happen."""
         self.observe()
+        await self.rest_unseen()
+
+    async def rest_unseen(self) -> None:
+        """The same, and no watch shows anything new."""
         await asyncio.sleep(0.15)
 
 
@@ -170,6 +175,22 @@ def native_definition() -> Object:
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arranger.workers.group_writer._EVERY_S", 0.02)
+
+
+async def test_an_applier_begins_to_look_once_there_is_a_group_whose_status_is_written() -> None:
+    scene = Scene(GroupKind.VOLCANO, job="arranger")
+    state, known = scene.world.state, dict(scene.world.state.pod_groups)
+    state.pod_groups.clear()
+    applier = Applier(parts(cluster=scene.cluster, follower=scene.following, membership=Everyone()))
+    task = asyncio.create_task(applier.run())
+    await scene.rest_unseen()
+    assert applier._group_statuses._task is None
+    state.pod_groups |= known
+    applier.changed(Changes())
+    await until(lambda: scene.phase == "Inqueue")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert applier._group_statuses._task is None
 
 
 async def test_a_volcano_job_that_names_arranger_is_let_in_and_those_of_other_schedulers_are_not() -> None:
