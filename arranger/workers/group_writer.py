@@ -15,10 +15,10 @@ from arranger.errors import ClockOff, ClusterError
 from arranger.events.kinds import PodGroupSeen
 from arranger.kube.cluster import VOLCANO_JOBS, ApiError
 from arranger.kube.pod_groups import WRITTEN, desired_digest, status_patch
-from arranger.lifecycle.desired import rfc3339
 from arranger.lifecycle.pod_group_status import INQUEUE, PENDING, Phases, desired_group_status, pods_by_phase
 from arranger.logs import log_event
 from arranger.model.pod import GroupKind, PodGroupStatus
+from arranger.model.text import rfc3339
 from arranger.workers.effects import SETTLE_S, Effects
 from arranger.workers.retries import Retries
 from arranger.workers.work_queue import WorkQueue

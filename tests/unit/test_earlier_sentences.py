@@ -222,6 +222,8 @@ def test_every_kind_of_reason_that_there_was_has_its_phrase() -> None:
     since |= {
         K.MAX_WAITING,
         K.MIN_RESOURCES,
+        K.GROUP_CHECK,
+        K.PERMIT,
         K.RESERVED,
         K.CLAIM_IN_USE,
         K.VOLUME_AFFINITY,

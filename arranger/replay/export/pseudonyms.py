@@ -475,7 +475,11 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     Assumed: {"node": _named("node"), "requests": keep, "queue": Pseudonyms.queue},
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
     JobImage: {"placements": _second("node"), "bound": keep, "members": keep},
-    StateImage: {"terms": keep, "listed": keep, "verdicts": keep, "unwatched": keep, "cluster": _named("cluster")},
+    StateImage: {
+        **dict.fromkeys(("terms", "listed", "verdicts", "unwatched"), keep),
+        "cluster": _named("cluster"),
+        "selected_ms": volume_rules.selected,
+    },
 }
 
 _SPECIAL: dict[type[Any], Rule] = {

@@ -119,6 +119,12 @@ RULES: dict[type[Any], dict[str, Rule]] = {
 }
 
 
+def selected(names: Names, of: tuple[tuple[tuple[str, str], int], ...]) -> tuple[tuple[tuple[str, str], int], ...]:
+    """When a node was selected for claims, by the namespace and the name of each."""
+    found = [((names.name("namespace", where), names.name("claim", name)), time_ms) for (where, name), time_ms in of]
+    return tuple(sorted(found))
+
+
 def claims(names: Names, of: tuple[str, ...]) -> tuple[str, ...]:
     """The claims that a pod names."""
     return _claims(names, of)
