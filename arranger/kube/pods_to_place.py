@@ -1,12 +1,14 @@
 """From pods that name Arranger as their scheduler, and from PodGroups, as JSON, to what the scheduler needs of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from arranger.events.pod_groups import PodGroupSeen
 from arranger.kube.times import parse_time_ms
 from arranger.model.names import USER_LABEL
-from arranger.model.pod import GroupAsked, GroupKind, Labels, PodGroupFacts, PodToPlace
+from arranger.model.pod import GroupAsked, GroupKind, Labels, PodClaims, PodGroupFacts, PodToPlace
 from arranger.model.queue import QUEUE_ANNOTATION
 from arranger.model.template import grace_of, pod_shape
 from arranger.model.text import one_line
@@ -22,14 +24,21 @@ _VOLCANO = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 _MOST = 1_000_000
 
 
-def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodToPlace | None:
-    """What a pod with these labels asks of this scheduler; None if it names another one."""
+def pod_to_place(
+    pod: Mapping[str, Any], labels: Labels, scheduler: str, *, with_devices: bool = False
+) -> PodToPlace | None:
+    """What a pod with these labels asks of this scheduler; None if it names another one. `with_devices`: devices are
+    allocated for its resource claims."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     if not scheduler or spec.get("schedulerName") != scheduler:
         return None
     annotations = metadata.get("annotations") or {}
+    shape, entries = pod_shape(spec, labels, name=metadata["name"]), spec.get("resourceClaims") or ()
+    if with_devices and entries:
+        claims = msgspec.structs.replace(shape.claims or PodClaims(), devices=_resource_claims(pod, entries))
+        shape, entries = msgspec.structs.replace(shape, claims=claims), ()
     return PodToPlace(
-        shape=pod_shape(spec, labels, name=metadata["name"]),
+        shape=shape,
         priority=int(spec.get("priority") or 0),
         gates=tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
         created_ms=parse_time_ms(metadata.get("creationTimestamp")),
@@ -38,8 +47,17 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
         grace_s=grace_of(spec),
         preempts=spec.get("preemptionPolicy") != "Never",
         group=_pod_group(spec, dict(labels), annotations) or _group(dict(labels)),
-        claims=tuple(_name(claim.get("name")) for claim in spec.get("resourceClaims") or ()),
+        claims=tuple(_name(claim.get("name")) for claim in entries),
     )
+
+
+def _resource_claims(pod: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """The pod's name for each resource claim, and the claim: the one that it names, or that was made for it. A pod that
+    needs none for a name has a status without one."""
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    made = {status.get("name"): status.get("resourceClaimName") for status in statuses}
+    found = [(_name(of.get("name")), of.get("resourceClaimName") or made.get(of.get("name"), "")) for of in entries]
+    return tuple((entry, _name(claim)) for entry, claim in found if claim is not None)
 
 
 def pod_group_seen(kind: GroupKind, group: Mapping[str, Any], term: int) -> PodGroupSeen:

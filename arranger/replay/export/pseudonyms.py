@@ -482,7 +482,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     Assumed: {"node": _named("node"), "requests": keep, "queue": Pseudonyms.queue},
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
     JobImage: {"placements": _second("node"), "bound": keep, "members": keep},
-    StateImage: {"terms": keep, "listed": keep, "verdicts": keep, "unwatched": keep, "cluster": _named("cluster")},
+    StateImage: {"terms": keep, "listed": keep, "verdicts": keep, "unwatched": keep, **volume_rules.OF_STATES},
 }
 
 _SPECIAL: dict[type[Any], Rule] = {
@@ -492,7 +492,7 @@ _SPECIAL: dict[type[Any], Rule] = {
     r.Reason: Pseudonyms.reason,
     n.Taint: Pseudonyms.taint,
     p.Toleration: Pseudonyms.toleration,
-    p.ClaimLack: volume_rules.lack,
+    **volume_rules.SPECIAL,
     p.Requirement: Pseudonyms.requirement,
 }
 
