@@ -2,8 +2,7 @@
 
 Defaults, then the TOML file (`--config` or `ARRANGER_CONFIG`), then environment variables `ARRANGER_<NAME>`, then
 flags: the later wins. `--help`, `arranger settings` and the error messages show the description, range and allowed
-values of each field below. An unusable setting raises a `UsageError` of one line that names the setting, the source of
-its value, and what is allowed.
+values of each field below. A `UsageError` names an unusable setting, the source of its value, and what is allowed.
 """
 
 import difflib
@@ -210,6 +209,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     volume_timeout_s: Annotated[
         int, _about("seconds in which a claim must be bound on the node selected for it; 0: no limit", 0, _WEEK_S)
     ] = 600
+    devices: Annotated[bool, _about("whether resource claims of pods get devices; needs rights")] = False
     backfill: Annotated[
         Literal["On", "Off"],
         _about("whether later jobs start only if they don't delay a job with a reservation; Off: no reservations"),

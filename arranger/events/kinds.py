@@ -10,10 +10,11 @@ A decision names the job's `version` that it was `based_on`. The fold accepts it
 
 import msgspec
 
-from arranger.events import pod_groups, provisioning, queues, volumes, watched
+from arranger.events import devices, pod_groups, provisioning, queues, volumes, watched
 from arranger.events.facts import NO_FACTS, EndCause, ShortageFacts, Spared, StageFacts, Victim
 from arranger.events.sharing import LARGE, asks_little, asks_much, shared
 from arranger.model.config import CycleConfig
+from arranger.model.devices import DecidedDevices
 from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
@@ -30,6 +31,8 @@ GROUP_WATCHES = watched.GROUP_WATCHES
 PodGroupSeen = pod_groups.PodGroupSeen
 PodGroupGone = pod_groups.PodGroupGone
 OF_VOLUMES = watched.OF_VOLUMES
+OF_DEVICES = watched.OF_DEVICES
+SETTING_OF = watched.SETTING_OF
 QueueSeen = queues.QueueSeen
 QueueGone = queues.QueueGone
 NamespaceSeen = queues.NamespaceSeen
@@ -66,7 +69,7 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     here on, it is recorded when a job's condition Ready changes, since when a running job lacks a part of its quorum,
     and what a job had when it ended. `late_pods` applies to pods too: from here on, an assumed pod may be on several
     nodes. `volumes` applies to pods as well: from here on, the claims of pods are recorded, and what volumes require of
-    nodes counts. Watchers of earlier versions set none of them.
+    nodes counts; `devices` is the same for resource claims. Watchers of earlier versions set none of them.
     """
 
     kind: Watched
@@ -77,11 +80,14 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     readiness: bool = False
     late_pods: bool = False
     volumes: bool = False
+    devices: bool = False
 
 
-def claim(kind: Watched, watcher: str, cluster: str = "", *, with_volumes: bool = False) -> WatchClaimed:
-    """The claim of one kind by a watcher of this version; `with_volumes`: with the setting `volumes`."""
-    rules = (True, True, True, True, with_volumes) if kind == Watched.POD else ()
+def claim(
+    kind: Watched, watcher: str, cluster: str = "", *, with_volumes: bool = False, with_devices: bool = False
+) -> WatchClaimed:
+    """The claim of one kind by a watcher of this version, with the settings `volumes` and `devices` or without."""
+    rules = (True, True, True, True, with_volumes, with_devices) if kind == Watched.POD else ()
     return WatchClaimed(kind, watcher, cluster, *rules)
 
 
@@ -284,13 +290,15 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):
     """Pods of one job get nodes: all of `pods` or none. `schedule_state` is the job's new schedule state. The event
-    starts a job that has not begun (from `CycleConfig.verdicts` 2 on)."""
+    starts a job that has not begun (from `CycleConfig.verdicts` 2 on). `devices` are those that its pods' claims get,
+    by the claim's name."""
 
     job_uid: str
     based_on: int
     attempt: int
     schedule_state: ScheduleState
     pods: tuple[PlacedPods, ...]
+    devices: tuple[DecidedDevices, ...] = ()
 
 
 class Preempted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Preempted.1"):
@@ -417,7 +425,7 @@ _OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded
 _OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
 _OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
 _OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone
-_OfOthers = ProvisioningSeen | ProvisioningGone | volumes.Observation
+_OfOthers = ProvisioningSeen | ProvisioningGone | volumes.Observation | devices.Observation
 Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfGroups | _OfOthers | WatchRefused
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
 Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced | NodesRequested
@@ -435,6 +443,7 @@ WATCHED: dict[type, Watched] = {
     **dict.fromkeys((NamespaceSeen, NamespaceGone), Watched.NAMESPACE),
     **dict.fromkeys((ProvisioningSeen, ProvisioningGone), Watched.PROVISIONING),
     **volumes.WATCHED,
+    **devices.WATCHED,
 }
 
 

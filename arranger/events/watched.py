@@ -23,6 +23,9 @@ class Watched(StrEnum):
     STORAGE_CLASS = "storageclass"
     CSI_NODE = "csinode"
     PROVISIONING = "provisioningrequest"
+    RESOURCE_SLICE = "resourceslice"
+    DEVICE_CLASS = "deviceclass"
+    RESOURCE_CLAIM = "resourceclaim"
 
 
 #: The watch of the PodGroups of each kind.
@@ -34,11 +37,16 @@ GROUP_WATCHES = {
 
 #: The kinds that are watched only with the setting `volumes`.
 OF_VOLUMES = (Watched.CLAIM, Watched.VOLUME, Watched.STORAGE_CLASS, Watched.CSI_NODE)
+#: The kinds that are watched only with the setting `devices`.
+OF_DEVICES = (Watched.RESOURCE_SLICE, Watched.DEVICE_CLASS, Watched.RESOURCE_CLAIM)
+#: Kind → the setting with which alone it is watched.
+SETTING_OF = {**dict.fromkeys(OF_VOLUMES, "volumes"), **dict.fromkeys(OF_DEVICES, "devices")}
 
 #: Kinds that an API server may refuse to read, or not have: Arranger works without them.
 OPTIONAL = (
     *(Watched.QUOTA, Watched.PRIORITY_CLASS, Watched.QUEUE, Watched.NAMESPACE),
     *GROUP_WATCHES.values(),
     *OF_VOLUMES,
+    *OF_DEVICES,
     Watched.PROVISIONING,
 )

@@ -1,11 +1,13 @@
 """From pods that name Arranger as their scheduler, as JSON, to what the scheduler needs of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from arranger.kube.times import parse_time_ms
 from arranger.model.names import USER_LABEL
-from arranger.model.pod import GroupAsked, GroupKind, Labels, PodToPlace, QosClass
+from arranger.model.pod import GroupAsked, GroupKind, Labels, PodClaims, PodToPlace, QosClass
 from arranger.model.queue import QUEUE_ANNOTATION
 from arranger.model.template import grace_of, pod_shape
 from arranger.model.text import one_line
@@ -24,16 +26,23 @@ _QOS = {str(of): of for of in QosClass}
 MOST_PODS = 1_000_000
 
 
-def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodToPlace | None:
-    """What a pod with these labels asks of this scheduler; None if it names another one."""
+def pod_to_place(
+    pod: Mapping[str, Any], labels: Labels, scheduler: str, *, with_devices: bool = False
+) -> PodToPlace | None:
+    """What a pod with these labels asks of this scheduler; None if it names another one. `with_devices`: devices are
+    allocated for its resource claims."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     if not scheduler or spec.get("schedulerName") != scheduler:
         return None
     annotations = metadata.get("annotations") or {}
     group = _pod_group(spec, dict(labels), annotations) or _group(dict(labels))
     of_volcano = group is not None and group.kind == GroupKind.VOLCANO
+    shape, entries = pod_shape(spec, labels, name=metadata["name"]), spec.get("resourceClaims") or ()
+    if with_devices and entries:
+        claims = msgspec.structs.replace(shape.claims or PodClaims(), devices=_resource_claims(pod, entries))
+        shape, entries = msgspec.structs.replace(shape, claims=claims), ()
     return PodToPlace(
-        shape=pod_shape(spec, labels, name=metadata["name"]),
+        shape=shape,
         priority=int(spec.get("priority") or 0),
         gates=tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
         created_ms=parse_time_ms(metadata.get("creationTimestamp")),
@@ -42,10 +51,19 @@ def pod_to_place(pod: Mapping[str, Any], labels: Labels, scheduler: str) -> PodT
         grace_s=grace_of(spec),
         preempts=spec.get("preemptionPolicy") != "Never",
         group=group,
-        claims=tuple(name_in(claim.get("name")) for claim in spec.get("resourceClaims") or ()),
+        claims=tuple(name_in(claim.get("name")) for claim in entries),
         qos=_QOS.get((pod.get("status") or {}).get("qosClass") or ""),
         task=name_in(annotations.get(_TASK)) if of_volcano else "",
     )
+
+
+def _resource_claims(pod: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """The pod's name for each resource claim, and the claim: the one that it names, or that was made for it. A pod that
+    needs none for a name has a status without one."""
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    made = {status.get("name"): status.get("resourceClaimName") for status in statuses}
+    found = [(name_in(of.get("name")), of.get("resourceClaimName") or made.get(of.get("name"), "")) for of in entries]
+    return tuple((entry, name_in(claim)) for entry, claim in found if claim is not None)
 
 
 def _pod_group(spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]) -> GroupAsked | None:

@@ -93,9 +93,12 @@ def node_seen(node: Json, term: int) -> NodeSeen:
     )
 
 
-def pod_seen(pod: Json, term: int, scheduler: str = "", *, with_volumes: bool = False) -> PodSeen:
+def pod_seen(
+    pod: Json, term: int, scheduler: str = "", *, with_volumes: bool = False, with_devices: bool = False
+) -> PodSeen:
     """The observation of a Pod, ours or not, as of the watcher's term. One that no TYJob owns and that names this
-    `scheduler` is to be placed. The claims that it names are recorded `with_volumes`."""
+    `scheduler` is to be placed. The claims that it names are recorded `with_volumes`. `with_devices` as in
+    `pod_to_place`."""
     metadata = pod["metadata"]
     spec = pod.get("spec") or _NOTHING
     status = pod.get("status") or _NOTHING
@@ -126,7 +129,7 @@ def pod_seen(pod: Json, term: int, scheduler: str = "", *, with_volumes: bool = 
         traits=traits,
         ended=_failed_container(containers) if troubled else None,
         checkpoint_ms=checkpoint_ms(metadata) if owner is not None else 0,
-        asks=pod_to_place(pod, traits.labels, scheduler) if owner is None else None,
+        asks=pod_to_place(pod, traits.labels, scheduler, with_devices=with_devices) if owner is None else None,
     )
 
 

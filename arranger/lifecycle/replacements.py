@@ -19,6 +19,7 @@ from arranger.model.node import Taint
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, kept_off_by_cordon, untolerated
 from arranger.projections.awaited_room import overbooked
+from arranger.projections.devices import devices_out_of_reach
 from arranger.projections.job_parts import LEADER, STREAK_MS, SetRecord, SlotKey
 from arranger.projections.jobs import JobRecord, blameless
 from arranger.projections.judging import lacking
@@ -81,7 +82,8 @@ def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
     taint = untolerated(given(facts.taints), shape)
     if taint is not None:
         return Closed(taint=taint)
-    claim = out_of_reach(state, shape, job.placements[slot])
+    node = job.placements[slot]
+    claim = out_of_reach(state, shape, node) or devices_out_of_reach(state, job, shape, node)
     return Closed(claim=claim) if claim else None
 
 

@@ -41,7 +41,7 @@ def _held_back(asks: PodToPlace) -> str:
     if asks.gates:
         return f"waits for its scheduling gates to be removed: {', '.join(asks.gates)}"
     claims = f"{counted(len(asks.claims), 'resource claim')} ({', '.join(asks.claims)})"
-    return f"can't be placed: it has {claims}, and Arranger allocates no devices; use extended resources"
+    return f"can't be placed: it has {claims}, and the setting devices is off; use extended resources"
 
 
 def _lacking(state: State, job: JobRecord) -> str:

@@ -186,8 +186,27 @@ _CLAIMS: Mapping[ReasonKind, str] = MappingProxyType(
 )
 
 
+_DEVICES: Mapping[ReasonKind, str] = MappingProxyType(
+    {
+        _K.RESOURCE_CLAIM_MISSING: "resource claim {name} doesn't exist: create it",
+        _K.RESOURCE_CLAIM_NOT_MADE: "resource claim {name} hasn't been made from its template yet",
+        _K.RESOURCE_CLAIM_DELETING: "resource claim {name} is being deleted",
+        _K.RESOURCE_CLAIM_BEYOND: "resource claim {name} asks for more than Arranger allocates ({of})",
+        _K.DEVICE_CLASS_MISSING: "DeviceClass {of} of resource claim {name} doesn't exist",
+        _K.DEVICES_UNKNOWN: "the devices for resource claim {name} are unknown: the API server doesn't show {of}",
+        _K.DEVICES_ELSEWHERE: "not reached by the devices of resource claim {name}",
+    }
+)
+
+
+def _insufficient_devices(reason: Reason) -> str:
+    of = f" of {reason.of}" if reason.of else ""
+    return f"insufficient devices for resource claim {reason.name} (needs {reason.needed or 'all'}{of})"
+
+
 def _claim(reason: Reason) -> str:
-    return _CLAIMS[reason.kind].format(name=reason.name, of=reason.of, needed=reason.needed)
+    words = _CLAIMS.get(reason.kind) or _DEVICES[reason.kind]
+    return words.format(name=reason.name, of=reason.of, needed=reason.needed)
 
 
 _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
@@ -208,7 +227,8 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.TOPOLOGY_SPREAD: lambda reason: (
             f"topology spread: {_topology(reason.name)} would exceed maxSkew {reason.needed}"
         ),
-        **dict.fromkeys(_CLAIMS, _claim),
+        **dict.fromkeys((*_CLAIMS, *_DEVICES), _claim),
+        _K.INSUFFICIENT_DEVICES: _insufficient_devices,
         _K.INSUFFICIENT: _insufficient,
         _K.QUOTA: _quota,
         _K.CAPABILITY: _capability,

@@ -123,9 +123,43 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False, order=T
     volume: str
 
 
+class DeviceLackKind(StrEnum):
+    """Why no node can have a pod that names a resource claim."""
+
+    MISSING = "ResourceClaimMissing"
+    NOT_MADE = "ResourceClaimNotMade"
+    DELETING = "ResourceClaimDeleting"
+    BEYOND = "ResourceClaimBeyond"
+    NO_CLASS = "DeviceClassMissing"
+    UNKNOWN = "DevicesUnknown"
+
+
+class DevicesAsked(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """A request of a resource claim, with the selectors of its DeviceClass before its own. `count` is 0 for all devices
+    that there are."""
+
+    request: str
+    device_class: str
+    selectors: tuple[str, ...]
+    count: int
+
+
+class DeviceNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """What a resource claim of a pod requires of its node: what the claim lacks (with the name that this is about), or
+    devices that it asks for, or, if it is `allocated`, a node of `terms` (None for all)."""
+
+    claim: str
+    lack: DeviceLackKind | None = None
+    name: str = ""
+    asked: tuple[DevicesAsked, ...] = ()
+    allocated: bool = False
+    terms: NodeTerms | None = None
+
+
 class PodRules(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The rules of a pod about other pods. `exclusive` are the claims of its namespace that no other pod may use, and
-    `attachments` the volumes of drivers that attach only so many to a node; only the projection knows both."""
+    `attachments` the volumes of drivers that attach only so many to a node, and `devices` what its resource claims
+    require; only the projection knows these three."""
 
     host_ports: tuple[HostPort, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
@@ -133,6 +167,7 @@ class PodRules(msgspec.Struct, frozen=True, array_like=True, gc=False):
     spread: tuple[SpreadRule, ...] = ()
     exclusive: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    devices: tuple[DeviceNeeds, ...] = ()
 
 
 class PodTraits(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -170,10 +205,12 @@ class Ephemeral(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class PodClaims(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The claims of its namespace that a pod names, sorted, and the volumes of which each pod of a template has its own
-    claim, made with the pod."""
+    claim, made with the pod. `devices` are its resource claims: the pod's name for each, and the name of the claim, ""
+    while none was made from the template that the pod names."""
 
     names: tuple[str, ...] = ()
     ephemeral: tuple[Ephemeral, ...] = ()
+    devices: tuple[tuple[str, str], ...] = ()
 
 
 class ClaimLackKind(StrEnum):
@@ -308,8 +345,8 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scheduling gates. `queue` is that of its annotation, and `user` that of its label; "" without one. `grace_s` is how
     long it may take to end once it is deleted, in seconds. `preempts`: other jobs may give room to it. `group` is None
     for a pod that is placed alone, and in logs of versions that knew no groups. It gets no node at all with `claims`,
-    the names of its resource claims, because nobody allocates their devices. `qos` is None in logs of versions that
-    didn't record it. `task` is that of a pod of a Volcano PodGroup; "" for none.
+    the names of its resource claims, which nobody allocates: with the setting `devices`, its shape has them.
+    `qos` is None in logs of versions that didn't record it. `task` is that of a pod of a Volcano PodGroup; "" for none.
     """
 
     shape: PodShape

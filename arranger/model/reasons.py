@@ -44,6 +44,14 @@ class ReasonKind(StrEnum):
     VOLUME_ZONE = "VolumeZone"
     CLASS_TOPOLOGY = "ClassTopology"
     VOLUME_LIMIT = "VolumeLimit"
+    RESOURCE_CLAIM_MISSING = "ResourceClaimMissing"
+    RESOURCE_CLAIM_NOT_MADE = "ResourceClaimNotMade"
+    RESOURCE_CLAIM_DELETING = "ResourceClaimDeleting"
+    RESOURCE_CLAIM_BEYOND = "ResourceClaimBeyond"
+    DEVICE_CLASS_MISSING = "DeviceClassMissing"
+    DEVICES_UNKNOWN = "DevicesUnknown"
+    DEVICES_ELSEWHERE = "DevicesElsewhere"
+    INSUFFICIENT_DEVICES = "InsufficientDevices"
     INSUFFICIENT = "Insufficient"
     QUOTA = "Quota"
     CAPABILITY = "Capability"
@@ -67,7 +75,8 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is what the quota or the queue, or the node with the most free, has left. `words` come from a plugin's filter, group
     check or permit; `name` is the plugin's for the last two.
     `queue` and its `limit` are as in `QuotaLack`. For volumes, `name` is a claim, or the CSI driver whose volumes on a
-    node reach their number `needed`; `of` is the volume or the StorageClass of the claim.
+    node reach their number `needed`; `of` is the volume or the StorageClass of the claim. For devices, `name` is a
+    resource claim, `of` its DeviceClass or a field of it, and `needed` how many devices it asks for (0: all).
     """
 
     kind: ReasonKind

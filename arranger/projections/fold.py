@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from arranger.events import kinds as k
+from arranger.events.devices import DevicesMatched
 from arranger.events.facts import EndKind
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.projections import dependencies, placeholders, placements, provisioning, volumes
+from arranger.projections import dependencies, devices, placeholders, placements, provisioning, volumes
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
 from arranger.projections.forecasts import no_forecast
 from arranger.projections.job_life import JobLife
-from arranger.projections.job_parts import EVICT, LEADER, STREAK_MS, Replaced
-from arranger.projections.jobs import expand, holds
-from arranger.projections.judging import irreplaceable, out_of_turn, outdated
-from arranger.projections.namespace_terms import note_listed, pod_with_selected
+from arranger.projections.job_parts import EVICT, LEADER, STREAK_MS, Replaced, SlotKey
+from arranger.projections.jobs import JobRecord, expand, holds
+from arranger.projections.judging import Need, irreplaceable, out_of_turn, outdated
+from arranger.projections.namespace_terms import note_listed, note_repelling
 from arranger.projections.ownership import disowned, is_own
 from arranger.projections.pod_groups import follow_member, forget_group, forget_groups, see_group
 from arranger.projections.pods_to_place import follow_pod
@@ -109,6 +110,7 @@ class _Fold(JobLife):
         state = self.state
         state.late_pods = event.late_pods
         volumes.take_volumes(state, with_volumes=event.volumes)
+        devices.take_devices(state, with_devices=event.devices)
         if event.exact_slots != state.exact_slots:
             state.exact_slots = event.exact_slots
             for job in state.jobs.values():
@@ -165,7 +167,7 @@ class _Fold(JobLife):
         if state.assumed and old is None and owner is not None:
             forget_assumed(state, assumed_of(state, owner, event.node), self.changes)
         if event.traits.anti_affinity or state.repelling:
-            event = _repelling(state, event)
+            event = note_repelling(state, event)
         state.pods[uid], traits = event, event.traits
         if event.asks is not None or (old is not None and old.asks is not None):
             follow_pod(self, offset, old, event)
@@ -283,13 +285,19 @@ class _Fold(JobLife):
         desired = expand(event.pods)
         refused, need = self.cycle_refused or outdated(job, event.based_on, event.attempt), None
         if not refused and job is not None:
-            refused, need = placements.judged(self.state, job, event, desired, config=self.cycle_config)
+            refused, need = self._judged(job, event, desired)
         if self._judge(offset, "Placed", refused) and job is not None:
             self._give_nodes(job, event, desired, need)
             job.version = offset
             if self.cycle_config.verdicts >= 2 and job.stage in (Stage.PENDING, Stage.RESCHEDULING):
                 leaderless = not job.valid_spec.has_leader
                 self._enter(job, k.start(job.uid, event.based_on, event.attempt, leaderless=leaderless))
+
+    def _judged(
+        self, job: JobRecord, event: k.Placed, desired: dict[SlotKey, str], freed: placements.Freed = placements.NOTHING
+    ) -> tuple[str, Need | None]:
+        config, time_ms = self.cycle_config, self.time_ms
+        return placements.judged(self.state, job, event, desired, config=config, time_ms=time_ms, freed=freed)
 
     def preempted(self, offset: int, event: k.Preempted) -> None:
         placed = event.placed
@@ -300,7 +308,7 @@ class _Fold(JobLife):
             refused = no_victims(self.state, job, event)
         if not refused and job is not None:
             freed = freed_by(self.state, event)
-            refused, need = placements.judged(self.state, job, placed, desired, config=self.cycle_config, freed=freed)
+            refused, need = self._judged(job, placed, desired, freed)
         if self._judge(offset, "Preempted", refused) and job is not None:
             for victim in event.victims:
                 of = self.state.jobs[victim.job_uid]
@@ -411,15 +419,6 @@ class _Fold(JobLife):
         counts[0 if accepted else 1] += 1
 
 
-def _repelling(state: State, pod: k.PodSeen) -> k.PodSeen:
-    """The pod with the namespaces that its terms select, noted among those that keep others away if it does."""
-    if not pod.traits.anti_affinity:
-        state.repelling.pop(pod.uid, None)
-        return pod
-    state.repelling[pod.uid] = pod = pod_with_selected(state, pod)
-    return pod
-
-
 def _only_recorded(_fold: _Fold, _offset: int, _event: Any) -> None:
     """An event for readers of the log."""
 
@@ -484,7 +483,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.NamespaceGone: _observed(forget_namespace),
     k.PodGroupSeen: _of_groups(see_group),
     k.PodGroupGone: _of_groups(forget_group),
-    **{kind: _observed(apply) for kind, apply in volumes.OBSERVATIONS.items()},
+    **{kind: _observed(apply) for kind, apply in (volumes.OBSERVATIONS | devices.OBSERVATIONS).items()},
+    DevicesMatched: lambda fold, _, event: devices.take_matches(fold.state, event, fold.changes),
     **provisioning.applied(_of_groups),
     k.WatchRefused: _Fold.watch_refused,
     k.CycleTaken: _Fold.cycle_taken,

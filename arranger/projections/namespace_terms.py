@@ -2,10 +2,11 @@
 
 import msgspec
 
-from arranger.events.kinds import OF_VOLUMES, PodSeen, Watched
+from arranger.events.kinds import OF_DEVICES, OF_VOLUMES, PodSeen, Watched
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import PodTerm
 from arranger.model.selectors import selects
+from arranger.projections.devices import resolve_devices, spec_with_devices
 from arranger.projections.state import State
 from arranger.projections.volumes import resolve_again, spec_with_volumes
 
@@ -14,8 +15,9 @@ Terms = tuple[PodTerm, ...]
 
 def resolved_spec(state: State, spec: JobSpec, namespace: str) -> JobSpec:
     """The spec of a job in this namespace with everything that follows from other objects than the job: the namespaces
-    that its pods' terms select, and what their claims require."""
-    return spec_with_volumes(state, spec_with_selected(state, spec), namespace)
+    that its pods' terms select, and what their claims of volumes and devices require."""
+    spec = spec_with_volumes(state, spec_with_selected(state, spec), namespace)
+    return spec_with_devices(state, spec, namespace)
 
 
 def spec_with_selected(state: State, spec: JobSpec) -> JobSpec:
@@ -34,12 +36,23 @@ def pod_with_selected(state: State, pod: PodSeen) -> PodSeen:
     return msgspec.structs.replace(pod, traits=msgspec.structs.replace(pod.traits, anti_affinity=found))
 
 
+def note_repelling(state: State, pod: PodSeen) -> PodSeen:
+    """The pod with the namespaces that its terms select, noted among those that keep others away if it does."""
+    if not pod.traits.anti_affinity:
+        state.repelling.pop(pod.uid, None)
+        return pod
+    state.repelling[pod.uid] = pod = pod_with_selected(state, pod)
+    return pod
+
+
 def note_listed(state: State, kind: Watched) -> None:
     """Bring up to date what follows from objects of a kind that has been listed in full."""
     if kind == Watched.NAMESPACE:
         select_again(state)
     elif kind in OF_VOLUMES:
         resolve_again(state)
+    elif kind in OF_DEVICES:
+        resolve_devices(state)
 
 
 def select_again(state: State) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from arranger.events.kinds import Placed
 from arranger.model.config import CycleConfig
+from arranger.projections.devices import without_devices
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.judging import Need, lacking, misplaced, need_of, sharing_no_domain, too_early
@@ -33,9 +34,11 @@ def judged(
     desired: dict[SlotKey, str],
     *,
     config: CycleConfig,
+    time_ms: int,
     freed: Freed = NOTHING,
 ) -> tuple[str, Need | None]:
-    """Why a placement of these slots is invalid (empty if it isn't), and the room that it asks for, once known."""
+    """Why a placement of these slots is invalid at this time (empty if it isn't), and the room that it asks for, once
+    known."""
     nodes, need = state.nodes, None
     refused = too_early(job) or misplaced(job, desired, config)
     if not refused and desired:
@@ -45,4 +48,6 @@ def judged(
         refused = closed_to_new(nodes, job.valid_spec, event.pods)
     if not refused and config.verdicts >= 3:
         refused = sharing_no_domain(nodes, job, desired)
+    if not refused and state.with_devices:
+        refused = without_devices(state, job, event, {group for group, _ in desired}, time_ms)
     return refused or against_its_queue(state, job, desired, config.verdicts, freed.queues), need

@@ -18,6 +18,7 @@ from arranger.model.pod import TERMINAL, PodGroupFacts, PodToPlace
 from arranger.model.pods_to_place import are_equal, equal_pods, group_spec, group_uid
 from arranger.projections import dependencies
 from arranger.projections.awaited_room import await_room
+from arranger.projections.devices import let_go
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, asked_record, by_group, exists, group_of, record_name, requests_of
@@ -307,6 +308,7 @@ def _bind(fold: Slots, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
 def _empty(fold: Slots, job: JobRecord, slot: SlotKey) -> None:
     job.slots.empty(slot)
     count_pods(fold.state, job, {slot[0]: -1}, -(not job.placements))
+    let_go(fold.state, job, fold.time_ms)
 
 
 def _forget_assumed(fold: Slots, job: JobRecord, slot: SlotKey) -> None:

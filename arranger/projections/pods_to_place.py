@@ -11,6 +11,7 @@ from arranger.model.pod import PodToPlace
 from arranger.model.pods_to_place import SLOT, record_of, spec_of
 from arranger.projections import dependencies
 from arranger.projections.awaited_room import await_room
+from arranger.projections.devices import let_go
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes, is_ready
 from arranger.projections.jobs import JobRecord, record_uid, requests_of
@@ -125,6 +126,7 @@ def _unbind(fold: Slots, offset: int, job: JobRecord) -> None:
 def _empty(fold: Slots, job: JobRecord) -> None:
     job.slots.empty(SLOT)
     count_pods(fold.state, job, {SLOT[0]: -1}, -1)
+    let_go(fold.state, job, fold.time_ms)
 
 
 def _forget(fold: Slots, job: JobRecord) -> None:

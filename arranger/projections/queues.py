@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from arranger.events.kinds import OF_VOLUMES, NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
+from arranger.events.kinds import OF_DEVICES, OF_VOLUMES, NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
+from arranger.projections.devices import forget_devices
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
 from arranger.projections.provisioning import forget_requests
@@ -63,6 +64,8 @@ def forget_refused(state: State, kind: Watched) -> None:
         select_again(state)
     elif kind in OF_VOLUMES:
         forget_volumes(state, kind)
+    elif kind in OF_DEVICES:
+        forget_devices(state, kind)
 
 
 def _queues_changed(state: State, changes: Changes) -> None:

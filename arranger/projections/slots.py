@@ -13,6 +13,7 @@ from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, Phase, PodOwner
 from arranger.projections.awaited_room import await_room, awaited_on, overbooked
 from arranger.projections.dependencies import follow, with_ends
+from arranger.projections.devices import hold_devices, let_go
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, PROVISION, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
@@ -151,6 +152,7 @@ class Slots:
     def _unplace(self, job: JobRecord, slot: SlotKey, stage: Stage) -> None:
         """Remove the node of a slot, for a job that was in `stage` so far."""
         node, uid = _empty(self.state, job, slot)
+        let_go(self.state, job, self.time_ms)
         if uid is not None:
             self._count_restarts(job, slot, self.state.pods[uid])
             return
@@ -184,6 +186,7 @@ class Slots:
         if need is not None:
             nodes = self.state.nodes
             nodes.hold_rows([nodes.rows[node] for node in need.nodes], need.amounts)
+        hold_devices(self.state, job, event)
         self._schedule_state(job, event.schedule_state)
         if job.schedule_state == ScheduleState.SUCCEED:
             job.waits = None

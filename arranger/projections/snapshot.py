@@ -7,11 +7,12 @@ Snapshots of earlier layouts are read (`layouts`), but never written.
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import msgspec
 import numpy as np
 
+from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceSliceSeen
 from arranger.events.kinds import (
     EffectFailed,
     NamespaceSeen,
@@ -29,6 +30,7 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL
 from arranger.model.pods_to_place import group_uid
 from arranger.projections import dependencies
+from arranger.projections.device_table import DeviceTable, Holding, Matches
 from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
 from arranger.projections.jobs import JobRecord, group_of, holds
 from arranger.projections.layouts import LAYOUT, NewerSnapshot, UnusableSnapshot, decoded, present, undecodable
@@ -126,6 +128,13 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     requests: tuple[NodesRequest, ...] = ()  # by UID of the job
     seen_requests: tuple[ProvisioningSeen, ...] = ()  # by UID of the job and name
     selected_ms: tuple[tuple[tuple[str, str], int], ...] = ()  # by namespace and name
+    with_devices: bool = False
+    slices: tuple[ResourceSliceSeen, ...] = ()  # by name
+    device_classes: tuple[DeviceClassSeen, ...] = ()  # by name
+    resource_claims: tuple[ResourceClaimSeen, ...] = ()  # by namespace and name
+    matches: tuple[tuple[str, Matches], ...] = ()  # by UID of the slice
+    decided: tuple[tuple[str, Holding], ...] = ()  # by UID of the claim
+    unread: tuple[str, ...] = ()
 
 
 #: An unchanged worker set, which isn't written.
@@ -134,7 +143,7 @@ _UNTOUCHED = SetRecord()
 #: What a snapshot has as the state does.
 _SAME = (
     "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
-    "pod_addresses", "readiness", "late_pods", "with_volumes",
+    "pod_addresses", "readiness", "late_pods", "with_volumes", "with_devices",
 )  # fmt: skip
 
 #: The index of the state's time in a snapshot.
@@ -172,6 +181,12 @@ def encode(state: State) -> bytes:
             selected_ms=tuple(sorted(state.volumes.selected_ms.items())),
             requests=tuple(of for _, of in sorted(state.requests.items())),
             seen_requests=tuple(of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)),
+            slices=tuple(of for _, of in sorted(state.devices.slices.items())),
+            device_classes=tuple(of for _, of in sorted(state.devices.classes.items())),
+            resource_claims=tuple(of for _, of in sorted(state.devices.claims.items())),
+            matches=tuple(sorted(state.devices.matches.items(), key=itemgetter(0))),
+            decided=tuple(sorted(state.devices.decided.items(), key=itemgetter(0))),
+            unread=tuple(state.devices.unread),
         )
     )
 
@@ -254,12 +269,26 @@ def _state(image: StateImage) -> State:
         {of.name: of for of in image.csi_nodes},
         dict(image.selected_ms),
     )
+    _restore_devices(state, image)
     state.requests = {of.decided.job_uid: of for of in image.requests}
     for seen in image.seen_requests:
         state.seen_requests.setdefault(seen.job_uid, {})[seen.name] = seen
     for node in image.nodes:
         state.nodes.down_ms[state.nodes.rows[node.name]] = node.down_ms
     return state
+
+
+def _restore_devices(state: State, image: StateImage) -> None:
+    state.devices = DeviceTable(
+        {of.name: of for of in image.slices},
+        {of.name: of for of in image.device_classes},
+        matches=dict(image.matches),
+        unread=dict.fromkeys(image.unread),
+    )
+    for claim in image.resource_claims:
+        state.devices.put_claim(claim)
+    for uid, holding in image.decided:
+        state.devices.put_decided(uid, holding)
 
 
 def _decayed_image(name: str, of: DecayedUsage) -> DecayedImage:

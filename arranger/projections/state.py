@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from arranger.events.kinds import (
-    OF_VOLUMES,
     OPTIONAL,
+    SETTING_OF,
     NamespaceSeen,
     NodesRequested,
     PodGroupSeen,
@@ -28,6 +28,7 @@ from arranger.model.pod import PodOwner
 from arranger.model.provisioning import Answer
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.consistency import Inconsistency, inconsistencies
+from arranger.projections.device_table import DeviceTable
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import NodeTable, Requests
 from arranger.projections.queue_tree import QueueTree, queue_tree
@@ -169,6 +170,9 @@ class State:
     #: Whether volumes decide on nodes (`WatchClaimed.volumes`), and what is known of them.
     with_volumes: bool = False
     volumes: VolumeTable = field(default_factory=VolumeTable)
+    #: Whether devices are allocated (`WatchClaimed.devices`), and what is known of them.
+    with_devices: bool = False
+    devices: DeviceTable = field(default_factory=DeviceTable)
     #: (Namespace, name) → the UIDs of the jobs of that name, and of those that wait for it. They follow from the jobs,
     #: so a snapshot doesn't have them.
     named: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -203,16 +207,21 @@ class State:
 
         Optional kinds are needed only once they are watched (older logs don't have them), and not while the API server
         refuses their watch: then only refusals of pods reveal quotas, jobs wait for their classes, the only queue is
-        `default`, and namespaces have neither labels nor queues. While volumes decide, their kinds are needed at once.
+        `default`, and namespaces have neither labels nor queues. While volumes decide, their kinds are needed at once,
+        and those of devices while these are allocated.
         """
         if not all(self.listed.get(kind, False) for kind in _NEEDED):
             return False
         return all(
-            (kind not in self.terms and not (self.with_volumes and kind in OF_VOLUMES))
+            (kind not in self.terms and not self.watches(kind))
             or self.listed.get(kind, False)
             or kind in self.unwatched
             for kind in OPTIONAL
         )
+
+    def watches(self, kind: Watched) -> bool:
+        """Whether a kind is watched because of its setting."""
+        return {"volumes": self.with_volumes, "devices": self.with_devices}.get(SETTING_OF.get(kind, ""), False)
 
     @property
     def queue_tree(self) -> QueueTree:

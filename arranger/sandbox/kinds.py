@@ -12,6 +12,7 @@ from arranger.kube.cluster import (
     CONFIG_MAPS,
     CRDS,
     CSI_NODES,
+    DEVICE_CLASSES,
     EVENTS,
     NAMESPACES,
     NODES,
@@ -19,6 +20,8 @@ from arranger.kube.cluster import (
     PODS,
     PRIORITY_CLASSES,
     QUOTAS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     SERVICES,
     STORAGE_CLASSES,
     VOLUMES,
@@ -86,6 +89,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 BUILT_IN = (
@@ -106,6 +110,10 @@ BUILT_IN = (
     Kind(VOLUMES, "persistentvolume", ("pv",), has_status=True),
     Kind(STORAGE_CLASSES, "storageclass", ("sc",)),
     Kind(CSI_NODES, "csinode"),
+    Kind(RESOURCE_SLICES, "resourceslice", counts_generations=True),
+    Kind(DEVICE_CLASSES, "deviceclass", counts_generations=True),
+    Kind(RESOURCE_CLAIMS, "resourceclaim", has_status=True),
+    Kind(RESOURCE_CLAIM_TEMPLATES, "resourceclaimtemplate"),
     Kind(CRDS, "customresourcedefinition", ("crd", "crds"), ("api-extensions",), True, counts_generations=True),
 )
 

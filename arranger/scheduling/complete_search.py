@@ -89,7 +89,7 @@ class CompleteSearch:
     def _place(self, tried: PlacementTry, quorum: Quorum, shortage: Shortage) -> bool:
         placing = self._placing
         if any(_shares_volumes(tried.groups[group].shape) for group in quorum.indices):
-            return False  # the search knows nothing of volumes that pods of the quorum would share
+            return False  # the search knows nothing of volumes and devices that pods of the quorum would share
         by_rules = interact(placing, tried, quorum)
         rooms = self._rooms(tried, quorum, shortage.group, ever=by_rules)
         if rooms is None:
@@ -371,7 +371,8 @@ class Question:
 
 
 def _shares_volumes(shape: PodShape) -> bool:
-    return shape.rules is not None and bool(shape.rules.exclusive or shape.rules.attachments)
+    rules = shape.rules
+    return rules is not None and bool(rules.exclusive or rules.attachments or rules.devices)
 
 
 def _leader_fits_nowhere(tried: PlacementTry, shortage: Shortage) -> bool:

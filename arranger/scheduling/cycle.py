@@ -137,6 +137,8 @@ def _plan(
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
     due_ms = min([room.reservations.due_ms, room.preemption.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
+    lapse_ms = (of.until_ms for of in state.devices.decided.values() if of.until_ms > time_ms)
+    due_ms = min(due_ms, min(lapse_ms, default=math.inf))
     return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms, short)))
 
 
@@ -299,7 +301,7 @@ def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[E
         pods = placer.placed_pods(tried)
         whole = len(job.placements) + tried.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
-        events.append(Placed(job.uid, job.version, job.attempt, state, pods))
+        events.append(Placed(job.uid, job.version, job.attempt, state, pods, placer.devices(tried)))
     return events
 
 

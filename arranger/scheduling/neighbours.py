@@ -16,12 +16,13 @@ import numpy.typing as npt
 from arranger.events.kinds import PodSeen
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.names import job_name, known_labels
-from arranger.model.pod import OWN_NAMESPACE, Attachment, HostPort, Labels, PodRules, PodTerm, Selector
+from arranger.model.pod import OWN_NAMESPACE, Attachment, DeviceNeeds, HostPort, Labels, PodRules, PodTerm, Selector
 from arranger.model.selectors import selects
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
 from arranger.projections.volumes import of_claims
 from arranger.scheduling.attached_volumes import AttachedVolumes
+from arranger.scheduling.device_room import DeviceRoom
 
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -37,7 +38,7 @@ _NO_RULES = PodRules()
 
 class Neighbour(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A pod as other pods see it. `labels` are those that selectors may match, without Arranger's index and attempt.
-    `exclusive` and `attachments` as in `PodRules`."""
+    `exclusive`, `attachments` and `devices` as in `PodRules`."""
 
     namespace: str
     labels: Labels
@@ -45,6 +46,7 @@ class Neighbour(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     anti_affinity: tuple[PodTerm, ...] = ()
     exclusive: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    devices: tuple[DeviceNeeds, ...] = ()
 
 
 class Selected(msgspec.Struct, frozen=True, gc=False):
@@ -113,9 +115,8 @@ def neighbour_of(job: JobRecord, group: int) -> Neighbour:
     if not job.of_pods:
         labels = _with_known(labels, job.seen.name, of.name, group == LEADER_GROUP)
     rules = of.shape.rules or _NO_RULES
-    return Neighbour(
-        job.seen.namespace, labels, rules.host_ports, rules.anti_affinity, rules.exclusive, rules.attachments
-    )
+    volumes = (rules.exclusive, rules.attachments)
+    return Neighbour(job.seen.namespace, labels, rules.host_ports, rules.anti_affinity, *volumes, rules.devices)
 
 
 def of_pod(state: State, pod: PodSeen) -> Neighbour:
@@ -178,7 +179,14 @@ def alone_in(pod: Neighbour) -> tuple[str, ...]:
 class Neighbours:
     """The pods on a cycle's nodes. `complete` is false if only pods that repel other pods are included."""
 
-    def __init__(self, nodes: int, *, complete: bool, volumes: AttachedVolumes | None = None) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        *,
+        complete: bool,
+        volumes: AttachedVolumes | None = None,
+        devices: DeviceRoom | None = None,
+    ) -> None:
         self.complete = complete
         self._nodes = nodes
         self._kinds: dict[Neighbour, _Kind] = {}
@@ -193,6 +201,8 @@ class Neighbours:
         self._journal: list[tuple[int, Neighbour, list[tuple[int, int]]]] = []
         #: The volumes of the pods.
         self.volumes = volumes if volumes is not None else AttachedVolumes(nodes)
+        #: The devices of the nodes; None if none are allocated.
+        self.devices = devices
 
     def emptied(self) -> "Neighbours":
         """The same nodes without pods."""
@@ -272,7 +282,7 @@ class Neighbours:
             kind.leaving[row] = kind.leaving.get(row, 0) + 1
         for term in pod.anti_affinity:
             self._add_to_term(pod.namespace, term, row, 1)
-        self.volumes.add(pod.namespace, pod.exclusive, pod.attachments, row, 1)
+        self._add_claims(pod, row, 1)
 
     def place(self, pod: Neighbour, chosen: list[tuple[int, int]], content: int) -> None:
         """Add pods placed by the cycle, as (row, pods); the view then has this `content`."""
@@ -303,7 +313,12 @@ class Neighbours:
                 tally.counts[row] += sign * count
             for term in pod.anti_affinity:
                 self._add_to_term(pod.namespace, term, row, sign * count)
-            self.volumes.add(pod.namespace, pod.exclusive, pod.attachments, row, sign * count)
+            self._add_claims(pod, row, sign * count)
+
+    def _add_claims(self, pod: Neighbour, row: int, count: int) -> None:
+        self.volumes.add(pod.namespace, pod.exclusive, pod.attachments, row, count)
+        if pod.devices and self.devices is not None:
+            self.devices.add(pod.namespace, pod.devices, row, count)
 
     def _takes(self, tally: _Tally, pod: Neighbour) -> bool:
         known = tally.takes.get(pod)
@@ -357,7 +372,8 @@ def around(state: State, rows: Mapping[str, int]) -> Neighbours | None:
     complete = any(not job.ended and len(job.placements) < job.pods_desired() for job in asking)
     if not complete and not state.repelling and all(len(job.bound) == len(job.placements) for job in asking):
         return None
-    found = Neighbours(len(rows), complete=complete, volumes=AttachedVolumes.of(state.volumes, rows))
+    volumes, devices = AttachedVolumes.of(state.volumes, rows), DeviceRoom.of(state, rows) if complete else None
+    found = Neighbours(len(rows), complete=complete, volumes=volumes, devices=devices)
     for pod in (state.pods if complete else state.repelling).values():
         row = rows.get(pod.node)
         if row is not None and holds(pod):

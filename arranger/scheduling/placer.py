@@ -7,8 +7,10 @@ a quorum, and `quorum_memory` reuses the results for identical jobs.
 from collections.abc import Hashable
 
 from arranger.model.config import CycleConfig
+from arranger.model.devices import DecidedDevices
 from arranger.model.job import LEADER_GROUP, PlacedPods
 from arranger.model.quota import LimitKind, QuotaLack
+from arranger.projections.devices import needs_of
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
 from arranger.scheduling.consents import Consents
@@ -231,6 +233,17 @@ class Placer:
             by_slot.setdefault((piece.row, piece.group), []).append(piece)
         names = self.view.names
         return tuple(PlacedPods(names[row], group, _merged(by_slot[row, group])) for row, group in sorted(by_slot))
+
+    def devices(self, tried: PlacementTry) -> tuple[DecidedDevices, ...]:
+        """The devices that the claims of the try's pods get by its placements, by the names of the claims."""
+        groups = {piece.group for piece in tried.pieces}
+        needs = [need for group in sorted(groups) for need in needs_of(tried.groups[group].shape)]
+        room = self.view.neighbours.devices if self.view.neighbours is not None else None
+        if not needs or room is None:
+            return ()
+        claims = sorted({need.claim for need in needs if not need.allocated})
+        found = [room.decision(tried.job.seen.namespace, claim) for claim in claims]
+        return tuple(of for of in found if of is not None)
 
 
 def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:

@@ -49,6 +49,8 @@ class Placing:
         self.jobs = kept.jobs(state, config)
         for pod in state.assumed_until(time_ms):
             self.view.count_free(pod.node, pod.requests)
+        if self.view.neighbours is not None and self.view.neighbours.devices is not None:
+            self.view.neighbours.devices.lapse(state, time_ms)
         self.quotas = Quotas(state, time_ms, kept.limits(state))
         self.filters = Filters(self.view, policies.filters, order=config.filter_order)
         self.units = Units(self)
@@ -122,7 +124,10 @@ class Placing:
         groups = tried.groups
         asking = groups if not tried.policy.local else groups[group : group + 1]
         rules = [of.shape.rules for of in asking]
-        return any(of is not None and (of.affinity or of.anti_affinity or of.spread or of.exclusive) for of in rules)
+        return any(
+            of is not None and (of.affinity or of.anti_affinity or of.spread or of.exclusive or of.devices)
+            for of in rules
+        )
 
     def _place_equal(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
         """Place equal pods in one step, regardless of rules among them; returns how many."""

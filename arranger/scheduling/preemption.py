@@ -272,7 +272,8 @@ class Preemption:
         nodes = {self._placer.view.names[piece.row] for piece in tried.pieces}
         whole = tried.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
-        placed = Placed(job.uid, job.version, job.attempt, state, self._placer.placed_pods(tried))
+        pods_placed, devices = self._placer.placed_pods(tried), self._placer.devices(tried)
+        placed = Placed(job.uid, job.version, job.attempt, state, pods_placed, devices)
         needed = [pod for pod in pods if pod.node in nodes]
         slots = [(unit.candidate.job, slot) for unit in outcome.victims for slot in unit.slots]
         until_ms = self._time_ms + grace_ms(self._state, slots, needed) + self._bound_ms

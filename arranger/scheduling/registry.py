@@ -8,6 +8,7 @@ import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
+from arranger.scheduling.device_filter import DYNAMIC_RESOURCES
 from arranger.scheduling.filters import FILTERS, Filter
 from arranger.scheduling.pod_filters import POD_FILTERS
 from arranger.scheduling.policies.base import PodPolicy
@@ -110,7 +111,7 @@ def policies_with(
     return Policies(
         {one.name: one for one in queues},
         {one.name: one for one in pods},
-        (*FILTERS, VOLUME_BINDING, REFUSED_RECENTLY, *POD_FILTERS, *VOLUME_POD_FILTERS, *filters),
+        (*FILTERS, VOLUME_BINDING, REFUSED_RECENTLY, *POD_FILTERS, *VOLUME_POD_FILTERS, DYNAMIC_RESOURCES, *filters),
         tuple(checks),
         tuple(permits),
     )

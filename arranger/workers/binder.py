@@ -26,6 +26,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation, by_admission
+from arranger.workers.device_writer import DeviceWriter
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects, together
 from arranger.workers.progress import Look
 from arranger.workers.reports import Reports
@@ -58,6 +59,7 @@ class Binder:
         self._creation = creation
         self._reports = reports
         self._claims = claims
+        self._devices = DeviceWriter(effects, queue, creation)
         self._follower = effects.parts.follower
         self._clock = effects.parts.time
 
@@ -70,12 +72,15 @@ class Binder:
         placed = {slot: pod for slot, pod in waiting.items() if begun and slot in job.placements}
         untold = [pod for slot, pod in waiting.items() if slot not in placed]
         if untold:
+            await self._devices.release(look, untold)
             await self._tell(look, untold)
             if not look.current():  # changed while that was told
                 self._later(look)
                 return
         due = [(slot, look.job.placements[slot]) for slot in placed if self._may_bind(look, slot)]
         ready = await self._claims.with_volumes(look, due)
+        if look.current():
+            ready = await self._devices.with_devices(look, ready, placed)
         if not look.current():
             self._later(look)
             return

@@ -6,9 +6,11 @@ These functions read and write nothing: the observer does, under its term.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from arranger.events import devices as d
 from arranger.events import kinds as k
 from arranger.events import volumes as v
 from arranger.kube.cluster import Change, Object
+from arranger.kube.devices import device_class_seen, resource_claim_seen, resource_slice_seen
 from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.provisioning import provisioning_seen
 from arranger.kube.translate import (
@@ -39,8 +41,9 @@ _ORDER: dict[str, int] = {
 }
 
 #: Observations of objects without a namespace, which the projection has by name.
-ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen | v.SeenByName
-_Namespaced = k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | k.ProvisioningSeen | v.ClaimSeen
+ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen | v.SeenByName | d.SeenByName
+_OfClaims = v.ClaimSeen | d.ResourceClaimSeen
+_Namespaced = k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | k.ProvisioningSeen | _OfClaims
 Seen = k.NodeSeen | _Namespaced | ByName
 
 #: Kind → how its objects are observed, of the kinds whose observation depends on nothing else.
@@ -56,6 +59,9 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.VOLUME: volume_seen,
     k.Watched.STORAGE_CLASS: storage_class_seen,
     k.Watched.CSI_NODE: csi_node_seen,
+    k.Watched.RESOURCE_SLICE: resource_slice_seen,
+    k.Watched.DEVICE_CLASS: device_class_seen,
+    k.Watched.RESOURCE_CLAIM: resource_claim_seen,
 }
 
 
@@ -68,14 +74,16 @@ def translate(
     checks: Check,
     scheduler: str = "",
     with_volumes: bool = False,
+    with_devices: bool = False,
     last: k.JobSeen | None = None,
 ) -> Seen:
     """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new. `last` is
-    an earlier observation of the same TYJob by the same process. `scheduler` and `with_volumes` as in `pod_seen`."""
+    an earlier observation of the same TYJob by the same process. `scheduler`, `with_volumes` and
+    `with_devices` as in `pod_seen`."""
     if kind == k.Watched.JOB:
         return job_seen(item, term, with_status=with_status, checks=checks, last=last)
     if kind == k.Watched.POD:
-        return pod_seen(item, term, scheduler, with_volumes=with_volumes)
+        return pod_seen(item, term, scheduler, with_volumes=with_volumes, with_devices=with_devices)
     return _PLAIN[kind](item, term)
 
 
@@ -88,6 +96,7 @@ def news(
     checks: Check,
     scheduler: str = "",
     with_volumes: bool = False,
+    with_devices: bool = False,
 ) -> list[k.Event]:
     """The observations in some changes, without those that repeat what the projection has."""
     events: list[k.Event] = []
@@ -98,7 +107,7 @@ def news(
         added, last = change.type == "ADDED", _last(change.object, kind, term, state)
         seen = translate(
             change.object, kind, term, with_status=added,
-            checks=checks, scheduler=scheduler, with_volumes=with_volumes, last=last,
+            checks=checks, scheduler=scheduler, with_volumes=with_volumes, with_devices=with_devices, last=last,
         )  # fmt: skip
         if change.type == "DELETED":
             if not isinstance(seen, k.ProvisioningSeen) or seen.job_uid:
@@ -129,8 +138,10 @@ def known(state: State, event: Seen) -> bool:
     if isinstance(event, k.PodGroupSeen):
         group = state.pod_groups.get(group_uid(event.namespace, event.name, event.group_kind))
         return group is not None and _same(group, event, ("term", "resource_version"))
-    if isinstance(event, v.ClaimSeen):
-        claim = state.volumes.claims.get((event.namespace, event.name))
+    if isinstance(event, _OfClaims):
+        claims: Mapping[tuple[str, str], _OfClaims]
+        claims = state.volumes.claims if isinstance(event, v.ClaimSeen) else state.devices.claims
+        claim = claims.get((event.namespace, event.name))
         return claim is not None and _same(claim, event, ("term", "resource_version"))
     if isinstance(event, k.ProvisioningSeen):  # the log has only those of jobs
         request = state.seen_requests.get(event.job_uid, {}).get(event.name)
@@ -152,6 +163,8 @@ def _by_name(state: State, kind: k.Watched) -> Mapping[str, ByName]:
         k.Watched.VOLUME: state.volumes.volumes,
         k.Watched.STORAGE_CLASS: state.volumes.classes,
         k.Watched.CSI_NODE: state.volumes.csi_nodes,
+        k.Watched.RESOURCE_SLICE: state.devices.slices,
+        k.Watched.DEVICE_CLASS: state.devices.classes,
     }
     return there[kind]
 
@@ -206,6 +219,8 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [of for _, of in sorted(state.pod_groups.items()) if k.GROUP_WATCHES[of.group_kind] == kind]
     elif kind == k.Watched.CLAIM:
         seen = [of for _, of in sorted(state.volumes.claims.items())]
+    elif kind == k.Watched.RESOURCE_CLAIM:
+        seen = [of for _, of in sorted(state.devices.claims.items())]
     elif kind == k.Watched.JOB:
         seen = [state.jobs[uid].seen for uid in sorted(state.jobs) if not state.jobs[uid].of_pods]
     else:
@@ -222,6 +237,8 @@ _GONE: dict[type, Callable[[int, str, str], k.Event]] = {
     v.VolumeSeen: v.VolumeGone,
     v.StorageClassSeen: v.StorageClassGone,
     v.CSINodeSeen: v.CSINodeGone,
+    d.ResourceSliceSeen: d.ResourceSliceGone,
+    d.DeviceClassSeen: d.DeviceClassGone,
 }
 
 
@@ -235,6 +252,8 @@ def gone_event(seen: Seen, term: int) -> k.Event:
         return k.PodGroupGone(term, seen.namespace, seen.name, seen.uid, seen.group_kind)
     if isinstance(seen, v.ClaimSeen):
         return v.ClaimGone(term, seen.namespace, seen.name, seen.uid)
+    if isinstance(seen, d.ResourceClaimSeen):
+        return d.ResourceClaimGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.ProvisioningSeen):
         return k.ProvisioningGone(term, seen.namespace, seen.name, seen.uid, seen.job_uid)
     if isinstance(seen, k.QuotaSeen):

@@ -18,6 +18,7 @@ from arranger.kube.cluster import (
     CLAIMS,
     COSCHEDULING_GROUPS,
     CSI_NODES,
+    DEVICE_CLASSES,
     NAMESPACES,
     NATIVE_GROUPS,
     NODES,
@@ -26,6 +27,8 @@ from arranger.kube.cluster import (
     PROVISIONING_REQUESTS,
     QUEUES,
     QUOTAS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     TYJOBS,
     VOLCANO_GROUPS,
@@ -61,6 +64,9 @@ RESOURCES = {
     k.Watched.VOLUME: VOLUMES,
     k.Watched.STORAGE_CLASS: STORAGE_CLASSES,
     k.Watched.CSI_NODE: CSI_NODES,
+    k.Watched.RESOURCE_SLICE: RESOURCE_SLICES,
+    k.Watched.DEVICE_CLASS: DEVICE_CLASSES,
+    k.Watched.RESOURCE_CLAIM: RESOURCE_CLAIMS,
     k.Watched.PROVISIONING: PROVISIONING_REQUESTS,
 }
 
@@ -106,7 +112,7 @@ class Observer:
         self._checks = tyjob_checks(parts.installed.names)
         #: Pods that name this scheduler are to be placed.
         self._scheduler = parts.settings.scheduler_name
-        self._with_volumes = parts.settings.volumes
+        self._with_volumes, self._with_devices = parts.settings.volumes, parts.settings.devices
         self._tell_problem = tell_problem
         #: The prefix of every cursor of this cluster.
         self._ours = f"{parts.identity.uid}/" if parts.identity is not None and parts.identity.uid else ""
@@ -223,6 +229,7 @@ class Observer:
                         checks=self._checks,
                         scheduler=self._scheduler,
                         with_volumes=self._with_volumes,
+                        with_devices=self._with_devices,
                     )
                     for item in page.items
                 ]
@@ -254,7 +261,8 @@ class Observer:
                 version = changes[-1].resource_version or self._version
                 events = news(
                     changes, self._kind, self._term, self._follower.state,
-                    checks=self._checks, scheduler=self._scheduler, with_volumes=self._with_volumes,
+                    checks=self._checks, scheduler=self._scheduler,
+                    with_volumes=self._with_volumes, with_devices=self._with_devices,
                 )  # fmt: skip
                 if events:
                     await self._append(events, cursor=version)

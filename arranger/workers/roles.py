@@ -12,7 +12,7 @@ from typing import Any
 
 from arranger.errors import LogUnavailable
 from arranger.events.blob_stores import blob_store_at
-from arranger.events.kinds import OF_VOLUMES, Watched
+from arranger.events.kinds import SETTING_OF, Watched
 from arranger.logs import log_event
 from arranger.model.provisioning import Provisioning
 from arranger.projections.provisioning import anybody_asks
@@ -83,7 +83,8 @@ class Roles:
 
     def _start_watcher(self) -> None:
         for kind in Watched:
-            if kind != Watched.PROVISIONING and (kind not in OF_VOLUMES or self._parts.settings.volumes):
+            setting = SETTING_OF.get(kind, "")
+            if kind != Watched.PROVISIONING and (not setting or getattr(self._parts.settings, setting)):
                 self._watch(kind)
         self._parts.follower.listen(OnceAsked(self._parts, lambda: self._watch(Watched.PROVISIONING)))
 

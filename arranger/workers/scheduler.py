@@ -41,6 +41,8 @@ class Scheduler:
         self._cycles = Cycles(policies)
         self._woken = asyncio.Event()
         self._turn = asyncio.Lock()
+        #: The version of the devices of which it was last known what selectors select.
+        self._matched: object = None
         #: When the last accepted cycle of any member was folded, by this process's clock.
         self._accepted_s = -math.inf
 
@@ -91,7 +93,24 @@ class Scheduler:
             except (LogUnavailable, EpochLost, ClockOff) as problem:
                 log_event(_log, "the cycle was dropped", level=logging.WARNING, why=problem)
 
+    async def _match_devices(self) -> None:
+        """Record what the selectors of devices select, as far as a cycle would miss it. Slices and claims that are
+        observed meanwhile are looked at once more, and then before the next cycle."""
+        if not self._follower.state.with_devices:
+            return
+        from arranger.workers.device_matcher import matches  # CEL is loaded by those who need it
+
+        for _ in range(2):
+            state = self._follower.state
+            version = state.devices.version
+            found = matches(state) if version is not self._matched else []
+            if not found:
+                self._matched = version
+                return
+            await self._writer.append_and_fold(found)
+
     async def _take(self) -> None:
+        await self._match_devices()
         began_s = self._clock.monotonic_s()
         events = self._cycles.take(self._follower.state, self._config, self._clock.now_ms())
         self._metrics.cycle_seconds.observe(self._clock.monotonic_s() - began_s)

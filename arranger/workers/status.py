@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from arranger.errors import DamagedEntry, EntriesTrimmed, ForgedEntry, LogUnavailable
 from arranger.events.codec import decode_batch
-from arranger.events.kinds import OF_VOLUMES, Batch, EpochBegun, Watched
+from arranger.events.kinds import SETTING_OF, Batch, EpochBegun, Watched
 from arranger.events.log import Position
 from arranger.events.log_keys import Authenticity
 from arranger.events.redis_log import RedisLog
@@ -175,7 +175,7 @@ async def read_status(
         await _watch(kind, log=log, client=client, cluster=cluster, state=state, start=start)
         for kind in Watched
         if (kind != Watched.PROVISIONING or kind in state.terms)  # watched once somebody asks for nodes
-        and (kind not in OF_VOLUMES or state.with_volumes)
+        and (kind not in SETTING_OF or state.watches(kind))
     ]
     last_cycle = state.last_cycle
     return Status(

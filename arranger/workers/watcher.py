@@ -86,7 +86,13 @@ class Watcher:
             epoch = self._follower.state.epoch
             try:
                 cluster = self._identity.uid if self._identity else ""
-                claim = k.claim(self._kind, self._parts.member_id, cluster, with_volumes=self._parts.settings.volumes)
+                claim = k.claim(
+                    self._kind,
+                    self._parts.member_id,
+                    cluster,
+                    with_volumes=self._parts.settings.volumes,
+                    with_devices=self._parts.settings.devices,
+                )
                 claimed = await self._writer.append_and_fold([claim], fence=Fence(self._kind, CLAIM))
                 if not self._parts.may_write():  # the log has just become another cluster's: this claim is void
                     return

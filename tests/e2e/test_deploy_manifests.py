@@ -1,9 +1,11 @@
 """deploy/ on a real API server: it is accepted, and each process works with exactly the rights given there."""
 
 import asyncio
+import contextlib
+import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,9 @@ import pytest
 import yaml
 
 from arranger.cli.main import COMMANDS
-from arranger.events.kinds import OF_VOLUMES
+from arranger.events.kinds import OF_DEVICES, OF_VOLUMES, Watched
 from arranger.kube.client import HttpCluster
-from arranger.kube.cluster import ApiError
+from arranger.kube.cluster import RESOURCE_CLAIMS, ApiError
 from arranger.kube.config import find_access
 from arranger.model.pod import GroupKind
 from arranger.sandbox.nodes import NodeTemplate
@@ -282,31 +284,49 @@ def test_no_account_may_read_secrets_or_raise_its_own_rights(kube: RealKube, ins
     assert deleting == ["arranger-applier"]
 
 
-def of_volumes(kube: RealKube) -> set[tuple[str, str, str]]:
-    """(Account, verb, resource) of every right on what the setting `volumes` watches."""
+def rights_on(kube: RealKube, kinds: Iterable[Watched], *subresources: str) -> set[tuple[str, str, str]]:
+    """(Account, verb, resource) of every right on these kinds and subresources of resource claims."""
     verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
-    resources = [RESOURCES[kind] for kind in OF_VOLUMES]
+    resources = [(RESOURCES[kind].group, RESOURCES[kind].plural) for kind in kinds]
+    resources += [(RESOURCE_CLAIMS.group, f"{RESOURCE_CLAIMS.plural}/{of}") for of in subresources]
+    asked = itertools.product(ACCOUNTS, verbs, resources)
     return {
-        (account, verb, resource.plural)
-        for account in ACCOUNTS
-        for verb in verbs
-        for resource in resources
-        if may(kube, account, verb, resource.group, resource.plural)
+        (account, verb, plural) for account, verb, (group, plural) in asked if may(kube, account, verb, group, plural)
     }
+
+
+def may_watch(kinds: Iterable[Watched]) -> set[tuple[str, str, str]]:
+    return {("arranger-watcher", verb, RESOURCES[kind].plural) for verb in ("list", "watch") for kind in kinds}
+
+
+@contextlib.contextmanager
+def given_rights(kube: RealKube, rights: str) -> Iterator[None]:
+    kube.kubectl("apply", "-f", "-", stdin=rights)
+    try:
+        yield
+    finally:
+        kube.kubectl("delete", "--wait=false", "-f", "-", stdin=rights)
 
 
 def test_only_the_component_for_volumes_gives_the_rights_that_its_setting_needs(
     kube: RealKube, installed: Objects
 ) -> None:
-    assert of_volumes(kube) == set()
-    rights = (DEPLOY / "volumes" / "rights.yaml").read_text()
-    kube.kubectl("apply", "-f", "-", stdin=rights)
-    try:
-        plurals = [RESOURCES[kind].plural for kind in OF_VOLUMES]
-        needed = {("arranger-watcher", verb, plural) for verb in ("list", "watch") for plural in plurals}
-        assert of_volumes(kube) == needed | {("arranger-applier", "patch", "persistentvolumeclaims")}
-    finally:
-        kube.kubectl("delete", "--wait=false", "-f", "-", stdin=rights)
+    assert rights_on(kube, OF_VOLUMES) == set()
+    with given_rights(kube, (DEPLOY / "volumes" / "rights.yaml").read_text()):
+        patches = {("arranger-applier", "patch", "persistentvolumeclaims")}
+        assert rights_on(kube, OF_VOLUMES) == may_watch(OF_VOLUMES) | patches
+
+
+def test_only_the_component_for_devices_gives_the_rights_that_its_setting_needs(
+    kube: RealKube, installed: Objects
+) -> None:
+    parts = ("status", "binding", "driver")
+    assert rights_on(kube, OF_DEVICES, *parts) == set()
+    with given_rights(kube, (DEPLOY / "devices" / "rights.yaml").read_text()):
+        applier = {("get", "deviceclasses"), ("get", "resourceclaims"), ("patch", "resourceclaims")}
+        applier |= {("patch", "resourceclaims/status"), ("patch", "resourceclaims/binding")}
+        expected = may_watch(OF_DEVICES) | {("arranger-applier", *right) for right in applier}
+        assert rights_on(kube, OF_DEVICES, *parts) == expected
 
 
 def test_the_applier_and_nobody_else_may_evict_pods(kube: RealKube, installed: Objects, tmp_path: Path) -> None:

@@ -533,7 +533,7 @@ class Scene:
 
 
 async def test_nothing_is_trimmed_that_the_archive_lacks(tmp_path: Path) -> None:
-    scene = Scene(FolderStore(tmp_path), every_events=40)
+    scene = Scene(FolderStore(tmp_path), every_events=50)
     await scene.begin()
     await scene.fill(5)
     await scene.archiving.once()

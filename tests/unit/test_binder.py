@@ -258,7 +258,7 @@ async def test_a_pod_with_resource_claims_is_told_that_nobody_allocates_them() -
     assert scene.world.cycle() == ()
     await scene.run(lambda: "message" in scene.condition)
     assert scene.condition["reason"] == "Unschedulable" and scene.cluster.bindings == 0
-    assert "1 resource claim (gpu), and Arranger allocates no devices" in scene.condition["message"]
+    assert "1 resource claim (gpu), and the setting devices is off" in scene.condition["message"]
 
 
 async def test_a_pod_of_others_is_never_deleted() -> None:

@@ -17,7 +17,7 @@ from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import PlacedPods, ScheduleState
 from arranger.model.node import Taint
-from arranger.model.pod import ClaimLackKind
+from arranger.model.pod import ClaimLackKind, DeviceLackKind
 from arranger.model.quantity import MAX_AMOUNT, amount_text
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import (
@@ -230,8 +230,12 @@ def test_every_kind_of_reason_that_there_was_has_its_phrase() -> None:
         K.VOLUME_ZONE,
         K.CLASS_TOPOLOGY,
         K.VOLUME_LIMIT,
+        K.GROUP_CHECK,
+        K.PERMIT,
+        K.DEVICES_ELSEWHERE,
+        K.INSUFFICIENT_DEVICES,
     }
-    since |= {K(kind.value) for kind in ClaimLackKind}
+    since |= {K(kind.value) for kind in (*ClaimLackKind, *DeviceLackKind)}
     assert PHRASES.keys() | {K.QUOTA} | since == set(ReasonKind)
 
 

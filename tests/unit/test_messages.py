@@ -158,6 +158,26 @@ WORDS = [
     (Reason(K.VOLUME_ZONE, "data"), "not in the zone of the volume of claim data"),
     (Reason(K.CLASS_TOPOLOGY, "data"), "the volume of claim data can't be made there"),
     (Reason(K.VOLUME_LIMIT, "csi", needed=2), "attaches no more volumes of csi (at most 2)"),
+    (Reason(K.RESOURCE_CLAIM_MISSING, "gpu"), "resource claim gpu doesn't exist: create it"),
+    (Reason(K.RESOURCE_CLAIM_NOT_MADE, "gpu"), "resource claim gpu hasn't been made from its template yet"),
+    (Reason(K.RESOURCE_CLAIM_DELETING, "gpu"), "resource claim gpu is being deleted"),
+    (
+        Reason(K.RESOURCE_CLAIM_BEYOND, "gpu", of="constraints"),
+        "resource claim gpu asks for more than Arranger allocates (constraints)",
+    ),
+    (
+        Reason(K.DEVICE_CLASS_MISSING, "gpu", of="big"),
+        "DeviceClass big of resource claim gpu doesn't exist",
+    ),
+    (
+        Reason(K.DEVICES_UNKNOWN, "gpu", of="resourceslices"),
+        "the devices for resource claim gpu are unknown: the API server doesn't show resourceslices",
+    ),
+    (Reason(K.DEVICES_ELSEWHERE, "gpu"), "not reached by the devices of resource claim gpu"),
+    (
+        Reason(K.INSUFFICIENT_DEVICES, "gpu", needed=2, of="big"),
+        "insufficient devices for resource claim gpu (needs 2 of big)",
+    ),
     (Reason(K.REFUSED_RECENTLY), "refused one of its pods recently"),
     (Reason(K.FAILED_THERE), "a worker of the set failed there repeatedly"),
     (Reason(K.HOST_PORT, "TCP", needed=80), "host port 80 taken"),

@@ -103,9 +103,12 @@ def test_a_pod_with_resource_claims_gets_no_node_and_says_why() -> None:
     world, pod = waiting(claims=("gpu",))
     assert world.cycle() == () and world.control() == []
     assert prerequisites_text(world.state, pod) == (
-        "can't be placed: it has 1 resource claim (gpu), and Arranger allocates no devices; use extended resources"
+        "can't be placed: it has 1 resource claim (gpu), and the setting devices is off; use extended resources"
     )
-    assert awaited_text(awaited(world.state, pod)) == "nothing: Arranger allocates no devices of resource claims"
+    assert (
+        awaited_text(awaited(world.state, pod))
+        == "nothing: the setting devices is off, so its resource claims get none"
+    )
 
 
 def test_a_pod_whose_node_closes_before_it_is_bound_gets_another() -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
+from arranger.events.devices import DevicesMatched
 from arranger.events.log import Position
 from arranger.metrics import Metrics
 from arranger.workers.cancelling import end
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.scheduler import Scheduler
+from tests.devices import OF_DRIVER, DeviceWorld, model
 from tests.memory_log import MemoryHome, MemoryLog
 from tests.parts import parts
 from tests.world import World
@@ -72,13 +74,15 @@ def seen_by(seen: k.JobSeen, term: int) -> k.JobSeen:
 
 
 @contextlib.asynccontextmanager
-async def scheduling(*, ours: bool) -> AsyncIterator[Scene]:
+async def scheduling(*, ours: bool, world: World | None = None) -> AsyncIterator[Scene]:
+    """A scheduler that has read what a world has seen: without one, a node."""
     scene = Scene(ours=ours)
     await scene.follower.start()
     scene.follower.listen(scene.scheduler)
     tasks = [asyncio.create_task(scene.follower.run()), asyncio.create_task(scene.scheduler.run())]
-    world = World()
-    world.node("n1", cpu=8)
+    if world is None:
+        world = World()
+        world.node("n1", cpu=8)
     try:
         for entry in world.entries[1:]:
             await scene.outside.append_and_fold(entry.batch.events)
@@ -166,3 +170,32 @@ async def test_a_cycle_that_fails_is_logged_and_the_next_change_is_answered(
         await scene.job("b")
         await scene.until(lambda: scene.placed() == ["a", "b"])
     assert [record.message for record in caplog.records if record.exc_info] == ["a cycle failed"]
+
+
+async def test_what_selectors_select_is_recorded_once_before_the_cycle_that_needs_it() -> None:
+    world = DeviceWorld(matching=False)
+    world.node("n1", cpu=8)
+    world.devices("n1", ["gpu-0", "gpu-1"])
+    world.resource_claim("c")
+    world.claiming("web", "c")
+    async with scheduling(ours=True, world=world) as scene:
+        await scene.until(lambda: scene.placed() == ["pod:web"])
+        done = len(world.entries)
+        world.resource_claim("d", selectors=(model("A100"),))
+        world.claiming("other", "d")
+        for entry in world.entries[done:]:  # terms are those that the log has as well
+            await scene.outside.append_and_fold(entry.batch.events)
+        await scene.until(lambda: scene.placed() == ["pod:other", "pod:web"])
+        kinds = [event async for event in recorded(scene.log)]
+        matched = [of for of in kinds if isinstance(of, DevicesMatched)]
+        assert [of.selectors for of in matched] == [(OF_DRIVER,), (model("A100"),)]
+        order = [type(of).__name__ for of in kinds if isinstance(of, (DevicesMatched, k.CycleTaken))]
+        assert order[0] == "DevicesMatched"
+
+
+async def recorded(log: MemoryLog) -> AsyncIterator[k.Event]:
+    """Every event of a log."""
+    start = await log.start()
+    for entry in await log.read(start, limit=1000):
+        for event in entry.batch.events:
+            yield event

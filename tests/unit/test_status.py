@@ -14,7 +14,7 @@ from arranger.cli.main import cli
 from arranger.cli.rendering.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
 from arranger.errors import ArrangerError, UsageError
-from arranger.events.kinds import OF_VOLUMES, ListingBegun, Watched
+from arranger.events.kinds import SETTING_OF, ListingBegun, Watched
 from arranger.events.log import StoredSnapshot, entries
 from arranger.events.redis_log import RedisLog
 from arranger.model.pod import GroupKind
@@ -126,7 +126,7 @@ async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -
     assert mine["percent"] + other["percent"] == 100 and mine["jobs"] + other["jobs"] == 20
     assert members["host-1-77-applier"]["shares"] == {"applier": {"jobs": 20, "percent": 100.0}}
     watches = {one["kind"]: one for one in answer["watches"]}
-    assert watches.keys() == {*Watched} - {*OF_VOLUMES, Watched.PROVISIONING}, "nobody asks for volumes or nodes"
+    assert watches.keys() == {*Watched} - {*SETTING_OF, Watched.PROVISIONING}, "nobody asks for more"
     for one in watches.values():
         assert one["holder"] == "host-1-77-watcher" and one["listed"] and 0 < one["leftS"] <= 15
         assert 0 < one["heldMs"] <= answer["nowMs"]

@@ -569,7 +569,7 @@ BAD: list[Bad] = [
          {f"{WORKER}/schedulerName": "default-scheduler"}),
     _bad("a template with scheduling gates", f"{IN_WORKER}.schedulingGates", "must not be set, Arranger makes the pods",
          {f"{WORKER}/schedulingGates": [{"name": "example.com/later"}]}),
-    _bad("a template with resource claims", f"{IN_LEADER}.resourceClaims", "Arranger allocates no devices of resource",
+    _bad("a template with resource claims", f"{IN_LEADER}.resourceClaims", "Arranger allocates no devices to pods",
          {f"{LEADER}/resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}),
     _bad("a reserved label", "spec.leader.template.metadata.labels", "labels under arranger.dev/ are set by Arranger",
          {"spec/leader/template/metadata": {"labels": {"arranger.dev/job": "x"}}}),

@@ -143,7 +143,7 @@ _WORDS = {
     What.LEADER_ADDRESS: "its leader's address",
     What.READINESS: "the leader or set to be ready that other worker sets start after",
     What.GATES: "its scheduling gates to be removed",
-    What.CLAIMS: "nothing: Arranger allocates no devices of resource claims",
+    What.CLAIMS: "nothing: the setting devices is off, so its resource claims get none",
     What.VOLUMES: "its claims to be bound",
     What.BINDING: "an applier to bind it",
     What.MORE_PODS: "more pods of its group",

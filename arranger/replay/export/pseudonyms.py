@@ -478,7 +478,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     StateImage: {
         **dict.fromkeys(("terms", "listed", "verdicts", "unwatched"), keep),
         "cluster": _named("cluster"),
-        "selected_ms": volume_rules.selected,
+        **volume_rules.OF_STATES,
     },
 }
 
@@ -489,7 +489,7 @@ _SPECIAL: dict[type[Any], Rule] = {
     r.Reason: Pseudonyms.reason,
     n.Taint: Pseudonyms.taint,
     p.Toleration: Pseudonyms.toleration,
-    p.ClaimLack: volume_rules.lack,
+    **volume_rules.SPECIAL,
     p.Requirement: Pseudonyms.requirement,
 }
 

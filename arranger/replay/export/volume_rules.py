@@ -1,4 +1,5 @@
-"""The rules by which an export replaces names of claims, volumes, storage classes and CSI drivers."""
+"""The rules by which an export replaces names of claims, volumes, storage classes and CSI drivers, with those of
+devices."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -8,6 +9,7 @@ from arranger.model import pod as p
 from arranger.model import volumes as vo
 from arranger.model.pod import ClaimLackKind
 from arranger.model.reasons import Reason, ReasonKind
+from arranger.replay.export import device_rules
 
 
 class Names(Protocol):
@@ -15,12 +17,14 @@ class Names(Protocol):
 
     def name(self, sort: str, name: str) -> str: ...
     def labels(self, labels: p.Labels) -> p.Labels: ...
+    def job_uid(self, uid: str) -> str: ...
+    def walk(self, value: Any) -> Any: ...
 
 
 Rule = Callable[[Any, Any], Any]
 
 #: Sort of name → prefix of its pseudonyms.
-SORTS = {"claim": "pvc", "volume": "pv", "storage class": "sc", "driver": "d"}
+SORTS = {"claim": "pvc", "volume": "pv", "storage class": "sc", "driver": "d", **device_rules.SORTS}
 
 #: Why no node can have a pod with a claim, and the sort of the other name in that; reasons of nodes have the same.
 _OTHER_NAME = {
@@ -35,6 +39,7 @@ _OTHER_NAME = {
 OF_CLAIMS = frozenset(
     {
         *(ReasonKind(kind.value) for kind in ClaimLackKind),
+        *device_rules.OF_DEVICES,
         *(ReasonKind.CLAIM_IN_USE, ReasonKind.VOLUME_AFFINITY, ReasonKind.VOLUME_ZONE, ReasonKind.CLASS_TOPOLOGY),
     }
 )
@@ -79,6 +84,8 @@ def lack(names: Names, of: p.ClaimLack) -> p.ClaimLack:
 
 def claim_reason(names: Names, reason: Reason) -> tuple[str, str]:
     """The two names of a reason that is about a claim, or about a driver's limit."""
+    if reason.kind in device_rules.OF_DEVICES:
+        return device_rules.reason(names, reason)
     if reason.kind == ReasonKind.VOLUME_LIMIT:
         return names.name("driver", reason.name), reason.of
     sort = _OTHER_NAME.get(ClaimLackKind(reason.kind.value)) if reason.kind.value in _LACKS else None
@@ -114,12 +121,13 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.PodRules: {"exclusive": _claims},
     p.Attachment: {"driver": _driver, "volume": _attached},
     p.Ephemeral: {"name": _named("claim"), "storage_class": _optional_class},
-    p.PodClaims: {"names": _claims},
+    p.PodClaims: {"names": _claims, "devices": device_rules.entries},
     p.Reach: {"claim": _named("claim"), "zones": lambda names, labels: names.labels(labels)},
+    **device_rules.RULES,
 }
 
 
-def selected(names: Names, of: tuple[tuple[tuple[str, str], int], ...]) -> tuple[tuple[tuple[str, str], int], ...]:
+def _selected(names: Names, of: tuple[tuple[tuple[str, str], int], ...]) -> tuple[tuple[tuple[str, str], int], ...]:
     """When a node was selected for claims, by the namespace and the name of each."""
     found = [((names.name("namespace", where), names.name("claim", name)), time_ms) for (where, name), time_ms in of]
     return tuple(sorted(found))
@@ -128,3 +136,11 @@ def selected(names: Names, of: tuple[tuple[tuple[str, str], int], ...]) -> tuple
 def claims(names: Names, of: tuple[str, ...]) -> tuple[str, ...]:
     """The claims that a pod names."""
     return _claims(names, of)
+
+
+#: Types → how a value of them is replaced as a whole.
+SPECIAL: dict[type[Any], Rule] = {p.ClaimLack: lack, p.DeviceNeeds: device_rules.needs}
+
+
+#: As `RULES`, for fields of a snapshot.
+OF_STATES: dict[str, Rule] = {"selected_ms": _selected, **device_rules.OF_STATES}

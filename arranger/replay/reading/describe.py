@@ -24,6 +24,8 @@ from arranger.model.taints import taint_text
 from arranger.model.text import counted, first_line, rfc3339
 from arranger.projections.jobs import JobRecord, asked_record, expand
 from arranger.projections.state import State
+from arranger.replay.reading.devices import WORDS as WORDS_OF_DEVICES
+from arranger.replay.reading.devices import decided_text
 from arranger.replay.reading.queue_fields import other_fields
 from arranger.replay.reading.volumes import WORDS as WORDS_OF_VOLUMES
 
@@ -189,7 +191,8 @@ def _asks(event: k.PodSeen) -> str:
     if asks is None or event.node:
         return ""
     more = f"; gated by {', '.join(asks.gates)}" if asks.gates else ""
-    more += f"; with the resource claims {', '.join(asks.claims)}" if asks.claims else ""
+    claims = [claim or entry for entry, claim in asks.shape.claims.devices] if asks.shape.claims is not None else []
+    more += f"; with the resource claims {', '.join([*asks.claims, *claims])}" if asks.claims or claims else ""
     if asks.group is not None:
         more += f"; in the {_of_group(asks.group)}"
     return f"to be placed with priority {asks.priority}: {amounts_text(asks.shape.requests) or 'no requests'}{more}"
@@ -280,7 +283,7 @@ def _nodes_requested(event: k.NodesRequested, state: State) -> str:
 def _placed(event: k.Placed, state: State) -> str:
     job = state.jobs.get(event.job_uid)
     pods = pods_text(event.pods, job.spec if job is not None else None)
-    return f"{event.schedule_state}: {len(expand(event.pods))} pods: {pods}"
+    return f"{event.schedule_state}: {len(expand(event.pods))} pods: {pods}{decided_text(event.devices)}"
 
 
 def _preempted(event: k.Preempted, state: State) -> str:
@@ -376,6 +379,7 @@ _WORDS: dict[type, Any] = {
     k.PodGroupSeen: _pod_group_seen,
     k.PodGroupGone: lambda event, _: f"of {event.group_kind}: gone",
     **WORDS_OF_VOLUMES,
+    **WORDS_OF_DEVICES,
     k.ProvisioningSeen: _provisioning_seen,
     k.ProvisioningGone: lambda event, _: "gone",
     k.NodesRequested: _nodes_requested,

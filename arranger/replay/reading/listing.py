@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from arranger.events import devices as d
 from arranger.events import kinds as k
 from arranger.events import volumes as v
 from arranger.events.log import Entry
@@ -33,6 +34,7 @@ from arranger.replay.reading.verdicts import Judged, fold_noting
 _BY_NAME = (
     *(k.NodeSeen, k.NodeGone, k.PriorityClassSeen, k.PriorityClassGone),
     *(k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone),
+    *(d.ResourceSliceSeen, d.ResourceSliceGone, d.DeviceClassSeen, d.DeviceClassGone),
     *(v.VolumeSeen, v.VolumeGone, v.StorageClassSeen, v.StorageClassGone, v.CSINodeSeen, v.CSINodeGone),
 )
 

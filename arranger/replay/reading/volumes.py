@@ -17,7 +17,7 @@ def _claim(event: v.ClaimSeen, _state: object) -> str:
 
 def _volume(event: v.VolumeSeen, _state: object) -> str:
     facts = event.facts
-    parts = ["any node" if facts.affinity is None else f"nodes with {_terms(facts.affinity)}"]
+    parts = ["any node" if facts.affinity is None else f"nodes with {terms_text(facts.affinity)}"]
     parts += [f"{key}={value}" for key, value in facts.zones]
     return ", ".join([*parts, *([f"of CSI driver {facts.driver}"] if facts.driver else [])])
 
@@ -25,7 +25,7 @@ def _volume(event: v.VolumeSeen, _state: object) -> str:
 def _storage_class(event: v.StorageClassSeen, _state: object) -> str:
     facts = event.facts
     parts = [f"provisioner {facts.provisioner}", "waits for the first consumer" if facts.waits else "binds immediately"]
-    parts += [f"nodes with {_terms(facts.topologies)}"] if facts.topologies is not None else []
+    parts += [f"nodes with {terms_text(facts.topologies)}"] if facts.topologies is not None else []
     return ", ".join([*parts, *(["the default"] if facts.is_default else [])])
 
 
@@ -33,7 +33,8 @@ def _csi_node(event: v.CSINodeSeen, _state: object) -> str:
     return ", ".join(f"{driver}: at most {count} volumes" for driver, count in event.limits) or "no limits"
 
 
-def _terms(terms: NodeTerms) -> str:
+def terms_text(terms: NodeTerms) -> str:
+    """Terms of node affinity in words."""
     said = [" and ".join(f"{one.key} {one.operator} {','.join(one.values)}".strip() for one in term) for term in terms]
     return " or ".join(said) or "nothing"
 

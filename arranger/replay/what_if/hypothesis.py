@@ -33,7 +33,7 @@ def supposed(state: State, events: Sequence[k.Event]) -> State:
     """A copy of the state with these events folded after all others. No assumed pods are added for the slots that they
     release. The two states share the parts that the events don't touch."""
     # The terms of any pod and job may select other namespaces after a change of one, and any job may name a claim.
-    of_volumes = any(k.watch_of(event) in k.OF_VOLUMES for event in events)
+    of_volumes = any(k.watch_of(event) in k.SETTING_OF for event in events)
     of_namespaces = any(isinstance(event, (k.NamespaceSeen, k.NamespaceGone)) for event in events)
     of_pods = of_namespaces or any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
     events = accounted(state, events)
@@ -233,6 +233,7 @@ def _forked(
         repelling=dict(state.repelling) if of_pods else state.repelling,
         pod_groups=dict(state.pod_groups),
         volumes=state.volumes.copy(),
+        devices=state.devices.copy(),
         requests=dict(state.requests),
         seen_requests={uid: dict(of) for uid, of in state.seen_requests.items()},
         placeholders={uid: dict(of) for uid, of in state.placeholders.items()},

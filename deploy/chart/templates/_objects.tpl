@@ -34,6 +34,9 @@
 {{- if .Values.volumes -}}
 {{- $_ := set $given "volumes" true -}}
 {{- end -}}
+{{- if .Values.devices -}}
+{{- $_ := set $given "devices" true -}}
+{{- end -}}
 {{- $data := (fromYaml (.Files.Get "manifests/base/settings.yaml")).data -}}
 {{- range $name, $value := $given -}}
 {{- /* As JSON, because a large number would otherwise become 1e+06. */ -}}

@@ -1,0 +1,96 @@
+"""The observations of what decides where pods with devices can go: ResourceSlices, DeviceClasses, ResourceClaims, and
+which devices their selectors select."""
+
+import msgspec
+
+from arranger.events.watched import Watched
+from arranger.model.devices import ResourceClaimFacts, SliceFacts
+
+
+class ResourceSliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceSliceSeen.1"):
+    """A ResourceSlice."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    facts: SliceFacts
+
+
+class ResourceSliceGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceSliceGone.1"):
+    """A ResourceSlice was deleted."""
+
+    term: int
+    name: str
+    uid: str
+
+
+class DeviceClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="DeviceClassSeen.1"):
+    """A DeviceClass: its devices are those that each of its selectors selects."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    selectors: tuple[str, ...]
+
+
+class DeviceClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="DeviceClassGone.1"):
+    """A DeviceClass was deleted."""
+
+    term: int
+    name: str
+    uid: str
+
+
+class ResourceClaimSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimSeen.1"):
+    """A ResourceClaim."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    facts: ResourceClaimFacts
+
+
+class ResourceClaimGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimGone.1"):
+    """A ResourceClaim was deleted."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+
+
+class SliceMatches(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """For each selector of `DevicesMatched`, the indices of the slice's devices that it selects. The slice is that of
+    this UID and resourceVersion."""
+
+    slice_uid: str
+    resource_version: str
+    devices: tuple[tuple[int, ...], ...]
+
+
+class DevicesMatched(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="DevicesMatched.1"):
+    """Which devices the selectors of claims and classes select. A device for which a selector fails isn't selected. It
+    follows from slices and selectors alone, so any process may record it. `unread` are the indices of selectors that
+    Arranger can't evaluate."""
+
+    selectors: tuple[str, ...]
+    slices: tuple[SliceMatches, ...]
+    unread: tuple[int, ...] = ()
+
+
+#: Observations of objects of devices, and their watches.
+WATCHED: dict[type, Watched] = {
+    ResourceSliceSeen: Watched.RESOURCE_SLICE,
+    ResourceSliceGone: Watched.RESOURCE_SLICE,
+    DeviceClassSeen: Watched.DEVICE_CLASS,
+    DeviceClassGone: Watched.DEVICE_CLASS,
+    ResourceClaimSeen: Watched.RESOURCE_CLAIM,
+    ResourceClaimGone: Watched.RESOURCE_CLAIM,
+}
+
+SeenByName = ResourceSliceSeen | DeviceClassSeen
+Observation = ResourceClaimSeen | ResourceClaimGone | SeenByName | ResourceSliceGone | DeviceClassGone | DevicesMatched

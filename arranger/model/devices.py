@@ -1,0 +1,104 @@
+"""Devices of dynamic resource allocation as the scheduler sees them: what ResourceSlices, DeviceClasses and
+ResourceClaims say.
+
+Selectors are CEL expressions. No cycle evaluates them: which devices each of them selects is observed
+(`events.devices.DevicesMatched`).
+"""
+
+import msgspec
+
+from arranger.model.pod import NodeTerms, Requirement
+
+#: A claim has at most so many devices.
+MOST_DEVICES = 32
+
+
+class DeviceId(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True, cache_hash=True):
+    """A device: unique in its pool, as its pool is among those of its driver."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+class DeviceValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An attribute of a device or an amount that it has, by its name with the domain. `kind` is the field of the API:
+    `string`, `int`, `bool`, `version`, or `quantity` for an amount."""
+
+    name: str
+    kind: str
+    value: str | int | bool
+
+
+class DeviceFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A device of a slice. `whole`: it can be allocated alone and to one claim. Devices that share counters, that
+    several claims use, that have their own nodes or conditions, or that are tainted aren't."""
+
+    name: str
+    values: tuple[DeviceValue, ...] = ()
+    whole: bool = True
+
+
+class SliceFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a ResourceSlice says: a part of a pool in one of its generations, which has `slices` parts. Its devices can
+    be reached from the node `node`, or from the nodes of `terms` (None for all of them)."""
+
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    node: str = ""
+    terms: NodeTerms | None = None
+    devices: tuple[DeviceFacts, ...] = ()
+
+    @property
+    def reached_from(self) -> NodeTerms | None:
+        """The nodes that reach its devices, as terms of node affinity; None for all of them."""
+        return on_node(self.node) if self.node else self.terms
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A request of a claim: so many devices (0 for all that there are) of a DeviceClass that each selector selects."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    count: int = 1
+
+
+class AllocatedDevice(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A device that a claim has for one of its requests."""
+
+    request: str
+    device: DeviceId
+
+
+class Allocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The devices of a claim, and from which nodes they can be reached (None for all)."""
+
+    devices: tuple[AllocatedDevice, ...]
+    terms: NodeTerms | None = None
+
+
+class ResourceClaimFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a ResourceClaim says. `beyond` names the first field by which it asks for more than Arranger allocates, ""
+    without one. `reserved` are the UIDs of the pods that may use it."""
+
+    requests: tuple[DeviceRequest, ...]
+    beyond: str = ""
+    deleting: bool = False
+    allocation: Allocation | None = None
+    reserved: tuple[str, ...] = ()
+
+
+class DecidedDevices(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The devices that were decided for a claim, named with its UID."""
+
+    claim: str
+    uid: str
+    allocation: Allocation
+
+
+def on_node(name: str) -> NodeTerms:
+    """The terms that only this node satisfies."""
+    return ((Requirement("metadata.name", "In", (name,), field=True),),)

@@ -1,0 +1,124 @@
+"""The rules by which an export replaces names of resource claims, devices, their classes, drivers and pools.
+
+Selectors become names as a whole, and what devices have is left out: the log has which devices a selector selects.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from arranger.events import devices as d
+from arranger.model import devices as de
+from arranger.model import pod as p
+from arranger.model.pod import DeviceLackKind
+from arranger.model.reasons import Reason, ReasonKind
+from arranger.projections import device_table as dt
+
+
+class Names(Protocol):
+    """What replaces names (`Pseudonyms`)."""
+
+    def name(self, sort: str, name: str) -> str: ...
+    def job_uid(self, uid: str) -> str: ...
+    def walk(self, value: Any) -> Any: ...
+
+
+Rule = Callable[[Any, Any], Any]
+
+#: Sort of name → prefix of its pseudonyms.
+SORTS = {
+    "resource claim": "rc", "device class": "dc", "slice": "rs", "pool": "pool", "device": "dev", "request": "r",
+    "selector": "cel",
+}  # fmt: skip
+
+#: The reasons of nodes whose name is a resource claim's.
+OF_DEVICES = frozenset(
+    {
+        *(ReasonKind(kind.value) for kind in DeviceLackKind),
+        *(ReasonKind.DEVICES_ELSEWHERE, ReasonKind.INSUFFICIENT_DEVICES),
+    }
+)
+
+
+def _keep(_: Names, value: Any) -> Any:
+    return value
+
+
+def _nothing(_: Names, _value: Any) -> str:
+    return ""
+
+
+def _named(sort: str) -> Rule:
+    return lambda names, value: names.name(sort, value)
+
+
+def _selectors(names: Names, selectors: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(names.name("selector", of) for of in selectors)
+
+
+def _selected(names: Names, selected: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {names.name("selector", of): indices for of, indices in selected.items()}
+
+
+def reason(names: Names, of: Reason) -> tuple[str, str]:
+    """The two names of a reason that is about a resource claim."""
+    classed = of.kind in (ReasonKind.DEVICE_CLASS_MISSING, ReasonKind.INSUFFICIENT_DEVICES)
+    return names.name("resource claim", of.name), names.name("device class", of.of) if classed else of.of
+
+
+def needs(names: Names, of: p.DeviceNeeds) -> p.DeviceNeeds:
+    """What a resource claim requires. What it asks for beyond what Arranger allocates is no name."""
+    name = names.name("device class", of.name) if of.lack == DeviceLackKind.NO_CLASS else of.name
+    claim = names.name("resource claim", of.claim)
+    return p.DeviceNeeds(claim, of.lack, name, names.walk(of.asked), of.allocated, names.walk(of.terms))
+
+
+def entries(names: Names, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The resource claims of a pod."""
+    return tuple((names.name("resource claim", entry), names.name("resource claim", claim)) for entry, claim in of)
+
+
+_UIDS: dict[str, Rule] = {"uid": _keep, "resource_version": _keep}
+_CLAIM: dict[str, Rule] = {"name": _named("resource claim"), "namespace": _named("namespace")}
+
+#: As `pseudonyms.RULES`.
+RULES: dict[type[Any], dict[str, Rule]] = {
+    d.ResourceSliceSeen: {"name": _named("slice"), **_UIDS},
+    d.ResourceSliceGone: {"name": _named("slice"), "uid": _keep},
+    d.DeviceClassSeen: {"name": _named("device class"), **_UIDS, "selectors": _selectors},
+    d.DeviceClassGone: {"name": _named("device class"), "uid": _keep},
+    d.ResourceClaimSeen: {**_CLAIM, **_UIDS},
+    d.ResourceClaimGone: {**_CLAIM, "uid": _keep},
+    d.SliceMatches: {"slice_uid": _keep, "resource_version": _keep},
+    d.DevicesMatched: {"selectors": _selectors},
+    de.SliceFacts: {"driver": _named("driver"), "pool": _named("pool"), "node": _named("node")},
+    de.DeviceFacts: {"name": _named("device")},
+    de.DeviceValue: {"name": _nothing, "kind": _keep, "value": _nothing},
+    de.DeviceId: {"driver": _named("driver"), "pool": _named("pool"), "device": _named("device")},
+    de.DeviceRequest: {
+        "name": _named("request"),
+        "device_class": _named("device class"),
+        "selectors": _selectors,
+    },
+    de.AllocatedDevice: {"request": _named("request")},
+    de.ResourceClaimFacts: {"beyond": _keep, "reserved": _keep},
+    de.DecidedDevices: {"claim": _named("resource claim"), "uid": _keep},
+    p.DevicesAsked: {"request": _named("request"), "device_class": _named("device class"), "selectors": _selectors},
+    dt.Holding: {
+        "namespace": _named("namespace"),
+        "records": lambda names, uids: tuple(sorted(names.job_uid(uid) for uid in uids)),
+    },
+    dt.Matches: {"resource_version": _keep, "selected": _selected},
+}
+
+
+def _by_uid(names: Names, of: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    return tuple((uid, names.walk(one)) for uid, one in of)
+
+
+#: The same for fields of a snapshot.
+OF_STATES: dict[str, Rule] = {
+    "cluster": _named("cluster"),
+    "matches": _by_uid,
+    "decided": _by_uid,
+    "unread": _selectors,
+}

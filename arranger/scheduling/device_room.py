@@ -1,0 +1,251 @@
+"""The devices of a cycle's nodes: which are free, and which claims get which of them as the cycle places pods.
+
+A claim gets its devices with its first pod; all other pods that name it must go where these can be reached. The devices
+of a row are tried in the order of their drivers, pools and names, and the requests of the claims in the pod's order. If
+devices for all requests exist, they are found: each request takes what another one can do without (augmenting paths,
+as for a matching in a bipartite graph).
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from arranger.model.devices import AllocatedDevice, Allocation, DecidedDevices, DeviceId, on_node
+from arranger.model.pod import DeviceNeeds, DevicesAsked, NodeTerms
+from arranger.model.selectors import node_satisfies
+from arranger.projections.device_table import Holding
+from arranger.projections.devices import held
+from arranger.projections.state import State
+from arranger.scheduling.remembered import remembered
+
+#: By row: the number of the first claim for which devices lack, or this if there are enough for all.
+ENOUGH = -1
+Numbers = npt.NDArray[np.int64]
+Claim = tuple[str, str]
+
+
+class Device(NamedTuple):
+    """A device that a row reaches: the nodes that do, and the selectors that select it."""
+
+    id: DeviceId
+    terms: NodeTerms | None
+    selected_by: frozenset[str]
+
+    def matches(self, asked: DevicesAsked) -> bool:
+        return self.selected_by.issuperset(asked.selectors)
+
+
+class _Unit(NamedTuple):
+    """One device that a claim (by its number) asks for."""
+
+    claim: int
+    asked: DevicesAsked
+
+
+def match(
+    devices: Sequence[Device], claims: Sequence[Sequence[DevicesAsked]], taken: Container[DeviceId]
+) -> list[list[AllocatedDevice]] | int:
+    """Devices for each claim, or the number of the first one for which there aren't enough. A request for all devices
+    gets none if one of them is taken."""
+    owners: dict[int, _Unit] = {}
+    fixed = {at for at, device in enumerate(devices) if device.id in taken}
+    for number, asked in enumerate(claims):
+        for one in asked:
+            if not one.count:
+                mine = {at for at, device in enumerate(devices) if device.matches(one)}
+                if not mine or not mine.isdisjoint(fixed):
+                    return number
+                owners.update(dict.fromkeys(mine, _Unit(number, one)))
+                fixed |= mine
+    for number, asked in enumerate(claims):
+        for one in asked:
+            for _ in range(one.count):
+                if not _augment(devices, _Unit(number, one), owners, set(fixed)):
+                    return number
+    found: list[list[AllocatedDevice]] = [[] for _ in claims]
+    for number, asked in enumerate(claims):
+        for one in asked:
+            own = [at for at, unit in sorted(owners.items()) if unit.claim == number and unit.asked is one]
+            found[number] += [AllocatedDevice(one.request, devices[at].id) for at in own]
+    return found
+
+
+def _augment(devices: Sequence[Device], unit: _Unit, owners: dict[int, _Unit], tried: set[int]) -> bool:
+    for at, device in enumerate(devices):
+        if at in tried or not device.matches(unit.asked):
+            continue
+        tried.add(at)
+        if at not in owners or _augment(devices, owners[at], owners, tried):
+            owners[at] = unit
+            return True
+    return False
+
+
+@dataclass(slots=True)
+class _Known:
+    """The rows' answers for the requests of some claims, up to a position in the journal."""
+
+    lacking: Numbers
+    position: int
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """The devices of a claim that this cycle decides, and how many pods that it placed name it."""
+
+    allocation: Allocation | None = None
+    pods: int = 0
+
+
+@dataclass(slots=True)
+class DeviceRoom:
+    """The devices that each row reaches, by row, which of them are taken, and the claims that have some by decision."""
+
+    names: Sequence[str]
+    rows: dict[int, list[Device]] = field(default_factory=dict)
+    reached_by: dict[DeviceId, list[int]] = field(default_factory=dict)
+    taken: dict[DeviceId, None] = field(default_factory=dict)
+    uids: dict[Claim, str] = field(default_factory=dict)
+    decided: dict[Claim, Holding] = field(default_factory=dict)
+    _chosen: dict[Claim, _Chosen] = field(default_factory=dict)
+    _known: dict[tuple[tuple[DevicesAsked, ...], ...], _Known] = field(default_factory=dict)
+    #: The rows of which devices were taken or released, in order.
+    _journal: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, state: State, rows: Mapping[str, int]) -> "DeviceRoom | None":
+        """The devices of these nodes (name → row); None if none are allocated."""
+        table = state.devices
+        if not state.with_devices or not table.claims:
+            return None
+        key = ("devices", table.version)
+        by_row, reached_by = remembered(state.nodes.facts_version, key, lambda: _inventory(state, rows))
+        found = cls([*rows], by_row, reached_by, dict.fromkeys(table.holders))
+        found.uids = {key: of.uid for key, of in table.claims.items()}
+        for holding in table.decided.values():
+            found._hold(holding)
+        return found
+
+    def _hold(self, holding: Holding) -> None:
+        self.decided[holding.namespace, holding.decided.claim] = holding
+        self.taken.update((one.device, None) for one in holding.decided.allocation.devices)
+
+    def lapse(self, state: State, time_ms: int) -> None:
+        """Release the decided devices that nobody holds any more at this time."""
+        for key, holding in [*self.decided.items()]:
+            if not held(state, holding, time_ms):
+                del self.decided[key]
+                self._release(holding.decided.allocation)
+
+    # --- queries -------------------------------------------------------------------------------------------
+
+    def of_claim(self, namespace: str, claim: str) -> Allocation | None:
+        """The devices that a claim gets by a decision, also by one of this cycle."""
+        chosen, holding = self._chosen.get((namespace, claim)), self.decided.get((namespace, claim))
+        if holding is not None:
+            return holding.decided.allocation
+        return chosen.allocation if chosen is not None else None
+
+    def decision(self, namespace: str, claim: str) -> DecidedDevices | None:
+        """The same as a decision records it."""
+        found = self.of_claim(namespace, claim)
+        return DecidedDevices(claim, self.uids[namespace, claim], found) if found is not None else None
+
+    def lacking(self, claims: Sequence[DeviceNeeds]) -> Numbers:
+        """By row, the number of the first of these claims for which the row lacks devices, or `ENOUGH`."""
+        asked = tuple(of.asked for of in claims)
+        known = self._known.get(asked)
+        if known is None:
+            without = match((), asked, ())
+            lacking = np.full(len(self.names), without if isinstance(without, int) else ENOUGH, np.int64)
+            known, changed = _Known(lacking, len(self._journal)), [*self.rows]
+            self._known[asked] = known
+        else:
+            changed = [*dict.fromkeys(self._journal[known.position :])]
+            known.position = len(self._journal)
+        for row in changed:
+            found = match(self.rows.get(row, ()), asked, self.taken)
+            known.lacking[row] = found if isinstance(found, int) else ENOUGH
+        return known.lacking
+
+    # --- changes -------------------------------------------------------------------------------------------
+
+    def add(self, namespace: str, needs: Sequence[DeviceNeeds], row: int, count: int) -> None:
+        """Add so many pods with these claims on a row, or with a negative count remove them. The claims without devices
+        get some with their first pod, and lose them with the last."""
+        undecided = [of for of in needs if not of.allocated and (namespace, of.claim) not in self.decided]
+        begun: list[DeviceNeeds] = []
+        for of in undecided:
+            chosen = self._chosen.setdefault((namespace, of.claim), _Chosen())
+            chosen.pods += count
+            if chosen.pods > 0 and chosen.allocation is None and of.lack is None:
+                begun.append(of)
+            elif chosen.pods <= 0 and chosen.allocation is not None:
+                self._release(chosen.allocation)
+                chosen.allocation = None
+        if begun:
+            self._choose(namespace, begun, row)
+
+    def _choose(self, namespace: str, claims: Sequence[DeviceNeeds], row: int) -> None:
+        devices = self.rows.get(row, [])
+        terms = {of.id: of.terms for of in devices}
+        found = match(devices, [of.asked for of in claims], self.taken)
+        if isinstance(found, int):
+            return  # another pod's end is only supposed, and its devices are still taken
+        for of, chosen in zip(claims, found, strict=True):
+            reached = _reached([terms[one.device] for one in chosen], self.names[row])
+            self._chosen[namespace, of.claim].allocation = Allocation(tuple(chosen), reached)
+            for one in chosen:
+                self.taken[one.device] = None
+                self._journal += self.reached_by.get(one.device, ())
+
+    def _release(self, allocation: Allocation) -> None:
+        for one in allocation.devices:
+            self.taken.pop(one.device, None)
+            self._journal += self.reached_by.get(one.device, ())
+
+
+def _inventory(state: State, rows: Mapping[str, int]) -> tuple[dict[int, list[Device]], dict[DeviceId, list[int]]]:
+    """The devices by row, those of each in order, and the rows that reach each of them."""
+    by_row: dict[int, list[Device]] = {}
+    reached_by: dict[DeviceId, list[int]] = {}
+    for of in state.devices.usable_slices():
+        facts, known = of.facts, state.devices.matches.get(of.uid)
+        there = _rows_of(state, facts.node, facts.terms, rows)
+        by_device: dict[int, list[str]] = {}
+        for selector, indices in known.selected.items() if known is not None else ():
+            for at in indices:
+                by_device.setdefault(at, []).append(selector)
+        for at, device in enumerate(facts.devices):
+            if device.whole and there:
+                one = DeviceId(facts.driver, facts.pool, device.name)
+                reached_by[one] = there
+                found = Device(one, facts.reached_from, frozenset(by_device.get(at, ())))
+                for row in there:
+                    by_row.setdefault(row, []).append(found)
+    for devices in by_row.values():
+        devices.sort(key=lambda device: device.id)
+    return by_row, reached_by
+
+
+def _rows_of(state: State, node: str, terms: NodeTerms | None, rows: Mapping[str, int]) -> list[int]:
+    """The rows that reach a slice's devices."""
+    if node:
+        return [rows[node]] if node in rows else []
+    if terms is None:
+        return [*rows.values()]
+    table = state.nodes
+    labels = ((name, row, dict(table.facts[table.rows[name]].labels)) for name, row in rows.items())
+    return [row for name, row, of in labels if node_satisfies(terms, of, name)]
+
+
+def _reached(terms: Iterable[NodeTerms | None], node: str) -> NodeTerms | None:
+    """The nodes that reach all of some devices: the node itself, if one of them is that node's alone; else those that
+    satisfy the terms of all (a slice has one term); None for all nodes."""
+    found = [*dict.fromkeys(of for of in terms if of is not None)]
+    if on_node(node) in found:
+        return on_node(node)
+    return (tuple(dict.fromkeys(one for of in found for term in of for one in term)),) if found else None
