@@ -210,9 +210,9 @@ def claims_to_provision(state: State, job: JobRecord, group: int) -> list[v.Clai
 def claims_of_pods(state: State, job: JobRecord) -> list[tuple[v.ClaimSeen, SlotKey, str]]:
     """The claims that pods of a TYJob have for themselves and for whose volumes no node was selected, each with the
     slot and the node of its pod."""
-    if job.of_pods or not volumes_known(state):
+    if job.of_pods or job.spec is None or not volumes_known(state):
         return []
-    own = [(of.shape.claims.ephemeral if of.shape.claims is not None else ()) for of in job.valid_spec.groups]
+    own = [(of.shape.claims.ephemeral if of.shape.claims is not None else ()) for of in job.spec.groups]
     found = []
     for slot, uid in job.bound.items() if any(own) else ():
         pod = state.pods[uid]

@@ -186,9 +186,8 @@ class Follower:
         with suppress(LogUnavailable, EpochLost):
             end = await self.log.end()
             folded, now_s = self.state, self._clock.monotonic_s()
-            while self._ends and (self._ends[-1][0] != end.epoch or self._ends[-1][1] > end.offset):
-                self._ends.pop()  # the log has lost that
-            self._ends.append((end.epoch, end.offset, now_s))
+            kept = [of for of in self._ends if of[0] == end.epoch and of[1] <= end.offset]  # the log has lost others
+            self._ends = deque([*kept, (end.epoch, end.offset, now_s)])
             while self._ends and _has_folded(folded, *self._ends[0][:2]):
                 self._ends.popleft()
             behind = max(0, end.offset - folded.offset) if end.epoch == folded.epoch else end.offset

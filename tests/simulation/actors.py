@@ -210,6 +210,7 @@ class User:
         if chance.random() < 0.3:
             spec.setdefault("schedulerPolicy", {})["jobQueuePolicy"] = chance.choice(("Priority", "DRF"))
         self._world.endings.draw(spec)
+        self._world.claims.draw(spec, there=home_of(name) != TEAM)
         self._world.topologies.draw(spec)
         metadata = {"name": name, **self._world.queues.labels()}
         return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": metadata, "spec": spec}
@@ -606,10 +607,22 @@ class Machines:
         with suppress(ApiError):
             await act(node)
 
+    async def provide(self, node: NodeTemplate) -> None:
+        """Add a node that an autoscaler made; from now on it has the faults of all."""
+        self.templates.append(node)
+        await self._as_kubelet(self._kubelets.add(node))
+        await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+
+    def take_back(self, name: str) -> None:
+        """Remove such a node for good."""
+        self.templates[:] = [of for of in self.templates if of.name != name]
+        self._absent.pop(name, None)
+        self._world.store.delete(NODES, "", name)
+
     async def heal(self) -> None:
         """Make every node exist, complete and ready."""
         self._world.loop.resume(self.owner)
-        for node in self.templates:
+        for node in [*self.templates]:
             await self._return(node)
             await self._as_kubelet(self._kubelets.set_ready(node.name, True))
             self._patch(node.name, {"spec": {"unschedulable": None, "taints": None}})
@@ -640,6 +653,8 @@ class Caretaker:
 
     def _look(self, namespace: str, name: str, node: str, pod: Object) -> None:
         store, checks = self._world.store, self._world.checks
+        if not node:
+            return  # it waits for one
         gone = ("", node) not in store.collection(NODES).objects
         since_s = self._unready_since_s.get(node)
         lost = since_s is not None and self._world.loop.time() - since_s > 10.0

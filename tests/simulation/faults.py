@@ -6,7 +6,7 @@ draws at every passage of a site whether a fault happens there.
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 #: Effects of the workers, during which a process can be killed or paused, and which can fail or lose their response.
 WRITES = ("create pods", "delete pods", "patch tyjobs", "create events", "patch events", "patch configmaps")
@@ -153,11 +153,51 @@ UPGRADE = (
     "an event that an old version doesn't know",
 )
 
+#: A group is bound half-way if some of its bindings fail and others are done.
+HALF_WAY = "a group is bound half-way"
+BINDINGS = (
+    HALF_WAY,
+    *(f"bind pods: {how}" for how in ("500 before", "409", "403", "no connection", "time-out after", "the pod goes",
+                                      "another scheduler takes the pod")),
+)  # fmt: skip
+
+#: In a run that is about this, most pods name claims.
+WITH_CLAIMS = "a claim goes"
+CLAIMS = (
+    WITH_CLAIMS, "a claim in use goes", "a claim comes", "a volume goes", "a storage class goes",
+    "a storage class comes", "a volume is made late", "a volume is made for another node",
+    "a provisioner refuses a node", "a provisioner never answers",
+)  # fmt: skip
+#: Each of these is drawn at its place, in runs with claims alone.
+CLAIM_FAULTS = (
+    *(f"watch {kind}: {how}" for kind in ("persistentvolumeclaims", "persistentvolumes")
+      for how in ("late", "dropped", "410")),
+    *(f"patch persistentvolumeclaims: {how}" for how in ("500 before", "time-out after", "409", "403",
+                                                         "no connection")),
+)  # fmt: skip
+
+#: In a run that is about this, jobs lack nodes, and an autoscaler is asked for them in the given way.
+REQUESTS, PLACEHOLDERS = "a request is answered", "nodes come for placeholders"
+AUTOSCALER = (
+    REQUESTS, PLACEHOLDERS, "a request is answered late", "the answer to a request is lost", "a request fails",
+    "a booking expires", "capacity is revoked", "only a part of the nodes comes", "a request is deleted by others",
+    "a placeholder is deleted by others", "somebody binds a placeholder", "a provided node goes again",
+    "a quorum waits beside a part of its nodes",
+)  # fmt: skip
+#: Each of these is drawn at its place, in runs with an autoscaler alone.
+AUTOSCALER_FAULTS = (
+    *(f"watch provisioningrequests: {how}" for how in ("late", "dropped", "410")),
+    *(f"create provisioningrequests: {how}" for how in ("500 before", "time-out after", "403", "no connection")),
+    *(f"create podtemplates: {how}" for how in ("500 before", "time-out after", "no connection")),
+    *(f"delete provisioningrequests: {how}" for how in ("500 before", "time-out after", "409", "no connection")),
+)
+
 #: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
          *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
-         *STALLS, *SWALLOWED, *IN_FLIGHT)  # fmt: skip
+         *STALLS, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
+         *CLAIMS, *CLAIM_FAULTS, *AUTOSCALER, *AUTOSCALER_FAULTS)  # fmt: skip
 
 _FAMILIES = {
     "crash": (CRASHES, 0.004),
@@ -209,6 +249,10 @@ class Faults:
             if family == "log state":
                 self.rates |= {site: 1.0 for site in sites if chance.random() < 0.5}
         self.rates |= often
+
+    def more(self, sites: Sequence[str], chance: random.Random, rate: float = 0.15) -> None:
+        """Add faults that only some worlds have. Their `chance` is their own, so that other worlds stay as they are."""
+        self.rates |= {site: rate for site in sites if chance.random() < 0.9}
 
     def at(self, site: str) -> bool:
         """Whether this fault happens now, here."""

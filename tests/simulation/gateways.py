@@ -373,10 +373,17 @@ class FaultyCluster(DirectCluster):
     ) -> Object:
         """`still` isn't checked again: a process may be stopped right after its check."""
         name = body["metadata"]["name"]
-        parent = super().create
-        return await self._write(
-            f"create {resource.plural}", name, namespace, lambda: parent(resource, namespace, body)
-        )
+        parent, claims, problem = super().create, self._world.claims, ""
+        if resource == PODS:
+            known, pod = self._gateway.process.follower.state, dict(body)
+            problem = claims.unreached(known, pod, pod["spec"].get("nodeName", ""))
+
+        async def effect() -> Object:
+            if wrong := problem or (claims.too_early(dict(body)) if resource == PODS else ""):
+                raise Violation(f"pod {name} is created, though {wrong}")
+            return await parent(resource, namespace, body)
+
+        return await self._write(f"create {resource.plural}", name, namespace, effect)
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
@@ -417,14 +424,19 @@ class FaultyCluster(DirectCluster):
 
     async def bind(self, namespace: str, name: str, *, uid: str, node: str, still: Callable[[], bool] = always) -> None:
         """`still` isn't checked again, as in `create`."""
-        parent, others = super().bind, self._world.others
+        parent, others, bindings = super().bind, self._world.others, self._world.bindings
+        claims, known = self._world.claims, self._gateway.process.follower.state
+        problem = claims.unreached(known, others.pod(uid), node)
 
         async def effect() -> None:
-            others.before_binding()
+            record = others.record(uid)
+            if wrong := problem or claims.too_early(others.pod(uid)):
+                raise Violation(f"pod {name} is bound, though {wrong}")
+            how = bindings.before(name, uid, record)
             await parent(namespace, name, uid=uid, node=node)
-            if problem := others.undecided(uid, node):
-                raise Violation(problem)
-            others.after_binding()
+            if undecided := others.undecided(record, uid, node):
+                raise Violation(undecided)
+            bindings.after(how, record)
 
         await self._write("bind pods", f"{name} to {node}", namespace, effect)
 

@@ -11,29 +11,34 @@ from typing import Any
 from unittest import mock
 
 import msgspec
+import numpy as np
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
-from arranger.lifecycle import giving_way, stages
+from arranger.lifecycle import giving_way, replacements, stages
 from arranger.model.job import JobSpec
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
-from arranger.projections import fold, judging, placements, queue_membership
+from arranger.projections import fold, giving_up, judging, placements, queue_membership
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from arranger.scheduling import candidates, queue, refusals, reservations
+from arranger.scheduling import candidates, queue, refusals, reservations, volume_filters
 from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_room import QueueRoom
 from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.room_search import RoomSearch
+from arranger.scheduling.volume_filters import VolumeRestrictions
 from arranger.workers import deletions, members_writer, service_writer, watcher
 from arranger.workers.cancelling import _ask
+from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observer import Observer
+from arranger.workers.placeholders import Placeholders
+from arranger.workers.provisioner import Provisioner
 from arranger.workers.queue_writer import QueueWriter
 from arranger.workers.timekeeping import Timekeeper
 from tests import memory_log
@@ -42,7 +47,7 @@ from tests.simulation.actors import TAKEN, TTL
 from tests.simulation.calm import CALM
 from tests.simulation.clocks import HOURS
 from tests.simulation.elsewhere import BREAKS
-from tests.simulation.faults import KINDS
+from tests.simulation.faults import KINDS, PLACEHOLDERS, REQUESTS, WITH_CLAIMS
 from tests.simulation.forecasts import TOLD, TOO_LATE
 from tests.simulation.invariants import Violation
 from tests.simulation.queues import MODES
@@ -68,6 +73,14 @@ OF_ROOM = (
     "that no restart of a preempted job counts",
     "that room is kept for whom others gave it",
     "that only victims' pods leave",
+)
+#: The guards of claims.
+OF_CLAIMS = (
+    "that a pod waits for its volumes",
+    "where a volume is reached",
+    "that one pod alone uses a claim",
+    "that a claim which may still come lets no job fail",
+    "that a pod leaves a node which its volume excludes",
 )
 #: The seed that is tried first: one that has noticed the guard before; 1 for all others.
 _BEFORE = {
@@ -119,6 +132,13 @@ _BEFORE = {
     "the version of a job that was forecast": 1,
     "the jobs that a job waits for": 16,
     "that a status shows the expected start": 3,
+    "that a pod waits for its volumes": 0,
+    "where a volume is reached": 1,
+    "that one pod alone uses a claim": 5,
+    "that a claim which may still come lets no job fail": 3,
+    "that a pod leaves a node which its volume excludes": 6,
+    "that no job fails while nodes are requested": 0,
+    "that requests and placeholders are taken back": 1,
 }
 #: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
 _STEPS = {
@@ -126,6 +146,12 @@ _STEPS = {
     "that a Service is looked for again": 100,
     "that the status of a queue is written": 100,
     "the comparison of a watch": 200,
+    "that a pod waits for its volumes": 400,
+    "where a volume is reached": 400,
+    "that one pod alone uses a claim": 400,
+    "that a pod leaves a node which its volume excludes": 400,
+    "that no job fails while nodes are requested": 400,
+    "that requests and placeholders are taken back": 400,
     "the term of who declares the log lost": 3000,
 }
 #: The faults that a guard handles, with their rates while it is off: otherwise a run may not have them.
@@ -149,6 +175,9 @@ _OFTEN = {
     "that a status shows the expected start": {TOLD: 1.0},
     "that a members file is read again": {"user edits a members file": 1.0},
     "that a Service is looked for again": {"user deletes a Service": 1.0},
+    **{key: {WITH_CLAIMS: 1.0} for key in OF_CLAIMS},
+    "that no job fails while nodes are requested": {REQUESTS: 1.0},
+    "that requests and placeholders are taken back": {PLACEHOLDERS: 1.0},
 }
 
 
@@ -366,6 +395,35 @@ def _waits_for_its_forecast() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _pods_before_their_volumes() -> Iterator[None]:
+    async def all_of_them(_writer: ClaimWriter, _look: Any, slots: Any) -> Any:
+        return list(slots)
+
+    with mock.patch.object(ClaimWriter, "with_volumes", all_of_them):
+        yield
+
+
+@contextmanager
+def _many_use_a_claim() -> Iterator[None]:
+    refusals, most = (
+        _without(VolumeRestrictions, name, answer)() for name, answer in (("refusals", ()), ("most", None))
+    )
+    with refusals, most:
+        yield
+
+
+@contextmanager
+def _nothing_is_taken_back() -> Iterator[None]:
+    """Neither placeholders nor requests are deleted."""
+
+    async def kept(*_: Any, **__: Any) -> bool:
+        return True
+
+    with mock.patch.object(Placeholders, "_delete", kept), mock.patch.object(Provisioner, "_delete", kept):
+        yield
+
+
 def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: mock.patch.object(owner, name, lambda *_, **__: answer)
 
@@ -430,6 +488,17 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that no cycle looks at forecasts": _waits_for_its_forecast,
     "the version of a job that was forecast": _without(fold, "no_forecast", ""),
     "that a status shows the expected start": _without(giving_way, "expected_start", None),
+    "that a pod waits for its volumes": _pods_before_their_volumes,
+    "where a volume is reached": lambda: mock.patch.object(
+        volume_filters, "_in_terms", lambda view, _: np.ones(len(view), bool)
+    ),
+    "that one pod alone uses a claim": _many_use_a_claim,
+    "that a claim which may still come lets no job fail": lambda: mock.patch.object(
+        volume_filters.VolumeBinding, "on_healthy_nodes", lambda self: self
+    ),
+    "that a pod leaves a node which its volume excludes": _without(replacements, "out_of_reach", ""),
+    "that no job fails while nodes are requested": _without(giving_up, "asks_autoscaler", False),
+    "that requests and placeholders are taken back": _nothing_is_taken_back,
     "that no cycle places a job that backs off": lambda: mock.patch.object(
         JobRecord, "not_before_ms", property(lambda _: 0)
     ),

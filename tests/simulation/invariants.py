@@ -15,6 +15,7 @@ from arranger.events import kinds as k
 from arranger.events.codec import StoredEntry, decode_batch, verified_run
 from arranger.events.log import Entry, Position, StoredSnapshot
 from arranger.kube.cluster import (
+    CLAIMS,
     CONFIG_MAPS,
     NAMESPACES,
     NODES,
@@ -43,10 +44,13 @@ from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
 from tests.simulation import room_rules, worker_groups
+from tests.simulation.autoscalers import is_placeholder
 from tests.simulation.belongings import may_patch
+from tests.simulation.bindings import bound_before, in_log, moved
 from tests.simulation.bounds import overgrown
+from tests.simulation.claims import may_select
 from tests.simulation.conservation import needless
-from tests.simulation.others import SCHEDULER
+from tests.simulation.others import SCHEDULER, record_of_pod
 from tests.simulation.promises import Promises
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
 from tests.simulation.retaking import ROGUE, retaken
@@ -93,6 +97,8 @@ class Oracle:
         self._identities: set[tuple[str, int]] = set()
         self.story: list[tuple[str, str]] = []
         self._limits = Limits()
+        #: The base of the cycle whose entry is being added.
+        self._base = 0
         self.promises = Promises(world.cycle_config, hit=world.faults.hit)
         #: Whether room of pods that never came was freed between a cycle and its entry.
         self._late = False
@@ -120,6 +126,7 @@ class Oracle:
         self.verify_snapshots()
         self._world.bad_nodes.forget()
         self._world.windows.forget()
+        self._world.claims.forget()
         self._world.room_record.forget()
         self._world.forecasts.forget()
         self.promises.forget()
@@ -158,13 +165,21 @@ class Oracle:
         self._beyond_telling += self._of_lost_tail(cycle)
         begun = [uid for uid in placed + failed if uid in jobs and not jobs[uid].placements]
         before, record = self._before(entry, cycle), self._world.room_record
+        bound = bound_before(self.state, entry.batch.events)
         of_room, of_promises = record.before(self.state, entry), self.promises.before(self.state, entry)
         of_forecasts = self._forecasts_before(entry)
         self._world.checks.note_late(entry)
+        self._world.claims.note(entry)
+        self._base = cycle.base if cycle is not None else 0
+        self._gives_up(entry, cycle)
         apply_entry(self.state, entry, changes)
+        self._world.autoscaler.note_waiting(self.state)
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         if problem := record.after(self.state, entry, verdicts, of_room):
             raise Violation(problem)
+        uid, problem = moved(self.state, bound)
+        if problem:
+            raise Violation(problem, job=uid)
         uid, problem = self.promises.after(self.state, entry, verdicts, of_promises)
         if problem:
             raise Violation(problem, job=uid)
@@ -185,6 +200,18 @@ class Oracle:
                 self._accept(placing, time_ms, kept_off_ms[placing.job_uid])
             elif verdict is not None:
                 self._accepted(event, jobs, nodes)
+
+    def _gives_up(self, entry: Entry, cycle: k.CycleTaken | None) -> None:
+        """Check that a cycle, taken on the present state, lets no job fail too early."""
+        if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
+            return
+        for event in entry.batch.events:
+            job = self.state.jobs.get(event.job_uid) if isinstance(event, k.Waits) else None
+            if job is None or not isinstance(event, k.Waits) or event.schedule_state != ScheduleState.FAILED:
+                continue
+            for rules in (self._world.claims, self._world.autoscaler):
+                if problem := rules.gives_up(self.state, cycle, job):
+                    raise Violation(problem, job=job.uid)
 
     def _accepted(self, event: k.Event, jobs: Mapping[str, JobRecord], nodes: Mapping[str, dict[SlotKey, str]]) -> None:
         """Check an accepted decision that places nothing. `nodes` are those that jobs with replaced workers had."""
@@ -275,24 +302,36 @@ class Oracle:
             raise Violation(f"a job got nodes that can't use its queue: {why}", job=job.uid)
         if part := worker_groups.placed_in_part(job, event):
             raise Violation(f"part of a worker group was accepted: {part} have no nodes", job=job.uid)
-        for of in job.spec.after:
+        if problem := self._world.claims.misplaced(self.state, job, event, self._base):
+            raise Violation(problem, job=event.job_uid)
+        self._check_after(job)
+        self._check_slots(job, event, cycle_time_ms)
+        there = [*job.placements, *job.slots.finished]
+        of_sets = Counter(group for group, _ in there)
+        groups = job.spec.groups
+        short = [group.name for number, group in enumerate(groups) if of_sets[number] < group.min_count]
+        if of_sets[0] != groups[0].count or len(there) - of_sets[0] < job.spec.min_workers or short:
+            raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
+        if apart := scattered(self.state, job, event):
+            raise Violation(apart, job=event.job_uid)
+
+    def _check_after(self, job: JobRecord) -> None:
+        """Check that the jobs have ended for which a job with new nodes waits."""
+        for of in job.valid_spec.after:
             stages = [Stage.SUCCEEDED, *([Stage.FAILED] if of.on_failure == OnFailure.IGNORE else [])]
             if not any((job.seen.namespace, of.name, stage) in self._ended for stage in stages):
                 raise Violation(f"a job has nodes before {of.name} has ended, which it waits for", job=job.uid)
+
+    def _check_slots(self, job: JobRecord, event: k.Placed, cycle_time_ms: int) -> None:
+        """Check the nodes of an accepted placement, and remember them."""
+        groups = job.valid_spec.groups
         for (group, index), node in expand(event.pods).items():
-            slot = (event.job_uid, event.attempt, job.spec.groups[group].name if group else "", index)
+            slot = (event.job_uid, event.attempt, groups[group].name if group else "", index)
             self.placed.setdefault(slot, set()).add(node)
             if self._world.bad_nodes.returns(job, group, node, cycle_time_ms):
                 raise Violation(f"a worker is placed on {node}, where its set failed repeatedly", job=job.uid)
         for pods in event.pods:
-            self._open(pods.node, job.spec.groups[pods.group].shape, event.job_uid)
-        there = [*job.placements, *job.slots.finished]
-        of_sets = Counter(group for group, _ in there)
-        short = [group.name for number, group in enumerate(job.spec.groups) if of_sets[number] < group.min_count]
-        if of_sets[0] != job.spec.groups[0].count or len(there) - of_sets[0] < job.spec.min_workers or short:
-            raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
-        if apart := scattered(self.state, job, event):
-            raise Violation(apart, job=event.job_uid)
+            self._open(pods.node, groups[pods.group].shape, event.job_uid)
 
     def _stay(self, event: k.WorkersReplaced) -> None:
         """Check workers that keep their nodes; their batch has no observations of nodes, so these are as before it."""
@@ -330,6 +369,7 @@ class Oracle:
         """Fold the log again after it lost its tail."""
         self._world.bad_nodes.forget()
         self._world.windows.forget()
+        self._world.claims.forget()
         self._lost_tail = True
         kept = [entry for entry in self.entries if entry.last <= offset]
         self.state = _folded(State(epoch=self.state.epoch), kept)
@@ -407,6 +447,10 @@ def _live(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 
+#: The role of a pod that no TYJob owns; its slot has its UID instead of a group.
+_OTHER = "other"
+
+
 class _Slot(msgspec.Struct, frozen=True):
     job: str
     attempt: int
@@ -452,6 +496,7 @@ class Checks:
 
     def after_step(self) -> None:
         """Check every change of the store since the last step."""
+        self._world.claims.after_step()
         for event in self._watches["nodes"].take():
             if event.type != "DELETED":
                 self._node(event.stored.object)
@@ -484,7 +529,10 @@ class Checks:
         owner, uid = _owner(pod), pod["metadata"]["uid"]
         if self.forged.get(uid) and (address := (pod.get("status") or {}).get("podIP")):
             self._forged_addresses.add(address)
-        if owner is None or uid in self.forged:
+        bound = owner is None and pod["spec"].get("schedulerName") == SCHEDULER and pod["spec"].get("nodeName")
+        if (owner is None and not bound) or uid in self.forged or uid in self._world.bindings.taken:
+            return
+        if is_placeholder(pod):
             return
         self._world.endings.see(pod)
         if change == "DELETED" or not _live(pod):
@@ -495,7 +543,9 @@ class Checks:
                 if self._there.get(found[0]) == uid:
                     del self._there[found[0]]
             return
-        if change == "ADDED":
+        if owner is None and uid not in self._pods:
+            self._count(pod, _Slot(record_of_pod(pod), 0, uid, _OTHER, 0))
+        elif owner is not None and change == "ADDED":
             self._created(pod, _place(pod, owner))
 
     def _created(self, pod: Object, slot: _Slot) -> None:
@@ -508,13 +558,18 @@ class Checks:
         if problem := self._world.endings.problem_of_new(pod):
             raise Violation(f"pod {name} was created, though {problem}", job=slot.job)
         self._there[slot] = uid
+        self._count(pod, slot)
+
+    def _count(self, pod: Object, slot: _Slot) -> None:
+        """A pod has come to its node."""
+        uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
         self._pods[uid] = (slot, node)
         self._on.setdefault(node, {})[uid] = (slot, requests_of(pod["spec"]))
         self._fits(node, slot.job)
 
     def _fits(self, node: str, job: str) -> None:
-        """Check that our pods on the nodes that the log desires fit there, together with pods of released slots, except
-        those that appeared after their room was freed."""
+        """Check that the pods that Arranger placed fit on a node: those that the log desires there and those of
+        released slots, except those that appeared after their room was freed."""
         total: Counter[str] = Counter()
         for uid, (slot, requests) in self._on[node].items():
             if self._counts(uid, slot, node):
@@ -534,6 +589,10 @@ class Checks:
         """Whether a pod's room is counted: as a desired pod, as an observed one, or as an assumed one, for which that
         isn't over at this time."""
         state = self._world.oracle.state
+        if slot.role == _OTHER:
+            if not in_log(state, slot.job, uid, node, time_ms):
+                self._unawaited.add(uid)
+            return uid not in self._unawaited
         if self._desired(slot, node):
             return True
         claimed = (slot.job, slot.attempt, slot.group, slot.index, node)
@@ -561,6 +620,8 @@ class Checks:
 
         The version for statuses takes any status, so check that it is one that v1 would take.
         """
+        if resource == CLAIMS and may_select(body):
+            return
         if resource == CONFIG_MAPS and may_patch(self._world, resource, namespace, name, body["metadata"]["uid"]):
             return
         if resource == PODS and subresource == "status" and self._world.others.may_tell(name, body):
@@ -579,6 +640,8 @@ class Checks:
         the pod is an orphan: in its namespace, there is no TYJob of that UID.
         """
         stored = self._store.collection(resource).objects.get((namespace, name))
+        if self._world.autoscaler.may_delete(resource, stored):
+            return
         if resource == TYJOBS and uid is not None:
             if stored is not None and stored.uid == uid:
                 stage = (stored.object.get("status") or {}).get("stage", "")
@@ -643,7 +706,9 @@ class Checks:
         pods = {pod["metadata"]["uid"]: pod for pod in self._objects(PODS)}
         jobs = {job["metadata"]["uid"]: job for job in self._objects(TYJOBS)}
         for uid in sorted(pods.keys() | state.pods.keys()):
-            seen = attributed(state, pod_seen(pods[uid], 0, SCHEDULER)) if uid in pods else None
+            seen = None
+            if uid in pods:
+                seen = attributed(state, pod_seen(pods[uid], 0, SCHEDULER, with_volumes=state.with_volumes))
             held = state.pods.get(uid)
             if (
                 seen is None
@@ -732,6 +797,7 @@ class Checks:
             if not (told or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         found += [*worker_groups.unsettled(state), *self._world.others.unsettled()]
+        found += [*self._world.claims.unsettled(state), *self._world.autoscaler.unsettled(state)]
         found += self._world.forecasts.unsettled()
         return [*found, *self._strays(), *self._world.belongings.unsettled(), *self._world.queues.unsettled()]
 
@@ -743,6 +809,8 @@ class Checks:
         for pod in self._objects(PODS):
             owner = _owner(pod)
             if owner is None or "deletionTimestamp" in pod["metadata"] or self.forged.get(pod["metadata"]["uid"]):
+                continue
+            if is_placeholder(pod):
                 continue
             slot, job = _place(pod, owner), state.jobs.get(owner["uid"])
             name = pod["metadata"]["name"]

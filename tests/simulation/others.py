@@ -12,14 +12,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from arranger.kube.cluster import PODS, ApiError, ClusterUnavailable, Object
+from arranger.kube.cluster import PODS, ApiError, Object
 from arranger.model.job import Stage
 from arranger.model.pod import GroupKind
 from arranger.model.pods_to_place import SLOT, group_uid, record_of
+from arranger.model.provisioning import NO_SCHEDULER
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import kept_out
 from arranger.sandbox.garbage import DeleteOptions
 from tests.simulation.calm import CALM
+from tests.simulation.faults import HALF_WAY, WITH_CLAIMS
 from tests.simulation.pod_groups import LABEL, group_record
 
 if TYPE_CHECKING:
@@ -27,29 +29,30 @@ if TYPE_CHECKING:
 
 SCHEDULER = "arranger"
 #: The most of them that are there at once.
-_MOST = 5
+_MOST = 6
 #: How often pods come as a group, and the labels that make one.
-_GROUPED = 0.4
+_GROUPED = 0.5
 _GROUP, _MINIMUM = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"
-_PACE_S = 4.0
+#: The mean time between two changes, in most runs and in those about groups.
+_PACE_S, _OFTEN_S = 2.5, 1.0
 _LASTS_S = (2.0, 60.0)
-#: How often a binding fails before it reaches the API server, is refused, and is done without an answer.
-_BEFORE, _REFUSED, _UNANSWERED = 0.05, 0.04, 0.1
 
 
 class Others:
-    """Makes these pods, deletes some, removes their gates, and lets some bindings fail."""
+    """Makes these pods, deletes some, and removes their gates."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} others")
-        self.comes = chance.random() < 0.4 and not world.faults.often(CALM)
+        self._half_way = world.faults.often(HALF_WAY)
+        about = self._half_way or world.faults.often(WITH_CLAIMS)
+        self.comes = (chance.random() < 0.4 or about) and not world.faults.often(CALM)
         self._made = 0
 
     async def run(self) -> None:
         """Make one change after the other until the faults stop."""
         while self.comes:
-            await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
+            await asyncio.sleep(self._chance.expovariate(1 / (_OFTEN_S if self._half_way else _PACE_S)))
             if not self._world.faults.on:
                 return
             with suppress(ApiError):
@@ -70,7 +73,7 @@ class Others:
         chance = self._chance
         if len(self._pods()) >= _MOST:
             return
-        if chance.random() >= _GROUPED:
+        if chance.random() >= (1.0 if self._half_way else _GROUPED):
             self._create({})
             return
         labelled = [pod["metadata"].get("labels") or {} for pod in self._pods()]
@@ -99,12 +102,14 @@ class Others:
         }
         if chance.random() < 0.25:
             spec["schedulingGates"] = [{"name": "example.com/later"}]
+        if self._world.claims.names_one():
+            spec["volumes"] = self._world.claims.volumes()
         if chance.random() < 0.2:
             spec["nodeSelector"] = {"kubernetes.io/hostname": f"n{chance.randrange(3)}"}
         name = f"other{self._made}"
         body = {"metadata": {"name": name, "annotations": lasts, "labels": dict(labels)}, "spec": spec}
         made = self._world.store.create(PODS, "default", body).stored
-        self._world.step("others", f"create {name} [{_record(made.object)}] of {cpu}")
+        self._world.step("others", f"create {name} [{record_of_pod(made.object)}] of {cpu}")
 
     def _remove(self) -> None:
         pods = self._pods()
@@ -113,7 +118,7 @@ class Others:
         metadata = self._chance.choice(pods)["metadata"]
         grace_s = self._chance.choice((None, 0))
         self._world.store.delete(PODS, "default", metadata["name"], DeleteOptions(grace_s=grace_s))
-        self._world.step("others", f"delete {metadata['name']} [{_record({'metadata': metadata})}]")
+        self._world.step("others", f"delete {metadata['name']} [{record_of_pod({'metadata': metadata})}]")
 
     def _open(self, pod: Object | None = None) -> None:
         gated = [of for of in self._pods() if of["spec"].get("schedulingGates")]
@@ -123,34 +128,26 @@ class Others:
             self._world.store.patch(PODS, "default", name, {"spec": {"schedulingGates": None}})
             self._world.step("others", f"open {name}")
 
-    # --- bindings ------------------------------------------------------------------------------------------
+    # --- safety ---------------------------------------------------------------------------------------------
 
-    def before_binding(self) -> None:
-        """A binding is on its way."""
-        if not self._world.faults.on:
-            return
-        if self._chance.random() < _BEFORE:
-            raise ApiError(500, "InternalError", "simulated: etcd has no leader")
-        if self._chance.random() < _REFUSED:
-            raise ApiError(403, "Forbidden", "simulated: no right to create pods/binding")
+    def record(self, uid: str) -> str:
+        """The UID of the record of the pod with this UID; empty if it isn't there."""
+        return record_of_pod(pod) if (pod := self.pod(uid)) is not None else ""
 
-    def after_binding(self) -> None:
-        """A binding is done."""
-        if self._world.faults.on and self._chance.random() < _UNANSWERED:
-            raise ClusterUnavailable("simulated: the answer to a binding was lost")
+    def pod(self, uid: str) -> Object | None:
+        """The pod with this UID, if it is there."""
+        return next((pod for pod in self._pods() if pod["metadata"]["uid"] == uid), None)
 
-    def undecided(self, uid: str, node: str) -> str:
+    def undecided(self, record: str, uid: str, node: str) -> str:
         """What is wrong with a binding that is being done, as text; empty if nothing is."""
-        placed = self._world.oracle.placed.items()
-        records = [_record(pod) for pod in self._pods() if pod["metadata"]["uid"] == uid]
-        if not any(key[0] in records and node in nodes for key, nodes in placed):
+        if not any(key[0] == record and node in nodes for key, nodes in self._world.oracle.placed.items()):
             return f"pod {uid} is bound to {node} without an accepted decision"
         return ""
 
     def may_tell(self, name: str, body: Mapping[str, Any]) -> bool:
         """Whether a change of a status is one that says why a pod of these waits, as it was when it was read."""
         known = self._world.store.collection(PODS).objects.get(("default", name))
-        ours = known is None or known.object["spec"].get("schedulerName") == SCHEDULER
+        ours = known is None or known.object["spec"].get("schedulerName") in (SCHEDULER, NO_SCHEDULER)
         held = set(body["metadata"]) == {"uid", "resourceVersion"}
         return ours and held and set(body) == {"metadata", "status"} and set(body["status"]) == {"conditions"}
 
@@ -160,7 +157,7 @@ class Others:
         """(UID of a record, the problem); empty at a good end."""
         found, state = [], self._world.oracle.state
         for pod in self._pods():
-            uid, name = _record(pod), pod["metadata"]["name"]
+            uid, name = record_of_pod(pod), pod["metadata"]["name"]
             if "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in ("Succeeded", "Failed"):
                 continue
             job = state.jobs.get(uid)
@@ -186,7 +183,7 @@ class Others:
         return "" if reason == "Unschedulable" else f"doesn't say why it waits: {conditions}"
 
 
-def _record(pod: Mapping[str, Any]) -> str:
+def record_of_pod(pod: Mapping[str, Any]) -> str:
     """The UID of the record of a pod, alone or with its group."""
     if of_object := group_record(pod["metadata"]):
         return of_object

@@ -41,6 +41,7 @@ _ODDS = {
     "minRuntimeSeconds": 0.2,
     "preemption": 0.2,
 }
+_OF_AUTOSCALERS = {"provisioning": 0.3, "scheduledFailed": 0.1}
 _VALUES: dict[str, tuple[Any, ...]] = {
     "state": ("Closed",),
     "namespaces": (
@@ -57,6 +58,8 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "userFairness": (True,),
     "reclaimable": (False,),
     "minRuntimeSeconds": (5, 60),
+    "provisioning": ("None", "Request", "Pending"),
+    "scheduledFailed": ("AfterGrace", "Never"),
     "preemption": ({"surplus": "Never"}, {"priority": "Never"}, {"reclaim": "Never"}),
 }
 #: In a run that is about this, there are queues in any case, and most forbid a way in which room may be taken.
@@ -80,6 +83,7 @@ class Queues:
         self._modes = world.faults.often(MODES)
         self.comes = chance.random() < 0.5 or self._modes
         self._stays = chance.random() < 0.5
+        self._odds = _ODDS | (_OF_AUTOSCALERS if world.autoscaler.comes else {})
         self._open = False
         if self.comes:
             world.store.collections[_kind().key] = Collection([_kind()], _HISTORY)
@@ -149,7 +153,7 @@ class Queues:
         """Create a queue, or replace its spec by another one, which may have any parent and be closed."""
         name = self._chance.choice(_NAMES)
         spec: dict[str, Any] = {"weight": self._chance.randrange(1, 4)}
-        for field, odds in _ODDS.items():
+        for field, odds in self._odds.items():
             if self._chance.random() < odds or (self._modes and field == "preemption"):
                 spec[field] = self._value(field, name)
         old = self._world.store.collection(QUEUES).objects.get(("", name))
@@ -165,7 +169,7 @@ class Queues:
         used = [name for name in there if self._use(name)]
         if there:
             name = self._chance.choice(used or there)
-            field = self._chance.choice(("weight", *_ODDS))
+            field = self._chance.choice(("weight", *self._odds))
             removed = field != "weight" and self._chance.random() < 0.3
             self._patch(name, {field: None if removed else self._value(field, name)})
 

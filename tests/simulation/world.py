@@ -47,9 +47,12 @@ from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
 from tests.servers import tyjob_definition
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
+from tests.simulation.autoscalers import Autoscaler
 from tests.simulation.bad_nodes import BadNodes
 from tests.simulation.belongings import Belongings
+from tests.simulation.bindings import Bindings
 from tests.simulation.calm import CALM, NODES, CalmUser, calm_down
+from tests.simulation.claims import Claims
 from tests.simulation.classes import Classes
 from tests.simulation.clocks import Clocks
 from tests.simulation.denials import Denials
@@ -225,7 +228,7 @@ class SimulatedProcess:
             layout=world.upgrade.layout_of(self.version),
         )  # fmt: skip
         parts = Parts(
-            settings=world.forecasts.settings(SETTINGS),
+            settings=world.forecasts.settings(world.settings),
             installed=Installed(world.upgrade.policies_of(self.version), ()), member_id=self.name,
             redis=world.redis, stream=self.follower.log, follower=self.follower,  # type: ignore[arg-type]
             membership=self.membership, clock=self.clock, time=time, metrics=_Metrics(self),  # type: ignore[arg-type]
@@ -377,7 +380,12 @@ class World:
         self.log_away = self.api_away = self.log_slow = False
         self.log_trouble = ""
         self.clock = SimulatedClock(self.loop)
-        self.cycle_config = SETTINGS.cycle_config(VERSIONS)
+        self.claims = Claims(self)
+        self.autoscaler = Autoscaler(self)
+        self.settings = msgspec.structs.replace(
+            SETTINGS, volumes=self.claims.comes, provisioning=self.autoscaler.way.value
+        )
+        self.cycle_config = self.settings.cycle_config(VERSIONS)
         self.forecasts = Forecasts(self)
         self.loop.thread_takes_s = self.forecasts.takes_s
         self.oracle = Oracle(self)
@@ -396,6 +404,7 @@ class World:
         self.classes = Classes(self)
         self.queues = Queues(self)
         self.others = Others(self)
+        self.bindings = Bindings(self)
         self.pod_groups = PodGroups(self, _HISTORY)
         self.dependencies = Dependencies(self)
         self.bad_nodes = BadNodes(self)
@@ -563,6 +572,8 @@ class World:
 
     async def _begin(self) -> None:
         await self.machines.start()
+        self.claims.begin()
+        self.autoscaler.begin(_HISTORY)
         count = self.chance.choice((1, 2, 3, 3))
         for slot in range(count):
             roles = (
@@ -590,6 +601,10 @@ class World:
         self.spawn(self.queues.run(), "queues")
         self.spawn(self.others.run(), "others")
         self.spawn(self.pod_groups.run(), "pod groups")
+        self.spawn(self.claims.run(), "claims")
+        self.spawn(self.claims.serve(), "provisioner")
+        self.spawn(self.autoscaler.run(), "autoscaler's others")
+        self.spawn(self.autoscaler.serve(), "autoscaler")
         self.spawn(self.dependencies.run(), "dependencies")
         self.spawn(self.topologies.run(), "topologies")
         self.spawn(self.belongings.run(), "belongings")
@@ -612,6 +627,7 @@ class World:
         self.queues.end()
         self.others.end()
         self.pod_groups.end()
+        self.claims.end()
         self.topologies.heal()
         await self.machines.heal()
 

@@ -366,3 +366,15 @@ async def test_the_own_volume_of_a_running_pod_is_made_for_its_node() -> None:
     scene.observe()
     await scene.look()
     assert scene.selected() == node
+
+
+async def test_a_tyjob_that_was_never_valid_has_no_claims_to_serve() -> None:
+    scene = Scene(of_pods=False)
+    metadata, unnamed = {"name": "wrong", "namespace": "default", "uid": "wrong", "generation": 1}, {"spec": SPEC}
+    leader = {"name": "no DNS label", "template": unnamed}
+    wrong = {"metadata": metadata, "spec": {"minWorkersNum": 0, "leader": leader, "workerSets": []}}
+    scene.world.say(job_seen(wrong, scene.world.terms[k.Watched.JOB], with_status=True))
+    job = scene.world.state.jobs["wrong"]
+    assert job.spec is None
+    await scene.applier._pods.reconcile(Look(scene.following, job, Progress()))  # type: ignore[arg-type]
+    assert not scene.items(PODS)
