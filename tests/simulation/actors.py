@@ -600,8 +600,8 @@ class Machines:
         self._begin(self._remove, name)
 
     def _begin(self, act: Callable[[NodeTemplate], Awaitable[None]], name: str) -> None:
-        template = next(each for each in self.templates if each.name == name)
-        self._world.spawn(self._closed(act, template), "closing")
+        for template in [each for each in self.templates if each.name == name]:  # none if its autoscaler removed it
+            self._world.spawn(self._closed(act, template), "closing")
 
     async def _closed(self, act: Callable[[NodeTemplate], Awaitable[None]], node: NodeTemplate) -> None:
         with suppress(ApiError):
