@@ -181,6 +181,11 @@ class Metrics:
         self.redis_memory = self._gauge(
             "redis_memory_bytes", "Memory of Redis: used, and its limit (0: none), by one process.", ["memory"]
         )
+        self.certificate_expires = self._gauge(
+            "certificate_expiration_timestamp_seconds",
+            "When a certificate expires, in seconds since 1970: of redis, sentinel or api-server.",
+            ["certificate"],
+        )
         self.ready = self._gauge("ready", "1 if this process is ready.")
         self.check = self._gauge("check", "1 while this check of /readyz passes, else 0.", ["check"])
 

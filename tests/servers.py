@@ -310,7 +310,8 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 class Certificates:
     """A certificate authority for one test session, and one certificate for 127.0.0.1 and localhost."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, days: int = 30) -> None:
+        """The certificate, and not its authority, expires after this number of days."""
         self.ca_file = folder / "ca.crt"
         self.certificate_file = folder / "server.crt"
         self.key_file = folder / "server.key"
@@ -331,7 +332,7 @@ class Certificates:
         )
         openssl(
             *("x509", "-req", "-in", str(request), "-CA", str(self.ca_file), "-CAkey", str(ca_key)),
-            *("-CAcreateserial", "-days", "30", "-extfile", str(extensions), "-out", str(self.certificate_file)),
+            *("-CAcreateserial", "-days", str(days), "-extfile", str(extensions), "-out", str(self.certificate_file)),
         )
 
 
@@ -363,6 +364,10 @@ class TlsFront:
         self.port = port
         self._listener = socket.create_server(("127.0.0.1", port))
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def renew(self, certificates: Certificates) -> None:
+        """Show other certificates to new connections; open ones stay."""
+        self._context.load_cert_chain(certificates.certificate_file, certificates.key_file)
 
     def close(self) -> None:
         # A blocked accept() doesn't notice a plain close.

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import (
@@ -35,6 +36,7 @@ from redis.retry import Retry
 from arranger.errors import LogError, LogUnavailable, UsageError, WritesRefused
 from arranger.events.redis_sentinel import asyncio_client, blocking_client
 from arranger.events.redis_urls import SCHEMES, names_sentinels, redacted, scheme_of
+from arranger.tls import TlsServer
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
@@ -91,6 +93,28 @@ def _client(make: Callable[..., Any], url: str, retry: Any) -> Any:
     if scheme_of(url) != "unix" and database and not database.isdecimal():
         raise UsageError(f"the Redis URL for {shown} can't be used", hint="its path is the number of a database")
     return client
+
+
+async def tls_server(client: "redis.asyncio.Redis") -> TlsServer | None:
+    """Redis as a new connection finds it, if it speaks TLS. Raises `LogUnavailable` if Sentinels name no primary."""
+    pool: Any = client.connection_pool
+    connection = pool.make_connection()
+    if not isinstance(connection, redis.asyncio.SSLConnection):
+        return None
+    address = connection.host, connection.port
+    if isinstance(pool, redis.asyncio.sentinel.SentinelConnectionPool):
+        with translated("the Sentinels' address"):
+            address = await pool.sentinel_manager.discover_master(pool.service_name)
+    return TlsServer(*address, connection.ssl_context.get())
+
+
+def tls_sentinels(client: "redis.asyncio.Redis") -> list[TlsServer]:
+    """The Sentinels that the client asks, if they speak TLS."""
+    pool: Any = client.connection_pool
+    if not isinstance(pool, redis.asyncio.sentinel.SentinelConnectionPool):
+        return []
+    made = [sentinel.connection_pool.make_connection() for sentinel in pool.sentinel_manager.sentinels]
+    return [TlsServer(one.host, one.port, one.ssl_context.get()) for one in made if hasattr(one, "ssl_context")]
 
 
 @contextmanager

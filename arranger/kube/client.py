@@ -32,6 +32,7 @@ from arranger.kube.cluster import (
     always,
 )
 from arranger.kube.config import Access, Credentials
+from arranger.tls import TlsServer
 
 #: A server sends a bookmark about every minute, so a watch that is silent for longer is dead.
 SILENCE_S = 75.0
@@ -234,6 +235,14 @@ class HttpCluster:
             await self._call("create", PODS, PODS.path(namespace, name, "binding"), body=body)
         finally:
             _still.reset(before)
+
+    async def tls_server(self) -> TlsServer | None:
+        """The API server, if a connection goes directly to it and speaks TLS."""
+        credentials = await self._access.current()
+        address = urllib.parse.urlsplit(credentials.server)
+        if credentials.tls is None or credentials.proxy or not address.hostname:
+            return None
+        return TlsServer(address.hostname, address.port or 443, credentials.tls, credentials.tls_server_name)
 
     async def close(self) -> None:
         session, self._lazy_session = self._lazy_session, None

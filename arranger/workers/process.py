@@ -25,6 +25,7 @@ from arranger.metrics import Metrics
 from arranger.plugins import inventory
 from arranger.settings import Settings
 from arranger.workers.cancelling import end
+from arranger.workers.certificates import Certificates
 from arranger.workers.follower import Follower
 from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health, HttpServer
@@ -141,6 +142,7 @@ class Process:
         """Start the roles, and the tick loop if a role of this process handles ticks."""
         log_event(_log, "starting", member=self._parts.member_id, roles=",".join(self._roles))
         handlers = await roles.start(self._roles)
+        roles.tasks["certificates"] = _task(Certificates(self._parts).run(), "certificates")
         if MEASURING_ROLE in self._roles:
             roles.tasks["measuring"] = _task(Measuring(self._parts).run(), "measuring")
         if not handlers:

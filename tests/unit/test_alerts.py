@@ -65,6 +65,7 @@ CREATE = {"verb": "create", "resource": "pods"}
 POD = {"kind": "pod"}
 STORED, APPENDED = 'arranger_snapshots_total{result="stored"}', 'arranger_events_appended_total{kind="PodSeen"}'
 MISSED = 'arranger_missed_observations_total{kind="pod"}'
+EXPIRES = 'arranger_certificate_expiration_timestamp_seconds{certificate="redis"}'
 REFUSED = 'arranger_effects_total{effect="create",result="refused"}'
 
 CASES = {
@@ -108,6 +109,11 @@ CASES = {
     ),
     "ArrangerClockOff": Case(
         each("arranger_clock_offset_seconds", "0x60", "-6x60"), each("arranger_clock_offset_seconds", "4x60", "-4x60")
+    ),
+    "ArrangerCertificateExpires": Case(
+        {**each(EXPIRES, "900000x60", "600000x60"), **each(EXPIRES.replace("redis", "api-server"), "900000x60")},
+        {**each(EXPIRES, "900000x60", "610000x60"), **each("arranger_ready", "1x60")},
+        labels={"certificate": "redis"},
     ),
     "ArrangerCycleStopped": Case(
         each('arranger_cycles_total{result="idle"}', "9x60"), each('arranger_cycles_total{result="idle"}', "0+60x60")

@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ def made(tmp_path: Path) -> Certificates:
     return made_in(tmp_path / "made")
 
 
-def made_in(folder: Path) -> Certificates:
+def made_in(folder: Path, *, days: int = 30) -> Certificates:
     folder.mkdir()
-    return Certificates(folder)
+    return Certificates(folder, days=days)
 
 
 def certificate(of: Certificates, clock: Stepped | None = None) -> Certificate:
@@ -66,6 +67,29 @@ def test_renewed_files_are_shown_to_new_connections(made: Certificates, tmp_path
     assert shown(served, newer.ca_file) != first
     with pytest.raises(ssl.SSLCertVerificationError):
         shown(served, made.ca_file)
+
+
+@pytest.mark.parametrize("days", [3, -1], ids=["soon", "expired"])
+def test_a_certificate_that_expires_soon_is_warned_of_once_a_day(
+    days: int, made: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    old, clock = made_in(tmp_path / "old", days=days), Stepped()
+    served = certificate(old, clock)
+
+    def warnings(at_s: float) -> int:
+        """How often it was warned of by then."""
+        clock.at_s = at_s
+        with suppress(ssl.SSLCertVerificationError):
+            shown(served, old.ca_file)
+        return caplog.messages.count("the certificate expires soon")
+
+    day_s = 86_400
+    assert [warnings(at_s) for at_s in (10, 20, day_s, day_s + 10, day_s + 20)] == [1, 1, 1, 2, 2]
+    for name in ("certificate_file", "key_file"):
+        shutil.copy(getattr(made, name), getattr(old, name))
+    assert warnings(5 * day_s) == 2, "it was renewed"
+    assert "the certificate was read again" in caplog.messages
 
 
 def test_files_that_go_leave_the_last_certificate(made: Certificates) -> None:
