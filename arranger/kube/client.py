@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from arranger import __version__
@@ -48,8 +49,19 @@ _READ_BUFFER_BYTES = 1024 * 1024
 _still: ContextVar[Callable[[], bool]] = ContextVar("still", default=always)
 
 
+class _Body(aiohttp.BytesPayload):
+    """The body of a request, which is checked to be needed still when it is written. Before Python 3.12, aiohttp writes
+    it in a task of its own, together with the headers. A process that is paused in between may wake up much later."""
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        if not _still.get()():
+            raise Withdrawn("no longer wanted")
+        await super().write_with_length(writer, content_length)
+
+
 class _Connector(aiohttp.TCPConnector):
-    """Checks again, once a request has its connection, that it is still needed; it is then written at once."""
+    """Checks again, once a request has its connection, that it is still needed. The connection can be used again then,
+    other than when its body isn't written."""
 
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
@@ -301,7 +313,7 @@ class HttpCluster:
             response = await self._session().request(
                 _METHODS[verb],
                 URL(credentials.server + target, encoded=True),
-                data=payload,
+                data=None if payload is None else _Body(payload, content_type=headers["Content-Type"]),
                 headers=headers,
                 timeout=self._watch_timeout if verb == "watch" else self._request_timeout,
                 allow_redirects=False,
@@ -311,6 +323,8 @@ class HttpCluster:
             )
             code = response.status
         except _FAULTS as error:
+            if isinstance(error.__cause__, Withdrawn):
+                raise Withdrawn(f"{verb} {target}: {error.__cause__}") from error
             raise _unavailable(f"{verb} {target}", error) from error
         finally:
             if self._on_request is not None:

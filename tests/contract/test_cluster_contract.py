@@ -230,6 +230,25 @@ async def test_a_creation_that_is_no_longer_wanted_at_the_last_moment_creates_no
         await place.cluster.create(PODS, place.namespace, pod("a"), still=lambda: True)
 
 
+async def test_whoever_is_stopped_before_the_body_of_a_request_is_written_is_asked_again_and_nothing_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, wanted = aiohttp.ClientRequest.send, [True]
+
+    async def stopped_meanwhile(request: aiohttp.ClientRequest, connection: Any) -> Any:
+        wanted[0] = False
+        return await send(request, connection)
+
+    async with EmbeddedSubject(tmp_path).open() as place:
+        with monkeypatch.context() as patched:
+            patched.setattr(aiohttp.ClientRequest, "send", stopped_meanwhile)
+            with pytest.raises(Withdrawn):
+                await place.cluster.create(PODS, place.namespace, pod("a"), still=lambda: wanted[0])
+        with refused(404, "NotFound", '"a"'):
+            await place.cluster.get(PODS, place.namespace, "a")
+        await place.cluster.create(PODS, place.namespace, pod("a"), still=lambda: True)
+
+
 async def test_whoever_is_stopped_while_a_connection_comes_about_is_asked_again_before_the_request_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

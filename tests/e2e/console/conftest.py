@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser import FLAGS, chromium
 from tests.e2e.console.pages import AXE, Opener, served, written
@@ -12,6 +12,8 @@ from tests.servers import REPOSITORY, ServersUnavailable, in_ci
 from tests.world import World, shape
 
 PAGE = REPOSITORY / "arranger" / "web" / "static" / "index.html"
+# How long the page takes says nothing on a busy machine.
+expect.set_options(timeout=30_000)
 
 
 def _missing(problem: str) -> None:
