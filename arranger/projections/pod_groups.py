@@ -372,12 +372,13 @@ def _take_minimums(fold: Slots, job: JobRecord) -> None:
 
 def _unplace_parts(fold: Slots, job: JobRecord) -> None:
     """Take the nodes that pods haven't got yet, if a part of the group was bound before it was to begin, or if none was
-    and they aren't enough any more."""
+    and they aren't enough any more. Without nodes it waits for no room on them."""
     enough = job.quorum_placed() and not job.pods_lacking
     too_few = bool(job.placements) and not job.bound and not enough
-    if too_few or (job.stage in _WAITING and job.bound):
-        if job.slots.room is not None:
-            await_room(fold.state, job, None)
+    ends = too_few or (job.stage in _WAITING and bool(job.bound))
+    if job.slots.room is not None and (ends or not job.placements):
+        await_room(fold.state, job, None)
+    if ends:
         for slot in sorted(job.placements.keys() - job.bound.keys()):
             fold._unplace(job, slot, job.stage)
 

@@ -142,7 +142,8 @@ def known(state: State, event: Seen) -> bool:
         claims: Mapping[tuple[str, str], _OfClaims]
         claims = state.volumes.claims if isinstance(event, v.ClaimSeen) else state.devices.claims
         claim = claims.get((event.namespace, event.name))
-        return claim is not None and _same(claim, event, ("term", "resource_version"))
+        # An applier changes a claim of this version only, so an outdated one would be refused without end.
+        return claim is not None and _same(claim, event, ("term",))
     if isinstance(event, k.ProvisioningSeen):  # the log has only those of jobs
         request = state.seen_requests.get(event.job_uid, {}).get(event.name)
         return not event.job_uid or (request is not None and _same(request, event, ("term", "resource_version")))

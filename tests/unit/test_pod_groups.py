@@ -343,6 +343,20 @@ def test_a_job_of_lower_priority_gives_room_to_a_whole_group() -> None:
     world.state.validate()
 
 
+def test_a_group_whose_only_pod_with_a_node_goes_waits_for_no_room() -> None:
+    world = World(config=CycleConfig(versions=VERSIONS, verdicts=VERDICTS, preemption=Preemption()))
+    world.node("n1", cpu=4)
+    victim = world.job("ppo", leader=shape(cpu=4), priority=5)
+    world.settle()
+    member(world, 0, least=1, priority=9)
+    job = member(world, 1, least=1, priority=9, gates=("example.com/later",))
+    world.cycle()
+    assert victim.stage == Stage.RESCHEDULING and list(job.placements) == [job.slots.members["uid-p0"]]
+    world.pod_gone("uid-p0")
+    assert (job.stage, job.placements, job.slots.room) == (Stage.PENDING, {}, None)
+    world.state.validate()
+
+
 def test_a_pod_that_others_bind_early_begins_its_group() -> None:
     """The rest of the quorum is then decided beside it."""
     world, job = grouped(3, nodes=2)
