@@ -213,15 +213,13 @@ class State:
         if not all(self.listed.get(kind, False) for kind in _NEEDED):
             return False
         return all(
-            (kind not in self.terms and not self.watches(kind))
-            or self.listed.get(kind, False)
-            or kind in self.unwatched
-            for kind in OPTIONAL
+            not self.watches(kind) or self.listed.get(kind, False) or kind in self.unwatched for kind in OPTIONAL
         )
 
     def watches(self, kind: Watched) -> bool:
-        """Whether a kind is watched because of its setting."""
-        return {"volumes": self.with_volumes, "devices": self.with_devices}.get(SETTING_OF.get(kind, ""), False)
+        """Whether a kind is watched: with its setting alone, or once a watcher has claimed it."""
+        settings = {"volumes": self.with_volumes, "devices": self.with_devices}
+        return settings[SETTING_OF[kind]] if kind in SETTING_OF else kind in self.terms
 
     @property
     def queue_tree(self) -> QueueTree:

@@ -140,7 +140,8 @@ class Roles:
 
 
 class OnceAsked:
-    """Begins the watch of requests for nodes once any queue, or the configuration, wants them."""
+    """Begins the watch of requests for nodes once any queue, or the configuration, wants them. One that was begun goes
+    on in all processes, because nothing is decided until all kinds that were claimed are listed."""
 
     def __init__(self, parts: Parts, begin: Callable[[], None]) -> None:
         self._follower = parts.follower
@@ -156,11 +157,12 @@ class OnceAsked:
         self._look()
 
     def _look(self) -> None:
-        tree = self._follower.state.queue_tree
-        if self._begin is None or tree is self._tree:
+        state = self._follower.state
+        tree, claimed = state.queue_tree, Watched.PROVISIONING in state.terms
+        if self._begin is None or (tree is self._tree and not claimed):
             return
         self._tree = tree
-        if anybody_asks(tree, self._default):
+        if claimed or anybody_asks(tree, self._default):
             self._begin()
             self._begin = None
 

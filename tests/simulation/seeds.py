@@ -16,13 +16,13 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Twelve seeds in which all but two fault sites occur; to be chosen again once the product is as it will stay.
-_CHOSEN = (5, 8, 12, 15, 26, 40, 61, 68, 80, 87, 98, 141)
+#: Of the first 140 seeds, eleven in which every fault site occurs.
+_CHOSEN = (2, 26, 34, 40, 47, 80, 83, 87, 98, 100, 102)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
 #: The number of seeds drawn in every session; the summary of the tests lists them, passed or failed.
-FRESH = extent(7, soak=100)
+FRESH = extent(8, soak=100)
 
 _ROOT = Path(__file__).parents[2]
 

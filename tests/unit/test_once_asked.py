@@ -37,3 +37,13 @@ def test_a_queue_that_wants_requests_begins_the_watch_once() -> None:
 def test_the_setting_begins_the_watch_with_the_process(provisioning: str, begins: list[str]) -> None:
     assert begun(World(), provisioning=provisioning)[0] == begins
     assert k.Watched.PROVISIONING in k.OPTIONAL, "an API server without the kind stops nobody"
+
+
+def test_a_watch_that_another_process_began_goes_on_though_nobody_wants_requests_any_more() -> None:
+    """Nothing is decided while a kind that was claimed isn't listed."""
+    world = World()
+    found, once = begun(world)
+    world.say(k.claim(k.Watched.PROVISIONING, "another"))
+    assert not world.state.synced
+    once.changed(Changes())
+    assert found == ["begun"]

@@ -406,6 +406,18 @@ def test_nothing_is_decided_between_the_first_claim_of_pods_and_the_listing_of_v
     assert world.state.synced
 
 
+def test_a_listing_that_ended_early_stops_nothing_once_volumes_are_turned_off() -> None:
+    world = VolumeWorld.__new__(VolumeWorld)
+    super(VolumeWorld, world).__init__()
+    world.say(k.claim(k.Watched.VOLUME, "test"))
+    pods = world.say(k.claim(k.Watched.POD, "test", with_volumes=True))
+    world.say(k.ListingEnded(k.Watched.POD, pods, "1"))
+    assert not world.state.synced
+    pods = world.say(k.claim(k.Watched.POD, "test"))
+    world.say(k.ListingEnded(k.Watched.POD, pods, "2"))
+    assert world.state.synced
+
+
 def test_without_the_right_to_one_kind_volumes_decide_nothing() -> None:
     world = three_nodes()
     job = world.job("train", leader=using("data"), workers=1, worker=using())
