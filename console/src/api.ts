@@ -51,18 +51,18 @@ export function setToken(value: string): void {
   tokenWanted.value = false;
 }
 
-/** Calls `onNews` with the offset of each new event, until `signal` aborts. After a lost connection it goes on, and
- * calls it with 0 first: events may have come meanwhile. */
+/** Calls `onNews` with the offset of each new event, until `signal` aborts. After a lost connection it goes on. It calls
+ * it with 0 at the beginning of each connection: events may have come since the page was read, or meanwhile. */
 export async function watch(onNews: (offset: number) => void, signal: AbortSignal): Promise<void> {
   let last = "";
-  for (let connections = 0; !signal.aborted; ) {
+  while (!signal.aborted) {
     try {
       const answer = await fetch("api/v1/live", {
         headers: { ...headers(), ...(last && { "Last-Event-ID": last }) },
         signal,
       });
       if (!answer.ok || !answer.body) throw await refusal(answer);
-      if (connections++) onNews(0);
+      onNews(0);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {

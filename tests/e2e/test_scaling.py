@@ -1,4 +1,4 @@
-"""A second applier under a growing backlog, as KEDA starts one: it takes its share, and nothing is done twice."""
+"""A second applier under a backlog, as KEDA starts one: it takes its share, and nothing is done twice."""
 
 from pathlib import Path
 
@@ -18,9 +18,7 @@ def created(worker: Worker) -> int:
     return int(worker.metrics().get(CREATED, 0))
 
 
-def test_a_second_applier_takes_its_share_of_a_growing_backlog(
-    kube: RealKube, redis: RealRedis, tmp_path: Path
-) -> None:
+def test_a_second_applier_takes_its_share_of_a_backlog(kube: RealKube, redis: RealRedis, tmp_path: Path) -> None:
     history = History(kube.kubeconfig)
     history.start()
     nodes = [NodeTemplate(f"node-{number}", cpu="128", pods=200) for number in range(8)]
@@ -28,9 +26,10 @@ def test_a_second_applier_takes_its_share_of_a_growing_backlog(
     # One request at a time, so that one applier can't keep up, whatever the machine.
     with kubelets(kube, *nodes), fleet(redis_url=redis.url, kube=kube, folder=tmp_path, api_in_flight=1) as workers:
         workers.start(("watcher",), ("controller", "scheduler", "maintenance"))
-        (first,) = workers.start(("applier",))
+        # All jobs are there before the first applier: on a busy machine, kubectl is no faster than that one.
         for begin in range(0, JOBS, 20):
             apply(kube, *[job(name, workers=2) for name in names[begin : begin + 20]])
+        (first,) = workers.start(("applier",))
         eventually("it works on the backlog", lambda: created(first) >= 20)
         (second,) = workers.start(("applier",))
         before = created(first)
