@@ -213,10 +213,10 @@ async def pods_version(session: aiohttp.ClientSession) -> str:
 async def watch_pods(
     session: aiohttp.ClientSession, version: str, selector: Mapping[str, str]
 ) -> AsyncGenerator[bytes, None]:
-    """The lines of a watch of pods, undecoded."""
+    """The lines of a watch of pods, undecoded. There may be no news for long."""
     query = {"watch": "1", "resourceVersion": version, **selector}
     rest = b""
-    async with session.get("api/v1/pods", params=query) as answer:
+    async with session.get("api/v1/pods", params=query, timeout=aiohttp.ClientTimeout(total=None)) as answer:
         async for chunk in answer.content.iter_any():
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:

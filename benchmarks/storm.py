@@ -1,10 +1,11 @@
 """How long a job waits for its pods while another tenant storms, beside what the API server alone makes of that.
 
-The measured jobs of 1+3 come one after the other, as in `latency`. The tenant (`storming`) creates TYJobs of 1+3 that
-fit nowhere, and edits 50 of them, in a namespace of its own: at a bounded rate, which leaves the API server idle time,
-and then as fast as the API server takes them. The *bare client* is the floor: without Arranger, it makes by hand the
-requests that such a job needs, one after the other, under the same storms. What its latency rises by, nobody behind the
-API server can help.
+The measured jobs of 1+3 come one after the other, as in `latency`. The tenant (`storming`) storms in a namespace of
+its own, in four ways: it has twenty TYJobs of 1.25 MB; it creates TYJobs that fit nowhere at a bounded rate; it has
+10,000 of them, which name 65,000 pods; and it creates them as fast as the API server takes them. It edits 50 of them,
+one every 100 ms, except for the large ones. The *bare client* is the floor: without Arranger, it makes by hand the
+requests that such a job needs, one after the other, under the same storms. What its latency rises by, nobody behind
+the API server can help.
 """
 
 import asyncio
@@ -16,15 +17,17 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from arranger.kube.cluster import NAMESPACES, PODS, TYJOB_STATUSES, TYJOBS, Object
 from arranger.kube.manifests import pod_manifest
 from benchmarks.create import ADDRESSED
 from benchmarks.latency import WORKERS, arranger, waited_s
 from benchmarks.parts import ApiServer, add_nodes, api_server, cpu_s, tyjob
 from benchmarks.report import Figure
+from benchmarks.storming import Storm
 from tests.servers import real_redis
 
-_CLIENTS = 4
 _TIMES = 2.0
 #: A storm lasts this long before the first job is measured under it.
 _RISES_S = 3.0
@@ -35,13 +38,13 @@ _LASTS_S = 45.0
 @dataclass(frozen=True)
 class Size:
     """How much of it: nodes, the most and the least measured jobs of each part, the least pause before each in seconds,
-    and the rate of the bounded storm in TYJobs a second."""
+    and the storms."""
 
     nodes: int
     jobs: int
     least: int
     pause_s: float
-    rate: float
+    storms: tuple[Storm, ...]
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,17 @@ class Part:
         return 1e3 * sorted(self.took_s)[(len(self.took_s) * 99 + 99) // 100 - 1]
 
 
-_SIZE = Size(nodes=100, jobs=60, least=10, pause_s=0.2, rate=10.0)
-_QUICK = Size(nodes=3, jobs=2, least=2, pause_s=0.1, rate=5.0)
+def _storms(rate: float, jobs: int, large: int) -> tuple[Storm, ...]:
+    return (
+        Storm(name="large TYJobs", jobs=large, clients=1, bytes=1_250_000, edits=False),
+        Storm(name="bounded storm", rate=rate),
+        Storm(name="standing storm", jobs=jobs, workers=(5, 6)),
+        Storm(name="storm"),
+    )
+
+
+_SIZE = Size(nodes=100, jobs=60, least=10, pause_s=0.2, storms=_storms(10.0, 10_000, 20))
+_QUICK = Size(nodes=3, jobs=2, least=2, pause_s=0.1, storms=_storms(5.0, 10, 2))
 
 #: The seconds that a job of this name takes.
 _Measure = Callable[[str], Awaitable[float]]
@@ -97,8 +109,7 @@ def _figures(name: str, parts: dict[str, Part], note: str, *, at_most: float | N
         Figure(name=f"{name}, quiet: p50", value=quiet.p50_ms, unit="ms", note=f"{len(quiet.took_s)} {note}"),
         Figure(name=f"{name}, quiet: p99", value=quiet.p99_ms, unit="ms"),
     ]
-    for storm in ("bounded storm", "storm"):
-        part = parts[storm]
+    for storm, part in list(parts.items())[1:]:
         used = f"{part.server_cpus:.2f} processors for the API server, {part.own_cpus:.2f} for Arranger"
         note = f"{len(part.took_s)} of them; {part.stormed:,} TYJobs; {used}"
         figures += [
@@ -111,16 +122,15 @@ def _figures(name: str, parts: dict[str, Part], note: str, *, at_most: float | N
 
 
 async def _parts(api: ApiServer, size: Size, measure: _Measure, *pids: int) -> dict[str, Part]:
-    """Measure without a storm, under the bounded one, and under the one without a bound."""
+    """Measure without a storm, and under each of them."""
     parts: dict[str, Part] = {}
-    for name, rate in (("quiet", None), ("bounded storm", size.rate), ("storm", 0.0)):
+    for storm in (None, *size.storms):
         async with contextlib.AsyncExitStack() as stack:
-            if rate is not None:
-                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _namespace(rate)}}
-                await api.cluster.create(NAMESPACES, None, namespace)
-                await stack.enter_async_context(_storm(api, rate))
+            if storm is not None:
+                await stack.enter_async_context(_raging(api, storm))
             began_s, server_s, own_s = time.monotonic(), cpu_s(*api.pids), cpu_s(*pids)
-            took_s = await _one_by_one(measure, name.replace(" ", "-"), size)
+            name = "quiet" if storm is None else storm.name
+            took_s = await _one_by_one(measure, name.lower().replace(" ", "-"), size)
             lasted_s = time.monotonic() - began_s
             server_cpus, own_cpus = (cpu_s(*api.pids) - server_s) / lasted_s, (cpu_s(*pids) - own_s) / lasted_s
             parts[name] = Part(took_s, await _stormed(api), server_cpus, own_cpus)
@@ -136,17 +146,20 @@ async def _one_by_one(measure: _Measure, name: str, size: Size) -> list[float]:
     return took[1:]  # the first one warms up
 
 
-def _namespace(rate: float) -> str:
-    return f"storm-{rate:.0f}"
-
-
 @contextlib.asynccontextmanager
-async def _storm(api: ApiServer, rate: float) -> AsyncIterator[None]:
-    """A storm at this rate, 0 for as fast as the API server takes it."""
-    arguments = ("-m", "benchmarks.storming", str(api.kubeconfig), _namespace(rate), str(_CLIENTS), str(rate))
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+async def _raging(api: ApiServer, storm: Storm) -> AsyncIterator[None]:
+    """A storm in a namespace of its own. Large TYJobs are deleted afterwards: others' listings would have them."""
+    namespace = storm.name.lower().replace(" ", "-")
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    await api.cluster.create(NAMESPACES, None, body)
+    arguments = ("-m", "benchmarks.storming", str(api.kubeconfig), namespace, msgspec.json.encode(storm).decode())
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
     try:
-        await asyncio.sleep(_RISES_S)
+        if storm.jobs and not storm.bytes:
+            await process.stdout.readline()
+        elif not storm.bytes:
+            await asyncio.sleep(_RISES_S)
         yield
         if process.returncode is not None:
             raise RuntimeError(f"the storm ended with status {process.returncode}")
@@ -154,6 +167,10 @@ async def _storm(api: ApiServer, rate: float) -> AsyncIterator[None]:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
+    if storm.bytes:
+        path = f"apis/{TYJOBS.api_version}/namespaces/{namespace}/tyjobs"
+        async with api.session(1) as session, session.delete(path) as answer:
+            await answer.read()
 
 
 async def _stormed(api: ApiServer) -> int:

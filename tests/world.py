@@ -107,6 +107,8 @@ class World:
         self.lifecycle = LifecycleConfig()
         self.images = ImageWaits()
         self.changes = Changes()
+        #: The jobs that all changes so far have touched.
+        self.touched: dict[str, None] = {}
         self.verdicts: list[Verdict] = []
         self._seq = 0
         self._chain = ""
@@ -179,6 +181,7 @@ class World:
         self.changes = Changes()
         apply_entry(self.state, entry, self.changes)
         self.verdicts += self.changes.verdicts
+        self.touched.update(self.changes.jobs)
 
     def verdict(self, kind: str) -> Verdict:
         """The last verdict on a decision of this kind."""
@@ -442,7 +445,7 @@ class World:
         self.say(msgspec.structs.replace(self.state.pods[uid], resource_version=self._version(), **changes))
 
     def job_gone(self, job: JobRecord) -> None:
-        self.say(k.JobGone(self.terms[k.Watched.JOB], "default", job.seen.name, job.uid))
+        self.say(k.JobGone(self.terms[k.Watched.JOB], job.seen.namespace, job.seen.name, job.uid))
 
     # --- rounds of the workers -----------------------------------------------------------------------------
 

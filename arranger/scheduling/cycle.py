@@ -5,6 +5,7 @@ only reads the state; its placements exist in its own view.
 """
 
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from arranger.projections.giving_up import gives_up_ms
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queue
+from arranger.scheduling.hopeless_jobs import HopelessJobs
 from arranger.scheduling.kept import Kept
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
@@ -26,6 +28,7 @@ from arranger.scheduling.queue_standing import QueueTurns
 from arranger.scheduling.refusals import next_end_ms
 from arranger.scheduling.registry import BUILT_IN, Policies
 from arranger.scheduling.reservations import Reservations
+from arranger.scheduling.short_jobs import ShortJobs
 from arranger.scheduling.too_large import TooLarge
 
 #: Name and version of every built-in policy and filter.
@@ -83,13 +86,24 @@ class Cycles:
     """
 
     def __init__(self, policies: Policies = BUILT_IN, too_large: TooLarge | None = None) -> None:
-        """With `too_large`, the same placements are found without a try of each job, and not all reasons."""
+        """With `too_large`, the same placements are found without a try of each job, and not all reasons; `note` must
+        then be told of all changes."""
         self._policies = policies
         self._too_large = too_large
         self._state: State | None = None
         self._question: tuple[Any, ...] = ()
         self._time_ms, self._until_ms = 0, 0.0
         self._kept = Kept()
+        self._hopeless = HopelessJobs()
+        self._short = ShortJobs()
+        if too_large is not None:
+            self._short.note(())
+
+    def note(self, changed: Collection[str]) -> None:
+        """These jobs (UIDs) have changed, are new, or are gone. A caller that tells of some must tell of all of them;
+        then a cycle doesn't look at all jobs."""
+        self._short.note(changed)
+        self._hopeless.forget(changed)
 
     def take(self, state: State, config: CycleConfig, time_ms: int) -> tuple[Event, ...]:
         question = (state.nodes.changes, state.job_changes, config)
@@ -97,12 +111,37 @@ class Cycles:
         in_time = self._time_ms <= time_ms < self._until_ms
         if state is self._state and question == self._question and in_time:
             return ()
-        kept, self._kept = self._kept, Kept()  # a cycle that fails, e.g. in a plugin's policy, leaves nothing behind
-        plan = _plan(state, config, time_ms, self._policies, kept=kept, too_large=self._too_large)
-        self._kept = kept
+        # A cycle that fails, e.g. in a plugin's policy, leaves nothing behind.
+        kept, self._kept, hopeless, self._hopeless = self._kept, Kept(), self._hopeless, HopelessJobs()
+        hopeless.begin(state, config, self._policies, time_ms)
+        plan = self._without(hopeless, state, config, time_ms, kept=kept) if hopeless and state.synced else None
+        if plan is None:
+            short = self._short.of(state)
+            keep = short is not None and self._too_large is None
+            plan = _plan(
+                state, config, time_ms, self._policies,
+                kept=kept, too_large=self._too_large, short=short, hopeless=hopeless if keep else None,
+            )  # fmt: skip
+        self._kept, self._hopeless = kept, hopeless
         self._state = state if not plan.events else None
         self._question, self._time_ms, self._until_ms = question, time_ms, plan.due_ms
         return plan.events
+
+    def _without(
+        self, hopeless: HopelessJobs, state: State, config: CycleConfig, time_ms: int, *, kept: Kept
+    ) -> Plan | None:
+        """The plan if hopeless jobs aren't tried; None if it might be another one."""
+        placer = Placer(state, config, self._policies, time_ms=time_ms, kept=kept)
+        if hopeless.renew(placer, _Reasons(state, config, time_ms, waiting=0).told):
+            short = self._short.of(state, without=hopeless)
+            jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
+            if hopeless.apart_from(jobs):
+                found = _try_all(state, placer, jobs, kept=kept, further=len(hopeless))
+                if hopeless.stay(placer, found.reasons.told):
+                    hopeless.keep(placer, found.tries, found.reasons.gives_up_ms)
+                    return _plan_of(state, found, min(next_ms, hopeless.due_ms))
+        hopeless.clear()
+        return None
 
 
 def _plan(
@@ -114,13 +153,41 @@ def _plan(
     observer: CycleObserver | None = None,
     kept: Kept | None = None,
     too_large: TooLarge | None = None,
+    short: list[JobRecord] | None = None,
+    hopeless: HopelessJobs | None = None,
 ) -> Plan:
-    short = too_large.short(state) if too_large is not None else None
-    jobs = queue.waiting_jobs(state, time_ms, short, by_qos=config.qos_order)
+    """The plan after a try of each waiting job. `hopeless` then knows for which of them that was in vain for good."""
+    jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
     if not jobs or not state.synced:
-        return Plan((), queue.next_ms(state, time_ms, short))
+        return Plan((), next_ms)
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
-    reasons = _Reasons(state, config, time_ms, waiting=len(jobs))
+    found = _try_all(state, placer, jobs, kept=kept, too_large=too_large)
+    if hopeless is not None and hopeless.apart_from(jobs):
+        hopeless.keep(placer, found.tries, found.reasons.gives_up_ms)
+    return _plan_of(state, found, next_ms)
+
+
+class _Found(NamedTuple):
+    """What a cycle found out when it gave the jobs their turns."""
+
+    placer: Placer
+    reasons: "_Reasons"
+    room: "_Room"
+    tries: list[PlacementTry]
+
+
+def _try_all(
+    state: State,
+    placer: Placer,
+    jobs: list[JobRecord],
+    *,
+    kept: Kept | None,
+    too_large: TooLarge | None = None,
+    further: int = 0,
+) -> _Found:
+    """Give these waiting jobs their turns; so many `further` ones wait as well."""
+    config, policies, time_ms = placer.placing.config, placer.placing.policies, placer.placing.time_ms
+    reasons = _Reasons(state, config, time_ms, waiting=len(jobs) + further)
     jobs, over = queue.considered(state, jobs)
     queues = kept.queues if kept is not None else None
     turns = queue.turns(state, jobs, config, policies, placer.shares, time_ms=time_ms, kept=queues)
@@ -130,7 +197,13 @@ def _plan(
         Reservations(state, config, placer, jobs, time_ms=time_ms),
     )
     tries = _take_turns(placer, turns, room._replace(too_large=too_large), reasons)
-    tries += [placer.left_out(job, lack) for job, lack in over]
+    return _Found(placer, reasons, room, tries + [placer.left_out(job, lack) for job, lack in over])
+
+
+def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
+    """The decisions, or when there may be some because of the time; at `next_ms`, others may be tried."""
+    placer, reasons, room, tries = found
+    config, time_ms = reasons.config, reasons.time_ms
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
     decisions += room.reservations.events()
     if decisions:
@@ -139,7 +212,7 @@ def _plan(
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)
     lapse_ms = (of.until_ms for of in state.devices.decided.values() if of.until_ms > time_ms)
     due_ms = min(due_ms, min(lapse_ms, default=math.inf))
-    return Plan((), min(due_ms, next(awaited_ms, math.inf), queue.next_ms(state, time_ms, short)))
+    return Plan((), min(due_ms, next(awaited_ms, math.inf), next_ms))
 
 
 class _Room(NamedTuple):
@@ -186,6 +259,10 @@ class _Reasons:
             return None
         self._left -= rest_ms >= 0
         return Waits(job.uid, job.version, self._state(tried, shortage), self._facts_of(tried, shortage))
+
+    def told(self, tried: PlacementTry) -> bool:
+        """Whether the shortage of a try is recorded already."""
+        return tried.shortage is not None and self.rest_ms(tried, tried.shortage) == math.inf
 
     def rest_ms(self, tried: PlacementTry, shortage: Shortage) -> float:
         """The age at which the recorded reason is replaced, in milliseconds: negative for none or another state, a
@@ -254,7 +331,7 @@ def _take_turns(
         more, pieces = _take_turn(placer, turn, tries, room)
         tried = tries.get(turn.job.uid)
         if reasons is not None and turn.quorum and not more and tried is not None and tried.shortage is not None:
-            tried.told = reasons.rest_ms(tried, tried.shortage) == math.inf  # now the processor's cache has the job
+            tried.told = reasons.told(tried)  # now the processor's cache has the job
         if turn.job.uid == until and not (further and more):
             break
         turns.taken(more=more, job=turn.job, pieces=pieces)

@@ -25,16 +25,27 @@ from arranger.scheduling.shares import Shares
 from arranger.scheduling.view import ClusterView
 
 
-def waiting_jobs(
-    state: State, time_ms: int, short: list[JobRecord] | None = None, *, by_qos: bool = False
-) -> list[JobRecord]:
+def waiting_jobs(state: State, time_ms: int, *, by_qos: bool = False) -> list[JobRecord]:
     """Jobs with slots that may get nodes at that time, by UID; jobs in back-off are left out. Their specs have the
-    priority that counts in their queues, and the rank of their QoS class if that orders equals (`by_qos`). `short` are
-    the active jobs that lack nodes, if these are known."""
-    jobs = [job for job in _wanting(state, short) if job.not_before_ms <= time_ms]
-    if not by_qos and all([spec.max_priority is None for spec in state.queue_tree.specs.values()]):
-        return jobs
-    return [_as_counted(state, job, by_qos=by_qos) for job in jobs]
+    priority that counts in their queues, and the rank of their QoS class if that orders equals (`by_qos`)."""
+    return waiting(state, time_ms, by_qos=by_qos)[0]
+
+
+def waiting(
+    state: State, time_ms: int, short: list[JobRecord] | None = None, *, by_qos: bool = False
+) -> tuple[list[JobRecord], float]:
+    """The waiting jobs, and when the first job in back-off may get nodes again, in milliseconds; infinite without any.
+    `short` are the active jobs that lack nodes, if these are known."""
+    jobs, next_ms = [], math.inf
+    for job in _wanting(state, short):
+        not_before_ms = job.not_before_ms
+        if not_before_ms <= time_ms:
+            jobs.append(job)
+        elif not_before_ms < next_ms:
+            next_ms = not_before_ms
+    if by_qos or any([spec.max_priority is not None for spec in state.queue_tree.specs.values()]):
+        jobs = [_as_counted(state, job, by_qos=by_qos) for job in jobs]
+    return jobs, next_ms
 
 
 #: The ranks of QoS classes. A class that isn't known is as good as the best.
@@ -67,11 +78,6 @@ def considered(state: State, jobs: list[JobRecord]) -> tuple[list[JobRecord], li
             waiting.update(path)
     left_out = {job.uid for job, _ in over}
     return [job for job in jobs if job.uid not in left_out], over
-
-
-def next_ms(state: State, time_ms: int, short: list[JobRecord] | None = None) -> float:
-    """When the first job in back-off at that time may get nodes again, in milliseconds; infinite without any."""
-    return min((job.not_before_ms for job in _wanting(state, short) if job.not_before_ms > time_ms), default=math.inf)
 
 
 def _wanting(state: State, short: list[JobRecord] | None = None) -> list[JobRecord]:
@@ -162,17 +168,20 @@ def in_order(
 
 
 def _wants_nodes(state: State, job: JobRecord, known: Known) -> bool:
-    """Whether a job that lacks nodes may get some now."""
+    """Whether a job that lacks nodes may get some now. Every cycle asks that of every job that waits."""
     if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED or job.slots.room is not None:
         return False
-    begun = job.stage in (Stage.STARTING, Stage.RUNNING)
-    if not job.valid_spec.priority_known or job.valid_spec.unmet or (not begun and denied(state, job, known)):
+    spec, begun = job.valid_spec, job.stage in _BEGUN
+    if not spec.priority_known or (spec.after and spec.unmet) or (not begun and denied(state, job, known)):
         return False
     if job.of_pods and job.pods_lacking:
         return False
-    if parted(job.valid_spec, job.provided) or _too_few_left(job):
+    if parted(spec, job.provided) or _too_few_left(job):
         return False  # the controller first releases what is left of a worker group, or fails the job
-    return begun or not has_earlier_pods(state, job)
+    return begun or job.uid not in state.pods_of or not has_earlier_pods(state, job)
+
+
+_BEGUN = (Stage.STARTING, Stage.RUNNING)
 
 
 def _too_few_left(job: JobRecord) -> bool:

@@ -26,9 +26,6 @@ class TooLarge:
         jobs = self._jobs
         #: Queue → the lowest priority of a job in it; None until it is needed.
         self._lowest: dict[str, int] | None = None
-        #: UID → jobs that lack nodes, and those that have changed since that was looked at. None if nobody tells that.
-        self._short: dict[str, None] = {}
-        self._changed: dict[str, None] | None = None
         self._shapes = list(dict.fromkeys(of.shape for job in jobs for of in job.valid_spec.groups if of.count))
         #: Job UID → its spec, and the least that its quorum asks for.
         self._asks: dict[str, tuple[JobSpec, Amounts]] = {}
@@ -57,23 +54,6 @@ class TooLarge:
                 self._lowest[queue] = min(priority, self._lowest.get(queue, priority))
         lowest = self._lowest.get(queue_of(state, job))
         return lowest is None or len(self._lowest) > 1 or lowest < job.valid_spec.priority
-
-    def note(self, changed: Iterable[str]) -> None:
-        """These jobs (UIDs) have changed, or are new. Whoever tells of some must tell of all of them."""
-        self._changed = (self._changed or {}) | dict.fromkeys(changed)
-
-    def short(self, state: State) -> list[JobRecord] | None:
-        """The jobs that lack nodes; None if nobody tells which ones change."""
-        if self._changed is None:
-            return None
-        for uid in self._changed:
-            job = state.jobs.get(uid)
-            if job is not None and not job.ended and len(job.placements) < job.pods_desired():
-                self._short[uid] = None
-            else:
-                self._short.pop(uid, None)
-        self._changed = {}
-        return [state.jobs[uid] for uid in self._short if uid in state.jobs]
 
     def _asked(self, job: JobRecord, view: ClusterView) -> Amounts:
         spec = job.valid_spec

@@ -48,6 +48,7 @@ class Scheduler:
 
     def changed(self, changes: Changes) -> None:
         """Wake up if a job may now find room."""
+        self._cycles.note(changes.jobs)
         if any(verdict.kind == "CycleTaken" and verdict.accepted for verdict in changes.verdicts):
             self._accepted_s = self._clock.monotonic_s()
         if changes.schedulable:

@@ -2,11 +2,13 @@
 
 A key is looked at when it was touched, when a planned time has come, and periodically in any case: shares change, and
 an effect may have been lost. The work on one key never runs twice at once. Namespaces get turns, and in each of them
-the keys that were touched and those of the sweep: many keys of one namespace delay those of another one little.
+the keys that were touched and those of the sweep: many keys of one namespace delay those of another one little. A sweep
+over many keys is spread over the time until the next one.
 """
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
@@ -16,6 +18,8 @@ from arranger.workers.turns import Turns
 
 #: All keys are looked at this often.
 SWEEP_S = 5.0
+#: So many keys of a sweep at once: looks at 10,000 would keep all other tasks waiting for a second.
+_SWEPT_AT_ONCE = 50
 
 
 class WorkQueue:
@@ -48,6 +52,9 @@ class WorkQueue:
         self._planned: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._sweep_at_s = clock.monotonic_s() + SWEEP_S
+        #: The keys that the present sweep has still to touch, the time of the next ones, and the time between.
+        self._unswept: deque[str] = deque()
+        self._next_swept_s, self._swept_apart_s = 0.0, 0.0
         self._woken = asyncio.Event()
 
     @property
@@ -75,7 +82,7 @@ class WorkQueue:
             self._woken.set()  # the wait may end sooner now
 
     def sweep(self) -> None:
-        """Touch every key, and drop the plans for keys that no longer exist."""
+        """Begin to touch every key, and drop the plans for keys that no longer exist."""
         self._sweep_at_s = self._clock.monotonic_s() + SWEEP_S
         self._count()
         self._passed(self._look_s)
@@ -84,7 +91,14 @@ class WorkQueue:
         self._planned = {key: due_s for key, due_s in self._planned.items() if key in keys}
         self._heap = [(due_s, key) for key, due_s in self._planned.items()]
         heapq.heapify(self._heap)
-        self.touch(keys, swept=True)
+        self._unswept = deque(keys)
+        self._swept_apart_s = SWEEP_S / max(-(-len(keys) // _SWEPT_AT_ONCE), 1)
+        self._sweep_on()
+
+    def _sweep_on(self) -> None:
+        """Touch the next keys of the sweep."""
+        self._next_swept_s = self._clock.monotonic_s() + self._swept_apart_s
+        self.touch([self._unswept.popleft() for _ in range(min(len(self._unswept), _SWEPT_AT_ONCE))], swept=True)
 
     def clear(self) -> None:
         """Forget every key. Running work continues."""
@@ -92,6 +106,7 @@ class WorkQueue:
         self._again.clear()
         self._planned.clear()
         self._heap.clear()
+        self._unswept.clear()
         self._count()
 
     def take(self, at_most: int = 1_000_000) -> Iterator[str]:
@@ -127,7 +142,8 @@ class WorkQueue:
         if self._woken.is_set():
             await self._clock.sleep(0)
         while not self._woken.is_set():
-            until_s = min(self._heap[0][0], self._sweep_at_s) if self._heap else self._sweep_at_s
+            sweeps_at_s = self._next_swept_s if self._unswept else self._sweep_at_s
+            until_s = min(self._heap[0][0], sweeps_at_s) if self._heap else sweeps_at_s
             with suppress(TimeoutError):
                 async with asyncio.timeout(until_s - self._clock.monotonic_s()):
                     await self._woken.wait()
@@ -150,5 +166,8 @@ class WorkQueue:
             if self._planned.get(key) == due_s:
                 del self._planned[key]
                 self.touch([key])
-        if now_s >= self._sweep_at_s:
+        if self._unswept:
+            if now_s >= self._next_swept_s:
+                self._sweep_on()
+        elif now_s >= self._sweep_at_s:
             self.sweep()

@@ -19,6 +19,7 @@ from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, fore
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.hypothesis import job_gone
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
+from arranger.scheduling.short_jobs import ShortJobs
 from arranger.scheduling.too_large import TooLarge
 from arranger.scheduling.view import ClusterView
 from tests.jobs_over_time import JobsOverTime
@@ -321,7 +322,7 @@ def test_a_cycle_that_leaves_out_tries_places_the_same_pods(seed: int, reservati
         of.now_ms = end_ms
         over.end_due()
         whole = take_cycle(of.state, of.config, of.now_ms)
-        too_large.note(of.state.jobs)
+        quick.note(of.state.jobs)
         short = quick.take(of.state, of.config, of.now_ms)
         kinds = Placed, Reserved
         assert [of_one for of_one in short if isinstance(of_one, kinds)] == [
@@ -342,14 +343,14 @@ def test_only_a_lower_priority_or_another_queue_gives_room() -> None:
 def test_the_jobs_that_lack_nodes_are_looked_for_among_those_that_changed() -> None:
     of = world()
     first, second = submit(of, "first", 4), submit(of, "second", 4)
-    jobs = TooLarge([first, second])
-    assert jobs.short(of.state) is None  # nobody tells what changes
+    jobs = ShortJobs()
+    assert jobs.of(of.state) is None  # nobody tells what changes
     jobs.note(of.state.jobs)
-    assert jobs.short(of.state) == [first, second]
+    assert jobs.of(of.state) == [first, second]
     of.settle()
-    assert first.placements and jobs.short(of.state) == [first, second]
+    assert first.placements and jobs.of(of.state) == [first, second]
     jobs.note([first.uid])
-    assert jobs.short(of.state) == [second]
+    assert jobs.of(of.state) == [second]
 
 
 def test_a_quorum_that_asks_for_more_than_is_free_is_too_large() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from arranger.events import kinds as k
 from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.pod import PodShape
 from arranger.model.queue import Preemption
 from arranger.model.stages import Stage, StageReason
 from arranger.projections import nodes
@@ -39,6 +40,7 @@ _CONFIGS = (
     *[_CONFIG] * 6,
     msgspec.structs.replace(_CONFIG, weights=(("cpu", 1), ("memory", 7))),
     msgspec.structs.replace(_CONFIG, pod_policy="Gang", queue_policy="DRF"),
+    msgspec.structs.replace(_CONFIG, reservations=1, reservation_refresh_ms=20_000),
 )  # fmt: skip
 
 
@@ -59,6 +61,33 @@ def one_of_few_kinds(world: World, number: int, kind: int) -> None:
               policy=policy, queue=("", "DRF")[number % 2])  # fmt: skip
 
 
+def hopeless(world: World, number: int, kind: int) -> None:
+    """Further jobs that fit on no node, among them equal ones."""
+    for more in range(1 + kind % 3):
+        gpus, memory = (100, 0) if kind % 2 else (0, 1 << 60)
+        one_in_line(world, f"hopeless-{number}-{more}", kind, shape(cpu=1 + kind % 2, gpus=gpus, memory=memory),
+                    ("default", "other")[kind % 2])  # fmt: skip
+
+
+def one_in_line(world: World, name: str, kind: int, leader: PodShape, namespace: str) -> None:
+    world.job(name, leader=leader, workers=[("actors", kind % 2, shape(cpu=1))], priority=kind % 4, min_workers=0,
+              namespace=namespace, queue=("", "", "DRF")[kind % 3], created=kind)  # fmt: skip
+
+
+def with_hope(world: World, kind: int) -> None:
+    """Something changes on which it depends that a job is hopeless: a node, a quota of its namespace, or the job."""
+    found = [job for job in world.state.jobs.values() if job.seen.name.startswith("hopeless-")]
+    if kind % 5 == 0:
+        world.node(f"n{kind}", cpu=8, gpus=100 * (kind % 2), memory=2 << 60, labels={"pool": "1"})
+    elif kind % 5 == 1 and found:
+        world.job_gone(found[kind % len(found)])
+    elif kind % 5 == 2:
+        world.quota("small", {"pods": kind % 7}, {"pods": 0}, namespace=("default", "other")[kind % 2])
+    elif found:
+        seen = found[kind % len(found)].seen
+        one_in_line(world, seen.name, kind, shape(cpu=1, gpus=100 * (kind % 3)), seen.namespace)
+
+
 def foreign(world: World, number: int, node: int) -> None:
     """A pod of another owner comes, or goes again."""
     if f"uid-f{number % 7}" in world.state.pods:
@@ -67,7 +96,7 @@ def foreign(world: World, number: int, node: int) -> None:
         world.pod(f"f{number % 7}", f"n{node}", cpu=1 + number % 3, gpus=node % 2)
 
 
-_acts = st.tuples(steps(least=1, most=1), st.integers(0, 5), st.integers(0, _NODES))
+_acts = st.tuples(steps(least=1, most=1), st.integers(0, 8), st.integers(0, _NODES))
 
 
 @pytest.mark.slow
@@ -76,9 +105,10 @@ _acts = st.tuples(steps(least=1, most=1), st.integers(0, 5), st.integers(0, _NOD
 def test_a_cycle_that_keeps_says_what_one_that_does_not_would_say(
     history: list[tuple[list[Step], int, int]], changes: int
 ) -> None:
-    """With few changes, what is kept is often dropped."""
+    """With few changes, what is kept is often dropped. One process is told which jobs change."""
     with mock.patch.object(nodes, "_CHANGES_KEPT", changes), mock.patch.object(views, "_JOURNAL", 2 * changes):
-        world, cycles = wide(), Cycles()
+        world, cycles, telling = wide(), Cycles(), Cycles()
+        steady = sum(a for *_, a in history) % 4
         for number, (step, action, a) in enumerate(history):
             if action < 2:
                 live_through(step, world)
@@ -86,13 +116,23 @@ def test_a_cycle_that_keeps_says_what_one_that_does_not_would_say(
                 foreign(world, number, a)
             elif action == 3:
                 world.node(f"n{a}", cpu=number % 7, gpus=number % 3, cordoned=a % 3 == 0, labels={"pool": "1"})
-            else:
+            elif action < 6:
                 one_of_few_kinds(world, number, a)
+            elif action < 8:
+                hopeless(world, number, a)
+            else:
+                with_hope(world, a)
             found: tuple[k.Event, ...] = ()
             for pause_s in (0, 11, 301, 0):
-                time_ms, config = world.now_ms + pause_s * 1000, _CONFIGS[a % len(_CONFIGS)]
-                found = cycles.take(world.state, config, time_ms)
+                at = a if not steady else len(_CONFIGS) - steady
+                time_ms, config = world.now_ms + pause_s * 1000, _CONFIGS[at % len(_CONFIGS)]
+                telling.note(world.touched)
+                world.touched.clear()
+                telling._until_ms = 0.0  # it is asked even if nothing has changed
+                found = telling.take(world.state, config, time_ms)
                 assert found == take_cycle(world.state, config, time_ms)
+                if not config.reservations:  # one without a known start isn't revised because of the time alone
+                    assert found == cycles.take(world.state, config, time_ms)
             if found and action != 1:  # otherwise another process was first
                 world.say(*found)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -213,13 +214,27 @@ def test_a_key_of_another_namespace_waits_for_one_key_of_a_storm() -> None:
 
 
 def test_a_key_that_was_touched_waits_for_one_key_of_the_sweep_over_its_namespace() -> None:
-    scene = Scene(*(f"storm/{number}" for number in range(1_000)))
+    scene = Scene(*(f"storm/{number}" for number in range(40)))
     scene.queue.sweep()
-    scene.queue.touch(["storm/new", "storm/500"])
+    scene.queue.touch(["storm/new", "storm/30"])
     scene.queue.touch(["storm/new"], swept=True)
-    assert list(scene.queue.take(4)) == ["storm/0", "storm/new", "storm/1", "storm/500"]
-    assert sorted(scene.queue.take()) == sorted(set(scene.keys) - {"storm/0", "storm/1", "storm/500"})
+    assert list(scene.queue.take(4)) == ["storm/0", "storm/new", "storm/1", "storm/30"]
+    assert sorted(scene.queue.take()) == sorted(set(scene.keys) - {"storm/0", "storm/1", "storm/30"})
     scene.loop.close()
+
+
+def test_a_sweep_over_many_keys_is_spread_over_the_time_until_the_next_one() -> None:
+    scene = Scene(*map(str, range(1_001)))
+
+    async def script() -> None:
+        scene.queue.sweep()
+        await asyncio.sleep(2 * SWEEP_S - 0.01)
+
+    scene.run(script)
+    assert sorted(key for key, _ in scene.looks) == sorted(scene.keys * 2), "each once in each sweep"
+    at = Counter(seconds for _, seconds in scene.looks)
+    assert max(at.values()) == 50
+    assert len(at) == 2 * 21, "a last part has one key"
 
 
 def test_other_tasks_run_after_as_many_looks_as_a_role_takes_at_once() -> None:

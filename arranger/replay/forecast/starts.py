@@ -144,7 +144,6 @@ def _go_on(
     begin_ms = ends.begin_ms
     future = Future(_departures(state, ends.case, begin_ms), {}, lasts=ends.lasts_ms)
     too_large = TooLarge([job for job in state.jobs.values() if job.active])
-    too_large.note(state.jobs)
     run = Continuation(
         state, future, config, starts, begin_ms=begin_ms, until_ms=until_ms, policies=policies, too_large=too_large
     )

@@ -150,7 +150,7 @@ class Continuation:
     def _say(self, events: Sequence[k.Event]) -> Changes:
         changes = say(self.state, self._now_ms, events)
         if self._too_large is not None:
-            self._too_large.note(changes.jobs)
+            self._cycles.note(changes.jobs)
         return changes
 
     def _next_ms(self, observed_ms: int | None) -> int | None:

@@ -1,0 +1,156 @@
+"""Jobs that no node could ever hold, and whose recorded reasons say so. Cycles leave them out while that stays so.
+
+One tenant may create thousands of them. A cycle that tries each finds the same as the cycle before, and nothing else
+depends on them: they get neither nodes, reservations nor room of others. So they are tried again only if something has
+changed that they depend on, which is little in a cluster without Queues (`_apart`), and of jobs with equal pods one is
+tried for all. In all other cases, each job is tried. The decisions are the same either way.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Hashable, Iterable
+
+from arranger.model.config import CycleConfig
+from arranger.model.provisioning import Provisioning
+from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_tree import QueueTree
+from arranger.projections.state import State
+from arranger.scheduling.placement_try import PlacementTry
+from arranger.scheduling.placer import Placer
+from arranger.scheduling.policies.queues import DRF, Priority
+from arranger.scheduling.registry import Policies
+
+
+class HopelessJobs:
+    """The jobs that the next cycle may leave out."""
+
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._basis: tuple[CycleConfig, QueueTree] | None = None
+        #: UID → its key. Jobs with the same key have equal pods and equal recorded reasons.
+        self._keys: dict[str, Hashable] = {}
+        #: Key → UID → the job.
+        self._alike: dict[Hashable, dict[str, JobRecord]] = {}
+        #: When jobs are given up, in milliseconds, with their UIDs; also of jobs that are tried again meanwhile.
+        self._given_up: list[tuple[float, str]] = []
+        #: The content of the view at the beginning of the cycle, when one of each key was tried.
+        self._content = -1
+        #: Keys whose tries search among all ways to place a quorum.
+        self._searched: dict[Hashable, None] = {}
+        #: Whether the present cycle may leave jobs out.
+        self._apart = False
+        self._policy = ""
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._keys
+
+    @property
+    def due_ms(self) -> float:
+        """When the next of them is to be tried again because of the time, in milliseconds; infinite if none is."""
+        return self._given_up[0][0] if self._given_up else math.inf
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """These jobs have changed."""
+        for uid in uids:
+            key = self._keys.pop(uid, None)
+            if key is not None:
+                del self._alike[key][uid]
+                if not self._alike[key]:
+                    del self._alike[key]
+
+    def clear(self) -> None:
+        """Let the next cycle try all jobs."""
+        self._keys, self._alike, self._given_up = {}, {}, []
+
+    def begin(self, state: State, config: CycleConfig, policies: Policies, time_ms: int) -> None:
+        """A cycle begins: keep those that it may leave out."""
+        basis = (config, state.queue_tree)
+        known = self._basis
+        same = state is self._state and known is not None and known[0] == config and known[1] is state.queue_tree
+        self._state, self._basis = state, basis
+        self._apart, self._policy = _apart(state, config, policies), config.queue_policy
+        if not same or not self._apart:
+            self.clear()
+            self._searched = {}
+        while self._given_up and self._given_up[0][0] <= time_ms:
+            self.forget([heapq.heappop(self._given_up)[1]])
+        if state.quotas and self._keys:
+            self.forget([uid for uid in self._keys if state.jobs[uid].seen.namespace in state.quotas])
+
+    def renew(self, placer: Placer, told: Callable[[PlacementTry], bool]) -> bool:
+        """Forget those for which a cycle would now find something else than what is recorded, which `told` says of a
+        try. False if one fits now; the view has it then."""
+        content = placer.view.content
+        if placer.view.neighbours is not None:
+            self.clear()
+        for key in [key for key, jobs in self._alike.items() if not self._stays(placer, key, jobs, told)]:
+            self.forget(list(self._alike[key]))
+        self._content = content
+        return placer.view.content == content
+
+    def stay(self, placer: Placer, told: Callable[[PlacementTry], bool]) -> bool:
+        """Whether all of them still are as they were at `renew`, although others have got nodes since."""
+        if placer.view.content == self._content:
+            return True
+        return all([self._stays(placer, key, jobs, told) for key, jobs in self._alike.items()])
+
+    def _stays(
+        self, placer: Placer, key: Hashable, jobs: dict[str, JobRecord], told: Callable[[PlacementTry], bool]
+    ) -> bool:
+        steps = placer.search_steps
+        tried = placer.quorum(next(iter(jobs.values())))
+        if placer.search_steps != steps:  # which the cycle records
+            self._searched[key] = None
+            return False
+        return _fails_for_good(tried) and told(tried)
+
+    def apart_from(self, jobs: Iterable[JobRecord]) -> bool:
+        """Whether none of these other jobs has another queue policy: a hopeless one separates jobs of it."""
+        return all([job.valid_spec.queue_policy in ("", self._policy) for job in jobs])
+
+    def keep(
+        self, placer: Placer, tries: Iterable[PlacementTry], gives_up_ms: Callable[[JobRecord], float | None]
+    ) -> None:
+        """A cycle has tried these jobs. Those that it found as recorded may be left out by the next one, if that finds
+        the same for one of each key. `gives_up_ms` says when a job is given up."""
+        state, basis = self._state, self._basis
+        if state is None or basis is None or not self._apart or placer.view.neighbours is not None:
+            return
+        for tried in tries:
+            job = tried.job
+            if not tried.told or not _fails_for_good(tried) or not _has_nothing(tried, state) or job.waits is None:
+                continue
+            key = (placer.alike(job), job.waits.shortage)
+            if key in self._searched:
+                continue
+            self._keys[job.uid] = key
+            self._alike.setdefault(key, {})[job.uid] = job
+            due_ms = gives_up_ms(job)
+            if due_ms is not None:
+                heapq.heappush(self._given_up, (due_ms, job.uid))
+
+
+def _apart(state: State, config: CycleConfig, policies: Policies) -> bool:
+    """Whether hopeless jobs change nothing for others, and depend on nothing but their pods, the nodes, and the quotas
+    of their namespaces. They are in the demand of Queues, and wait for answers of autoscalers. Under DRF, their turns
+    decide when room is held for a reservation."""
+    policy = policies.queue.get(config.queue_policy)
+    plain = type(policy) is Priority or (type(policy) is DRF and not state.reservations)
+    others = state.queues or state.with_volumes or state.with_devices or policies.checks or policies.permits
+    return plain and not others and config.provisioning == Provisioning.NONE
+
+
+def _fails_for_good(tried: PlacementTry) -> bool:
+    shortage = tried.shortage
+    return shortage is not None and shortage.infeasible and shortage.of_nodes and not tried.pieces
+
+
+def _has_nothing(tried: PlacementTry, state: State) -> bool:
+    """Whether a job has no nodes, no slots that need none, avoids no nodes, and no quota can refuse it."""
+    job = tried.job
+    slots, spec = job.slots, job.valid_spec
+    nothing = not (slots.nodes or slots.given_up or slots.finished or job.avoids or spec.queue)
+    return nothing and tried.groups is spec.groups and job.seen.namespace not in state.quotas
