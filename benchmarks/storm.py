@@ -4,8 +4,8 @@ The measured jobs of 1+3 come one after the other, as in `latency`. The tenant (
 its own, in four ways: it has twenty TYJobs of 1.25 MB; it creates TYJobs that fit nowhere at a bounded rate; it has
 10,000 of them, which name 65,000 pods; and it creates them as fast as the API server takes them. It edits 50 of them,
 one every 100 ms, except for the large ones. The *bare client* is the floor: without Arranger, it makes by hand the
-requests that such a job needs, one after the other, under the same storms. What its latency rises by, nobody behind
-the API server can help.
+requests that such a job needs, one after the other, once its watch of TYJobs shows the job, under the same storms.
+What its latency rises by, nobody behind the API server can help.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ import random
 import statistics
 import sys
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+import aiohttp
 import msgspec
 
 from arranger.kube.cluster import NAMESPACES, PODS, TYJOB_STATUSES, TYJOBS, Object
@@ -92,7 +94,8 @@ def run(*, quick: bool) -> list[Figure]:
 async def _run(size: Size, *, real: bool) -> list[Figure]:
     async with api_server(real=real) as api:
         await add_nodes(api.cluster, size.nodes)
-        floor = await _parts(api, size, lambda name: _by_hand(api, name))
+        async with _watching(api) as seen:
+            floor = await _parts(api, size, lambda name: _by_hand(api, name, seen))
     with real_redis() as redis:
         async with api_server(real=real) as api:
             await add_nodes(api.cluster, size.nodes)
@@ -183,10 +186,54 @@ async def _stormed(api: ApiServer) -> int:
 # --- the bare client ---------------------------------------------------------------------------------------
 
 
-async def _by_hand(api: ApiServer, name: str) -> float:
-    """The seconds for a TYJob, its status, its leader, the leader's address, and its workers at once."""
+class _Metadata(msgspec.Struct):
+    name: str
+    namespace: str
+
+
+class _Watched(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Change(msgspec.Struct):
+    type: str
+    object: _Watched
+
+
+@contextlib.asynccontextmanager
+async def _watching(api: ApiServer) -> AsyncIterator[Callable[[str], Awaitable[object]]]:
+    """Watch TYJobs, as whoever decides on them must; gives what waits until the watch shows one of this name."""
+    shown: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+    path, forever = f"apis/{TYJOBS.api_version}/tyjobs", aiohttp.ClientTimeout(total=None)
+
+    async def read(session: aiohttp.ClientSession, version: str) -> None:
+        query, rest = {"watch": "1", "resourceVersion": version}, b""
+        async with session.get(path, params=query, timeout=forever) as answer:
+            async for chunk in answer.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for metadata in [msgspec.json.decode(line, type=_Change).object.metadata for line in lines]:
+                    if metadata.namespace == "default":
+                        shown[metadata.name].set()
+
+    async with api.session(2) as session:
+        async with session.get(path) as answer:
+            version = (await answer.json())["metadata"]["resourceVersion"]
+        reads = asyncio.create_task(read(session, version))
+        try:
+            yield lambda name: shown[name].wait()
+        finally:
+            reads.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reads
+
+
+async def _by_hand(api: ApiServer, name: str, seen: Callable[[str], Awaitable[object]]) -> float:
+    """The seconds for a TYJob that a watch shows, its status, its leader, the leader's address, and its workers at
+    once."""
     began_s = time.monotonic()
     job = await api.cluster.create(TYJOBS, "default", tyjob(name, WORKERS))
+    async with asyncio.timeout(60.0):
+        await seen(name)
     starting = {"status": {"stage": "Starting", "message": "starts"}}
     await api.cluster.patch(TYJOB_STATUSES, "default", name, starting, subresource="status")
     leader = await api.cluster.create(PODS, "default", _pod(job, 0, 0))
