@@ -18,7 +18,7 @@ from arranger.projections.giving_up import gives_up_ms
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling import queue
-from arranger.scheduling.hopeless_jobs import HopelessJobs
+from arranger.scheduling.infeasible_jobs import InfeasibleJobs
 from arranger.scheduling.kept import Kept
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
@@ -94,7 +94,7 @@ class Cycles:
         self._question: tuple[Any, ...] = ()
         self._time_ms, self._until_ms = 0, 0.0
         self._kept = Kept()
-        self._hopeless = HopelessJobs()
+        self._infeasible = InfeasibleJobs()
         self._short = ShortJobs()
         if too_large is not None:
             self._short.note(())
@@ -103,7 +103,7 @@ class Cycles:
         """These jobs (UIDs) have changed, are new, or are gone. A caller that tells of some must tell of all of them;
         then a cycle doesn't look at all jobs."""
         self._short.note(changed)
-        self._hopeless.forget(changed)
+        self._infeasible.forget(changed)
 
     def take(self, state: State, config: CycleConfig, time_ms: int) -> tuple[Event, ...]:
         question = (state.nodes.changes, state.job_changes, config)
@@ -112,35 +112,35 @@ class Cycles:
         if state is self._state and question == self._question and in_time:
             return ()
         # A cycle that fails, e.g. in a plugin's policy, leaves nothing behind.
-        kept, self._kept, hopeless, self._hopeless = self._kept, Kept(), self._hopeless, HopelessJobs()
-        hopeless.begin(state, config, self._policies, time_ms)
-        plan = self._without(hopeless, state, config, time_ms, kept=kept) if hopeless and state.synced else None
+        kept, self._kept, infeasible, self._infeasible = self._kept, Kept(), self._infeasible, InfeasibleJobs()
+        infeasible.begin(state, config, self._policies, time_ms)
+        plan = self._without(infeasible, state, config, time_ms, kept=kept) if infeasible and state.synced else None
         if plan is None:
             short = self._short.of(state)
             keep = short is not None and self._too_large is None
             plan = _plan(
                 state, config, time_ms, self._policies,
-                kept=kept, too_large=self._too_large, short=short, hopeless=hopeless if keep else None,
+                kept=kept, too_large=self._too_large, short=short, infeasible=infeasible if keep else None,
             )  # fmt: skip
-        self._kept, self._hopeless = kept, hopeless
+        self._kept, self._infeasible = kept, infeasible
         self._state = state if not plan.events else None
         self._question, self._time_ms, self._until_ms = question, time_ms, plan.due_ms
         return plan.events
 
     def _without(
-        self, hopeless: HopelessJobs, state: State, config: CycleConfig, time_ms: int, *, kept: Kept
+        self, infeasible: InfeasibleJobs, state: State, config: CycleConfig, time_ms: int, *, kept: Kept
     ) -> Plan | None:
-        """The plan if hopeless jobs aren't tried; None if it might be another one."""
+        """The plan if infeasible jobs aren't tried; None if it might be another one."""
         placer = Placer(state, config, self._policies, time_ms=time_ms, kept=kept)
-        if hopeless.renew(placer, _Reasons(state, config, time_ms, waiting=0).told):
-            short = self._short.of(state, without=hopeless)
+        if infeasible.renew(placer, _Reasons(state, config, time_ms, waiting=0).told):
+            short = self._short.of(state, without=infeasible)
             jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
-            if hopeless.apart_from(jobs):
-                found = _try_all(state, placer, jobs, kept=kept, further=len(hopeless))
-                if hopeless.stay(placer, found.reasons.told):
-                    hopeless.keep(placer, found.tries, found.reasons.gives_up_ms)
-                    return _plan_of(state, found, min(next_ms, hopeless.due_ms))
-        hopeless.clear()
+            if infeasible.apart_from(jobs):
+                found = _try_all(state, placer, jobs, kept=kept, further=len(infeasible))
+                if infeasible.stay(placer, found.reasons.told):
+                    infeasible.keep(placer, found.tries, found.reasons.gives_up_ms)
+                    return _plan_of(state, found, min(next_ms, infeasible.due_ms))
+        infeasible.clear()
         return None
 
 
@@ -154,16 +154,16 @@ def _plan(
     kept: Kept | None = None,
     too_large: TooLarge | None = None,
     short: list[JobRecord] | None = None,
-    hopeless: HopelessJobs | None = None,
+    infeasible: InfeasibleJobs | None = None,
 ) -> Plan:
-    """The plan after a try of each waiting job. `hopeless` then knows for which of them that was in vain for good."""
+    """The plan after a try of each waiting job. `infeasible` then knows for which of them that was in vain for good."""
     jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
     if not jobs or not state.synced:
         return Plan((), next_ms)
     placer = Placer(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
     found = _try_all(state, placer, jobs, kept=kept, too_large=too_large)
-    if hopeless is not None and hopeless.apart_from(jobs):
-        hopeless.keep(placer, found.tries, found.reasons.gives_up_ms)
+    if infeasible is not None and infeasible.apart_from(jobs):
+        infeasible.keep(placer, found.tries, found.reasons.gives_up_ms)
     return _plan_of(state, found, next_ms)
 
 

@@ -104,7 +104,7 @@ def news(
     for change in changes:
         if change.type == "BOOKMARK":
             continue
-        added, last = change.type == "ADDED", _last(change.object, kind, term, state)
+        added, last = change.type == "ADDED", last_seen(change.object, kind, term, state)
         seen = translate(
             change.object, kind, term, with_status=added,
             checks=checks, scheduler=scheduler, with_volumes=with_volumes, with_devices=with_devices, last=last,
@@ -118,7 +118,7 @@ def news(
     return events if kind != k.Watched.QUOTA else _latest(events, state)
 
 
-def _last(item: Object, kind: k.Watched, term: int, state: State) -> k.JobSeen | None:
+def last_seen(item: Object, kind: k.Watched, term: int, state: State) -> k.JobSeen | None:
     """The projection's observation of the TYJob, if this watcher made it: another version may check specs otherwise."""
     job = state.jobs.get(item["metadata"]["uid"]) if kind == k.Watched.JOB else None
     return job.seen if job is not None and job.seen.term == term else None

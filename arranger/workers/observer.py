@@ -44,7 +44,7 @@ from arranger.model.validation import tyjob_checks
 from arranger.workers.backoff import Backoff
 from arranger.workers.follower import Writer
 from arranger.workers.identity import ConfirmedCluster
-from arranger.workers.observed import ahead_of_log, known, news, projected, translate
+from arranger.workers.observed import ahead_of_log, known, last_seen, news, projected, translate
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
@@ -230,6 +230,7 @@ class Observer:
                         scheduler=self._scheduler,
                         with_volumes=self._with_volumes,
                         with_devices=self._with_devices,
+                        last=last_seen(item, self._kind, self._term, state),
                     )
                     for item in page.items
                 ]

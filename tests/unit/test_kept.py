@@ -61,11 +61,11 @@ def one_of_few_kinds(world: World, number: int, kind: int) -> None:
               policy=policy, queue=("", "DRF")[number % 2])  # fmt: skip
 
 
-def hopeless(world: World, number: int, kind: int) -> None:
+def infeasible(world: World, number: int, kind: int) -> None:
     """Further jobs that fit on no node, among them equal ones."""
     for more in range(1 + kind % 3):
         gpus, memory = (100, 0) if kind % 2 else (0, 1 << 60)
-        one_in_line(world, f"hopeless-{number}-{more}", kind, shape(cpu=1 + kind % 2, gpus=gpus, memory=memory),
+        one_in_line(world, f"infeasible-{number}-{more}", kind, shape(cpu=1 + kind % 2, gpus=gpus, memory=memory),
                     ("default", "other")[kind % 2])  # fmt: skip
 
 
@@ -75,8 +75,8 @@ def one_in_line(world: World, name: str, kind: int, leader: PodShape, namespace:
 
 
 def with_hope(world: World, kind: int) -> None:
-    """Something changes on which it depends that a job is hopeless: a node, a quota of its namespace, or the job."""
-    found = [job for job in world.state.jobs.values() if job.seen.name.startswith("hopeless-")]
+    """Something changes on which it depends that a job is infeasible: a node, a quota of its namespace, or the job."""
+    found = [job for job in world.state.jobs.values() if job.seen.name.startswith("infeasible-")]
     if kind % 5 == 0:
         world.node(f"n{kind}", cpu=8, gpus=100 * (kind % 2), memory=2 << 60, labels={"pool": "1"})
     elif kind % 5 == 1 and found:
@@ -119,7 +119,7 @@ def test_a_cycle_that_keeps_says_what_one_that_does_not_would_say(
             elif action < 6:
                 one_of_few_kinds(world, number, a)
             elif action < 8:
-                hopeless(world, number, a)
+                infeasible(world, number, a)
             else:
                 with_hope(world, a)
             found: tuple[k.Event, ...] = ()

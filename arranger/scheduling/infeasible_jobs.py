@@ -21,7 +21,7 @@ from arranger.scheduling.policies.queues import DRF, Priority
 from arranger.scheduling.registry import Policies
 
 
-class HopelessJobs:
+class InfeasibleJobs:
     """The jobs that the next cycle may leave out."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class HopelessJobs:
         return _fails_for_good(tried) and told(tried)
 
     def apart_from(self, jobs: Iterable[JobRecord]) -> bool:
-        """Whether none of these other jobs has another queue policy: a hopeless one separates jobs of it."""
+        """Whether none of these other jobs has another queue policy: a infeasible one separates jobs of it."""
         return all([job.valid_spec.queue_policy in ("", self._policy) for job in jobs])
 
     def keep(
@@ -134,8 +134,8 @@ class HopelessJobs:
 
 
 def _apart(state: State, config: CycleConfig, policies: Policies) -> bool:
-    """Whether hopeless jobs change nothing for others, and depend on nothing but their pods, the nodes, and the quotas
-    of their namespaces. They are in the demand of Queues, and wait for answers of autoscalers. Under DRF, their turns
+    """Whether infeasible jobs change nothing for others, and depend on nothing but their pods, the nodes, and quotas of
+    their namespaces. They are in the demand of Queues, and wait for answers of autoscalers. Under DRF, their turns
     decide when room is held for a reservation."""
     policy = policies.queue.get(config.queue_policy)
     plain = type(policy) is Priority or (type(policy) is DRF and not state.reservations)
