@@ -1,5 +1,5 @@
 """A stand-in for Kubernetes' controller of resource claims: it makes claims for pods from templates, and takes devices
-from claims whose pods are gone."""
+from claims whose pods have ended or are gone. It reserves no claims, as that controller would for pods with nodes."""
 
 import contextlib
 import threading
@@ -23,7 +23,8 @@ def claim_controller(kube: KubeServer) -> Iterator[None]:
             pods = kube.request("GET", _PODS)[1]["items"]
             for pod in pods:
                 _make_claims(kube, pod)
-            uids = {pod["metadata"]["uid"] for pod in pods}
+            alive = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+            uids = {pod["metadata"]["uid"] for pod in alive}
             for claim in kube.request("GET", f"{_RESOURCES}/resourceclaims")[1]["items"]:
                 _release(kube, claim, uids)
 
@@ -59,14 +60,16 @@ def _make_claims(kube: KubeServer, pod: dict[str, Any]) -> None:
 
 
 def _release(kube: KubeServer, claim: dict[str, Any], uids: set[str]) -> None:
-    """Take the devices from a claim whose pods are gone, and let it go if it is being deleted."""
-    status, path = claim.get("status") or {}, f"{_RESOURCES}/resourceclaims/{claim['metadata']['name']}"
+    """Take pods that are gone from a claim, and the devices if none is left; then let it go if it is being deleted."""
+    metadata, status = claim["metadata"], claim.get("status") or {}
+    path, version = f"{_RESOURCES}/resourceclaims/{metadata['name']}", {"resourceVersion": metadata["resourceVersion"]}
     reserved = status.get("reservedFor") or []
-    if not reserved or any(of["uid"] in uids for of in reserved):
-        return
-    version = {"resourceVersion": claim["metadata"]["resourceVersion"]}
-    _patch(kube, f"{path}/status", {"metadata": version, "status": {"allocation": None, "reservedFor": None}})
-    _patch(kube, path, {"metadata": {"finalizers": None}})
+    left = [of for of in reserved if of["uid"] in uids]
+    if left != reserved or (status.get("allocation") and not left and metadata.get("deletionTimestamp")):
+        changed = {"reservedFor": left} if left else {"allocation": None, "reservedFor": None}
+        _patch(kube, f"{path}/status", {"metadata": version, "status": changed})
+    elif not left and not status.get("allocation") and metadata.get("deletionTimestamp"):
+        _patch(kube, path, {"metadata": {"finalizers": None}})
 
 
 def _patch(kube: KubeServer, path: str, body: dict[str, Any]) -> None:

@@ -42,6 +42,12 @@ def claim_spec(count: int = 1, *, expression: str = "", device_class: str = "gpu
     return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}], "config": [CONFIG]}}
 
 
+def claim_template(name: str, count: int = 1, *, expression: str = "", device_class: str = "gpu") -> Object:
+    spec = claim_spec(count, expression=expression, device_class=device_class)
+    kind = {"apiVersion": API, "kind": "ResourceClaimTemplate", "metadata": {"name": name}}
+    return {**kind, "spec": {"metadata": {"labels": {"of": "template"}}, "spec": spec}}
+
+
 def claim(name: str, count: int = 1, *, expression: str = "", device_class: str = "gpu") -> Object:
     spec = claim_spec(count, expression=expression, device_class=device_class)
     return {"apiVersion": API, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}

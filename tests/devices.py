@@ -1,6 +1,7 @@
 """A world with devices: slices, classes and resource claims in one line each."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,8 +18,11 @@ from arranger.model.devices import (
     SliceFacts,
     on_node,
 )
-from arranger.model.pod import NodeTerms, PodClaims, PodShape
+from arranger.model.names import own_claim_name
+from arranger.model.pod import NodeTerms, PodClaims, PodOwner, PodShape
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
+from arranger.projections.slot_devices import decided_for
 from arranger.workers.device_matcher import matches
 from tests.world import World, shape
 
@@ -43,6 +47,14 @@ def on(pool: str, *devices: str, request: str = "gpus", terms: NodeTerms | None 
     return Allocation(ids, terms if terms is not None else on_node(pool))
 
 
+def with_own(*templates: str, claims: tuple[str, ...] = (), of: PodShape | None = None) -> PodShape:
+    """A pod of a TYJob with a claim of its own from each of these ResourceClaimTemplates, which are its names for the
+    claims too, and with these claims that others name as well."""
+    named = PodClaims(devices=tuple((f"c{at}", one) for at, one in enumerate(claims)))
+    own = msgspec.structs.replace(named, templates=tuple((name, name) for name in templates))
+    return msgspec.structs.replace(of or shape(cpu=1), claims=own)
+
+
 class DeviceWorld(World):
     """A world in which devices are allocated, with a class of all devices of one driver."""
 
@@ -55,7 +67,7 @@ class DeviceWorld(World):
     def with_devices(self, *, on: bool = True) -> None:
         """Let a watcher with, or without, the setting `devices` claim the pods and list them."""
         pods = self.terms[k.Watched.POD] = self.say(k.claim(k.Watched.POD, "test", with_devices=on))
-        for kind in k.OF_DEVICES:
+        for kind in (*k.OF_DEVICES, k.Watched.RESOURCE_CLAIM_TEMPLATE):
             self._watch(kind)
         self.say(k.ListingEnded(k.Watched.POD, pods, "1"))
 
@@ -96,16 +108,38 @@ class DeviceWorld(World):
         deleting: bool = False,
         namespace: str = "default",
         uid: str = "",
+        owner: PodOwner | None = None,
+        entry: str = "",
     ) -> None:
         """Observe a claim, of so many devices of the class `gpu` unless it has other requests."""
         asked = requests or (DeviceRequest("gpus", CLASS, selectors, count),)
-        facts = ResourceClaimFacts(asked, beyond, deleting, allocation, reserved)
+        facts = ResourceClaimFacts(asked, beyond, deleting, allocation, reserved, owner, entry)
         term = self.terms[k.Watched.RESOURCE_CLAIM]
         self.say(d.ResourceClaimSeen(term, namespace, name, uid or f"uid-{name}", self._version(), facts))
 
     def resource_claim_gone(self, name: str, *, uid: str = "") -> None:
         term = self.terms[k.Watched.RESOURCE_CLAIM]
         self.say(d.ResourceClaimGone(term, "default", name, uid or f"uid-{name}"))
+
+    def template(
+        self, name: str, *requests: DeviceRequest, count: int = 1, selectors: tuple[str, ...] = (), beyond: str = ""
+    ) -> None:
+        """Observe a ResourceClaimTemplate, the same way."""
+        facts = ResourceClaimFacts(requests or (DeviceRequest("gpus", CLASS, selectors, count),), beyond)
+        term = self.terms[k.Watched.RESOURCE_CLAIM_TEMPLATE]
+        self.say(d.ResourceClaimTemplateSeen(term, "default", name, f"uid-{name}", self._version(), facts))
+
+    def template_gone(self, name: str) -> None:
+        term = self.terms[k.Watched.RESOURCE_CLAIM_TEMPLATE]
+        self.say(d.ResourceClaimTemplateGone(term, "default", name, f"uid-{name}"))
+
+    def own_claim(self, job: JobRecord, slot: SlotKey, entry: str, **facts: Any) -> str:
+        """Observe the claim of a slot's pod, with the devices that were decided for it unless others are given; returns
+        its name."""
+        owner, name = job.owner_of(slot), own_claim_name(job.pod_name(slot), entry)
+        facts = {"allocation": decided_for(self.state, job, slot, entry), **facts}
+        self.resource_claim(name, owner=owner, entry=entry, uid=f"uid-{name}", **facts)
+        return name
 
     def cycle(self) -> tuple[k.Event, ...]:
         if self._matching and (found := matches(self.state)):

@@ -63,6 +63,30 @@ class ResourceClaimGone(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     uid: str
 
 
+class ResourceClaimTemplateSeen(
+    msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimTemplateSeen.1"
+):
+    """A ResourceClaimTemplate: what the claims that are made from it ask for."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    facts: ResourceClaimFacts
+
+
+class ResourceClaimTemplateGone(
+    msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ResourceClaimTemplateGone.1"
+):
+    """A ResourceClaimTemplate was deleted."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+
+
 class SliceMatches(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """For each selector of `DevicesMatched`, the indices of the slice's devices that it selects. The slice is that of
     this UID and resourceVersion."""
@@ -90,7 +114,10 @@ WATCHED: dict[type, Watched] = {
     DeviceClassGone: Watched.DEVICE_CLASS,
     ResourceClaimSeen: Watched.RESOURCE_CLAIM,
     ResourceClaimGone: Watched.RESOURCE_CLAIM,
+    ResourceClaimTemplateSeen: Watched.RESOURCE_CLAIM_TEMPLATE,
+    ResourceClaimTemplateGone: Watched.RESOURCE_CLAIM_TEMPLATE,
 }
 
 SeenByName = ResourceSliceSeen | DeviceClassSeen
-Observation = ResourceClaimSeen | ResourceClaimGone | SeenByName | ResourceSliceGone | DeviceClassGone | DevicesMatched
+OfClaims = ResourceClaimSeen | ResourceClaimGone | ResourceClaimTemplateSeen | ResourceClaimTemplateGone
+Observation = OfClaims | SeenByName | ResourceSliceGone | DeviceClassGone | DevicesMatched

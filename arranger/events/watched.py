@@ -26,6 +26,7 @@ class Watched(StrEnum):
     RESOURCE_SLICE = "resourceslice"
     DEVICE_CLASS = "deviceclass"
     RESOURCE_CLAIM = "resourceclaim"
+    RESOURCE_CLAIM_TEMPLATE = "resourceclaimtemplate"
 
 
 #: The watch of the PodGroups of each kind.
@@ -37,10 +38,14 @@ GROUP_WATCHES = {
 
 #: The kinds that are watched only with the setting `volumes`.
 OF_VOLUMES = (Watched.CLAIM, Watched.VOLUME, Watched.STORAGE_CLASS, Watched.CSI_NODE)
-#: The kinds that are watched only with the setting `devices`.
+#: The kinds without which no devices are allocated, watched only with the setting `devices`. So are
+#: ResourceClaimTemplates, which only TYJobs need.
 OF_DEVICES = (Watched.RESOURCE_SLICE, Watched.DEVICE_CLASS, Watched.RESOURCE_CLAIM)
 #: Kind → the setting with which alone it is watched.
-SETTING_OF = {**dict.fromkeys(OF_VOLUMES, "volumes"), **dict.fromkeys(OF_DEVICES, "devices")}
+SETTING_OF = {
+    **dict.fromkeys(OF_VOLUMES, "volumes"),
+    **dict.fromkeys((*OF_DEVICES, Watched.RESOURCE_CLAIM_TEMPLATE), "devices"),
+}
 
 #: Kinds that an API server may refuse to read, or not have: Arranger works without them.
 OPTIONAL = (
@@ -48,5 +53,6 @@ OPTIONAL = (
     *GROUP_WATCHES.values(),
     *OF_VOLUMES,
     *OF_DEVICES,
+    Watched.RESOURCE_CLAIM_TEMPLATE,
     Watched.PROVISIONING,
 )

@@ -54,6 +54,7 @@ CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=F
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 PROVISIONING_REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest")
 TYJOBS = Resource("arranger.dev", "v1", "tyjobs", "TYJob")

@@ -7,7 +7,11 @@ Objects come from the API server, so they are well-typed.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceSliceSeen
+from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceClaimTemplateSeen, ResourceSliceSeen
+from arranger.events.kinds import JobSeen
+from arranger.kube.cluster import RESOURCE_CLAIMS
+from arranger.kube.owners import identity_of, owner_reference
+from arranger.kube.translate import controlling_job
 from arranger.model.devices import (
     MOST_DEVICES,
     AllocatedDevice,
@@ -19,7 +23,8 @@ from arranger.model.devices import (
     ResourceClaimFacts,
     SliceFacts,
 )
-from arranger.model.pod import NodeTerms
+from arranger.model.names import CLAIM_LABEL, name_in_slot, own_claim_name, owner_of, pod_labels
+from arranger.model.pod import NodeTerms, PodOwner
 from arranger.model.template import node_terms
 
 Json = Mapping[str, Any]
@@ -78,18 +83,69 @@ def device_class_seen(of: Json, term: int) -> DeviceClassSeen:
 
 def resource_claim_seen(claim: Json, term: int) -> ResourceClaimSeen:
     metadata, status = claim["metadata"], claim.get("status") or {}
-    devices = (claim.get("spec") or {}).get("devices") or {}
-    requests, allocation = devices.get("requests") or (), status.get("allocation")
+    requests, beyond = _asked(claim.get("spec") or {})
+    allocation, (owner, entry) = status.get("allocation"), _pod_of(metadata)
     facts = ResourceClaimFacts(
-        requests=tuple(_request(of) for of in requests),
-        beyond=_beyond(devices, requests),
+        requests=requests,
+        beyond=beyond,
         deleting=bool(metadata.get("deletionTimestamp")),
         allocation=None if allocation is None else _allocation(allocation),
         reserved=tuple(sorted(of.get("uid") or "" for of in status.get("reservedFor") or ())),
+        owner=owner,
+        entry=entry,
     )
+    return ResourceClaimSeen(term, *_where(metadata), facts)
+
+
+def resource_claim_template_seen(of: Json, term: int) -> ResourceClaimTemplateSeen:
+    facts = ResourceClaimFacts(*_asked((of.get("spec") or {}).get("spec") or {}))
+    return ResourceClaimTemplateSeen(term, *_where(of["metadata"]), facts)
+
+
+def _where(metadata: Json) -> tuple[str, str, str, str]:
+    """Namespace, name, UID and resourceVersion."""
     version = metadata.get("resourceVersion") or ""
-    where = (metadata.get("namespace") or "", metadata["name"], metadata.get("uid") or "", version)
-    return ResourceClaimSeen(term, *where, facts)
+    return metadata.get("namespace") or "", metadata["name"], metadata.get("uid") or "", version
+
+
+def _pod_of(metadata: Json) -> tuple[PodOwner | None, str]:
+    """The slot of the pod of a TYJob for which Arranger made a claim, and the pod's name for the claim, by its owner,
+    labels and name; None and "" for any other claim."""
+    labels, job = metadata.get("labels") or {}, controlling_job(metadata)
+    entry = labels.get(CLAIM_LABEL) or ""
+    if job is None or not entry:
+        return None, ""
+    pod = metadata["name"].removesuffix(own_claim_name("", entry))
+    owner = owner_of(pod, labels, job=job.get("name") or "", job_uid=job["uid"])
+    return (owner, entry) if owner is not None and own_claim_name(pod, entry) == metadata["name"] else (None, "")
+
+
+def own_claim(template: Json, job: JobSeen, owner: PodOwner, entry: str) -> dict[str, Any]:
+    """The claim from a ResourceClaimTemplate that the pod of this slot has for itself. It is kept until it has lost its
+    devices, like each claim with some."""
+    spec, pod = template["spec"], name_in_slot(job.name, owner)
+    own = spec.get("metadata") or {}
+    labels = pod_labels(
+        job.name, owner.group_name, leader=owner.leader, index=owner.index, attempt=owner.attempt,
+        failed_before=owner.failed_before,
+    )  # fmt: skip
+    metadata = {
+        "name": own_claim_name(pod, entry),
+        "namespace": job.namespace,
+        "labels": {**(own.get("labels") or {}), **labels, CLAIM_LABEL: entry},
+        "ownerReferences": [owner_reference(identity_of(job))],
+        "finalizers": [FINALIZER],
+        **({"annotations": own["annotations"]} if own.get("annotations") else {}),
+    }
+    kind = {"apiVersion": RESOURCE_CLAIMS.api_version, "kind": RESOURCE_CLAIMS.kind}
+    return {**kind, "metadata": metadata, "spec": spec["spec"]}
+
+
+def _asked(spec: Json) -> tuple[tuple[DeviceRequest, ...], str]:
+    """The requests of a claim's spec, and what is beyond them."""
+    devices = spec.get("devices") or {}
+    requests = devices.get("requests") or ()
+    return tuple(_request(of) for of in requests), _beyond(devices, requests)
 
 
 def _request(of: Json) -> DeviceRequest:

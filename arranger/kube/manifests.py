@@ -4,7 +4,7 @@ Arranger's settings override the template: name, namespace, owner, labels under 
 with a rendezvous the host name and its subdomain. Arranger's environment variables come first in each container, so
 that a template's own variables and arguments can refer to them as $(TYJOB_NAME); a variable that the template sets
 itself is left to it. A template's volume overrides a shared one of the same name. Everything else in the template is
-sent to the API server unchanged.
+sent to the API server unchanged, but the names of ResourceClaimTemplates: Arranger makes the claims from them.
 """
 
 import msgspec
@@ -13,7 +13,16 @@ from arranger.kube.cluster import Object
 from arranger.kube.owners import owner_reference
 from arranger.kube.rendezvous import names_of, variables_of, with_members_file
 from arranger.model.job import LEADER_GROUP
-from arranger.model.names import LEADER_ROLE, WORKER_ROLE, domain, group_labels, pod_labels, pod_name, service_name
+from arranger.model.names import (
+    LEADER_ROLE,
+    WORKER_ROLE,
+    domain,
+    group_labels,
+    own_claim_name,
+    pod_labels,
+    pod_name,
+    service_name,
+)
 from arranger.model.pod import gpus_of
 from arranger.model.template import effective_requests
 from arranger.model.validation import counts_of, group_size_of, leaders_of
@@ -57,8 +66,17 @@ def pod_manifest(
         pod_spec["initContainers"] = [_told(container, environment) for container in pod_spec["initContainers"]]
     if volumes := _volumes(pod_spec.get("volumes") or [], spec.get("volumes") or []):
         pod_spec["volumes"] = volumes
+    if pod_spec.get("resourceClaims"):
+        pod_spec["resourceClaims"] = [_claim(entry, metadata["name"]) for entry in pod_spec["resourceClaims"]]
     pod_spec = {**with_members_file(pod_spec, job, group), **names_of(job, group, index)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+
+def _claim(entry: Object, pod: str) -> Object:
+    """A pod's entry for a resource claim: the claim that was made for it stands for the template that it names."""
+    if not entry.get("resourceClaimTemplateName"):
+        return entry
+    return {"name": entry["name"], "resourceClaimName": own_claim_name(pod, entry["name"])}
 
 
 def _metadata(job: Object, part: Object, *, leader: bool, index: int, attempt: int, before: int) -> Object:

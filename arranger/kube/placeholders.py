@@ -48,4 +48,7 @@ def placeholder_manifest(job: Object, name: str, *, group: int, number: int) -> 
 
 
 def _slim(container: Object) -> Object:
-    return {field: container[field] for field in _OF_CONTAINER if container.get(field)}
+    found = {field: container[field] for field in _OF_CONTAINER if container.get(field)}
+    if (found.get("resources") or {}).get("claims"):  # a placeholder has none
+        found["resources"] = {name: of for name, of in found["resources"].items() if name != "claims"}
+    return found

@@ -83,6 +83,8 @@ def template_manifests(job: Object, decided: NodesRequested, request_uid: str) -
         labels = (part["template"].get("metadata") or {}).get("labels") or {}
         known = dict(known_labels(job["metadata"]["name"], part["name"], leader=not of.group))
         spec = {name: value for name, value in pod["spec"].items() if name not in ("nodeName", "hostname")}
+        if claims := part["template"]["spec"].get("resourceClaims"):  # none is made for these pods
+            spec["resourceClaims"] = claims
         metadata = _metadata(job, f"{_name(job, decided)}-{of.group}", decided, owner)
         template = {"metadata": {"labels": {**labels, **known}}, "spec": spec}
         found.append({"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template})

@@ -83,7 +83,7 @@ def barred(state: State, job: JobRecord, slot: SlotKey) -> Closed | None:
     if taint is not None:
         return Closed(taint=taint)
     node = job.placements[slot]
-    claim = out_of_reach(state, shape, node) or devices_out_of_reach(state, job, shape, node)
+    claim = out_of_reach(state, shape, node) or devices_out_of_reach(state, job, slot)
     return Closed(claim=claim) if claim else None
 
 

@@ -39,7 +39,6 @@ def fault_text(fault: Fault) -> str:
 #: Name of a field that must be empty → why.
 _SETTERS = {
     "nodeName": "Arranger chooses the node (use nodeSelector or affinity)",
-    "resourceClaims": "Arranger allocates no devices to pods of TYJobs (use extended resources, as in nvidia.com/gpu)",
     "schedulerName": "Arranger places the job's pods itself",
     "schedulingGates": "Arranger makes the pods with a node (use spec.suspend)",
 }

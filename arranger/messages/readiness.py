@@ -5,6 +5,7 @@ import math
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.pod import Phase
 from arranger.model.text import rfc3339
+from arranger.projections.devices import claim_for, needs_of, uses_devices
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.state import State
@@ -36,6 +37,24 @@ def held_text(job: JobRecord) -> str:
 
 
 def claims_text(state: State, job: JobRecord) -> str:
+    """Which claim of volumes or devices pods that have nodes wait for; empty if they wait for none."""
+    return volumes_text(state, job) or devices_text(state, job)
+
+
+def devices_text(state: State, job: JobRecord) -> str:
+    """Which resource claim a pod of a TYJob that has a node waits for; empty if none does."""
+    if job.of_pods or job.stage not in (Stage.STARTING, Stage.RUNNING) or not uses_devices(job.valid_spec):
+        return ""
+    for slot in sorted(job.placements.keys() - job.bound.keys()):
+        for need in needs_of(job.valid_spec.groups[slot[0]].shape) if job.may_start(slot[0]) else ():
+            claim = claim_for(state, job, slot, need)
+            if claim is None or claim.facts.allocation is None:
+                of = f" of pod {job.pod_name(slot)}" if need.own else ""
+                return f"waits until resource claim {need.claim}{of} has its devices"
+    return ""
+
+
+def volumes_text(state: State, job: JobRecord) -> str:
     """Which claim pods that have nodes wait for, on which node and since when; empty if they wait for none."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING):
         return ""

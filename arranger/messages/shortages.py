@@ -194,6 +194,8 @@ _DEVICES: Mapping[ReasonKind, str] = MappingProxyType(
         _K.RESOURCE_CLAIM_BEYOND: "resource claim {name} asks for more than Arranger allocates ({of})",
         _K.DEVICE_CLASS_MISSING: "DeviceClass {of} of resource claim {name} doesn't exist",
         _K.DEVICES_UNKNOWN: "the devices for resource claim {name} are unknown: the API server doesn't show {of}",
+        _K.CLAIM_TEMPLATE_MISSING: "ResourceClaimTemplate {of} for resource claim {name} doesn't exist: create it",
+        _K.DEVICES_OFF: "resource claim {name} gets no devices: the setting devices is off",
         _K.DEVICES_ELSEWHERE: "not reached by the devices of resource claim {name}",
     }
 )

@@ -7,7 +7,8 @@ Selectors are CEL expressions. No cycle evaluates them: which devices each of th
 
 import msgspec
 
-from arranger.model.pod import NodeTerms, Requirement
+from arranger.model.job import Slot
+from arranger.model.pod import NodeTerms, PodOwner, Requirement
 
 #: A claim has at most so many devices.
 MOST_DEVICES = 32
@@ -81,22 +82,27 @@ class Allocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ResourceClaimFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a ResourceClaim says. `beyond` names the first field by which it asks for more than Arranger allocates, ""
-    without one. `reserved` are the UIDs of the pods that may use it."""
+    """What a ResourceClaim says, or a ResourceClaimTemplate about its claims. `beyond` names the first field by which
+    it asks for more than Arranger allocates, "" without one. `reserved` are the UIDs of the pods that may use it. If
+    Arranger made it for one pod of a TYJob, `owner` is that pod's slot, and `entry` the pod's name for the claim."""
 
     requests: tuple[DeviceRequest, ...]
     beyond: str = ""
     deleting: bool = False
     allocation: Allocation | None = None
     reserved: tuple[str, ...] = ()
+    owner: PodOwner | None = None
+    entry: str = ""
 
 
 class DecidedDevices(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The devices that were decided for a claim, named with its UID."""
+    """The devices that were decided for a claim, named with its UID. With a `slot`, it is the claim that the slot's pod
+    has for itself: it is made for these devices, so it has no UID yet, and `claim` is the pod's name for it."""
 
     claim: str
     uid: str
     allocation: Allocation
+    slot: Slot | None = None
 
 
 def on_node(name: str) -> NodeTerms:

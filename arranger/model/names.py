@@ -27,6 +27,9 @@ GROUP_RANK_LABEL = LABEL_PREFIX + "group-rank"
 #: How many pods of its slot and attempt failed before it and were kept; without this label none did.
 FAILED_BEFORE_LABEL = LABEL_PREFIX + "failed-before"
 
+#: A resource claim that Arranger made for one pod has the labels of this pod, and this one: the pod's name for it.
+CLAIM_LABEL = LABEL_PREFIX + "resource-claim"
+
 #: The label of a TYJob that names its submitter.
 USER_LABEL = LABEL_PREFIX + "user"
 
@@ -61,6 +64,12 @@ def pod_name(job: str, group_name: str, index: int, attempt: int, failed_before:
 def name_in_slot(job: str, owner: PodOwner) -> str:
     """The name of a job's pod with this owner."""
     return pod_name(job, owner.group_name, owner.index, owner.attempt, owner.failed_before)
+
+
+def own_claim_name(pod: str, entry: str) -> str:
+    """The name of the resource claim that a pod of this name has for itself, by the pod's name for it. No other pod and
+    name give the same, because neither has a dot."""
+    return f"{pod}.{entry}"
 
 
 def pod_labels(

@@ -132,6 +132,8 @@ class DeviceLackKind(StrEnum):
     BEYOND = "ResourceClaimBeyond"
     NO_CLASS = "DeviceClassMissing"
     UNKNOWN = "DevicesUnknown"
+    NO_TEMPLATE = "ResourceClaimTemplateMissing"
+    OFF = "DevicesOff"
 
 
 class DevicesAsked(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
@@ -146,7 +148,8 @@ class DevicesAsked(msgspec.Struct, frozen=True, array_like=True, gc=False, cache
 
 class DeviceNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What a resource claim of a pod requires of its node: what the claim lacks (with the name that this is about), or
-    devices that it asks for, or, if it is `allocated`, a node of `terms` (None for all)."""
+    devices that it asks for, or, if it is `allocated`, a node of `terms` (None for all). `own`: each pod has such a
+    claim for itself, made from a template, and `claim` is the pod's name for it."""
 
     claim: str
     lack: DeviceLackKind | None = None
@@ -154,6 +157,7 @@ class DeviceNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_
     asked: tuple[DevicesAsked, ...] = ()
     allocated: bool = False
     terms: NodeTerms | None = None
+    own: bool = False
 
 
 class PodRules(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -206,11 +210,13 @@ class Ephemeral(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class PodClaims(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The claims of its namespace that a pod names, sorted, and the volumes of which each pod of a template has its own
     claim, made with the pod. `devices` are its resource claims: the pod's name for each, and the name of the claim, ""
-    while none was made from the template that the pod names."""
+    while none was made from the template that the pod names. `templates` are the resource claims that each pod of a
+    TYJob has for itself: the pod's name for each, and the name of the ResourceClaimTemplate."""
 
     names: tuple[str, ...] = ()
     ephemeral: tuple[Ephemeral, ...] = ()
     devices: tuple[tuple[str, str], ...] = ()
+    templates: tuple[tuple[str, str], ...] = ()
 
 
 class ClaimLackKind(StrEnum):

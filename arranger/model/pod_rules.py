@@ -81,9 +81,8 @@ def _no_reserved_labels(metadata: dict[str, Any], path: str) -> Faults:
 
 
 def _pod(spec: dict[str, Any], path: str) -> Faults:
-    for name in ("resourceClaims", "schedulingGates"):
-        if given := spec.get(name):
-            yield Fault(f"{path}.{name}", _K.MUST_BE_EMPTY, f'"{json_type(given)}"')
+    if gates := spec.get("schedulingGates"):
+        yield Fault(f"{path}.schedulingGates", _K.MUST_BE_EMPTY, f'"{json_type(gates)}"')
     yield from _names_of_containers(spec, path)
 
 

@@ -50,6 +50,8 @@ class ReasonKind(StrEnum):
     RESOURCE_CLAIM_BEYOND = "ResourceClaimBeyond"
     DEVICE_CLASS_MISSING = "DeviceClassMissing"
     DEVICES_UNKNOWN = "DevicesUnknown"
+    CLAIM_TEMPLATE_MISSING = "ResourceClaimTemplateMissing"
+    DEVICES_OFF = "DevicesOff"
     DEVICES_ELSEWHERE = "DevicesElsewhere"
     INSUFFICIENT_DEVICES = "InsufficientDevices"
     INSUFFICIENT = "Insufficient"

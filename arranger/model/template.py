@@ -52,6 +52,7 @@ REMEMBERED_BYTES = 8192
 #: The address that represents all addresses of a node.
 _ALL_ADDRESSES = "0.0.0.0"
 _NO_RULES = PodRules()
+_NO_CLAIMS = PodClaims()
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -94,11 +95,19 @@ def claims_named(spec: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _claims(spec: Mapping[str, Any], name: str) -> PodClaims | None:
-    if not spec.get("volumes"):
+    volumes, entries = spec.get("volumes") or (), spec.get("resourceClaims") or ()
+    if name:  # which resource claims such a pod has, its status says
+        entries = ()
+    if not volumes and not entries:
         return None
-    ephemeral = [volume for volume in spec["volumes"] if volume.get("ephemeral")] if not name else []
-    found = PodClaims(claims_named(spec, name), tuple(map(_ephemeral, ephemeral)))
-    return found if found.names or found.ephemeral else None
+    ephemeral = [volume for volume in volumes if volume.get("ephemeral")] if not name else []
+    found = PodClaims(
+        claims_named(spec, name),
+        tuple(map(_ephemeral, ephemeral)),
+        tuple((of["name"], of["resourceClaimName"]) for of in entries if of.get("resourceClaimName")),
+        tuple((of["name"], of["resourceClaimTemplateName"]) for of in entries if of.get("resourceClaimTemplateName")),
+    )
+    return found if found != _NO_CLAIMS else None
 
 
 def _ephemeral(volume: Mapping[str, Any]) -> Ephemeral:

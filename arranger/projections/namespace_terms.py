@@ -2,7 +2,7 @@
 
 import msgspec
 
-from arranger.events.kinds import OF_DEVICES, OF_VOLUMES, PodSeen, Watched
+from arranger.events.kinds import OF_VOLUMES, SETTING_OF, PodSeen, Watched
 from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import PodTerm
 from arranger.model.selectors import selects
@@ -51,7 +51,7 @@ def note_listed(state: State, kind: Watched) -> None:
         select_again(state)
     elif kind in OF_VOLUMES:
         resolve_again(state)
-    elif kind in OF_DEVICES:
+    elif SETTING_OF.get(kind) == "devices":
         resolve_devices(state)
 
 

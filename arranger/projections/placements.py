@@ -48,6 +48,6 @@ def judged(
         refused = closed_to_new(nodes, job.valid_spec, event.pods)
     if not refused and config.verdicts >= 3:
         refused = sharing_no_domain(nodes, job, desired)
-    if not refused and state.with_devices:
-        refused = without_devices(state, job, event, {group for group, _ in desired}, time_ms)
+    if not refused and (state.with_devices or not job.of_pods):
+        refused = without_devices(state, job, event, desired, time_ms)
     return refused or against_its_queue(state, job, desired, config.verdicts, freed.queues), need

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from arranger.events.kinds import OF_DEVICES, OF_VOLUMES, NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
+from arranger.events.kinds import OF_VOLUMES, SETTING_OF, NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
 from arranger.projections.devices import forget_devices
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
@@ -64,7 +64,7 @@ def forget_refused(state: State, kind: Watched) -> None:
         select_again(state)
     elif kind in OF_VOLUMES:
         forget_volumes(state, kind)
-    elif kind in OF_DEVICES:
+    elif SETTING_OF.get(kind) == "devices":
         forget_devices(state, kind)
 
 

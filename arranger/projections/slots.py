@@ -13,7 +13,7 @@ from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, Phase, PodOwner
 from arranger.projections.awaited_room import await_room, awaited_on, overbooked
 from arranger.projections.dependencies import follow, with_ends
-from arranger.projections.devices import hold_devices, let_go
+from arranger.projections.devices import hold_devices, let_slot_go
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, PROVISION, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
@@ -22,6 +22,7 @@ from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.nodes import Requests
 from arranger.projections.priorities import resolved
 from arranger.projections.queue_use import count_pods, queue_of
+from arranger.projections.slot_devices import hold_again, holdings
 from arranger.projections.state import ASSUMED_MS, Assumed, Changes, State
 from arranger.projections.worker_groups import parted
 
@@ -152,12 +153,13 @@ class Slots:
     def _unplace(self, job: JobRecord, slot: SlotKey, stage: Stage) -> None:
         """Remove the node of a slot, for a job that was in `stage` so far."""
         node, uid = _empty(self.state, job, slot)
-        let_go(self.state, job, self.time_ms)
+        comes = uid is None and may_come(job, slot, stage)
+        let_slot_go(self.state, job, slot, self.time_ms, unseen=comes)
         if uid is not None:
             self._count_restarts(job, slot, self.state.pods[uid])
             return
         requests = requests_of(job, slot)
-        if may_come(job, slot, stage) and not overbooked(self.state, node, requests):
+        if comes and not overbooked(self.state, node, requests):
             self._assume(job, slot, node)
         else:  # the pod can't have been created, or its kubelet would refuse it
             self.state.nodes.release(node, requests)
@@ -211,6 +213,7 @@ class Slots:
             self.state.nodes.hold(node, requests_of(job, slot))
             return
         _empty(self.state, job, slot)
+        let_slot_go(self.state, job, slot, self.time_ms, unseen=False)
         self._settle_schedule(job)
         self.changes.schedulable = True
 
@@ -223,7 +226,7 @@ class Slots:
             self._unplace(job, slot, job.stage)
         kept, filled = dict(job.placements), dict(job.bound)
         restarts, spent, refused = job.leader.restarts, job.spent, dict(job.slots.refused_ms)
-        failures = dict(job.slots.failures)
+        failures, devices = dict(job.slots.failures), holdings(self.state, job)
         if job.spec is not None:
             self._release_all(job, Stage.PENDING)  # reserved again below, so no pod becomes assumed
         job.spec, job.leader.restarts = spec, restarts
@@ -240,6 +243,7 @@ class Slots:
         for slot, node in kept.items():
             if exists(spec, slot):
                 self._reserve(job, slot, node)
+        hold_again(self.state, job, devices)
         job.slots.refused_ms = {slot: since_ms for slot, since_ms in refused.items() if slot in job.placements}
         job.slots.failures = {slot: count for slot, count in failures.items() if slot in job.placements}
         retired, job.retired = job.retired, {}  # a pod of a set that is restarted has its slot until it is gone

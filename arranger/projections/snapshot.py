@@ -12,7 +12,7 @@ from operator import attrgetter, itemgetter
 import msgspec
 import numpy as np
 
-from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceSliceSeen
+from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceClaimTemplateSeen, ResourceSliceSeen
 from arranger.events.kinds import (
     EffectFailed,
     NamespaceSeen,
@@ -133,8 +133,9 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     device_classes: tuple[DeviceClassSeen, ...] = ()  # by name
     resource_claims: tuple[ResourceClaimSeen, ...] = ()  # by namespace and name
     matches: tuple[tuple[str, Matches], ...] = ()  # by UID of the slice
-    decided: tuple[tuple[str, Holding], ...] = ()  # by UID of the claim
+    decided: tuple[tuple[str, Holding], ...] = ()  # by UID of the claim, or the decision for a slot
     unread: tuple[str, ...] = ()
+    claim_templates: tuple[ResourceClaimTemplateSeen, ...] = ()  # by namespace and name
 
 
 #: An unchanged worker set, which isn't written.
@@ -187,6 +188,7 @@ def encode(state: State) -> bytes:
             matches=tuple(sorted(state.devices.matches.items(), key=itemgetter(0))),
             decided=tuple(sorted(state.devices.decided.items(), key=itemgetter(0))),
             unread=tuple(state.devices.unread),
+            claim_templates=tuple(of for _, of in sorted(state.devices.templates.items())),
         )
     )
 
@@ -284,6 +286,7 @@ def _restore_devices(state: State, image: StateImage) -> None:
         {of.name: of for of in image.device_classes},
         matches=dict(image.matches),
         unread=dict.fromkeys(image.unread),
+        templates={(of.namespace, of.name): of for of in image.claim_templates},
     )
     for claim in image.resource_claims:
         state.devices.put_claim(claim)

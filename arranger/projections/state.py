@@ -217,9 +217,12 @@ class State:
         )
 
     def watches(self, kind: Watched) -> bool:
-        """Whether a kind is watched: with its setting alone, or once a watcher has claimed it."""
+        """Whether a kind is watched: with its setting alone, or once a watcher has claimed it. For templates of claims,
+        both are needed: logs in which only pods of others get devices have none."""
         settings = {"volumes": self.with_volumes, "devices": self.with_devices}
-        return settings[SETTING_OF[kind]] if kind in SETTING_OF else kind in self.terms
+        if kind in SETTING_OF and not settings[SETTING_OF[kind]]:
+            return False
+        return kind in self.terms or (kind in SETTING_OF and kind != Watched.RESOURCE_CLAIM_TEMPLATE)
 
     @property
     def queue_tree(self) -> QueueTree:

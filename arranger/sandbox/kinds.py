@@ -20,6 +20,7 @@ from arranger.kube.cluster import (
     PODS,
     PRIORITY_CLASSES,
     QUOTAS,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     SERVICES,
@@ -89,7 +90,6 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 BUILT_IN = (

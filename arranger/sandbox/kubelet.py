@@ -8,7 +8,8 @@ Annotations (`sandbox.arranger.dev/...`) control a pod's behaviour:
 - `fail`: it never starts. `ImagePullBackOff`, `ErrImagePull`, `CreateContainerConfigError` and the like leave it
   Pending and waiting for that reason; `OutOfcpu` or `UnexpectedAdmissionError` make it Failed for that reason
 
-Like a real kubelet, they refuse pods that don't fit into the free resources of their node.
+Like a real kubelet, they refuse pods that don't fit into the free resources of their node. They start a pod only once
+its resource claims have devices and are reserved for it.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from arranger.clock import Clock, SystemClock
-from arranger.kube.cluster import PODS, ApiError, Change, Cluster, ClusterUnavailable, Expired, Object
+from arranger.kube.cluster import PODS, RESOURCE_CLAIMS, ApiError, Change, Cluster, ClusterUnavailable, Expired, Object
 from arranger.model.quantity import amount
 from arranger.sandbox.garbage import timestamp
 from arranger.sandbox.nodes import RETRY_S, NodeTemplate, Requests, SimulatedNodes
@@ -31,6 +32,8 @@ from arranger.sandbox.pod_run import Run
 log = logging.getLogger(__name__)
 
 _LONGEST_RESTART_S = 60.0
+#: How often a resource claim is read that a pod may not use yet.
+_CLAIM_S = 0.1
 _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Evicted")
 
 
@@ -243,10 +246,27 @@ class SimulatedKubelets:
             begun = datetime.datetime.fromisoformat(run.started).timestamp()
             elapsed_s = self._clock.now_ms() / 1000 - begun
             run.restarts = sum(each.get("restartCount", 0) for each in status.get("containerStatuses") or [])
-        elif does.start_s:
-            await self._patch(run, run.pending("ContainerCreating", self._timestamp()))
-            await self._clock.sleep(does.start_s)
+        else:
+            for claim in run.claims:
+                await self._reserved(run, claim)
+            if does.start_s:
+                await self._patch(run, run.pending("ContainerCreating", self._timestamp()))
+                await self._clock.sleep(does.start_s)
         await self._containers(run, elapsed_s)
+
+    async def _reserved(self, run: Run, claim: str) -> None:
+        """Wait until a resource claim has devices and is reserved for the pod, which no kubelet starts before."""
+        while True:
+            try:
+                found = await self._request(lambda: self._cluster.get(RESOURCE_CLAIMS, run.key[0], claim))
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+                found = {}
+            status = found.get("status") or {}
+            if status.get("allocation") and run.uid in [of["uid"] for of in status.get("reservedFor") or ()]:
+                return
+            await self._clock.sleep(_CLAIM_S)
 
     async def _containers(self, run: Run, elapsed_s: float) -> None:
         """Run the containers, again after each failure as the restart policy allows."""

@@ -62,6 +62,8 @@ class Run:
         self.node: str = pod["spec"]["nodeName"]
         self.behaviour = Behaviour.of(pod)
         self.requests = requests_of(pod["spec"])
+        entries = pod["spec"].get("resourceClaims") or ()
+        self.claims = [of["resourceClaimName"] for of in entries if of.get("resourceClaimName")]
         self.restarts = 0
         self.address = ""
         self.started = ""

@@ -8,7 +8,7 @@ import numpy as np
 from arranger.model.pod import DeviceNeeds, NodeTerms, PodShape
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.devices import needs_of
-from arranger.scheduling.filters import PodFilter
+from arranger.scheduling.filters import Counts, PodFilter
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.requirements import satisfying
 from arranger.scheduling.view import ClusterView, Mask
@@ -18,6 +18,12 @@ class DynamicResources(PodFilter):
     """The node reaches the devices of the pod's resource claims, or has enough for those that have none yet."""
 
     name, version, eased = "DynamicResources", 1, True
+
+    def most(self, view: ClusterView, shape: PodShape, pod: Neighbour) -> Counts | None:
+        """As many as there are devices for the claims that each of them has for itself."""
+        own = [need for need in needs_of(shape) if need.own and need.lack is None]
+        room = view.neighbours.devices if view.neighbours is not None and own else None
+        return room.most(own) if room is not None else None
 
     def refusals(
         self, view: ClusterView, neighbours: Neighbours, shape: PodShape, pod: Neighbour
@@ -30,7 +36,7 @@ class DynamicResources(PodFilter):
                 return
         still: list[DeviceNeeds] = []
         for need in needs:
-            decided = room.of_claim(pod.namespace, need.claim) if room is not None and not need.allocated else None
+            decided = room.of_claim(pod.namespace, need) if room is not None else None
             if need.allocated or decided is not None:
                 terms = need.terms if decided is None else decided.terms
                 yield Reason(ReasonKind.DEVICES_ELSEWHERE, need.claim), ~_reaching(view, terms)

@@ -3,7 +3,7 @@
 A claim gets its devices with its first pod; all other pods that name it must go where these can be reached. The devices
 of a row are tried in the order of their drivers, pools and names, and the requests of the claims in the pod's order. If
 devices for all requests exist, they are found: each request takes what another one can do without (augmenting paths,
-as for a matching in a bipartite graph).
+as for a matching in a bipartite graph). A claim that each pod has for itself gets devices with every pod.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -25,6 +25,10 @@ from arranger.scheduling.remembered import remembered
 ENOUGH = -1
 Numbers = npt.NDArray[np.int64]
 Claim = tuple[str, str]
+Needs = tuple[DeviceNeeds, ...]
+Requests = tuple[tuple[DevicesAsked, ...], ...]
+#: More pods than any node takes.
+_MANY = 1 << 31
 
 
 class Device(NamedTuple):
@@ -73,6 +77,18 @@ def match(
     return found
 
 
+def how_many(devices: Sequence[Device], claims: Sequence[Sequence[DevicesAsked]], taken: Container[DeviceId]) -> int:
+    """For how many pods the free devices are enough, if each of them has such claims for itself."""
+    units = [_Unit(number, one) for number, asked in enumerate(claims) for one in asked for _ in range(one.count)]
+    if not units or any(not one.count for asked in claims for one in asked):
+        return int(not isinstance(match(devices, claims, taken), int)) if any(claims) else _MANY
+    owners: dict[int, _Unit] = {}
+    fixed, pods = {at for at, device in enumerate(devices) if device.id in taken}, 0
+    while all(_augment(devices, unit, owners, set(fixed)) for unit in units):
+        pods += 1
+    return pods
+
+
 def _augment(devices: Sequence[Device], unit: _Unit, owners: dict[int, _Unit], tried: set[int]) -> bool:
     for at, device in enumerate(devices):
         if at in tried or not device.matches(unit.asked):
@@ -88,7 +104,7 @@ def _augment(devices: Sequence[Device], unit: _Unit, owners: dict[int, _Unit], t
 class _Known:
     """The rows' answers for the requests of some claims, up to a position in the journal."""
 
-    lacking: Numbers
+    numbers: Numbers
     position: int
 
 
@@ -102,16 +118,23 @@ class _Chosen:
 
 @dataclass(slots=True)
 class DeviceRoom:
-    """The devices that each row reaches, by row, which of them are taken, and the claims that have some by decision."""
+    """The devices that each row reaches, by row, which of them are taken, and the claims that have some by decision.
+    `apart`: no device is reached from two rows."""
 
     names: Sequence[str]
     rows: dict[int, list[Device]] = field(default_factory=dict)
     reached_by: dict[DeviceId, list[int]] = field(default_factory=dict)
+    apart: bool = True
     taken: dict[DeviceId, None] = field(default_factory=dict)
     uids: dict[Claim, str] = field(default_factory=dict)
     decided: dict[Claim, Holding] = field(default_factory=dict)
+    #: The devices of slots that a decision gives, or gave until a moment ago.
+    _of_slots: list[Holding] = field(default_factory=list)
     _chosen: dict[Claim, _Chosen] = field(default_factory=dict)
-    _known: dict[tuple[tuple[DevicesAsked, ...], ...], _Known] = field(default_factory=dict)
+    #: The namespace and claims of pods, and a row → the devices of each such pod that this cycle placed there, for the
+    #: claims that it has for itself.
+    _own: dict[tuple[str, Needs, int], list[tuple[Allocation, ...]]] = field(default_factory=dict)
+    _known: dict[tuple[bool, Requests], _Known] = field(default_factory=dict)
     #: The rows of which devices were taken or released, in order.
     _journal: list[int] = field(default_factory=list)
 
@@ -119,18 +142,21 @@ class DeviceRoom:
     def of(cls, state: State, rows: Mapping[str, int]) -> "DeviceRoom | None":
         """The devices of these nodes (name → row); None if none are allocated."""
         table = state.devices
-        if not state.with_devices or not table.claims:
+        if not state.with_devices or not (table.claims or table.templates):
             return None
         key = ("devices", table.version)
-        by_row, reached_by = remembered(state.nodes.facts_version, key, lambda: _inventory(state, rows))
-        found = cls([*rows], by_row, reached_by, dict.fromkeys(table.holders))
+        by_row, reached_by, apart = remembered(state.nodes.facts_version, key, lambda: _inventory(state, rows))
+        found = cls([*rows], by_row, reached_by, apart, dict.fromkeys(table.holders))
         found.uids = {key: of.uid for key, of in table.claims.items()}
         for holding in table.decided.values():
             found._hold(holding)
         return found
 
     def _hold(self, holding: Holding) -> None:
-        self.decided[holding.namespace, holding.decided.claim] = holding
+        if holding.decided.slot is None:
+            self.decided[holding.namespace, holding.decided.claim] = holding
+        else:
+            self._of_slots.append(holding)
         self.taken.update((one.device, None) for one in holding.decided.allocation.devices)
 
     def lapse(self, state: State, time_ms: int) -> None:
@@ -139,11 +165,21 @@ class DeviceRoom:
             if not held(state, holding, time_ms):
                 del self.decided[key]
                 self._release(holding.decided.allocation)
+        lapsed = [of for of in self._of_slots if not held(state, of, time_ms)]
+        self._of_slots = []
+        for holding in lapsed:
+            self._release(holding.decided.allocation)
+        self.taken |= dict.fromkeys(state.devices.holders)  # the claim of a slot may have its devices
 
     # --- queries -------------------------------------------------------------------------------------------
 
-    def of_claim(self, namespace: str, claim: str) -> Allocation | None:
-        """The devices that a claim gets by a decision, also by one of this cycle."""
+    def of_claim(self, namespace: str, need: DeviceNeeds) -> Allocation | None:
+        """The devices that a claim which pods share gets by a decision, also by one of this cycle."""
+        if need.allocated or need.own:
+            return None
+        return self._of_shared(namespace, need.claim)
+
+    def _of_shared(self, namespace: str, claim: str) -> Allocation | None:
         chosen, holding = self._chosen.get((namespace, claim)), self.decided.get((namespace, claim))
         if holding is not None:
             return holding.decided.allocation
@@ -151,32 +187,51 @@ class DeviceRoom:
 
     def decision(self, namespace: str, claim: str) -> DecidedDevices | None:
         """The same as a decision records it."""
-        found = self.of_claim(namespace, claim)
+        found = self._of_shared(namespace, claim)
         return DecidedDevices(claim, self.uids[namespace, claim], found) if found is not None else None
 
     def lacking(self, claims: Sequence[DeviceNeeds]) -> Numbers:
         """By row, the number of the first of these claims for which the row lacks devices, or `ENOUGH`."""
-        asked = tuple(of.asked for of in claims)
-        known = self._known.get(asked)
+        return self._by_row(tuple(of.asked for of in claims), pods=False)
+
+    def most(self, claims: Sequence[DeviceNeeds]) -> Numbers:
+        """For how many pods each row has devices, if each of them has such claims for itself."""
+        return self._by_row(tuple(of.asked for of in claims), pods=True)
+
+    def _by_row(self, asked: Requests, *, pods: bool) -> Numbers:
+        def number(devices: Sequence[Device]) -> int:
+            if pods:
+                return how_many(devices, asked, self.taken)
+            found = match(devices, asked, self.taken)
+            return found if isinstance(found, int) else ENOUGH
+
+        known = self._known.get((pods, asked))
         if known is None:
-            without = match((), asked, ())
-            lacking = np.full(len(self.names), without if isinstance(without, int) else ENOUGH, np.int64)
-            known, changed = _Known(lacking, len(self._journal)), [*self.rows]
-            self._known[asked] = known
+            known = _Known(np.full(len(self.names), number(()), np.int64), len(self._journal))
+            self._known[pods, asked], changed = known, [*self.rows]
         else:
             changed = [*dict.fromkeys(self._journal[known.position :])]
             known.position = len(self._journal)
         for row in changed:
-            found = match(self.rows.get(row, ()), asked, self.taken)
-            known.lacking[row] = found if isinstance(found, int) else ENOUGH
-        return known.lacking
+            known.numbers[row] = number(self.rows.get(row, ()))
+        return known.numbers
+
+    def given(self, namespace: str, needs: Needs, row: int, pods: int) -> list[tuple[Allocation, ...]]:
+        """The devices of so many pods with these claims that this cycle placed last on a row, of each for the claims
+        that it has for itself. No pod gets them again."""
+        stack = self._own.get((namespace, needs, row), [])
+        found = stack[len(stack) - min(pods, len(stack)) :]
+        del stack[len(stack) - len(found) :]
+        return found
 
     # --- changes -------------------------------------------------------------------------------------------
 
-    def add(self, namespace: str, needs: Sequence[DeviceNeeds], row: int, count: int) -> None:
+    def add(self, namespace: str, needs: Needs, row: int, count: int, *, placed: bool) -> None:
         """Add so many pods with these claims on a row, or with a negative count remove them. The claims without devices
-        get some with their first pod, and lose them with the last."""
-        undecided = [of for of in needs if not of.allocated and (namespace, of.claim) not in self.decided]
+        get some with their first pod, and lose them with the last. The claims that pods have for themselves count only
+        for pods that this cycle has `placed`: the decisions on the others hold their devices."""
+        shared = [of for of in needs if not of.own]
+        undecided = [of for of in shared if not of.allocated and (namespace, of.claim) not in self.decided]
         begun: list[DeviceNeeds] = []
         for of in undecided:
             chosen = self._chosen.setdefault((namespace, of.claim), _Chosen())
@@ -186,21 +241,35 @@ class DeviceRoom:
             elif chosen.pods <= 0 and chosen.allocation is not None:
                 self._release(chosen.allocation)
                 chosen.allocation = None
-        if begun:
-            self._choose(namespace, begun, row)
+        own = [of for of in needs if of.own] if placed else []
+        stack = self._own.setdefault((namespace, needs, row), []) if own else []
+        if count > 0 and (begun or own):
+            stack += self._choose(namespace, begun, own, row, count)
+        for _ in range(min(-count, len(stack))):
+            for allocation in stack.pop():
+                self._release(allocation)
 
-    def _choose(self, namespace: str, claims: Sequence[DeviceNeeds], row: int) -> None:
+    def _choose(
+        self, namespace: str, shared: list[DeviceNeeds], own: list[DeviceNeeds], row: int, pods: int
+    ) -> list[tuple[Allocation, ...]]:
+        """Take devices for claims that so many pods share, and for those that each of them has for itself; returns the
+        latter by pod."""
         devices = self.rows.get(row, [])
         terms = {of.id: of.terms for of in devices}
-        found = match(devices, [of.asked for of in claims], self.taken)
+        found = match(devices, [of.asked for of in (*shared, *(own * pods))], self.taken)
         if isinstance(found, int):
-            return  # another pod's end is only supposed, and its devices are still taken
-        for of, chosen in zip(claims, found, strict=True):
+            return [()] * pods  # another pod's end is only supposed, and its devices are still taken
+        allocations = []
+        for chosen in found:
             reached = _reached([terms[one.device] for one in chosen], self.names[row])
-            self._chosen[namespace, of.claim].allocation = Allocation(tuple(chosen), reached)
+            allocations.append(Allocation(tuple(chosen), reached))
             for one in chosen:
                 self.taken[one.device] = None
                 self._journal += self.reached_by.get(one.device, ())
+        for of, allocation in zip(shared, allocations, strict=False):
+            self._chosen[namespace, of.claim].allocation = allocation
+        begin = len(shared)
+        return [tuple(allocations[at : at + len(own)]) for at in range(begin, begin + pods * len(own), len(own) or 1)]
 
     def _release(self, allocation: Allocation) -> None:
         for one in allocation.devices:
@@ -208,8 +277,10 @@ class DeviceRoom:
             self._journal += self.reached_by.get(one.device, ())
 
 
-def _inventory(state: State, rows: Mapping[str, int]) -> tuple[dict[int, list[Device]], dict[DeviceId, list[int]]]:
-    """The devices by row, those of each in order, and the rows that reach each of them."""
+def _inventory(
+    state: State, rows: Mapping[str, int]
+) -> tuple[dict[int, list[Device]], dict[DeviceId, list[int]], bool]:
+    """The devices by row, those of each in order, the rows that reach each of them, and whether that is one at most."""
     by_row: dict[int, list[Device]] = {}
     reached_by: dict[DeviceId, list[int]] = {}
     for of in state.devices.usable_slices():
@@ -228,7 +299,7 @@ def _inventory(state: State, rows: Mapping[str, int]) -> tuple[dict[int, list[De
                     by_row.setdefault(row, []).append(found)
     for devices in by_row.values():
         devices.sort(key=lambda device: device.id)
-    return by_row, reached_by
+    return by_row, reached_by, all(len(of) == 1 for of in reached_by.values())
 
 
 def _rows_of(state: State, node: str, terms: NodeTerms | None, rows: Mapping[str, int]) -> list[int]:

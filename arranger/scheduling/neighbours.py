@@ -282,13 +282,13 @@ class Neighbours:
             kind.leaving[row] = kind.leaving.get(row, 0) + 1
         for term in pod.anti_affinity:
             self._add_to_term(pod.namespace, term, row, 1)
-        self._add_claims(pod, row, 1)
+        self._add_claims(pod, row, 1, placed=False)
 
     def place(self, pod: Neighbour, chosen: list[tuple[int, int]], content: int) -> None:
         """Add pods placed by the cycle, as (row, pods); the view then has this `content`."""
         if self.complete:
             self._journal.append((content, pod, chosen))
-            self._add(pod, chosen, 1)
+            self._add(pod, chosen, 1, placed=True)
 
     def knows(self, pod: Neighbour) -> bool:
         """Whether such pods are counted."""
@@ -296,15 +296,15 @@ class Neighbours:
 
     def shift(self, pod: Neighbour, row: int, count: int) -> None:
         """Count a pod on a row that is there again (1), or that leaves it (-1)."""
-        self._add(pod, [(row, 1)], count)
+        self._add(pod, [(row, 1)], count, placed=False)
 
     def give_back(self, content: int) -> None:
         """Undo all placements since the view had this content."""
         while self._journal and self._journal[-1][0] > content:
             _, pod, chosen = self._journal.pop()
-            self._add(pod, chosen, -1)
+            self._add(pod, chosen, -1, placed=True)
 
-    def _add(self, pod: Neighbour, chosen: list[tuple[int, int]], sign: int) -> None:
+    def _add(self, pod: Neighbour, chosen: list[tuple[int, int]], sign: int, *, placed: bool) -> None:
         kind = self._kind(pod)
         tallies = [tally for tally in self._tallies.values() if self._takes(tally, pod)]
         for row, count in chosen:
@@ -313,12 +313,12 @@ class Neighbours:
                 tally.counts[row] += sign * count
             for term in pod.anti_affinity:
                 self._add_to_term(pod.namespace, term, row, sign * count)
-            self._add_claims(pod, row, sign * count)
+            self._add_claims(pod, row, sign * count, placed=placed)
 
-    def _add_claims(self, pod: Neighbour, row: int, count: int) -> None:
+    def _add_claims(self, pod: Neighbour, row: int, count: int, *, placed: bool) -> None:
         self.volumes.add(pod.namespace, pod.exclusive, pod.attachments, row, count)
         if pod.devices and self.devices is not None:
-            self.devices.add(pod.namespace, pod.devices, row, count)
+            self.devices.add(pod.namespace, pod.devices, row, count, placed=placed)
 
     def _takes(self, tally: _Tally, pod: Neighbour) -> bool:
         known = tally.takes.get(pod)

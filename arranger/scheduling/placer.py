@@ -8,7 +8,7 @@ from collections.abc import Hashable
 
 from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
-from arranger.model.job import LEADER_GROUP, PlacedPods
+from arranger.model.job import LEADER_GROUP, PlacedPods, Slot
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.devices import needs_of
 from arranger.projections.jobs import JobRecord, runs
@@ -235,15 +235,24 @@ class Placer:
         return tuple(PlacedPods(names[row], group, _merged(by_slot[row, group])) for row, group in sorted(by_slot))
 
     def devices(self, tried: PlacementTry) -> tuple[DecidedDevices, ...]:
-        """The devices that the claims of the try's pods get by its placements, by the names of the claims."""
-        groups = {piece.group for piece in tried.pieces}
+        """The devices that the claims of the try's pods get by its placements, by the names of the claims; then those
+        of the claims that pods have for themselves, by slot."""
+        groups, namespace = {piece.group for piece in tried.pieces}, tried.job.seen.namespace
         needs = [need for group in sorted(groups) for need in needs_of(tried.groups[group].shape)]
         room = self.view.neighbours.devices if self.view.neighbours is not None else None
         if not needs or room is None:
             return ()
-        claims = sorted({need.claim for need in needs if not need.allocated})
-        found = [room.decision(tried.job.seen.namespace, claim) for claim in claims]
-        return tuple(of for of in found if of is not None)
+        claims = sorted({need.claim for need in needs if not need.allocated and not need.own})
+        found = [room.decision(namespace, claim) for claim in claims]
+        own: dict[tuple[int, int], list[DecidedDevices]] = {}
+        for piece in tried.pieces:
+            of_pod = needs_of(tried.groups[piece.group].shape)
+            of_slots = zip(piece.indices, room.given(namespace, of_pod, piece.row, len(piece.indices)), strict=False)
+            for index, allocations in of_slots:
+                named = zip([need.claim for need in of_pod if need.own], allocations, strict=False)
+                slot = Slot(piece.group, index)
+                own[piece.group, index] = [DecidedDevices(claim, "", of, slot) for claim, of in named]
+        return (*(of for of in found if of is not None), *(one for slot in sorted(own) for one in own[slot]))
 
 
 def _merged(pieces: list[Piece]) -> tuple[tuple[int, int], ...]:

@@ -117,17 +117,18 @@ class Placing:
     def _one_by_one(self, tried: PlacementTry, group: int) -> bool:
         """Whether a placed pod may change which nodes take the next pod of its group, or how a policy scores them.
 
-        Host ports alone don't require it, because they only keep a second pod off a node.
+        Host ports alone don't require it, because they only keep a second pod off a node. Nor do claims that each pod
+        has for itself, if no device is reached from two nodes.
         """
         if self.view.neighbours is None:
             return False
+        room = self.view.neighbours.devices
+        apart = room is not None and room.apart
         groups = tried.groups
         asking = groups if not tried.policy.local else groups[group : group + 1]
-        rules = [of.shape.rules for of in asking]
-        return any(
-            of is not None and (of.affinity or of.anti_affinity or of.spread or of.exclusive or of.devices)
-            for of in rules
-        )
+        rules = [of.shape.rules for of in asking if of.shape.rules is not None]
+        shared = any(not (need.own and apart) for of in rules for need in of.devices)
+        return shared or any(of.affinity or of.anti_affinity or of.spread or of.exclusive for of in rules)
 
     def _place_equal(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
         """Place equal pods in one step, regardless of rules among them; returns how many."""

@@ -19,6 +19,7 @@ from arranger.workers.binder import Binder
 from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_expired
+from arranger.workers.device_writer import DeviceWriter
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects
 from arranger.workers.evictions import Evictions
 from arranger.workers.group_writer import GroupWriter
@@ -30,6 +31,7 @@ from arranger.workers.provisioner import Provisioner
 from arranger.workers.queue_writer import QueueWriter
 from arranger.workers.reports import Reports
 from arranger.workers.retries import Retries
+from arranger.workers.slot_claims import SlotClaims
 from arranger.workers.status_writer import StatusWriter
 from arranger.workers.templates import Templates
 from arranger.workers.work_queue import SWEEP_S, WorkQueue
@@ -69,9 +71,13 @@ class Applier:
         evictions = Evictions(self._effects, self._queue, writer)
         claims = ClaimWriter(self._effects, self._queue, self._creation, writer)
         templates = Templates(self._effects, self._queue)
-        self._pods = PodReconciler(self._effects, self._queue, self._creation, evictions, templates, claims=claims)
+        writes = DeviceWriter(self._effects, self._queue, self._creation)
+        devices = SlotClaims(self._effects, self._queue, self._creation, writes)
+        self._pods = PodReconciler(
+            self._effects, self._queue, self._creation, evictions, templates, claims=claims, devices=devices
+        )
         self._provisioner = Provisioner(self._effects, self._queue, templates, writer)
-        self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims)
+        self._binder = Binder(self._effects, self._queue, self._creation, self._reports, claims=claims, devices=writes)
         self._placeholders = Placeholders(self._effects, templates, self._provisioner, self._binder)
         self._queue_statuses = QueueWriter(self._effects, lambda uid: parts.membership.owns(uid, ROLE))
         self._runs = False

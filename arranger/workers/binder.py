@@ -52,14 +52,21 @@ class Binder:
     """Makes pods that no TYJob owns match the accepted decisions."""
 
     def __init__(
-        self, effects: Effects, queue: WorkQueue, creation: Creation, reports: Reports, *, claims: ClaimWriter
+        self,
+        effects: Effects,
+        queue: WorkQueue,
+        creation: Creation,
+        reports: Reports,
+        *,
+        claims: ClaimWriter,
+        devices: DeviceWriter,
     ) -> None:
         self._effects = effects
         self._queue = queue
         self._creation = creation
         self._reports = reports
         self._claims = claims
-        self._devices = DeviceWriter(effects, queue, creation)
+        self._devices = devices
         self._follower = effects.parts.follower
         self._clock = effects.parts.time
 

@@ -6,7 +6,8 @@ Every creation is safe to repeat: "already exists" counts as success only if the
 import logging
 
 from arranger.events.kinds import EffectFailed
-from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object, Resource, Withdrawn
+from arranger.kube.cluster import PODS, RESOURCE_CLAIMS, TYJOBS, ApiError, Object, Resource, Withdrawn
+from arranger.kube.devices import resource_claim_seen
 from arranger.kube.translate import pod_seen
 from arranger.logs import log_event
 from arranger.model.job import Slot
@@ -20,6 +21,11 @@ from arranger.workers.progress import Look, Refusals
 from arranger.workers.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
+
+#: The effects on resource claims in metrics, and in an `EffectFailed`.
+ALLOCATE = "allocate"
+#: Kind of object that is made for a slot → the effect in metrics.
+_EFFECTS = {PODS: "create", RESOURCE_CLAIMS: ALLOCATE}
 
 #: Delay before a refused slot is tried again: more than once within `refused_grace_s`. From the third refusal on the
 #: delay doubles each time, up to a bound, because such a refusal is hardly temporary.
@@ -47,7 +53,7 @@ class Creation:
 
     async def create(self, look: Look, slot: SlotKey, resource: Resource, body: Object) -> bool:
         """Create the pod of a slot, or for the leader's slot what all pods need; True once it exists and is ours."""
-        name = "create" if resource == PODS else "serve"
+        name = _EFFECTS.get(resource, "serve")
         return await self._effects.carry_out(
             name, look.job.seen.namespace, lambda: self._create(look, slot, resource, body)
         )
@@ -70,7 +76,7 @@ class Creation:
                 )
             if refused.code == 429 or (refused.code >= 500 and not by_admission(refused)):
                 raise
-            await self.refused(look, slot, refused)
+            await self.refused(look, slot, refused, _told_as(resource))
             return False
 
     def _later(self, look: Look) -> bool:
@@ -97,16 +103,16 @@ class Creation:
         passing = any(owner.get("kind") == TYJOBS.kind and owner.get("uid") not in jobs for owner in owners)
         kind = resource.kind.lower()
         if mine and not going:
-            if resource != PODS or pod_seen(there, 0).owner is not None:
+            if _is_recognized(resource, there):
                 return True
-            what = f"the labels {LABEL_PREFIX}* of pod {name} were changed; delete it"
+            what = f"the labels {LABEL_PREFIX}* of {kind} {name} were changed; delete it"
         elif not going and not passing:
             what = f"a {kind} named {name} exists that isn't this job's; rename or delete it"
         elif self._awaited(look, slot):  # of an earlier job of this name, or being deleted
             return False
         else:
             what = f"a {kind} named {name} of an earlier job hasn't gone; delete it if it doesn't go"
-        await self.refused(look, slot, ApiError(409, "AlreadyExists", what))
+        await self.refused(look, slot, ApiError(409, "AlreadyExists", what), _told_as(resource))
         return False
 
     def _awaited(self, look: Look, slot: SlotKey) -> bool:
@@ -147,6 +153,18 @@ class Creation:
             rest_s *= 1.0 if in_a_row <= 2 else 0.5 + self._chance.next_s()
             look.progress.settling[key] = self._clock.monotonic_s() + rest_s
             self._queue.look_again(job.uid, rest_s + _LATER_S)
+
+
+def _told_as(resource: Resource) -> str:
+    """The effect in an `EffectFailed` about an object of this kind."""
+    return ALLOCATE if resource == RESOURCE_CLAIMS else "create"
+
+
+def _is_recognized(resource: Resource, there: Object) -> bool:
+    """Whether a watcher finds the slot of an object of a job in its labels, as far as it needs it."""
+    if resource == RESOURCE_CLAIMS:
+        return resource_claim_seen(there, 0).facts.owner is not None
+    return resource != PODS or pod_seen(there, 0).owner is not None
 
 
 def _refusals(look: Look, slot: SlotKey) -> Refusals:

@@ -8,8 +8,19 @@ resourceVersion just read are preconditions, so the object can't change in betwe
 import logging
 from collections.abc import Awaitable, Callable
 
+from arranger.events.devices import ResourceClaimSeen
 from arranger.events.kinds import PodSeen, ProvisioningSeen
-from arranger.kube.cluster import PODS, PROVISIONING_REQUESTS, TYJOBS, ApiError, Cluster, Object, Resource
+from arranger.kube.cluster import (
+    PODS,
+    PROVISIONING_REQUESTS,
+    RESOURCE_CLAIMS,
+    TYJOBS,
+    ApiError,
+    Cluster,
+    Object,
+    Resource,
+)
+from arranger.kube.devices import resource_claim_seen
 from arranger.kube.times import parse_time_ms
 from arranger.kube.translate import owned_by
 from arranger.logs import log_event
@@ -91,6 +102,19 @@ async def delete_request(cluster: Cluster, seen: ProvisioningSeen) -> bool:
     return await _delete_if(
         cluster, PROVISIONING_REQUESTS, key, lambda live: owned_by(live, seen.job_uid), grace_s=None
     )
+
+
+async def delete_claim(
+    cluster: Cluster, seen: ResourceClaimSeen, job_uid: str, *, still: Callable[[], bool] = lambda: True
+) -> bool:
+    """Delete a resource claim that was made for a pod of this TYJob, by its live owner reference, and that was reserved
+    for no other pods meanwhile. Returns whether it is deleted. Raises `ClusterError`."""
+
+    def may_go(live: Object) -> bool:
+        reserved = resource_claim_seen(live, 0).facts.reserved
+        return owned_by(live, job_uid) and set(reserved) <= set(seen.facts.reserved) and still()
+
+    return await _delete_if(cluster, RESOURCE_CLAIMS, (seen.namespace, seen.name, seen.uid), may_go, grace_s=None)
 
 
 async def is_there(cluster: Cluster, namespace: str, name: str, uid: str) -> bool:

@@ -1,10 +1,11 @@
-"""The device writer: gives resource claims the devices that were decided for them, and reserves them for pods, before
-the pods are bound. It takes the devices from a claim again that keep its only pod from other nodes.
+"""The device writer: gives resource claims the devices that were decided for them, and reserves them for pods. It takes
+the devices from a claim again that keep its only pod from other nodes.
 
 Claims are read before they are written: they keep configurations for drivers that the log doesn't have. Each write
 names the resourceVersion that was read, so it changes no claim that somebody else has changed since.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,19 +14,21 @@ from arranger.events.devices import ResourceClaimSeen
 from arranger.events.kinds import PodSeen
 from arranger.kube.cluster import DEVICE_CLASSES, RESOURCE_CLAIMS, ApiError, Object
 from arranger.kube.devices import FINALIZER, allocation_of, resource_claim_seen
+from arranger.logs import log_event
 from arranger.model.devices import Allocation
 from arranger.model.reasons import ReasonKind
 from arranger.projections.devices import decided_for, needs_of
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
-from arranger.workers.creation import Creation
-from arranger.workers.effects import STALE_S, Effects, together
+from arranger.workers.creation import ALLOCATE, Creation
+from arranger.workers.effects import SETTLE_S, STALE_S, Effects, together
 from arranger.workers.progress import Look
 from arranger.workers.work_queue import WorkQueue
 
-#: The effects in metrics, and in an `EffectFailed`.
-ALLOCATE = "allocate"
-_DEALLOCATE = "deallocate"
+_log = logging.getLogger(__name__)
+
+#: The effect in metrics.
+DEALLOCATE = "deallocate"
 
 Placed = Sequence[tuple[SlotKey, str]]
 
@@ -37,7 +40,7 @@ class _Rewritten(Exception):
 
 
 class DeviceWriter:
-    """Writes the devices of pods that no TYJob owns into their claims."""
+    """Writes devices into claims, and the pods for which they are reserved."""
 
     def __init__(self, effects: Effects, queue: WorkQueue, creation: Creation) -> None:
         self._effects = effects
@@ -70,9 +73,15 @@ class DeviceWriter:
         decided = facts.allocation or decided_for(state, namespace, claim, state.time_ms)
         if decided is None:
             return self._later(look)
-        of_slots = [pods[slot] for slot in slots]
+        return await self.allocate(look, seen, decided, slots[0], [pods[slot] for slot in slots])
+
+    async def allocate(
+        self, look: Look, seen: ResourceClaimSeen, decided: Allocation, slot: SlotKey, pods: Sequence[PodSeen]
+    ) -> bool:
+        """See to it that a claim has these devices and is reserved for these pods, the first of which is in `slot`;
+        returns whether that is so."""
         return await self._effects.carry_out(
-            ALLOCATE, namespace, lambda: self._allocated(look, seen, decided, slots[0], of_slots)
+            ALLOCATE, seen.namespace, lambda: self._allocated(look, seen, decided, slot, pods)
         )
 
     async def _allocated(
@@ -100,7 +109,11 @@ class DeviceWriter:
                 raise
             if refused.code in (404, 409):  # the watch shows the change
                 return self._later(look)
-            await self._creation.refused(look, slot, refused, ALLOCATE)
+            if slot in look.job.bound and not look.job.of_pods:  # nothing can be decided for a pod that has its node
+                log_event(_log, "a resource claim can't be written", level=logging.WARNING, problem=refused)
+                self._queue.look_again(look.job.uid, SETTLE_S)
+            else:
+                await self._creation.refused(look, slot, refused, ALLOCATE)
             return False
         return True
 
@@ -149,15 +162,15 @@ class DeviceWriter:
         uids = {pod.uid for pod in pods}
         due = [of for of in claims if of is not None and self._is_idle(job, of, uids)]
         carry_out, namespace = self._effects.carry_out, job.seen.namespace
-        await together([carry_out(_DEALLOCATE, namespace, partial(self._deallocated, look, of)) for of in due])
+        await together([carry_out(DEALLOCATE, namespace, partial(self._deallocated, look, of)) for of in due])
 
     def _is_idle(self, job: JobRecord, claim: ResourceClaimSeen, uids: set[str]) -> bool:
         """Whether a claim has devices that none but these pods may use, and no other record has nodes for it."""
         if claim.facts.allocation is None or not uids.issuperset(claim.facts.reserved):
             return False
-        others = [of for of in self._follower.state.jobs.values() if of.of_pods and of.placements]
+        others = [of for of in self._follower.state.jobs.values() if of.spec is not None and of.placements]
         return not any(
-            of.seen.namespace == claim.namespace and need.claim == claim.name
+            of.seen.namespace == claim.namespace and need.claim == claim.name and not need.own
             for of in others
             for group in of.valid_spec.groups
             for need in needs_of(group.shape)

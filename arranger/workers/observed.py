@@ -10,7 +10,12 @@ from arranger.events import devices as d
 from arranger.events import kinds as k
 from arranger.events import volumes as v
 from arranger.kube.cluster import Change, Object
-from arranger.kube.devices import device_class_seen, resource_claim_seen, resource_slice_seen
+from arranger.kube.devices import (
+    device_class_seen,
+    resource_claim_seen,
+    resource_claim_template_seen,
+    resource_slice_seen,
+)
 from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.provisioning import provisioning_seen
 from arranger.kube.translate import (
@@ -42,7 +47,7 @@ _ORDER: dict[str, int] = {
 
 #: Observations of objects without a namespace, which the projection has by name.
 ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen | v.SeenByName | d.SeenByName
-_OfClaims = v.ClaimSeen | d.ResourceClaimSeen
+_OfClaims = v.ClaimSeen | d.ResourceClaimSeen | d.ResourceClaimTemplateSeen
 _Namespaced = k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | k.ProvisioningSeen | _OfClaims
 Seen = k.NodeSeen | _Namespaced | ByName
 
@@ -62,6 +67,7 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.RESOURCE_SLICE: resource_slice_seen,
     k.Watched.DEVICE_CLASS: device_class_seen,
     k.Watched.RESOURCE_CLAIM: resource_claim_seen,
+    k.Watched.RESOURCE_CLAIM_TEMPLATE: resource_claim_template_seen,
 }
 
 
@@ -139,9 +145,7 @@ def known(state: State, event: Seen) -> bool:
         group = state.pod_groups.get(group_uid(event.namespace, event.name, event.group_kind))
         return group is not None and _same(group, event, ("term", "resource_version"))
     if isinstance(event, _OfClaims):
-        claims: Mapping[tuple[str, str], _OfClaims]
-        claims = state.volumes.claims if isinstance(event, v.ClaimSeen) else state.devices.claims
-        claim = claims.get((event.namespace, event.name))
+        claim = _claims(state, k.WATCHED[type(event)]).get((event.namespace, event.name))
         # An applier changes a claim of this version only, so an outdated one would be refused without end.
         return claim is not None and _same(claim, event, ("term",))
     if isinstance(event, k.ProvisioningSeen):  # the log has only those of jobs
@@ -153,6 +157,16 @@ def known(state: State, event: Seen) -> bool:
     job = state.jobs.get(event.uid)
     # A writer of a status needs the TYJob's latest resourceVersion.
     return job is not None and _same(job.seen, event, ("term", "status"))
+
+
+def _claims(state: State, kind: k.Watched) -> Mapping[tuple[str, str], _OfClaims]:
+    """The projection's claims, or the templates of claims, by namespace and name."""
+    there: dict[k.Watched, Mapping[tuple[str, str], _OfClaims]] = {
+        k.Watched.CLAIM: state.volumes.claims,
+        k.Watched.RESOURCE_CLAIM: state.devices.claims,
+        k.Watched.RESOURCE_CLAIM_TEMPLATE: state.devices.templates,
+    }
+    return there[kind]
 
 
 def _by_name(state: State, kind: k.Watched) -> Mapping[str, ByName]:
@@ -218,10 +232,8 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
         seen = [of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)]
     elif kind in k.GROUP_WATCHES.values():
         seen = [of for _, of in sorted(state.pod_groups.items()) if k.GROUP_WATCHES[of.group_kind] == kind]
-    elif kind == k.Watched.CLAIM:
-        seen = [of for _, of in sorted(state.volumes.claims.items())]
-    elif kind == k.Watched.RESOURCE_CLAIM:
-        seen = [of for _, of in sorted(state.devices.claims.items())]
+    elif kind in (k.Watched.CLAIM, k.Watched.RESOURCE_CLAIM, k.Watched.RESOURCE_CLAIM_TEMPLATE):
+        seen = [of for _, of in sorted(_claims(state, kind).items())]
     elif kind == k.Watched.JOB:
         seen = [state.jobs[uid].seen for uid in sorted(state.jobs) if not state.jobs[uid].of_pods]
     else:
@@ -241,6 +253,12 @@ _GONE: dict[type, Callable[[int, str, str], k.Event]] = {
     d.ResourceSliceSeen: d.ResourceSliceGone,
     d.DeviceClassSeen: d.DeviceClassGone,
 }
+#: The same for claims, and for templates of claims.
+_GONE_CLAIM: dict[type, Callable[[int, str, str, str], k.Event]] = {
+    v.ClaimSeen: v.ClaimGone,
+    d.ResourceClaimSeen: d.ResourceClaimGone,
+    d.ResourceClaimTemplateSeen: d.ResourceClaimTemplateGone,
+}
 
 
 def gone_event(seen: Seen, term: int) -> k.Event:
@@ -251,10 +269,8 @@ def gone_event(seen: Seen, term: int) -> k.Event:
         return k.PodGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.PodGroupSeen):
         return k.PodGroupGone(term, seen.namespace, seen.name, seen.uid, seen.group_kind)
-    if isinstance(seen, v.ClaimSeen):
-        return v.ClaimGone(term, seen.namespace, seen.name, seen.uid)
-    if isinstance(seen, d.ResourceClaimSeen):
-        return d.ResourceClaimGone(term, seen.namespace, seen.name, seen.uid)
+    if isinstance(seen, _OfClaims):
+        return _GONE_CLAIM[type(seen)](term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.ProvisioningSeen):
         return k.ProvisioningGone(term, seen.namespace, seen.name, seen.uid, seen.job_uid)
     if isinstance(seen, k.QuotaSeen):

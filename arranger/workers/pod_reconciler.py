@@ -24,6 +24,7 @@ from arranger.workers.evictions import Evictions
 from arranger.workers.members_writer import MembersWriter
 from arranger.workers.progress import Look, Progress
 from arranger.workers.service_writer import ServiceWriter
+from arranger.workers.slot_claims import SlotClaims
 from arranger.workers.templates import Templates
 from arranger.workers.work_queue import WorkQueue
 
@@ -45,12 +46,14 @@ class PodReconciler:
         templates: Templates,
         *,
         claims: ClaimWriter,
+        devices: SlotClaims,
     ) -> None:
         self._effects = effects
         self._queue = queue
         self._creation = creation
         self._evictions = evictions
         self._claims = claims
+        self._devices = devices
         self._templates = templates
         self._evicts = effects.parts.settings.evict
         self._services = ServiceWriter(effects, creation)
@@ -74,6 +77,8 @@ class PodReconciler:
         create = [(slot, node) for slot, node in desired.create if (job.attempt, slot) not in progress.settling]
         if create:
             create = await self._claims.with_volumes(look, create)
+            if look.current():
+                create = await self._devices.with_devices(look, create)
             if not look.current():
                 return
         if create:
@@ -95,6 +100,7 @@ class PodReconciler:
         await self._services.keep(look)
         await self._members.keep(look)
         await self._claims.keep(look)
+        await self._devices.keep(look)
 
     async def _prepared(self, look: Look) -> bool:
         """Whether everything exists that the pods of this attempt need."""

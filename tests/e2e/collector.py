@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 
 from arranger.kube.client import HttpCluster
-from arranger.kube.cluster import CONFIG_MAPS, PODS, SERVICES, TYJOBS, ApiError
+from arranger.kube.cluster import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, SERVICES, TYJOBS, ApiError
 from arranger.kube.config import find_access
 from tests.e2e.harness import LoopThread
 from tests.servers import KubeServer
@@ -53,7 +53,7 @@ async def _collect(cluster: HttpCluster, version: str) -> None:
 
 
 async def _delete_owned(cluster: HttpCluster, owner: str) -> None:
-    for resource in (PODS, SERVICES, CONFIG_MAPS):
+    for resource in (PODS, SERVICES, CONFIG_MAPS, RESOURCE_CLAIMS):
         async for page in cluster.listing(resource):
             for found in page.items:
                 meta = found["metadata"]

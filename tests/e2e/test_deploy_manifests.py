@@ -320,13 +320,14 @@ def test_only_the_component_for_volumes_gives_the_rights_that_its_setting_needs(
 def test_only_the_component_for_devices_gives_the_rights_that_its_setting_needs(
     kube: RealKube, installed: Objects
 ) -> None:
-    parts = ("status", "binding", "driver")
-    assert rights_on(kube, OF_DEVICES, *parts) == set()
+    parts, kinds = ("status", "binding", "driver"), (*OF_DEVICES, Watched.RESOURCE_CLAIM_TEMPLATE)
+    assert rights_on(kube, kinds, *parts) == set()
     with given_rights(kube, (DEPLOY / "devices" / "rights.yaml").read_text()):
-        applier = {("get", "deviceclasses"), ("get", "resourceclaims"), ("patch", "resourceclaims")}
+        applier = {("get", "deviceclasses"), ("get", "resourceclaimtemplates")}
+        applier |= {(verb, "resourceclaims") for verb in ("get", "patch", "create", "delete")}
         applier |= {("patch", "resourceclaims/status"), ("patch", "resourceclaims/binding")}
-        expected = may_watch(OF_DEVICES) | {("arranger-applier", *right) for right in applier}
-        assert rights_on(kube, OF_DEVICES, *parts) == expected
+        expected = may_watch(kinds) | {("arranger-applier", *right) for right in applier}
+        assert rights_on(kube, kinds, *parts) == expected
 
 
 def test_the_applier_and_nobody_else_may_evict_pods(kube: RealKube, installed: Objects, tmp_path: Path) -> None:

@@ -173,6 +173,11 @@ WORDS = [
         Reason(K.DEVICES_UNKNOWN, "gpu", of="resourceslices"),
         "the devices for resource claim gpu are unknown: the API server doesn't show resourceslices",
     ),
+    (
+        Reason(K.CLAIM_TEMPLATE_MISSING, "gpu", of="big"),
+        "ResourceClaimTemplate big for resource claim gpu doesn't exist: create it",
+    ),
+    (Reason(K.DEVICES_OFF, "gpu"), "resource claim gpu gets no devices: the setting devices is off"),
     (Reason(K.DEVICES_ELSEWHERE, "gpu"), "not reached by the devices of resource claim gpu"),
     (
         Reason(K.INSUFFICIENT_DEVICES, "gpu", needed=2, of="big"),

@@ -380,6 +380,16 @@ GOOD: list[Good] = [
     ),
     _good("empty nodeName and schedulerName", {f"{LEADER}/nodeName": "", f"{LEADER}/schedulerName": ""}),
     _good("no resource claims", {f"{LEADER}/resourceClaims": [], f"{WORKER}/resourceClaims": None}),
+    _good(
+        "resource claims that pods share, and that each pod has for itself",
+        {
+            f"{LEADER}/resourceClaims": [{"name": "net", "resourceClaimName": "nets.one"}],
+            f"{WORKER}/resourceClaims": [
+                {"name": "net", "resourceClaimName": "nets.one"},
+                {"name": "gpu", "resourceClaimTemplateName": "gpu"},
+            ],
+        },
+    ),
     _good("no scheduling gates", {f"{LEADER}/schedulingGates": [], f"{WORKER}/schedulingGates": None}),
     _good(
         "a null where a field may be absent",
@@ -569,8 +579,13 @@ BAD: list[Bad] = [
          {f"{WORKER}/schedulerName": "default-scheduler"}),
     _bad("a template with scheduling gates", f"{IN_WORKER}.schedulingGates", "must not be set, Arranger makes the pods",
          {f"{WORKER}/schedulingGates": [{"name": "example.com/later"}]}),
-    _bad("a template with resource claims", f"{IN_LEADER}.resourceClaims", "Arranger allocates no devices to pods",
-         {f"{LEADER}/resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}),
+    _bad("a resource claim without claim and template", f"{IN_LEADER}.resourceClaims[0]",
+         "should have at least 2 properties", {f"{LEADER}/resourceClaims": [{"name": "gpu"}]}),
+    _bad("a resource claim with a claim and a template", f"{IN_WORKER}.resourceClaims[0]", "must have at most 2 items",
+         {f"{WORKER}/resourceClaims": [
+             {"name": "gpu", "resourceClaimName": "gpu", "resourceClaimTemplateName": "gpu"}]}),
+    _bad("a resource claim with a name that is no part of a claim's", f"{IN_LEADER}.resourceClaims[0].name",
+         "should match", {f"{LEADER}/resourceClaims": [{"name": "a.b", "resourceClaimTemplateName": "gpu"}]}),
     _bad("a reserved label", "spec.leader.template.metadata.labels", "labels under arranger.dev/ are set by Arranger",
          {"spec/leader/template/metadata": {"labels": {"arranger.dev/job": "x"}}}),
     _bad("a label that isn't text", "spec.leader.template.metadata.labels.app", "must be of type string",

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from arranger.messages.readiness import claims_text, held_text
+from arranger.messages.readiness import claims_text, held_text, volumes_text
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
@@ -37,6 +37,7 @@ class What(StrEnum):
     GATES = "Gates"
     CLAIMS = "Claims"
     VOLUMES = "Volumes"
+    DEVICES = "Devices"
     BINDING = "Binding"
     MORE_PODS = "MorePods"
     POD_GROUP = "PodGroup"
@@ -55,7 +56,7 @@ def awaited(state: State, job: JobRecord) -> Awaited:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _before_start(state, job)
     if claims_text(state, job):
-        return Awaited(What.VOLUMES)
+        return Awaited(What.VOLUMES if volumes_text(state, job) else What.DEVICES)
     if job.of_pods:
         return _of_pods(job)
     if job.stage == Stage.STARTING:
@@ -145,6 +146,7 @@ _WORDS = {
     What.GATES: "its scheduling gates to be removed",
     What.CLAIMS: "nothing: the setting devices is off, so its resource claims get none",
     What.VOLUMES: "its claims to be bound",
+    What.DEVICES: "its resource claims to have devices",
     What.BINDING: "an applier to bind it",
     What.MORE_PODS: "more pods of its group",
     What.POD_GROUP: "its PodGroup to exist",

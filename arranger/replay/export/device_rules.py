@@ -26,7 +26,8 @@ Rule = Callable[[Any, Any], Any]
 
 #: Sort of name → prefix of its pseudonyms.
 SORTS = {
-    "resource claim": "rc", "device class": "dc", "slice": "rs", "pool": "pool", "device": "dev", "request": "r",
+    "resource claim": "rc", "resource claim template": "rct",
+    "device class": "dc", "slice": "rs", "pool": "pool", "device": "dev", "request": "r",
     "selector": "cel",
 }  # fmt: skip
 
@@ -37,6 +38,15 @@ OF_DEVICES = frozenset(
         *(ReasonKind.DEVICES_ELSEWHERE, ReasonKind.INSUFFICIENT_DEVICES),
     }
 )
+
+
+_TEMPLATE = "resource claim template"
+#: Reason → the sort of its second name.
+_OTHER_NAME = {
+    ReasonKind.DEVICE_CLASS_MISSING: "device class",
+    ReasonKind.INSUFFICIENT_DEVICES: "device class",
+    ReasonKind.CLAIM_TEMPLATE_MISSING: _TEMPLATE,
+}
 
 
 def _keep(_: Names, value: Any) -> Any:
@@ -61,20 +71,25 @@ def _selected(names: Names, selected: dict[str, tuple[int, ...]]) -> dict[str, t
 
 def reason(names: Names, of: Reason) -> tuple[str, str]:
     """The two names of a reason that is about a resource claim."""
-    classed = of.kind in (ReasonKind.DEVICE_CLASS_MISSING, ReasonKind.INSUFFICIENT_DEVICES)
-    return names.name("resource claim", of.name), names.name("device class", of.of) if classed else of.of
+    sort = _OTHER_NAME.get(of.kind)
+    return names.name("resource claim", of.name), names.name(sort, of.of) if sort else of.of
 
 
 def needs(names: Names, of: p.DeviceNeeds) -> p.DeviceNeeds:
     """What a resource claim requires. What it asks for beyond what Arranger allocates is no name."""
-    name = names.name("device class", of.name) if of.lack == DeviceLackKind.NO_CLASS else of.name
-    claim = names.name("resource claim", of.claim)
-    return p.DeviceNeeds(claim, of.lack, name, names.walk(of.asked), of.allocated, names.walk(of.terms))
+    sort = _OTHER_NAME.get(ReasonKind(of.lack.value)) if of.lack is not None else None
+    name, claim = names.name(sort, of.name) if sort else of.name, names.name("resource claim", of.claim)
+    return p.DeviceNeeds(claim, of.lack, name, names.walk(of.asked), of.allocated, names.walk(of.terms), of.own)
 
 
 def entries(names: Names, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The resource claims of a pod."""
     return tuple((names.name("resource claim", entry), names.name("resource claim", claim)) for entry, claim in of)
+
+
+def templates(names: Names, of: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The resource claims that pods have from templates."""
+    return tuple((names.name("resource claim", entry), names.name(_TEMPLATE, name)) for entry, name in of)
 
 
 _UIDS: dict[str, Rule] = {"uid": _keep, "resource_version": _keep}
@@ -88,6 +103,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     d.DeviceClassGone: {"name": _named("device class"), "uid": _keep},
     d.ResourceClaimSeen: {**_CLAIM, **_UIDS},
     d.ResourceClaimGone: {**_CLAIM, "uid": _keep},
+    d.ResourceClaimTemplateSeen: {**_CLAIM, "name": _named(_TEMPLATE), **_UIDS},
+    d.ResourceClaimTemplateGone: {**_CLAIM, "name": _named(_TEMPLATE), "uid": _keep},
     d.SliceMatches: {"slice_uid": _keep, "resource_version": _keep},
     d.DevicesMatched: {"selectors": _selectors},
     de.SliceFacts: {"driver": _named("driver"), "pool": _named("pool"), "node": _named("node")},
@@ -100,7 +117,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "selectors": _selectors,
     },
     de.AllocatedDevice: {"request": _named("request")},
-    de.ResourceClaimFacts: {"beyond": _keep, "reserved": _keep},
+    de.ResourceClaimFacts: {"beyond": _keep, "reserved": _keep, "entry": _named("resource claim")},
     de.DecidedDevices: {"claim": _named("resource claim"), "uid": _keep},
     p.DevicesAsked: {"request": _named("request"), "device_class": _named("device class"), "selectors": _selectors},
     dt.Holding: {

@@ -121,7 +121,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     p.PodRules: {"exclusive": _claims},
     p.Attachment: {"driver": _driver, "volume": _attached},
     p.Ephemeral: {"name": _named("claim"), "storage_class": _optional_class},
-    p.PodClaims: {"names": _claims, "devices": device_rules.entries},
+    p.PodClaims: {"names": _claims, "devices": device_rules.entries, "templates": device_rules.templates},
     p.Reach: {"claim": _named("claim"), "zones": lambda names, labels: names.labels(labels)},
     **device_rules.RULES,
 }

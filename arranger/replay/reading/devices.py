@@ -3,7 +3,8 @@
 from typing import Any
 
 from arranger.events import devices as d
-from arranger.model.devices import Allocation, DecidedDevices
+from arranger.model.devices import Allocation, DecidedDevices, ResourceClaimFacts
+from arranger.model.job import LEADER_GROUP, Slot
 from arranger.model.text import counted
 from arranger.replay.reading.volumes import terms_text
 
@@ -23,10 +24,18 @@ def _class(event: d.DeviceClassSeen, _state: object) -> str:
     return " and ".join(event.selectors) or "every device"
 
 
+def _template(event: d.ResourceClaimTemplateSeen, _state: object) -> str:
+    return ", ".join(_asked(event.facts))
+
+
+def _asked(facts: ResourceClaimFacts) -> list[str]:
+    parts = [f"{of.name}: {of.count or 'all'} of {of.device_class}" for of in facts.requests]
+    return parts + ([f"with {facts.beyond}"] if facts.beyond else [])
+
+
 def _claim(event: d.ResourceClaimSeen, _state: object) -> str:
     facts = event.facts
-    parts = [f"{of.name}: {of.count or 'all'} of {of.device_class}" for of in facts.requests]
-    parts += [f"with {facts.beyond}"] if facts.beyond else []
+    parts = _asked(facts)
     parts += [devices_text(facts.allocation)] if facts.allocation is not None else ["no devices yet"]
     parts += [f"reserved for {counted(len(facts.reserved), 'pod')}"] if facts.reserved else []
     return ", ".join([*parts, *(["being deleted"] if facts.deleting else [])])
@@ -40,18 +49,27 @@ def devices_text(of: Allocation) -> str:
 
 def decided_text(devices: tuple[DecidedDevices, ...]) -> str:
     """What claims get by a placement, after a semicolon; empty for nothing."""
-    return "".join(f"; resource claim {of.claim}: {devices_text(of.allocation)}" for of in devices)
+    return "".join(f"; resource claim {of.claim}{_pod(of.slot)}: {devices_text(of.allocation)}" for of in devices)
+
+
+def _pod(slot: Slot | None) -> str:
+    """For which pod alone a claim is made; empty if pods name the claim."""
+    if slot is None:
+        return ""
+    return " of the leader" if slot.group == LEADER_GROUP else f" of pod {slot.index} of set {slot.group}"
 
 
 def _matched(event: d.DevicesMatched, _state: object) -> str:
     return f"{counted(len(event.selectors), 'selector')} evaluated for {counted(len(event.slices), 'slice')}"
 
 
+_GONE = (d.ResourceSliceGone, d.DeviceClassGone, d.ResourceClaimGone, d.ResourceClaimTemplateGone)
 #: Kind of observation → its words.
 WORDS: dict[type, Any] = {
     d.ResourceSliceSeen: _slice,
     d.DeviceClassSeen: _class,
     d.ResourceClaimSeen: _claim,
+    d.ResourceClaimTemplateSeen: _template,
     d.DevicesMatched: _matched,
-    **dict.fromkeys((d.ResourceSliceGone, d.DeviceClassGone, d.ResourceClaimGone), lambda _event, _state: "gone"),
+    **dict.fromkeys(_GONE, lambda _event, _state: "gone"),
 }
