@@ -17,9 +17,10 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import ASSUMED_MS, Changes, State
 from arranger.replay.export.pseudonyms import Pseudonyms
+from arranger.replay.what_if.hypothesis import job_gone, supposed
 from arranger.scheduling.cycle import take_cycle
 from arranger.scheduling.device_room import Device, how_many, match
-from tests.devices import CLASS, DeviceWorld, model, on, with_own
+from tests.devices import CLASS, DeviceWorld, model, on, with_claims, with_own
 from tests.unit.replay_worlds import verified
 from tests.volumes import ZONE, within
 from tests.world import shape
@@ -300,6 +301,39 @@ def test_a_decision_without_devices_for_a_pod_is_void() -> None:
     assert not found or not any(isinstance(of, k.Placed) for of in found), "nothing is known of the selectors yet"
     world.cycle()
     assert job.placements
+
+
+# --- suppositions -------------------------------------------------------------------------------------------------
+
+
+def test_a_job_would_fit_without_one_that_has_the_devices_and_a_supposition_changes_nothing() -> None:
+    world, job = running(4)
+    world.resource_claim("shared", allocation=on("b", "gpu-9"), reserved=("uid-web",))
+    late = world.job("late", leader=with_own("gpu"))
+    world.cycle()
+    assert not late.placements
+    before = snapshot.encode(world.state)
+    without = supposed(world.state, job_gone(job, world.state))
+    assert take_cycle(without, world.config, world.now_ms), "its claims lose their devices with its pods"
+    assert snapshot.encode(world.state) == before
+    (claim,) = [of for key, of in without.devices.claims.items() if key[1] == "shared"]
+    assert claim.facts.allocation is not None
+
+
+def test_a_shared_claim_loses_its_devices_with_the_last_pod_that_is_supposed_to_go() -> None:
+    world = two_nodes()
+    world.resource_claim("shared", count=3)
+    pod = world.claiming("web", "shared")
+    world.cycle()
+    world.resource_claim("shared", count=3, allocation=world.decided("shared"), reserved=("uid-web",))
+    world.pod_to_place("web", "b", of=with_claims("shared"))
+    late = world.job("late", leader=with_own("gpu"), workers=1, worker=with_own("gpu"), min_workers=1)
+    world.cycle()
+    assert not late.placements and pod.placements
+    before = snapshot.encode(world.state)
+    without = supposed(world.state, job_gone(pod, world.state))
+    assert any(isinstance(of, k.Placed) for of in take_cycle(without, world.config, world.now_ms))
+    assert snapshot.encode(world.state) == before
 
 
 # --- a job that was adopted from its status -----------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.devices import ResourceClaimSeen
 from arranger.events.log import Entry
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
@@ -21,6 +22,7 @@ from arranger.projections.jobs import JobRecord, asked_record, pods_of_record
 from arranger.projections.nodes import NodeTable
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
+from arranger.replay.what_if.claim_account import freed
 from arranger.replay.what_if.quota_account import accounted
 
 #: So many jobs are copied in one step.
@@ -33,14 +35,20 @@ def supposed(state: State, events: Sequence[k.Event]) -> State:
     """A copy of the state with these events folded after all others. No assumed pods are added for the slots that they
     release. The two states share the parts that the events don't touch."""
     # The terms of any pod and job may select other namespaces after a change of one, and any job may name a claim.
-    of_volumes = any(k.watch_of(event) in k.SETTING_OF for event in events)
+    events = accounted(state, [*events, *freed(state, events)])
+    of_volumes = any(_of_any_job(event) for event in events)
     of_namespaces = any(isinstance(event, (k.NamespaceSeen, k.NamespaceGone)) for event in events)
     of_pods = of_namespaces or any(isinstance(event, (k.PodSeen, k.PodGone)) for event in events)
-    events = accounted(state, events)
     touched = dict.fromkeys(state.jobs if of_namespaces or of_volumes else _touched(state, events))
     fork = _fork(state, touched, of_pods=of_pods)
     _fold(fork, state.time_ms, events)
     return fork
+
+
+def _of_any_job(event: k.Event) -> bool:
+    """Whether an event is about an object that any job may name. A claim that was made for a pod is its job's alone."""
+    own = isinstance(event, ResourceClaimSeen) and event.facts.owner is not None
+    return k.watch_of(event) in k.SETTING_OF and not own
 
 
 def private_copy(state: State) -> State:
@@ -82,7 +90,7 @@ def copy_bit_by_bit(state: State) -> Generator[None, None, State]:
 def say(state: State, time_ms: int, events: Sequence[k.Event]) -> Changes:
     """Fold hypothetical events into a state as one more entry, and return what they touched. No assumed pods are added
     for the slots that they release."""
-    return _fold(state, time_ms, accounted(state, events))
+    return _fold(state, time_ms, accounted(state, [*events, *freed(state, events)]))
 
 
 def _fold(state: State, time_ms: int, events: tuple[k.Event, ...]) -> Changes:
