@@ -5,23 +5,40 @@ from typing import Any
 
 import pytest
 
-from arranger.kube.cluster import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, Cluster, Object, Resource
+from arranger.kube.cluster import (
+    DEVICE_CLASSES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    TYJOBS,
+    Cluster,
+    Object,
+    Resource,
+)
 from arranger.kube.devices import (
     FINALIZER,
     allocation_of,
     device_class_seen,
+    own_claim,
     resource_claim_seen,
+    resource_claim_template_seen,
     resource_slice_seen,
 )
+from arranger.kube.manifests import pod_manifest
+from arranger.kube.translate import job_seen
 from arranger.model.devices import AllocatedDevice, Allocation, DeviceFacts, DeviceId, DeviceRequest, ResourceClaimFacts
+from arranger.model.pod import PodOwner
+from arranger.workers.deletions import delete_claim
 from tests.contract.test_cluster_contract import (  # noqa: F401 - fixtures
     Subject,
     refused,
     subject,
     unique,
 )
-from tests.device_objects import DRIVER, claim, device_class, slice_of
+from tests.device_objects import DRIVER, claim, claim_template, device_class, slice_of
 from tests.devices import on
+from tests.unit.tyjob_table import tyjob
 from tests.volumes import ZONE, within
 
 pytestmark = pytest.mark.timeout(120)
@@ -116,3 +133,52 @@ async def test_a_claim_with_the_finalizer_is_kept_until_it_has_lost_its_devices(
         await cluster.patch(RESOURCE_CLAIMS, where, "kept", {"metadata": {"finalizers": None}})
         with refused(404, "NotFound", ""):
             await cluster.get(RESOURCE_CLAIMS, where, "kept")
+
+
+@pytest.mark.parametrize("leader", [True, False])
+async def test_a_claim_made_from_a_template_is_that_of_its_pod(subject: Subject, leader: bool) -> None:  # noqa: F811
+    async with subject.open() as place:
+        cluster, where = place.cluster, place.namespace
+        template = await cluster.create(RESOURCE_CLAIM_TEMPLATES, where, claim_template("gpu", 2, expression="true"))
+        seen = resource_claim_template_seen(template, 1)
+        assert seen.facts == ResourceClaimFacts((DeviceRequest("gpu", "gpu", ("true",), 2),))
+        assert "gpu" in await listed(cluster, RESOURCE_CLAIM_TEMPLATES)
+        job = job_seen(await cluster.create(TYJOBS, where, tyjob("j")), 1, with_status=False)
+        uid = job.uid
+        owner = PodOwner(uid, 2, "learner", True, 0) if leader else PodOwner(uid, 2, "actors", False, 7, 1)
+        body = own_claim(template, job, owner, "gpu")
+        made = await cluster.create(RESOURCE_CLAIMS, where, body)
+        facts = resource_claim_seen(made, 1).facts
+        assert (facts.owner, facts.entry, facts.requests) == (owner, "gpu", seen.facts.requests)
+        assert made["metadata"]["labels"]["of"] == "template"
+        assert made["metadata"]["name"] == ("j-learner-0-r2.gpu" if leader else "j-actors-7-r2-f1.gpu")
+        with refused(409, "AlreadyExists", ""):
+            await cluster.create(RESOURCE_CLAIMS, where, body)
+        allocation = allocation_of(_DECIDED, made, [device_class()])
+        given = await written(cluster, where, made, {"allocation": allocation, "reservedFor": []})
+        await written(cluster, where, given, {"reservedFor": [_POD]})
+        assert not await delete_claim(cluster, resource_claim_seen(given, 1), uid), "it was reserved meanwhile"
+        there = await cluster.get(RESOURCE_CLAIMS, where, made["metadata"]["name"])
+        assert not await delete_claim(cluster, resource_claim_seen(there, 1), "another"), "it isn't this job's"
+        assert await delete_claim(cluster, resource_claim_seen(there, 1), uid)
+        leaving = await cluster.get(RESOURCE_CLAIMS, where, made["metadata"]["name"])
+        facts = resource_claim_seen(leaving, 1).facts
+        assert facts.deleting and facts.allocation == _DECIDED, "it is kept until it has lost its devices"
+        await written(cluster, where, leaving, {"allocation": None, "reservedFor": None})
+        await cluster.patch(RESOURCE_CLAIMS, where, made["metadata"]["name"], {"metadata": {"finalizers": None}})
+        assert await listed(cluster, RESOURCE_CLAIMS) == []
+
+
+async def test_a_pod_with_a_node_names_its_claim_and_is_accepted(subject: Subject) -> None:  # noqa: F811
+    async with subject.open() as place:
+        cluster, where = place.cluster, place.namespace
+        containers = [{"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}]
+        entries = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+        template = {"spec": {"containers": containers, "resourceClaims": entries}}
+        job = tyjob("j")
+        job["spec"]["leader"]["template"] = template
+        job = await cluster.create(TYJOBS, where, job)
+        pod = pod_manifest(job, group=0, index=0, attempt=0, node="n1", leader_address=None)
+        made = await cluster.create(PODS, where, pod)
+        assert made["spec"]["resourceClaims"] == [{"name": "gpu", "resourceClaimName": "j-learner-0.gpu"}]
+        await cluster.delete(PODS, where, "j-learner-0", grace_s=0)
