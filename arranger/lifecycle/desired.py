@@ -13,7 +13,7 @@ import msgspec
 from arranger.events.kinds import PodSeen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.giving_way import expected_start_ms, preempted_text, unevicted_text, vacated_text
-from arranger.lifecycle.replacements import again_ms, closed
+from arranger.lifecycle.replacements import again_ms, closed, spot_of
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import quorum_text, replaced_text, stage_text
 from arranger.messages.prerequisites import prerequisites_text
@@ -135,12 +135,12 @@ def _missing(state: State, job: JobRecord) -> list[tuple[SlotKey, str]]:
     occupied = _occupied(state, job) if slots else {}
     incomplete = _incomplete_groups(state, job) if slots else set()
     slots = [slot for slot in slots if slot not in occupied and slot not in incomplete]
-    fits: dict[tuple[str, int], bool] = {}
+    fits: dict[tuple[str, SlotKey], bool] = {}
     for slot in slots:
-        spot = (job.placements[slot], slot[0])
+        spot = spot_of(job, slot)
         if spot not in fits:
             fits[spot] = not closed(state, job, slot)
-    return [(slot, job.placements[slot]) for slot in slots if fits[job.placements[slot], slot[0]]]
+    return [(slot, job.placements[slot]) for slot in slots if fits[spot_of(job, slot)]]
 
 
 def _incomplete_groups(state: State, job: JobRecord) -> set[SlotKey]:

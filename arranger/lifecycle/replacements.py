@@ -19,7 +19,7 @@ from arranger.model.node import Taint
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.taints import given, kept_off_by_cordon, untolerated
 from arranger.projections.awaited_room import overbooked
-from arranger.projections.devices import devices_out_of_reach
+from arranger.projections.devices import devices_out_of_reach, needs_of
 from arranger.projections.job_parts import LEADER, STREAK_MS, SetRecord, SlotKey
 from arranger.projections.jobs import JobRecord, blameless
 from arranger.projections.judging import lacking
@@ -53,6 +53,13 @@ def closed(state: State, job: JobRecord, slot: SlotKey) -> bool:
         or room_taken(state, job, slot)
         or barred(state, job, slot) is not None
     )
+
+
+def spot_of(job: JobRecord, slot: SlotKey) -> tuple[str, SlotKey]:
+    """What decides whether the node of a slot is closed: the node, and the group, or the slot if its pod has devices of
+    its own."""
+    own = any([need.own for need in needs_of(job.valid_spec.groups[slot[0]].shape)])
+    return job.placements[slot], slot if own else (slot[0], 0)
 
 
 def room_taken(state: State, job: JobRecord, slot: SlotKey) -> bool:
@@ -94,11 +101,11 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     bound, pods, nodes = job.bound, state.pods, state.nodes
     on = dict.fromkeys(job.placements.values())
     down = {node for node in on if nodes.down_for_ms(node, time_ms) >= config.lost_ms}
-    shut: dict[tuple[str, int], bool] = {}
+    shut: dict[tuple[str, SlotKey], bool] = {}
     for slot, node in job.placements.items():  # thousands of them at every change of a large job
         uid = bound.get(slot)
         if uid is None:
-            spot = (node, slot[0])
+            spot = spot_of(job, slot)
             if slot != LEADER and spot not in shut:
                 shut[spot] = node in down or closed(state, job, slot)
             if slot != LEADER and shut[spot]:

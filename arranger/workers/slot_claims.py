@@ -6,12 +6,14 @@ has shown the one before, so the log knows of each claim with devices before a p
 is to use is deleted, and Kubernetes takes its devices from it.
 """
 
+import logging
 from collections.abc import Sequence
 
 from arranger.events.devices import ResourceClaimSeen
 from arranger.events.kinds import PodSeen
 from arranger.kube.cluster import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, ApiError
 from arranger.kube.devices import own_claim
+from arranger.logs import log_event
 from arranger.model.names import name_in_slot, own_claim_name
 from arranger.model.pod import TERMINAL, DeviceNeeds
 from arranger.projections.devices import allocation_for, claim_for, needs_of, uses_devices
@@ -23,6 +25,8 @@ from arranger.workers.device_writer import DEALLOCATE, DeviceWriter
 from arranger.workers.effects import SETTLE_S, STALE_S, Effects, together
 from arranger.workers.progress import Look
 from arranger.workers.work_queue import WorkQueue
+
+_log = logging.getLogger(__name__)
 
 
 class SlotClaims:
@@ -52,8 +56,8 @@ class SlotClaims:
     async def keep(self, look: Look) -> None:
         """Reserve claims for the pods that there are, and delete the claims that none needs."""
         job = look.job
-        if job.seen.deleting or not look.current():
-            return  # garbage collection deletes its claims
+        if job.seen.deleting or not look.current() or not self._follower.state.with_devices:
+            return  # garbage collection deletes its claims, or nothing is known of them
         users: dict[str, tuple[SlotKey, DeviceNeeds, list[PodSeen]]] = {}
         if job.spec is not None and uses_devices(job.spec):
             for slot, uid in job.bound.items():
@@ -134,11 +138,19 @@ class SlotClaims:
         def still() -> bool:
             return look.current() and self._effects.allowed()
 
-        job_uid, cluster = look.job.uid, self._effects.cluster
-        done = await self._effects.carry_out(
-            DEALLOCATE, claim.namespace, lambda: delete_claim(cluster, claim, job_uid, still=still)
-        )
-        return self._settled(look, _key(claim.name, claim), done)
+        async def delete() -> bool:
+            try:
+                return await delete_claim(self._effects.cluster, claim, look.job.uid, still=still)
+            except ApiError as refused:
+                if refused.code == 429 or refused.code >= 500:
+                    raise
+                told = {"claim": f"{claim.namespace}/{claim.name}", "problem": refused}
+                log_event(_log, "a resource claim can't be deleted", level=logging.WARNING, **told)
+                return False
+
+        done = await self._effects.carry_out(DEALLOCATE, claim.namespace, delete)
+        self._settled(look, _key(claim.name, claim), True)
+        return done
 
     # --- effects whose outcome the watch hasn't shown yet --------------------------------------------------
 

@@ -7,10 +7,11 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
-from arranger.lifecycle.desired import desired_status
+from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.messages.shortages import shortage_text
 from arranger.model.devices import Allocation, DeviceRequest
 from arranger.model.job import Stage
+from arranger.model.names import own_claim_name
 from arranger.model.pod import DevicesAsked, Phase
 from arranger.projections import slot_devices, snapshot
 from arranger.projections.fold import apply_entry
@@ -346,6 +347,22 @@ def test_a_claim_without_a_decision_counts_with_the_devices_that_it_has() -> Non
         world.state.devices.drop_decided(key)
     assert slot_devices.allocation_of(world.state, job, slot, "gpu") is not None
     assert not [*slot_devices.needless_claims(world.state, job)]
+
+
+def test_a_slot_without_devices_gives_its_node_up_although_others_there_have_theirs() -> None:
+    world, job = running(workers=3)
+    on_b = [slot for slot, node in job.placements.items() if node == "b"]
+    for slot in on_b:
+        world.pod_gone(world.pods_of(job)[slot].uid)
+    first, second = on_b
+    world.own_claim(job, first, "gpu")
+    name = own_claim_name(job.pod_name(second), "gpu")
+    world.resource_claim_gone(name)
+    for key in world.state.devices.of_slots[job.uid][second]:  # as in an epoch that adopted the job
+        world.state.devices.drop_decided(key)
+    assert [slot for slot, _ in desired_pods(world.state, job).create] == [first]
+    world.control()
+    assert first in job.placements and second not in job.placements
 
 
 # --- replay -------------------------------------------------------------------------------------------------------

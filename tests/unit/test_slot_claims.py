@@ -437,3 +437,31 @@ async def test_a_claim_that_was_reserved_again_meanwhile_isnt_deleted() -> None:
     )
     await scene.look()
     assert not scene.claim("j-learner-0.gpu")["metadata"].get("deletionTimestamp")
+
+
+async def test_a_claim_that_may_not_be_deleted_keeps_the_applier_from_nothing_else() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    await scene.settle()
+    scene.set_pod("j-learner-0", phase="Succeeded")
+    scene.observe()
+    scene.world.control()
+    scene.cluster.refusals["delete j-learner-0.gpu"] = [ApiError(403, "Forbidden", "no rights")]
+    await scene.settle()
+    assert scene.cluster.refusals["delete j-learner-0.gpu"] == []
+    assert scene.devices() and "delete j-learner-0.gpu" not in scene.cluster.writes
+
+
+async def test_without_the_setting_claims_are_left_as_they_are() -> None:
+    scene = Scene()
+    scene.world.cycle()
+    await scene.settle()
+    pods = scene.world.terms[k.Watched.POD] = scene.world.say(k.claim(k.Watched.POD, "test"))
+    scene.world.say(k.ListingEnded(k.Watched.POD, pods, "1"))
+    scene.set_pod("j-learner-0", phase="Succeeded")
+    scene.observe()
+    scene.world.control()
+    assert scene.record.ended
+    before = scene.claim("j-learner-0.gpu")
+    await scene.settle()
+    assert scene.claim("j-learner-0.gpu") == before
