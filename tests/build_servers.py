@@ -1,5 +1,6 @@
 """Builds kube-apiserver, etcd, kubectl, kube-scheduler, helm, prometheus and promtool from the Go module proxy, once;
-and programs of the tests with kube-scheduler's filters (`tests/oracle`) and a Job controller (`tests/job_controller`).
+and programs of the tests with kube-scheduler's filters (`tests/oracle`), a Job controller (`tests/job_controller`) and
+a controller of resource claims (`tests/resource_claim_controller`).
 
 `go install` can't build Kubernetes, because its module replaces its staging modules with folders of its own tree. A
 temporary module that requires it, and replaces each of them with the matching release, builds with the ordinary Go
@@ -46,6 +47,8 @@ GO_AT_LEAST = (1, 26)
 ORACLE_SOURCE = Path(__file__).parent / "oracle" / "main.go"
 #: The program that runs the Job controller of kube-controller-manager.
 JOB_CONTROLLER_SOURCE = Path(__file__).parent / "job_controller" / "main.go"
+#: The program that runs its controller of resource claims.
+CLAIM_CONTROLLER_SOURCE = Path(__file__).parent / "resource_claim_controller" / "main.go"
 
 #: Writes the module that is built: the Go command, the module's folder, and the environment.
 WriteModule = Callable[[str, Path, Mapping[str, str]], None]
@@ -89,6 +92,11 @@ def cached_oracle() -> Path:
 def cached_job_controller() -> Path:
     """The folder for this version of the program with the Job controller, whether or not it is built."""
     return _cached_program("job-controller", JOB_CONTROLLER_SOURCE)
+
+
+def cached_claim_controller() -> Path:
+    """The folder for this version of the program with the controller of resource claims, whether or not it is built."""
+    return _cached_program("claim-controller", CLAIM_CONTROLLER_SOURCE)
 
 
 def _cached_program(name: str, source: Path) -> Path:
@@ -141,6 +149,14 @@ def build_job_controller() -> Path:
     what = f"the Job controller {KUBERNETES}: 1 to 5 minutes, 3 GB meanwhile"
     write_module = partial(_write_program_module, JOB_CONTROLLER_SOURCE)
     return _built(cached_job_controller(), {"job-controller": "."}, write_module, _linker_flags(KUBERNETES), what)
+
+
+def build_claim_controller() -> Path:
+    """Build the program with the controller of resource claims if it is missing and return its folder. Raises
+    `BuildFailed`."""
+    what = f"the controller of resource claims {KUBERNETES}: 1 to 5 minutes, 3 GB meanwhile"
+    write_module = partial(_write_program_module, CLAIM_CONTROLLER_SOURCE)
+    return _built(cached_claim_controller(), {"claim-controller": "."}, write_module, _linker_flags(KUBERNETES), what)
 
 
 def _built(assets: Path, targets: Mapping[str, str], write_module: WriteModule, flags: str, what: str) -> Path:

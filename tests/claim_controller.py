@@ -1,12 +1,13 @@
-"""A stand-in for Kubernetes' controller of resource claims: it makes claims for pods from templates, and takes devices
-from claims whose pods have ended or are gone. It reserves no claims, as that controller would for pods with nodes."""
+"""Kubernetes' controller of resource claims: kube-controller-manager's own on a real API server, and a stand-in on the
+embedded one. It makes claims for pods from templates, and takes devices from claims whose pods have ended or are gone.
+Unlike the stand-in, it also reserves claims for pods that were made with a node."""
 
 import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tests.servers import KubeServer
+from tests.servers import Daemon, KubeServer, RealKube, claim_controller_binary
 
 _RESOURCES = "/apis/resource.k8s.io/v1/namespaces/default"
 _PODS = "/api/v1/namespaces/default/pods"
@@ -15,7 +16,25 @@ _PATCH = "application/merge-patch+json"
 
 @contextlib.contextmanager
 def claim_controller(kube: KubeServer) -> Iterator[None]:
-    """The controller works on the namespace `default` as long as the context lasts."""
+    """The controller works as long as the context lasts, the stand-in on the namespace `default`."""
+    with _real(kube) if isinstance(kube, RealKube) else _stand_in(kube):
+        yield
+
+
+@contextlib.contextmanager
+def _real(kube: RealKube) -> Iterator[None]:
+    argv = [str(claim_controller_binary()), str(kube.kubeconfig)]
+    # Pods wait for the controller, so nothing need wait for it here.
+    daemon = Daemon("claim-controller", argv, folder=kube.home, ready=lambda: True)
+    try:
+        daemon.start()
+        yield
+    finally:
+        daemon.stop(kill=True)
+
+
+@contextlib.contextmanager
+def _stand_in(kube: KubeServer) -> Iterator[None]:
     ended = threading.Event()
 
     def work() -> None:

@@ -40,6 +40,7 @@ from tests.build_servers import (
     OLDER_KUBERNETES,
     BuildFailed,
     build,
+    build_claim_controller,
     build_helm,
     build_job_controller,
     build_older,
@@ -47,6 +48,7 @@ from tests.build_servers import (
     build_prometheus,
     build_scheduler,
     cached_assets,
+    cached_claim_controller,
     cached_helm,
     cached_job_controller,
     cached_oracle,
@@ -147,6 +149,11 @@ def scheduler_binary() -> Path:
 def job_controller_binary() -> Path:
     """The program with kube-controller-manager's Job controller. Raises `ServersUnavailable`."""
     return _built_binary(cached_job_controller() / "job-controller")
+
+
+def claim_controller_binary() -> Path:
+    """The program with kube-controller-manager's controller of resource claims. Raises `ServersUnavailable`."""
+    return _built_binary(cached_claim_controller() / "claim-controller")
 
 
 def _built_binary(path: Path) -> Path:
@@ -805,9 +812,11 @@ def main() -> int:
             build_oracle()
             build_scheduler()
             build_job_controller()
+            build_claim_controller()
         print(f"kube-scheduler's filters for tests: {oracle_binary()}")
         print(f"kube-scheduler for tests: {scheduler_binary()}")
         print(f"Job controller for tests: {job_controller_binary()}")
+        print(f"Controller of resource claims for tests: {claim_controller_binary()}")
         print(f"Redis for tests: {redis_binary()}")
     except (BuildFailed, ServersUnavailable) as error:
         print(f"\nNO REAL SERVERS FOR TESTS: {error}", file=sys.stderr)

@@ -82,7 +82,8 @@ def test_pods_share_a_claim_and_have_claims_of_their_own_from_a_template(cluster
     runs(kube, "a", "b", "own")
     assert {there(kube, name)["spec"]["nodeName"] for name in ("a", "b", "own")} == {"node-2"}
     assert len(claim_there(kube, "shared")["status"]["reservedFor"]) == 2
-    assert {*devices_of(kube, "shared"), *devices_of(kube, "own-gpu")} == {"gpu-0", "gpu-1"}
+    (status,) = there(kube, "own")["status"]["resourceClaimStatuses"]
+    assert {*devices_of(kube, "shared"), *devices_of(kube, status["resourceClaimName"])} == {"gpu-0", "gpu-1"}
     verified(cluster.redis_url)
 
 
