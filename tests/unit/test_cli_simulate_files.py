@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from arranger.cli.main import main
+from tests.device_objects import claim_template, device_class, slice_of
 from tests.unit.queue_table import queue
 
 Simulate = Callable[..., dict[str, Any]]
@@ -537,3 +538,30 @@ def test_a_malformed_volume_is_an_error_that_is_told(tmp_path: Path, capsys: pyt
     path.write_text(yaml.safe_dump_all([NODES_IN_ZONES[0], {**volume("pv", "a"), "spec": {"claimRef": "data"}}]))
     assert main(["simulate", str(path), *WITH_VOLUMES], prog_name="arranger") == 2
     assert "can't be understood" in capsys.readouterr().err
+
+
+# --- devices ------------------------------------------------------------------------------------------------------
+
+
+def with_gpus(name: str, workers: int, of: str = "gpu") -> dict[str, Any]:
+    """A TYJob each worker of which has a claim from a template."""
+    found = job(name, workers=workers)
+    entry = {"name": "gpu", "resourceClaimTemplateName": of}
+    found["spec"]["workerSets"][0]["template"]["spec"]["resourceClaims"] = [entry]
+    return found
+
+
+def test_devices_classes_and_templates_in_files_decide_on_nodes(
+    simulate: Simulate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = (
+        *NODES_IN_ZONES, slice_of("b", "gpu-0", "gpu-1"), device_class(), claim_template("gpu"),
+        with_gpus("first", 2), with_gpus("second", 1), with_gpus("third", 1, "none"),
+    )  # fmt: skip
+    found = {one["name"]: one for one in simulate(*objects, flags=("--devices", "true"))["jobs"]}
+    assert [pod["node"] for pod in found["first"]["placed"]][1:] == ["b", "b"]
+    assert "insufficient devices for resource claim gpu (needs 1 of gpu)" in found["second"]["message"]
+    assert "ResourceClaimTemplate none for resource claim gpu doesn't exist" in found["third"]["message"]
+    assert all("the setting devices is off" in one["message"] for one in simulate(*objects)["jobs"])
+    assert main(["simulate", str(tmp_path / "cluster.yaml")], prog_name="arranger") == 0
+    assert "; with --devices true, on devices and resource claims, too)" in capsys.readouterr().err

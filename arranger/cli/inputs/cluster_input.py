@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.cli.inputs import volume_input
+from arranger.cli.inputs import device_input, volume_input
 from arranger.cli.inputs.cluster_files import Found
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
@@ -74,17 +74,20 @@ class Described(msgspec.Struct, frozen=True):
     ignored: dict[str, int]
 
 
-def described(objects: Iterable[Found], checks: Check, *, with_volumes: bool = False) -> Described:
-    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, Namespaces and TYJobs, and
-    `with_volumes` of claims, volumes, storage classes and CSINodes.
+def described(
+    objects: Iterable[Found], checks: Check, *, with_volumes: bool = False, with_devices: bool = False
+) -> Described:
+    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, Namespaces and TYJobs, `with_volumes`
+    of claims and volumes, and `with_devices` of devices and resource claims.
 
     Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob or Queue is not an error:
     it is observed as invalid, as by the watcher.
     """
     ignored: dict[str, int] = {}
     known: dict[tuple[str, str, str], Found] = {}
+    kinds = _KINDS | (volume_input.KINDS if with_volumes else {}) | (device_input.KINDS if with_devices else {})
     for found in objects:
-        if (found.kind, found.group) not in (_KINDS | volume_input.KINDS if with_volumes else _KINDS):
+        if (found.kind, found.group) not in kinds:
             ignored[found.kind] = ignored.get(found.kind, 0) + 1
             continue
         named = _with_name(found)
@@ -108,6 +111,7 @@ def described(objects: Iterable[Found], checks: Check, *, with_volumes: bool = F
         seen += [_seen(found, translate, watched) for found in known.values() if found.kind == kind]
     for found in _volumes(known.values()):
         seen.append(_seen(found, *volume_input.OBSERVED[found.kind]))
+    seen += [_seen(of, *device_input.OBSERVED[of.kind]) for of in known.values() if of.kind in device_input.OBSERVED]
     created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
     return Described(tuple(seen), max(created, default=0) + 1000, ignored)
 
@@ -118,6 +122,8 @@ def say_ignored(cluster: Described) -> None:
         kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
         volumes = cluster.ignored.keys() & volume_input.OBSERVED.keys()
         more = "; with --volumes true, on claims and volumes, too" if volumes else ""
+        if cluster.ignored.keys() & device_input.OBSERVED.keys():
+            more += "; with --devices true, on devices and resource claims, too"
         say(
             f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, "
             f"Namespaces and TYJobs{more})",
@@ -180,7 +186,7 @@ def _with_name(found: Found) -> Found:
             raise UsageError(f"{found.where}: metadata.{field} of {found.kind} {name} must be a text")
     by_hand = not metadata.get("uid")
     metadata = dict(metadata)
-    if (_KINDS | volume_input.KINDS)[found.kind, found.group]:
+    if (_KINDS | volume_input.KINDS | device_input.KINDS)[found.kind, found.group]:
         metadata["namespace"] = metadata.get("namespace") or _NAMESPACE
     metadata["uid"] = metadata.get("uid") or "/".join((found.kind.lower(), metadata.get("namespace", ""), name))
     metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"

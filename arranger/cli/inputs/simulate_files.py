@@ -10,12 +10,14 @@ from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
 from arranger.replay.what_if.simulation import JobOutcome, Outcome, QueueOutcome, Simulation, UnplacedPod
 from arranger.settings import Settings
+from arranger.workers.device_matcher import matches
 
 
 def simulate_files(names: Sequence[str], settings: Settings, installed: Installed, *, cycles: int, output: str) -> int:
     """Take the cycles and print the plan. Returns the exit status, 1 if a TYJob is invalid."""
     checks = tyjob_checks(installed.names)
-    cluster = described(read_objects(names), checks, with_volumes=settings.volumes)
+    volumes, devices = settings.volumes, settings.devices
+    cluster = described(read_objects(names), checks, with_volumes=volumes, with_devices=devices)
     say_ignored(cluster)
     policies = installed.policies
     config = settings.cycle_config(policies.versions())
@@ -24,8 +26,10 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
         config,
         time_ms=cluster.time_ms,
         policies=policies,
-        with_volumes=settings.volumes,
+        with_volumes=volumes,
+        with_devices=devices,
     )
+    simulation.observe(matches(simulation.state))
     for _ in range(cycles):
         simulation.cycle()
         simulation.time_ms += round(settings.cycle_period_s * 1000)

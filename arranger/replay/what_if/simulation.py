@@ -115,7 +115,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 class Simulation:
     """A cluster in memory that consists of these observations, with the terms of `TERMS`, at `time_ms`. Volumes decide
-    on nodes `with_volumes`."""
+    on nodes `with_volumes`, and devices are allocated `with_devices`."""
 
     def __init__(
         self,
@@ -125,6 +125,7 @@ class Simulation:
         time_ms: int,
         policies: Policies = BUILT_IN,
         with_volumes: bool = False,
+        with_devices: bool = False,
     ) -> None:
         self.state = State()
         self.time_ms = time_ms
@@ -134,11 +135,18 @@ class Simulation:
         self._observer = _Reasons()
         #: Jobs by UID in the order of their first turns.
         self._turns: dict[str, None] = {}
-        claims = [k.claim(kind, "simulated", with_volumes=with_volumes) for kind in k.Watched]
+        claims = [
+            k.claim(kind, "simulated", with_volumes=with_volumes, with_devices=with_devices) for kind in k.Watched
+        ]
         self._say([k.EpochBegun(1, 0, "simulated"), *claims])
         self._say([*observations, *(k.ListingEnded(kind, TERMS[kind], "1") for kind in k.Watched)])
         #: Job UID → its placements before the cycles.
         self._before = {uid: dict(job.placements) for uid, job in self.state.jobs.items()}
+
+    def observe(self, events: Sequence[k.Event]) -> None:
+        """Fold further facts, if there are any."""
+        if events:
+            self._say(events)
 
     def cycle(self) -> tuple[k.Event, ...]:
         """Take one cycle and fold its decisions. Returns its events, none if it decided nothing."""
