@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 
 from arranger.kube.client import HttpCluster
-from arranger.kube.cluster import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, SERVICES, TYJOBS, ApiError
+from arranger.kube.cluster import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, SERVICES, TYJOBS, ApiError, Resource
 from arranger.kube.config import find_access
 from tests.e2e.harness import LoopThread
 from tests.servers import KubeServer
@@ -53,10 +53,19 @@ async def _collect(cluster: HttpCluster, version: str) -> None:
 
 
 async def _delete_owned(cluster: HttpCluster, owner: str) -> None:
-    for resource in (PODS, SERVICES, CONFIG_MAPS, RESOURCE_CLAIMS):
-        async for page in cluster.listing(resource):
-            for found in page.items:
-                meta = found["metadata"]
-                if any(of["uid"] == owner for of in meta.get("ownerReferences", ())):
-                    with contextlib.suppress(ApiError):  # somebody else was faster
-                        await cluster.delete(resource, meta["namespace"], meta["name"], uid=meta["uid"])
+    for resource in (PODS, SERVICES, CONFIG_MAPS):
+        await _delete_of(cluster, resource, owner)
+    try:
+        await _delete_of(cluster, RESOURCE_CLAIMS, owner)
+    except ApiError as refused:
+        if refused.code != 404:  # older API servers have none
+            raise
+
+
+async def _delete_of(cluster: HttpCluster, resource: Resource, owner: str) -> None:
+    async for page in cluster.listing(resource):
+        for found in page.items:
+            meta = found["metadata"]
+            if any(of["uid"] == owner for of in meta.get("ownerReferences", ())):
+                with contextlib.suppress(ApiError):  # somebody else was faster
+                    await cluster.delete(resource, meta["namespace"], meta["name"], uid=meta["uid"])
