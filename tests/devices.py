@@ -137,7 +137,8 @@ class DeviceWorld(World):
         """Observe the claim of a slot's pod, with the devices that were decided for it unless others are given; returns
         its name."""
         owner, name = job.owner_of(slot), own_claim_name(job.pod_name(slot), entry)
-        facts = {"allocation": decided_for(self.state, job, slot, entry), **facts}
+        decided = decided_for(self.state, job, slot, entry)
+        facts = {"allocation": decided.allocation if decided is not None else None, **facts}
         self.resource_claim(name, owner=owner, entry=entry, uid=f"uid-{name}", **facts)
         return name
 

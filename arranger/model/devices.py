@@ -97,7 +97,8 @@ class ResourceClaimFacts(msgspec.Struct, frozen=True, array_like=True, gc=False)
 
 class DecidedDevices(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The devices that were decided for a claim, named with its UID. With a `slot`, it is the claim that the slot's pod
-    has for itself: it is made for these devices, so it has no UID yet, and `claim` is the pod's name for it."""
+    has for itself: it is made for these devices, so `claim` is the pod's name for it, and the UID that of its
+    template."""
 
     claim: str
     uid: str

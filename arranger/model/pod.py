@@ -149,7 +149,7 @@ class DevicesAsked(msgspec.Struct, frozen=True, array_like=True, gc=False, cache
 class DeviceNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What a resource claim of a pod requires of its node: what the claim lacks (with the name that this is about), or
     devices that it asks for, or, if it is `allocated`, a node of `terms` (None for all). `own`: each pod has such a
-    claim for itself, made from a template, and `claim` is the pod's name for it."""
+    claim for itself, made from a template, and `claim` is the pod's name for it, and `name` the template's UID."""
 
     claim: str
     lack: DeviceLackKind | None = None

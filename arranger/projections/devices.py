@@ -77,14 +77,13 @@ def _needs(state: State, namespace: str, entry: str, name: str) -> DeviceNeeds:
 
 def _own_needs(state: State, namespace: str, entry: str, template: str) -> DeviceNeeds:
     """What a claim requires that each pod has for itself."""
-    need = _unknown(state, entry, (*OF_DEVICES, Watched.RESOURCE_CLAIM_TEMPLATE))
+    unknown = _unknown(state, entry, (*OF_DEVICES, Watched.RESOURCE_CLAIM_TEMPLATE))
     seen = state.devices.templates.get((namespace, template))
-    if need is None and seen is None:
-        need = DeviceNeeds(entry, DeviceLackKind.NO_TEMPLATE, template)
-    elif need is None and seen is not None:
-        need = _unallocated(state, entry, seen.facts)
-    assert need is not None
-    return msgspec.structs.replace(need, own=True)
+    if unknown is not None or seen is None:
+        lack = unknown or DeviceNeeds(entry, DeviceLackKind.NO_TEMPLATE, template)
+        return msgspec.structs.replace(lack, own=True)
+    need = _unallocated(state, entry, seen.facts)
+    return msgspec.structs.replace(need, own=True, name=need.name if need.lack is not None else seen.uid)
 
 
 def _unknown(state: State, claim: str, kinds: Sequence[Watched]) -> DeviceNeeds | None:
@@ -181,7 +180,7 @@ def decided_for(state: State, namespace: str, claim: str, time_ms: int) -> Alloc
 def without_devices(state: State, job: JobRecord, event: Placed, slots: Collection[SlotKey], time_ms: int) -> str:
     """Why the claims of a placement of these slots can't have their devices, as text; empty if they can."""
     named = {of.claim for of in event.devices if of.slot is None}
-    own = {(of.slot.group, of.slot.index, of.claim) for of in event.devices if of.slot is not None}
+    own = {(of.slot.group, of.slot.index, of.claim, of.uid) for of in event.devices if of.slot is not None}
     groups = sorted({group for group, _ in slots})
     needs = {group: needs_of(job.valid_spec.groups[group].shape) for group in groups}
     for need in [need for group in groups for need in needs[group]]:
@@ -189,7 +188,7 @@ def without_devices(state: State, job: JobRecord, event: Placed, slots: Collecti
             return f"resource claim {need.claim} gets no devices"
     for group, index in slots:
         for need in needs[group]:
-            if need.own and (group, index, need.claim) not in own:
+            if need.own and (group, index, need.claim, need.name) not in own:
                 return f"resource claim {need.claim} of a pod gets no devices"
     return _not_to_be_had(state, job, event, time_ms)
 
@@ -256,7 +255,7 @@ def devices_out_of_reach(state: State, job: JobRecord, slot: SlotKey) -> str:
 def allocation_for(state: State, job: JobRecord, slot: SlotKey, need: DeviceNeeds) -> Allocation | None:
     """The devices that a claim of a slot's pod has, or is to have."""
     if need.own:
-        return slot_devices.allocation_of(state, job, slot, need.claim)
+        return slot_devices.allocation_of(state, job, slot, need)
     seen = claim_for(state, job, slot, need)
     if seen is not None and seen.facts.allocation is not None:
         return seen.facts.allocation
@@ -301,7 +300,7 @@ def forget_claim(state: State, event: d.ResourceClaimGone, changes: Changes) -> 
 def see_template(state: State, event: d.ResourceClaimTemplateSeen, changes: Changes) -> None:
     key = (event.namespace, event.name)
     old, state.devices.templates[key] = state.devices.templates.get(key), event
-    if old is None or old.facts != event.facts:
+    if old is None or (old.uid, old.facts) != (event.uid, event.facts):
         _changed(state, changes, lambda job: _of_template(job, key))
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from arranger.events.devices import ResourceClaimSeen
 from arranger.events.kinds import Placed
-from arranger.model.devices import Allocation
-from arranger.model.pod import TERMINAL
+from arranger.model.devices import Allocation, DecidedDevices
+from arranger.model.pod import TERMINAL, DeviceNeeds
 from arranger.projections.device_table import Holding
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
@@ -69,12 +69,12 @@ def hold_again(state: State, job: JobRecord, before: list[tuple[str, Holding]]) 
             state.devices.put_decided(key, of)
 
 
-def decided_for(state: State, job: JobRecord, slot: SlotKey, entry: str) -> Allocation | None:
+def decided_for(state: State, job: JobRecord, slot: SlotKey, entry: str) -> DecidedDevices | None:
     """The devices that a slot holds for a claim."""
     table = state.devices
     keys = table.of_slots.get(job.uid, {}).get(slot, ())
     found = [table.decided[key].decided for key in keys]
-    return next((of.allocation for of in found if of.claim == entry), None)
+    return next((of for of in found if of.claim == entry), None)
 
 
 def claim_of(state: State, job: JobRecord, slot: SlotKey, entry: str) -> ResourceClaimSeen | None:
@@ -83,11 +83,13 @@ def claim_of(state: State, job: JobRecord, slot: SlotKey, entry: str) -> Resourc
     return state.devices.claims[key] if key is not None and key[0] == job.seen.namespace else None
 
 
-def allocation_of(state: State, job: JobRecord, slot: SlotKey, entry: str) -> Allocation | None:
+def allocation_of(state: State, job: JobRecord, slot: SlotKey, need: DeviceNeeds) -> Allocation | None:
     """The devices of a slot for a claim. Without a decision on them, they are those that the claim has: a job that was
-    adopted from its status has no decisions."""
-    decided, claim = decided_for(state, job, slot, entry), claim_of(state, job, slot, entry)
-    return decided if decided is not None or claim is None else claim.facts.allocation
+    adopted from its status has no decisions. A decision for another template is void if no claim was made from it."""
+    decided, claim = decided_for(state, job, slot, need.claim), claim_of(state, job, slot, need.claim)
+    if decided is None:
+        return claim.facts.allocation if claim is not None else None
+    return decided.allocation if claim is not None or decided.uid == need.name else None
 
 
 def needless_claims(state: State, job: JobRecord) -> Iterator[ResourceClaimSeen]:
@@ -101,6 +103,9 @@ def needless_claims(state: State, job: JobRecord) -> Iterator[ResourceClaimSeen]
         if claim.facts.deleting or owner in alive or key[0] != job.seen.namespace:
             continue
         slot = job.slot_of(owner) if not job.ended else None
-        has = claim.facts.allocation
-        if slot is None or slot not in job.placements or has not in (None, allocation_of(state, job, slot, entry)):
+        if slot is None or slot not in job.placements:
+            yield claim
+            continue
+        decided, has = decided_for(state, job, slot, entry), claim.facts.allocation
+        if decided is not None and has is not None and has != decided.allocation:
             yield claim

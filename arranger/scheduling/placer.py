@@ -249,9 +249,9 @@ class Placer:
             of_pod = needs_of(tried.groups[piece.group].shape)
             of_slots = zip(piece.indices, room.given(namespace, of_pod, piece.row, len(piece.indices)), strict=False)
             for index, allocations in of_slots:
-                named = zip([need.claim for need in of_pod if need.own], allocations, strict=False)
+                named = zip([need for need in of_pod if need.own], allocations, strict=False)
                 slot = Slot(piece.group, index)
-                own[piece.group, index] = [DecidedDevices(claim, "", of, slot) for claim, of in named]
+                own[piece.group, index] = [DecidedDevices(need.claim, need.name, of, slot) for need, of in named]
         return (*(of for of in found if of is not None), *(one for slot in sorted(own) for one in own[slot]))
 
 

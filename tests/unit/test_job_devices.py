@@ -6,14 +6,16 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
+from arranger.events.devices import ResourceClaimTemplateGone, ResourceClaimTemplateSeen
 from arranger.events.log import Entry
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.messages.shortages import shortage_text
-from arranger.model.devices import Allocation, DeviceRequest
+from arranger.model.devices import Allocation, DeviceRequest, ResourceClaimFacts
 from arranger.model.job import Stage
 from arranger.model.names import own_claim_name
 from arranger.model.pod import DevicesAsked, Phase
 from arranger.projections import slot_devices, snapshot
+from arranger.projections.devices import needs_of
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import ASSUMED_MS, Changes, State
@@ -43,7 +45,8 @@ def two_nodes() -> DeviceWorld:
 def held(world: DeviceWorld, job: JobRecord, entry: str = "gpu") -> dict[tuple[int, int], Allocation | None]:
     """The devices of each slot of a job."""
     found = {slot: slot_devices.decided_for(world.state, job, slot, entry) for slot in sorted(job.placements)}
-    return {slot: of for slot, of in found.items() if job.valid_spec.groups[slot[0]].shape.claims is not None}
+    with_claims = [slot for slot in found if job.valid_spec.groups[slot[0]].shape.claims is not None]
+    return {slot: of.allocation if (of := found[slot]) is not None else None for slot in with_claims}
 
 
 def words(job: JobRecord) -> str:
@@ -70,7 +73,7 @@ def test_every_pod_gets_devices_of_its_own_on_its_node_and_the_decision_names_th
     world = two_nodes()
     job = world.job("ppo", leader=LEARNER, workers=4, worker=with_own("gpu"), min_workers=4)
     (*_, placed) = world.cycle()
-    assert isinstance(placed, k.Placed) and [of.uid for of in placed.devices] == [""] * 4
+    assert isinstance(placed, k.Placed) and [of.uid for of in placed.devices] == ["uid-gpu"] * 4
     devices = held(world, job)
     assert len(devices) == 4 and all(of is not None for of in devices.values())
     found = [(job.placements[slot], one.device.pool, one.device.device)
@@ -282,6 +285,23 @@ def test_a_pod_whose_template_is_gone_gives_its_node_back() -> None:
     assert job.placements
 
 
+def test_a_pod_whose_template_is_another_one_now_gives_its_node_back_unless_its_claim_was_made() -> None:
+    world = two_nodes()
+    made, job = (world.job(name, leader=with_own("gpu")) for name in ("made", "unmade"))
+    world.cycle()
+    world.own_claim(made, (0, 0), "gpu")
+    term = world.terms[k.Watched.RESOURCE_CLAIM_TEMPLATE]
+    facts = ResourceClaimFacts((DeviceRequest("other", CLASS, (), 2),))
+    world.say(ResourceClaimTemplateGone(term, "default", "gpu", "uid-gpu"))
+    world.say(ResourceClaimTemplateSeen(term, "default", "gpu", "uid-new", "9", facts))
+    world.control()
+    assert made.placements and not job.placements
+    world.wait_for_back_offs()
+    (*_, placed) = world.cycle()
+    assert isinstance(placed, k.Placed) and [of.uid for of in placed.devices] == ["uid-new"]
+    assert [of.request for of in placed.devices[0].allocation.devices] == ["other", "other"]
+
+
 def test_two_cycles_never_give_one_device_to_two_pods() -> None:
     world = two_nodes()
     first = world.job("first", leader=with_own("gpu", of=shape(cpu=1, selector={ZONE: "z1"})))
@@ -345,7 +365,8 @@ def test_a_claim_without_a_decision_counts_with_the_devices_that_it_has() -> Non
     slot = (1, 0)
     for key in world.state.devices.of_slots[job.uid][slot]:  # as in an epoch that adopted the job
         world.state.devices.drop_decided(key)
-    assert slot_devices.allocation_of(world.state, job, slot, "gpu") is not None
+    (need,) = needs_of(job.valid_spec.groups[1].shape)
+    assert slot_devices.allocation_of(world.state, job, slot, need) is not None
     assert not [*slot_devices.needless_claims(world.state, job)]
 
 
