@@ -76,8 +76,8 @@ RESOURCES = {
 _GATHER_S = 0.01
 #: A watch is requested for this long at most, and until the next comparison is due.
 _WATCH_S = 300.0
-#: The next comparison is due after this many times the duration of the last one: it takes 2 % of the time at most.
-_COMPARE_TIMES = 50
+#: The next comparison is due after this many times the duration of the last one: it takes 0.5 % of the time at most.
+_COMPARE_TIMES = 200
 #: It is not due before this many seconds.
 _COMPARE_S = 60.0
 #: The cursor during a listing: its pages are newer than any version from which a watch could continue.
