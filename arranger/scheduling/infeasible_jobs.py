@@ -10,6 +10,8 @@ import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable
 
+from arranger.events.facts import ShortageFacts
+from arranger.events.watched import Watched
 from arranger.model.config import CycleConfig
 from arranger.model.provisioning import Provisioning
 from arranger.projections.jobs import JobRecord
@@ -20,6 +22,9 @@ from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import DRF, Priority
 from arranger.scheduling.registry import Policies
 
+#: What determines whether a job's quorum fits, as `QuorumMemory.alike` has it, and the recorded reason.
+_Key = tuple[Hashable, ShortageFacts]
+
 
 class InfeasibleJobs:
     """The jobs that the next cycle may leave out."""
@@ -28,15 +33,17 @@ class InfeasibleJobs:
         self._state: State | None = None
         self._basis: tuple[CycleConfig, QueueTree] | None = None
         #: UID → its key. Jobs with the same key have equal pods and equal recorded reasons.
-        self._keys: dict[str, Hashable] = {}
+        self._keys: dict[str, _Key] = {}
         #: Key → UID → the job.
-        self._alike: dict[Hashable, dict[str, JobRecord]] = {}
-        #: When jobs are given up, in milliseconds, with their UIDs; also of jobs that are tried again meanwhile.
+        self._alike: dict[_Key, dict[str, JobRecord]] = {}
+        #: UID → when the job is given up, in milliseconds; the heap has these times, and outdated ones.
+        self._due_ms: dict[str, float] = {}
         self._given_up: list[tuple[float, str]] = []
         #: The content of the view at the beginning of the cycle, when one of each key was tried.
         self._content = -1
-        #: Keys whose tries search among all ways to place a quorum.
+        #: What is equal for jobs whose tries search among all ways to place a quorum.
         self._searched: dict[Hashable, None] = {}
+        self._time_ms = 0
         #: Whether the present cycle may leave jobs out.
         self._apart = False
         self._policy = ""
@@ -63,7 +70,7 @@ class InfeasibleJobs:
 
     def clear(self) -> None:
         """Let the next cycle try all jobs."""
-        self._keys, self._alike, self._given_up = {}, {}, []
+        self._keys, self._alike, self._due_ms, self._given_up = {}, {}, {}, []
 
     def begin(self, state: State, config: CycleConfig, policies: Policies, time_ms: int) -> None:
         """A cycle begins: keep those that it may leave out."""
@@ -72,43 +79,46 @@ class InfeasibleJobs:
         same = state is self._state and known is not None and known[0] == config and known[1] is state.queue_tree
         self._state, self._basis = state, basis
         self._apart, self._policy = _apart(state, config, policies), config.queue_policy
-        if not same or not self._apart:
+        if not same or not self._apart or time_ms < self._time_ms:
             self.clear()
             self._searched = {}
+        self._time_ms = time_ms
         while self._given_up and self._given_up[0][0] <= time_ms:
-            self.forget([heapq.heappop(self._given_up)[1]])
+            due_ms, uid = heapq.heappop(self._given_up)
+            if self._due_ms.get(uid) == due_ms:
+                del self._due_ms[uid]
+                self.forget([uid])
         if state.quotas and self._keys:
             self.forget([uid for uid in self._keys if state.jobs[uid].seen.namespace in state.quotas])
 
     def renew(self, placer: Placer, told: Callable[[PlacementTry], bool]) -> bool:
         """Forget those for which a cycle would now find something else than what is recorded, which `told` says of a
-        try. False if one fits now; the view has it then."""
-        content = placer.view.content
-        if placer.view.neighbours is not None:
+        try. False if the cycle must begin anew: the view has a job that fits now, or steps of a search count."""
+        view, steps = placer.view, placer.search_steps
+        if view.neighbours is not None:
             self.clear()
-        for key in [key for key, jobs in self._alike.items() if not self._stays(placer, key, jobs, told)]:
-            self.forget(list(self._alike[key]))
-        self._content = content
-        return placer.view.content == content
+        self._content = view.content
+        for (alike, _), jobs in list(self._alike.items()):
+            if not _stays(placer, jobs, told):
+                self.forget(list(jobs))
+            if placer.search_steps != steps:
+                self._searched[alike] = None
+            if placer.search_steps != steps or view.content != self._content:
+                return False
+        return True
 
     def stay(self, placer: Placer, told: Callable[[PlacementTry], bool]) -> bool:
-        """Whether all of them still are as they were at `renew`, although others have got nodes since."""
-        if placer.view.content == self._content:
+        """Whether all of them still are as they were at `renew`, and were so in between. While others take room, each
+        node moves to earlier reasons only; so numbers that are the same at both times always were. Room that is held
+        for reservations comes and goes."""
+        view, steps = placer.view, placer.search_steps
+        if view.content == self._content:
             return True
-        return all([self._stays(placer, key, jobs, told) for key, jobs in self._alike.items()])
-
-    def _stays(
-        self, placer: Placer, key: Hashable, jobs: dict[str, JobRecord], told: Callable[[PlacementTry], bool]
-    ) -> bool:
-        steps = placer.search_steps
-        tried = placer.quorum(next(iter(jobs.values())))
-        if placer.search_steps != steps:  # which the cycle records
-            self._searched[key] = None
-            return False
-        return _fails_for_good(tried) and told(tried)
+        same = view.held is None and all(_stays(placer, jobs, told) for jobs in self._alike.values())
+        return same and placer.search_steps == steps
 
     def apart_from(self, jobs: Iterable[JobRecord]) -> bool:
-        """Whether none of these other jobs has another queue policy: a infeasible one separates jobs of it."""
+        """Whether none of these other jobs has another queue policy: an infeasible one separates jobs of it."""
         return all([job.valid_spec.queue_policy in ("", self._policy) for job in jobs])
 
     def keep(
@@ -124,12 +134,13 @@ class InfeasibleJobs:
             if not tried.told or not _fails_for_good(tried) or not _has_nothing(tried, state) or job.waits is None:
                 continue
             key = (placer.alike(job), job.waits.shortage)
-            if key in self._searched:
+            if key[0] in self._searched:
                 continue
             self._keys[job.uid] = key
             self._alike.setdefault(key, {})[job.uid] = job
             due_ms = gives_up_ms(job)
-            if due_ms is not None:
+            if due_ms is not None and self._due_ms.get(job.uid) != due_ms:
+                self._due_ms[job.uid] = due_ms
                 heapq.heappush(self._given_up, (due_ms, job.uid))
 
 
@@ -140,12 +151,23 @@ def _apart(state: State, config: CycleConfig, policies: Policies) -> bool:
     policy = policies.queue.get(config.queue_policy)
     plain = type(policy) is Priority or (type(policy) is DRF and not state.reservations)
     others = state.queues or state.with_volumes or state.with_devices or policies.checks or policies.permits
-    return plain and not others and config.provisioning == Provisioning.NONE
+    # Until the namespaces are listed again, no change tells the jobs that it shuts out.
+    listed = state.listed.get(Watched.NAMESPACE, False) or not state.watches(Watched.NAMESPACE)
+    return plain and not others and listed and config.provisioning == Provisioning.NONE
+
+
+def _stays(placer: Placer, jobs: dict[str, JobRecord], told: Callable[[PlacementTry], bool]) -> bool:
+    """Whether one of these jobs fails as is recorded for them."""
+    tried = placer.quorum(next(iter(jobs.values())))
+    return _fails_for_good(tried) and told(tried)
 
 
 def _fails_for_good(tried: PlacementTry) -> bool:
+    """Whether no node could ever take the first pod of a quorum. Further pods depend on where the first ones go."""
     shortage = tried.shortage
-    return shortage is not None and shortage.infeasible and shortage.of_nodes and not tried.pieces
+    if shortage is None or not shortage.infeasible or not shortage.of_nodes or tried.pieces:
+        return False
+    return not shortage.found and shortage.topology is None
 
 
 def _has_nothing(tried: PlacementTry, state: State) -> bool:

@@ -4,13 +4,14 @@ compares the decisions with those of cycles that try each job."""
 from collections.abc import Callable
 from unittest import mock
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.placer import Placer
-from tests.world import World, shape
+from tests.world import GIB, World, shape
 
 _CONFIG = CycleConfig(versions=VERSIONS, verdicts=VERDICTS)
 _JOBS = 12
@@ -26,13 +27,13 @@ def crowd() -> World:
     return world
 
 
-def taken(world: World, cycles: Cycles) -> tuple[tuple[k.Event, ...], int]:
+def taken(world: World, cycles: Cycles, config: CycleConfig = _CONFIG) -> tuple[tuple[k.Event, ...], int]:
     """The decisions of a cycle, which are folded, and how many quorums it tried to place."""
     cycles.note(world.touched)
     world.touched.clear()
-    expected = take_cycle(world.state, _CONFIG, world.now_ms)
+    expected = take_cycle(world.state, config, world.now_ms)
     with mock.patch.object(Placer, "quorum", autospec=True, side_effect=Placer.quorum) as tries:
-        found = cycles.take(world.state, _CONFIG, world.now_ms)
+        found = cycles.take(world.state, config, world.now_ms)
     assert found == expected
     if found:
         world.say(*found)
@@ -85,6 +86,67 @@ def test_it_is_given_up_in_time() -> None:
     found, tries = taken(world, cycles)
     assert tries == _JOBS
     assert sum(isinstance(event, k.Waits) for event in found) == _JOBS
+
+
+def test_a_job_whose_first_pods_fit_is_always_tried() -> None:
+    """Its leader goes to another node once x is placed, and back once y is."""
+    world, cycles = World(config=_CONFIG), Cycles()
+    world.node("a", cpu=8, memory=100 * GIB, labels={"n": "a"})
+    world.node("b", cpu=10, memory=100 * GIB, labels={"n": "b"})
+    world.pod("foreign", "a", memory=10 * GIB)
+    job = world.job("h", leader=shape(cpu=1, memory=GIB), workers=5, worker=shape(cpu=4, memory=GIB), min_workers=5)
+    taken(world, cycles)
+    assert taken(world, cycles)[0] == ()
+    world.pass_time(20)
+    world.job("x", leader=shape(memory=40 * GIB, selector={"n": "b"}), priority=9)
+    world.job("y", leader=shape(memory=60 * GIB, selector={"n": "a"}), priority=1)
+    assert job.uid in [event.job_uid for event in taken(world, cycles)[0] if isinstance(event, k.Waits)]
+
+
+def test_the_steps_of_a_search_are_those_of_a_cycle_that_tries_all() -> None:
+    config = msgspec.structs.replace(_CONFIG, search_steps=2_000)
+    world, cycles = World(config=config), Cycles()
+    for number in range(10):
+        world.node(f"n{number}", cpu=8)
+    workers = [("a", 10, shape(cpu=6)), ("b", 10, shape(cpu=6))]
+    world.job("h", leader=shape(cpu=1), workers=workers, min_workers=20, priority=1)
+    taken(world, cycles, config)
+    assert taken(world, cycles, config)[0] == ()
+    world.job("x", leader=shape(cpu=1), priority=9)
+    begun = taken(world, cycles, config)[0][0]
+    assert isinstance(begun, k.CycleTaken) and begun.search_steps
+
+
+def test_jobs_that_a_namespace_shuts_out_do_not_count_as_waiting_while_namespaces_are_listed_again() -> None:
+    config = msgspec.structs.replace(_CONFIG, reasons_a_second=1)
+    world, cycles = World(config=config), Cycles()
+    world.node("n0", cpu=8, gpus=2)
+    world.namespace("other")
+    world.say(k.WatchRefused(k.Watched.NAMESPACE, world.terms[k.Watched.NAMESPACE], 403))
+    foreign = world.pod("gpus", "n0", gpus=2)
+    world.job("h", leader=shape(cpu=1, selector={"no": "no"}), namespace="other")
+    waiting = world.job("w", leader=shape(cpu=4, gpus=2))
+    for _ in range(3):
+        taken(world, cycles, config)
+        world.pass_time(0.01)
+    world.terms[k.Watched.NAMESPACE] = world.say(k.WatchClaimed(k.Watched.NAMESPACE, "test"))
+    world.namespace("other", queue="nowhere")
+    world.pod_gone(foreign)
+    world.pod("cpu", "n0", cpu=8)
+    world.pass_time(1.5)
+    found = taken(world, cycles, config)[0]
+    assert [event.job_uid for event in found if isinstance(event, k.Waits)] == [waiting.uid]
+
+
+def test_what_is_noted_of_a_job_does_not_grow() -> None:
+    world = crowd()
+    cycles = known(world)
+    for number in range(30):
+        world.pod("load", "n0", cpu=0.1 * number)
+        world.pass_time(20)
+        taken(world, cycles)
+        taken(world, cycles)
+    assert len(cycles._infeasible._given_up) <= _JOBS
 
 
 def test_nothing_is_decided_while_a_listing_is_under_way() -> None:
