@@ -12,8 +12,9 @@ ANY_GPU = "*/gpu"
 #: that is not ready, cordoned or tainted at the decision's own offset. From 2 on, a quorum that gets its nodes starts
 #: its job. From 3 on, the pods of a unit of a required topology share a domain. From 4 on, a job that can't use its
 #: queue gets no nodes for its quorum. From 5 on, no placement lifts what a queue on its way to the root uses above that
-#: queue's capability, or its jobs with nodes above `maxRunning`. 0 means the rules of older logs.
-VERDICTS = 5
+#: queue's capability, or its jobs with nodes above `maxRunning`. From 6 on, an edit of a job that no empty cluster
+#: could hold doesn't keep cycles from giving it up. 0 means the rules of older logs.
+VERDICTS = 6
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
 SEARCHES = 10
@@ -29,7 +30,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     with every cycle, for each waiting job. `versions` are `(name, version)` of every installed policy and filter. For
     `refusal_avoid_ms` a job avoids a node whose kubelet refused one of its pods. If the pods of a quorum are placed one
     by one, because they have rules about each other, the scheduler tries further combinations until `tried_pods` of
-    them were placed in vain; 0 for all combinations. `verdicts` selects the rules by which the cycle's placements are
+    them were placed in vain; 0 for all combinations. `verdicts` selects the rules by which decisions are made and
     judged (`VERDICTS`). `search_steps` is the bound of one complete search for a quorum that the simple ways don't
     place; 0 for no such search, as in older logs. In a cluster of fewer nodes than `search_nodes`, it is as many times
     larger as the nodes are fewer, up to `SEARCHES` times. All searches of a cycle together may take `SEARCHES` times as

@@ -210,11 +210,11 @@ class State:
         `default`, and namespaces have neither labels nor queues. While volumes decide, their kinds are needed at once,
         and those of devices while these are allocated.
         """
-        if not all(self.listed.get(kind, False) for kind in _NEEDED):
+        listed, unwatched = self.listed, self.unwatched
+        if not all([listed.get(kind) for kind in _NEEDED]):
             return False
-        return all(
-            not self.watches(kind) or self.listed.get(kind, False) or kind in self.unwatched for kind in OPTIONAL
-        )
+        absent = [kind for kind in OPTIONAL if not listed.get(kind) and kind not in unwatched]
+        return not any([self.watches(kind) for kind in absent])
 
     def watches(self, kind: Watched) -> bool:
         """Whether a kind is watched: with its setting alone, or once a watcher has claimed it. For templates of claims,

@@ -34,7 +34,7 @@ from arranger.workers.retries import Retries
 from arranger.workers.slot_claims import SlotClaims
 from arranger.workers.status_writer import StatusWriter
 from arranger.workers.templates import Templates
-from arranger.workers.work_queue import SWEEP_S, WorkQueue
+from arranger.workers.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
@@ -197,8 +197,7 @@ class Applier:
             return
         wait_s = (due_ms - self._clock.now_ms()) / 1000
         if wait_s > 0:
-            if wait_s < SWEEP_S:
-                self._queue.look_again(job.uid, wait_s)
+            self._queue.look_again(job.uid, wait_s)
             return
         if job.seen.status_digest != status_digest(desired_status(self._follower.state, job)):
             return  # not stored or not observed yet; either triggers another look

@@ -21,6 +21,8 @@ class HealthReport:
         self._roles = roles
         self._health = health
         self._problems = parts.problems
+        #: The watches that were reported without a problem last.
+        self._heard: set[str] = set()
 
     async def run(self) -> None:
         while True:
@@ -78,6 +80,9 @@ class HealthReport:
             age_s = self._parts.metrics.heard_age_s(kind) or 0.0
             silent = age_s > _SILENT_S
             problem = watcher.problem or (f"silent for {age_s:.0f} s" if silent else "")
+            if not problem and kind in self._heard:
+                continue
+            (self._heard.discard if problem else self._heard.add)(kind)
             self._health.set(f"watch-{kind}", not problem, problem, vital=age_s > _DEAF_S)
             since_s = age_s if silent else 0.0
             self._problems.tell(ProblemKind.WATCH, bool(problem), subject=kind, cause=watcher.problem, since_s=since_s)

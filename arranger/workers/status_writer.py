@@ -101,7 +101,7 @@ class StatusWriter:
     async def stands(self, look: Look) -> bool:
         """Store the status that explains the desired pods; returns True once the projection's present one is stored."""
         job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
-        if _in_passing(job) and self._passes(look, now_s):
+        if (_in_passing(job) and self._passes(look, now_s)) or self._waits_for_first(look, now_s):
             return False
         state = self._follower.state
         status = desired_status(state, job)
@@ -149,6 +149,12 @@ class StatusWriter:
         if wait_s > 0:
             self._queue.look_again(look.job.uid, wait_s)
         return wait_s > 0
+
+    def _waits_for_first(self, look: Look, now_s: float) -> bool:
+        """Whether the first status of a job that only waits hasn't its turn yet, whatever it will say."""
+        progress = look.progress
+        first = progress.turn_s is not None and not progress.news
+        return first and _only_waits(look.job) and self._waits_for_turn(look, now_s)
 
     def _waits_for_turn(self, look: Look, now_s: float) -> bool:
         """Whether the status of a job that only waits hasn't its turn yet; the job is then looked at again."""

@@ -3,7 +3,7 @@
 A key is looked at when it was touched, when a planned time has come, and periodically in any case: shares change, and
 an effect may have been lost. The work on one key never runs twice at once. Namespaces get turns, and in each of them
 the keys that were touched and those of the sweep: many keys of one namespace delay those of another one little. A sweep
-over many keys is spread over the time until the next one.
+over many keys is spread over the time until the next one, and over more time for more than 2,500 of them.
 """
 
 import asyncio
@@ -16,10 +16,11 @@ from typing import Any
 from arranger.clock import Clock
 from arranger.workers.turns import Turns
 
-#: All keys are looked at this often.
+#: All keys are looked at this often, unless they are very many.
 SWEEP_S = 5.0
-#: So many keys of a sweep at once: looks at 10,000 would keep all other tasks waiting for a second.
-_SWEPT_AT_ONCE = 50
+#: So many keys of a sweep at once: looks at 10,000 would keep all other tasks waiting for a second. The parts of a
+#: sweep are this far apart at least, or looks in which nothing is new would take a third of a processor's time.
+_SWEPT_AT_ONCE, _SWEPT_APART_S = 50, 0.1
 
 
 class WorkQueue:
@@ -27,7 +28,7 @@ class WorkQueue:
     says in whose turns a key is looked at.
 
     `passed` is told of the time that looks have waited or run since it was last told, in seconds, summed over them, in
-    each sweep. By Little's law, its increase in a second is the mean number of such looks.
+    each part of a sweep. By Little's law, its increase in a second is the mean number of such looks.
     """
 
     def __init__(
@@ -83,20 +84,20 @@ class WorkQueue:
 
     def sweep(self) -> None:
         """Begin to touch every key, and drop the plans for keys that no longer exist."""
-        self._sweep_at_s = self._clock.monotonic_s() + SWEEP_S
-        self._count()
-        self._passed(self._look_s)
-        self._look_s = 0.0
         keys = dict.fromkeys(self._all_keys())
         self._planned = {key: due_s for key, due_s in self._planned.items() if key in keys}
         self._heap = [(due_s, key) for key, due_s in self._planned.items()]
         heapq.heapify(self._heap)
-        self._unswept = deque(keys)
-        self._swept_apart_s = SWEEP_S / max(-(-len(keys) // _SWEPT_AT_ONCE), 1)
+        self._unswept, parts = deque(keys), max(-(-len(keys) // _SWEPT_AT_ONCE), 1)
+        self._swept_apart_s = max(SWEEP_S / parts, _SWEPT_APART_S)
+        self._sweep_at_s = self._clock.monotonic_s() + parts * self._swept_apart_s
         self._sweep_on()
 
     def _sweep_on(self) -> None:
         """Touch the next keys of the sweep."""
+        self._count()
+        self._passed(self._look_s)
+        self._look_s = 0.0
         self._next_swept_s = self._clock.monotonic_s() + self._swept_apart_s
         self.touch([self._unswept.popleft() for _ in range(min(len(self._unswept), _SWEPT_AT_ONCE))], swept=True)
 

@@ -1,5 +1,6 @@
 """Bindings of pods that no TYJob owns, of which some fail while others of the same group are done: they fail before
-they reach the API server, are refused, or are done without an answer; their pod goes, or another scheduler takes it.
+they reach the API server, are refused, or are done without an answer; their pod goes, sometimes for one of the same
+name, or another scheduler takes it.
 
 The log decides a quorum as a whole. So whatever fails afterwards, pods that were bound stay on their nodes, and the
 others of their group are placed again.
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from arranger.events import kinds as k
 from arranger.kube.cluster import NODES, PODS, ApiError, ClusterUnavailable
 from arranger.model.pods_to_place import SLOT, pod_of
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.garbage import DeleteOptions
@@ -28,7 +30,8 @@ _HOWS = {
     "403": 3,
     "no connection": 3,
     "time-out after": 6,
-    "the pod goes": 3,
+    "the pod goes": 2,
+    "another pod has the name": 2,
     "another scheduler takes the pod": 1,
 }
 #: How often a binding fails, in the runs in which few do and in the others.
@@ -67,6 +70,9 @@ class Bindings:
             raise ClusterUnavailable("simulated: no connection for bind pods")
         if how == "the pod goes" and stored is not None and stored.uid == uid:
             self._world.store.delete(PODS, "default", name, DeleteOptions(grace_s=0))
+        elif how == "another pod has the name" and stored is not None and stored.uid == uid:
+            self._world.store.delete(PODS, "default", name, DeleteOptions(grace_s=0))
+            self._world.others.come_again(stored.object)
         elif how == "another scheduler takes the pod" and stored is not None and stored.uid == uid:
             self._take(name, uid)
         return how
@@ -116,9 +122,19 @@ def _bound(job: JobRecord) -> dict[str, str]:
 def in_log(state: State, record: str, uid: str, node: str, time_ms: int) -> bool:
     """Whether the log keeps room for a pod of others on a node: it is placed, was seen, or is assumed there."""
     job, seen = state.jobs.get(record), state.pods.get(uid)
-    if job is not None:
-        slot = job.slots.members.get(uid) if job.of_group else (SLOT if pod_of(record) == uid else None)
-        if slot is not None and job.placements.get(slot) == node:
-            return True
-    assumed = (of for of in state.assumed.values() if of.owner.job_uid == record and of.node == node)
-    return (seen is not None and seen.node == node) or any(of.until_ms > time_ms for of in assumed)
+    if seen is not None and seen.node == node:
+        return True
+    slot = next((slot for slot, of in pods_of(job).items() if of == uid), None) if job is not None else None
+    if job is None or slot is None:
+        return False
+    claimed = (record, job.valid_spec.groups[slot[0]].name, slot[1])
+    return job.placements.get(slot) == node or any(
+        (of.owner.job_uid, of.owner.group_name, of.owner.index) == claimed
+        for of in state.assumed.values()
+        if of.node == node and of.until_ms > time_ms
+    )
+
+
+def pods_of(job: JobRecord) -> dict[SlotKey, str]:
+    """Slot → UID of the pod that has it, of a record of pods of others."""
+    return {slot: uid for uid, slot in job.slots.members.items()} if job.of_group else {SLOT: pod_of(job.uid)}

@@ -158,7 +158,7 @@ HALF_WAY = "a group is bound half-way"
 BINDINGS = (
     HALF_WAY,
     *(f"bind pods: {how}" for how in ("500 before", "409", "403", "no connection", "time-out after", "the pod goes",
-                                      "another scheduler takes the pod")),
+                                      "another pod has the name", "another scheduler takes the pod")),
 )  # fmt: skip
 
 #: In a run that is about this, most pods name claims.

@@ -434,7 +434,7 @@ class FaultyCluster(DirectCluster):
                 raise Violation(f"pod {name} is bound, though {wrong}")
             how = bindings.before(name, uid, record)
             await parent(namespace, name, uid=uid, node=node)
-            if undecided := others.undecided(record, uid, node):
+            if undecided := others.undecided(name, node):
                 raise Violation(undecided)
             bindings.after(how, record)
 

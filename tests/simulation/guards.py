@@ -15,7 +15,7 @@ import numpy as np
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
-from arranger.lifecycle import giving_way, replacements, stages
+from arranger.lifecycle import giving_way, pods_to_place, replacements, stages
 from arranger.model.job import JobSpec
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
@@ -23,6 +23,7 @@ from arranger.projections import fold, giving_up, judging, placements, queue_mem
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
+from arranger.sandbox.store import Store
 from arranger.scheduling import candidates, queue, refusals, reservations, volume_filters
 from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.placement_try import PlacementTry
@@ -47,7 +48,7 @@ from tests.simulation.actors import TAKEN, TTL
 from tests.simulation.calm import CALM
 from tests.simulation.clocks import HOURS
 from tests.simulation.elsewhere import BREAKS
-from tests.simulation.faults import KINDS, PLACEHOLDERS, REQUESTS, WITH_CLAIMS
+from tests.simulation.faults import HALF_WAY, KINDS, PLACEHOLDERS, REQUESTS, WITH_CLAIMS
 from tests.simulation.forecasts import TOLD, TOO_LATE
 from tests.simulation.invariants import Violation
 from tests.simulation.queues import MODES
@@ -134,6 +135,8 @@ _BEFORE = {
     "that a pod leaves a node which its volume excludes": 7,
     "that no job fails while nodes are requested": 0,
     "that requests and placeholders are taken back": 1,
+    "the UID of a pod that is bound": 19,
+    "that the rest of a group gets other nodes": 20,
 }
 #: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
 _STEPS = {
@@ -174,6 +177,8 @@ _OFTEN = {
     **{key: {WITH_CLAIMS: 1.0} for key in OF_CLAIMS},
     "that no job fails while nodes are requested": {REQUESTS: 1.0},
     "that requests and placeholders are taken back": {PLACEHOLDERS: 1.0},
+    "the UID of a pod that is bound": {HALF_WAY: 1.0},
+    "that the rest of a group gets other nodes": {HALF_WAY: 1.0},
 }
 
 
@@ -420,6 +425,18 @@ def _nothing_is_taken_back() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _any_pod_of_the_name_is_bound() -> Iterator[None]:
+    """A binding doesn't say which pod it is for."""
+    bind = Store.bind
+
+    def by_name(self: Store, namespace: str, name: str, node: str, *, uid: str | None = None) -> None:
+        bind(self, namespace, name, node)
+
+    with mock.patch.object(Store, "bind", by_name):
+        yield
+
+
 def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: mock.patch.object(owner, name, lambda *_, **__: answer)
 
@@ -495,6 +512,8 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a pod leaves a node which its volume excludes": _without(replacements, "out_of_reach", ""),
     "that no job fails while nodes are requested": _without(giving_up, "asks_autoscaler", False),
     "that requests and placeholders are taken back": _nothing_is_taken_back,
+    "the UID of a pod that is bound": _any_pod_of_the_name_is_bound,
+    "that the rest of a group gets other nodes": _without(pods_to_place, "_placed_again", None),
     "that no cycle places a job that backs off": lambda: mock.patch.object(
         JobRecord, "not_before_ms", property(lambda _: 0)
     ),

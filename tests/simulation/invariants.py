@@ -46,7 +46,7 @@ from arranger.scheduling.cycle import take_cycle
 from tests.simulation import room_rules, worker_groups
 from tests.simulation.autoscalers import is_placeholder
 from tests.simulation.belongings import may_patch
-from tests.simulation.bindings import bound_before, in_log, moved
+from tests.simulation.bindings import bound_before, in_log, moved, pods_of
 from tests.simulation.bounds import overgrown
 from tests.simulation.claims import may_select
 from tests.simulation.conservation import needless
@@ -85,6 +85,8 @@ class Oracle:
         #: (job UID, attempt, worker set or "" for the leader, index) → nodes that accepted decisions ever gave to that
         #: slot.
         self.placed: dict[tuple[str, int, str, int], set[str]] = {}
+        #: UID of a pod of others → nodes that accepted decisions ever gave to it.
+        self.given: dict[str, set[str]] = {}
         self.rejected: Counter[str] = Counter()
         #: (Namespace, name, stage) of every job that ever ended.
         self._ended: set[tuple[str, str, str]] = set()
@@ -324,8 +326,10 @@ class Oracle:
 
     def _check_slots(self, job: JobRecord, event: k.Placed, cycle_time_ms: int) -> None:
         """Check the nodes of an accepted placement, and remember them."""
-        groups = job.valid_spec.groups
+        groups, uids = job.valid_spec.groups, pods_of(job) if job.of_pods else {}
         for (group, index), node in expand(event.pods).items():
+            if (group, index) in uids:
+                self.given.setdefault(uids[group, index], set()).add(node)
             slot = (event.job_uid, event.attempt, groups[group].name if group else "", index)
             self.placed.setdefault(slot, set()).add(node)
             if self._world.bad_nodes.returns(job, group, node, cycle_time_ms):
@@ -393,7 +397,8 @@ class Oracle:
             self.snapshots.append(stored)
 
     def verify_snapshots(self) -> None:
-        """fold(log) = fold(snapshot + tail) = the state that was folded step by step."""
+        """fold(log) = fold(snapshot + tail) = the state that was folded step by step; for the first snapshot and the
+        last two, because folding takes time."""
         if not self.entries:
             return
         grown = snapshot.encode(self.state)
@@ -410,7 +415,7 @@ class Oracle:
         if problem := self._world.forecasts.made_again(self.state.epoch, self.entries):
             raise Violation(problem)
         ends = {(entry.last, entry.chain) for entry in self.entries}
-        for stored in self.snapshots:
+        for stored in {each.position: each for each in (*self.snapshots[:1], *self.snapshots[-2:])}.values():
             if (stored.position.offset, stored.position.chain) not in ends:
                 continue  # from a lost tail: a process that restores it doesn't find its position in the log
             tail = [entry for entry in self.entries if entry.first > stored.position.offset]

@@ -111,6 +111,14 @@ class Others:
         made = self._world.store.create(PODS, "default", body).stored
         self._world.step("others", f"create {name} [{record_of_pod(made.object)}] of {cpu}")
 
+    def come_again(self, pod: Object) -> None:
+        """Another pod comes with the name of one that is gone, and asks for the same."""
+        metadata, spec = pod["metadata"], {**pod["spec"]}
+        spec.pop("nodeName", None)
+        kept = {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}
+        self._world.store.create(PODS, "default", {"metadata": kept, "spec": spec})
+        self._world.step("others", f"create another {metadata['name']} [{record_of_pod(pod)}]")
+
     def _remove(self) -> None:
         pods = self._pods()
         if not pods:
@@ -138,9 +146,10 @@ class Others:
         """The pod with this UID, if it is there."""
         return next((pod for pod in self._pods() if pod["metadata"]["uid"] == uid), None)
 
-    def undecided(self, record: str, uid: str, node: str) -> str:
-        """What is wrong with a binding that is being done, as text; empty if nothing is."""
-        if not any(key[0] == record and node in nodes for key, nodes in self._world.oracle.placed.items()):
+    def undecided(self, name: str, node: str) -> str:
+        """What is wrong with the pod of this name, which was just bound, as text; empty if nothing is."""
+        uid = self._world.store.get(PODS, "default", name).uid
+        if node not in self._world.oracle.given.get(uid, ()):
             return f"pod {uid} is bound to {node} without an accepted decision"
         return ""
 

@@ -270,6 +270,43 @@ def test_a_job_is_called_impossible_only_if_there_is_no_way_at_all_to_place_its_
         assert not any(holds_in_some_way(nodes, [leader, *some]) for some in combinations(every, needed))
 
 
+def test_a_quorum_that_no_empty_cluster_holds_fails_after_the_grace_though_it_was_edited_meanwhile() -> None:
+    world = World()
+    bare_node(world, "n1", cpu=4)
+    job = world.job("j", leader=shape(cpu=5))
+    grace_s = world.config.infeasible_grace_ms / 1000
+    world.cycle()
+    world.pass_time(grace_s - 0.001)
+    world.job("j", leader=shape(cpu=5), priority=6, generation=2)
+    assert world.cycle() == ()
+    world.pass_time(0.001)
+    assert waits_of(world.cycle(), job).schedule_state == ScheduleState.FAILED and world.cycle() == ()
+
+
+def test_an_edit_after_a_job_was_given_up_gives_it_another_grace() -> None:
+    world = World()
+    bare_node(world, "n1", cpu=4)
+    job = world.job("j", leader=shape(cpu=5))
+    grace_s = world.config.infeasible_grace_ms / 1000
+    world.cycle()
+    world.pass_time(grace_s)
+    world.cycle()
+    world.job("j", leader=shape(cpu=5), priority=6, generation=2)
+    assert waits_of(world.cycle(), job).schedule_state == ScheduleState.UNSCHEDULED and world.cycle() == ()
+    world.pass_time(grace_s)
+    assert waits_of(world.cycle(), job).schedule_state == ScheduleState.FAILED and world.cycle() == ()
+
+
+def test_cycles_of_older_versions_never_give_up_a_job_that_was_edited() -> None:
+    world = World(config=CycleConfig(versions=VERSIONS, verdicts=5))
+    bare_node(world, "n1", cpu=4)
+    job = world.job("j", leader=shape(cpu=5))
+    world.cycle()
+    world.job("j", leader=shape(cpu=5), priority=6, generation=2)
+    world.pass_time(2 * world.config.infeasible_grace_ms / 1000)
+    assert world.cycle() == () and job.schedule_state == ScheduleState.UNSCHEDULED
+
+
 def test_the_grace_begins_again_when_a_node_came_that_could_hold_the_job() -> None:
     world = World()
     bare_node(world, "n1", cpu=4)

@@ -237,6 +237,17 @@ def test_a_sweep_over_many_keys_is_spread_over_the_time_until_the_next_one() -> 
     assert len(at) == 2 * 21, "a last part has one key"
 
 
+def test_a_sweep_over_very_many_keys_takes_longer() -> None:
+    scene = Scene(*map(str, range(5_000)))
+
+    async def script() -> None:
+        scene.queue.sweep()
+        await asyncio.sleep(2 * SWEEP_S - 0.01)
+
+    scene.run(script)
+    assert sorted(key for key, _ in scene.looks) == sorted(scene.keys), "each once in ten seconds"
+
+
 def test_other_tasks_run_after_as_many_looks_as_a_role_takes_at_once() -> None:
     scene = Scene()
     turns: list[int] = []

@@ -13,7 +13,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.reasons import ReasonKind
 from arranger.model.text import counted
-from arranger.projections.giving_up import gives_up_ms
+from arranger.projections.giving_up import gives_up_ms, infeasible_since_ms
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
@@ -97,7 +97,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         shortfall=shortfall,
         takers=takers,
         holders=holders,
-        infeasible_since_ms=job.times.infeasible_ms,
+        infeasible_since_ms=infeasible_since_ms(job, config),
         fails_at_ms=gives_up_ms(state, job, config) or 0,
         blockers=since,
         remedies=sought.found,
@@ -151,7 +151,7 @@ def _takes_none(case: Case, shortfall: Shortfall | None) -> tuple[TakesNone, ...
         return ()
     if case.config.preemption is None or case.job.placements:
         return ()
-    lacks = (shortfall.quota, bool(case.job.times.infeasible_ms))
+    lacks = (shortfall.quota, bool(infeasible_since_ms(case.job, case.config)))
     return takes_none(case.state, case.job, case.config, case.policies, lacks)
 
 
