@@ -114,8 +114,8 @@ class DeviceTable:
             elif not self.of_slots[job]:
                 del self.of_slots[job]
 
-    def usable_slices(self) -> list[ResourceSliceSeen]:
-        """The slices of complete pools in their newest generations, by name."""
+    def newest_slices(self) -> tuple[list[ResourceSliceSeen], list[ResourceSliceSeen]]:
+        """The slices of complete pools in their newest generations, by name, and those of pools that lack some."""
         newest: dict[tuple[str, str], list[ResourceSliceSeen]] = {}
         for name in sorted(self.slices):
             of = self.slices[name]
@@ -124,7 +124,8 @@ class DeviceTable:
                 parts.clear()
             if not parts or parts[0].facts.generation == of.facts.generation:
                 parts.append(of)
-        return [of for parts in newest.values() for of in parts if len(parts) == of.facts.slices]
+        every = [(of, len(parts) == of.facts.slices) for parts in newest.values() for of in parts]
+        return [of for of, whole in every if whole], [of for of, whole in every if not whole]
 
     def selectors(self) -> list[str]:
         """The selectors of classes, templates, and claims without devices that weren't made from these, each once."""

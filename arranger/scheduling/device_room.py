@@ -32,14 +32,16 @@ _MANY = 1 << 31
 
 
 class Device(NamedTuple):
-    """A device that a row reaches: the nodes that do, and the selectors that select it."""
+    """A device that a row reaches: the nodes that do, and the selectors that select it. `unknown` stands for those of a
+    pool of which slices are missing: no claim gets one, and none gets all devices."""
 
     id: DeviceId
     terms: NodeTerms | None
     selected_by: frozenset[str]
+    unknown: bool = False
 
     def matches(self, asked: DevicesAsked) -> bool:
-        return self.selected_by.issuperset(asked.selectors)
+        return not self.unknown and self.selected_by.issuperset(asked.selectors)
 
 
 class _Unit(NamedTuple):
@@ -53,14 +55,14 @@ def match(
     devices: Sequence[Device], claims: Sequence[Sequence[DevicesAsked]], taken: Container[DeviceId]
 ) -> list[list[AllocatedDevice]] | int:
     """Devices for each claim, or the number of the first one for which there aren't enough. A request for all devices
-    gets none if one of them is taken."""
+    gets none if one of them is taken, or if it isn't known which there are."""
     owners: dict[int, _Unit] = {}
     fixed = {at for at, device in enumerate(devices) if device.id in taken}
     for number, asked in enumerate(claims):
         for one in asked:
             if not one.count:
                 mine = {at for at, device in enumerate(devices) if device.matches(one)}
-                if not mine or not mine.isdisjoint(fixed):
+                if not mine or not mine.isdisjoint(fixed) or any([device.unknown for device in devices]):
                     return number
                 owners.update(dict.fromkeys(mine, _Unit(number, one)))
                 fixed |= mine
@@ -283,7 +285,8 @@ def _inventory(
     """The devices by row, those of each in order, the rows that reach each of them, and whether that is one at most."""
     by_row: dict[int, list[Device]] = {}
     reached_by: dict[DeviceId, list[int]] = {}
-    for of in state.devices.usable_slices():
+    slices, incomplete = state.devices.newest_slices()
+    for of in slices:
         facts, known = of.facts, state.devices.matches.get(of.uid)
         there = _rows_of(state, facts.node, facts.terms, rows)
         by_device: dict[int, list[str]] = {}
@@ -297,6 +300,10 @@ def _inventory(
                 found = Device(one, facts.reached_from, frozenset(by_device.get(at, ())))
                 for row in there:
                     by_row.setdefault(row, []).append(found)
+    for of in incomplete:
+        unknown = Device(DeviceId(of.facts.driver, of.facts.pool, ""), None, frozenset(), unknown=True)
+        for row in _rows_of(state, of.facts.node, of.facts.terms, rows):
+            by_row.setdefault(row, []).append(unknown)
     for devices in by_row.values():
         devices.sort(key=lambda device: device.id)
     return by_row, reached_by, all(len(of) == 1 for of in reached_by.values())

@@ -18,6 +18,6 @@ def test_both_accept_the_same_nodes_of_random_clusters(scheduler_oracle: Oracle)
         accepted += compared.nodes - sum(compared.plugins.values())
     assert accepted > _CLUSTERS / 2
     assert {
-        "InterPodAffinity", "NodeAffinity", "NodePorts", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits",
-        "PodTopologySpread", "TaintToleration", "VolumeBinding", "VolumeRestrictions", "VolumeZone",
+        "DynamicResources", "InterPodAffinity", "NodeAffinity", "NodePorts", "NodeResourcesFit", "NodeUnschedulable",
+        "NodeVolumeLimits", "PodTopologySpread", "TaintToleration", "VolumeBinding", "VolumeRestrictions", "VolumeZone",
     } <= plugins.keys()  # fmt: skip

@@ -18,12 +18,13 @@ from tests.servers import oracle_binary
 @click.option("--keep", type=click.Path(path_type=Path), help="Write the objects of a difference, made smaller, here.")
 def main(seed: int, clusters: int, keep: Path | None) -> None:
     """Compare. Exit status 1 if a cluster differs in a way that docs/scope.md doesn't justify."""
-    nodes, plugins, differing = 0, Counter[str](), list[int]()
+    nodes, justified, plugins, differing = 0, 0, Counter[str](), list[int]()
     with oracle(oracle_binary()) as scheduler:
         for number in range(seed, seed + clusters):
             objects = cluster(number)
             compared = compare(scheduler, objects)
             nodes += compared.nodes
+            justified += compared.justified
             plugins.update(compared.plugins)
             if compared.differences:
                 differing.append(number)
@@ -31,7 +32,9 @@ def main(seed: int, clusters: int, keep: Path | None) -> None:
                 if keep is not None:
                     keep.mkdir(parents=True, exist_ok=True)
                     (keep / f"{number}.json").write_text(json.dumps(smaller(scheduler, objects), indent=1))
-    click.echo(f"{clusters:,} clusters, {nodes:,} nodes, {len(differing)} clusters differ")
+    click.echo(
+        f"{clusters:,} clusters, {nodes:,} nodes, {len(differing)} clusters differ; {justified} nodes as justified"
+    )
     click.echo("refused by: " + ", ".join(f"{name} {count:,}" for name, count in plugins.most_common()))
     sys.exit(1 if differing else 0)
 

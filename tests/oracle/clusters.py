@@ -6,6 +6,8 @@ Few names and values are used, so that rules meet what they are about. Everythin
 from random import Random
 from typing import Any
 
+from tests.oracle.devices import Devices
+
 Object = dict[str, Any]
 
 HOSTNAME, ZONE, REGION = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -16,7 +18,10 @@ _TAINTS = ("dedicated", "spot")
 _DRIVER = "csi.example.com"
 _CLASSES = ("now", "late", "late-in-a")
 #: A cluster has about half of these: with all of them, hardly a node would pass the first filters.
-_THEMES = ("taints", "cordons", "selectors", "node affinity", "pod affinity", "spread", "volumes", "ports", "scarcity")
+_THEMES = (
+    "taints", "cordons", "selectors", "node affinity", "pod affinity", "spread", "volumes", "ports", "scarcity",
+    "devices",
+)  # fmt: skip
 
 
 def cluster(seed: int) -> list[Object]:
@@ -35,6 +40,7 @@ class _Cluster:
         self._with_volumes = self._themes["volumes"]
         self._volumes: list[Object] = []
         self._claims: list[Object] = []
+        self._devices = Devices(chance, self._names, [*_NAMESPACES]) if self._themes["devices"] else None
 
     def objects(self) -> list[Object]:
         nodes = [self._node(name) for name in self._names]
@@ -50,7 +56,8 @@ class _Cluster:
         if self._rarely(0.05):
             asking["spec"]["tolerations"] = [{"operator": "Exists"}]
         storage = [*self._classes(), *self._csi_nodes()] if self._with_volumes else []
-        return [*namespaces, *nodes, *storage, *self._volumes, *self._claims, *placed, asking]
+        devices = self._devices.objects(asking) if self._devices is not None else []
+        return [*namespaces, *nodes, *storage, *devices, *self._volumes, *self._claims, *placed, asking]
 
     def _rarely(self, share: float, theme: str = "") -> bool:
         return self._chance.random() < share and self._themes.get(theme, True)

@@ -9,27 +9,37 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
+	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
 )
 
-// Those that judge nodes; devices are refused by Arranger before.
+// Those that judge nodes.
 var filters = []string{
 	"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
 	"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
+	"DynamicResources",
 }
 
 type answer struct {
@@ -72,11 +82,16 @@ func judge(line []byte) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	devices, err := deviceManager(ctx, factory)
+	if err != nil {
+		return nil, err
+	}
 	snapshot := internalcache.NewSnapshot(placed, nodes)
 	judging, err := frameworkruntime.NewFramework(
 		ctx, plugins.NewInTreeRegistry(), profile,
 		frameworkruntime.WithClientSet(client),
 		frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithSharedDRAManager(devices),
 		frameworkruntime.WithSnapshotSharedLister(snapshot),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
 	)
@@ -85,7 +100,53 @@ func judge(line []byte) (*answer, error) {
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	if err := allocationsKnown(ctx, devices, objects); err != nil {
+		return nil, err
+	}
 	return verdicts(ctx, judging, snapshot, pod)
+}
+
+// What kube-scheduler knows of devices, as `pkg/scheduler/scheduler.go` makes it, without rules for taints, which are
+// off by default.
+func deviceManager(
+	ctx context.Context, factory informers.SharedInformerFactory,
+) (*dynamicresources.DefaultDRAManager, error) {
+	resource := factory.Resource().V1()
+	claims := assumecache.NewAssumeCache(
+		klog.FromContext(ctx), resource.ResourceClaims().Informer(), "ResourceClaim", "", nil,
+	)
+	options := resourceslicetracker.Options{
+		EnableConsumableCapacity: utilfeature.DefaultFeatureGate.Enabled(features.DRAConsumableCapacity),
+		SliceInformer:            resource.ResourceSlices(),
+	}
+	slices, err := resourceslicetracker.StartTracker(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return dynamicresources.NewDRAManager(ctx, claims, slices, factory), nil
+}
+
+// Wait until the manager has been told of all claims and of their devices, which happens behind the informers.
+func allocationsKnown(
+	ctx context.Context, devices *dynamicresources.DefaultDRAManager, objects []runtime.Object,
+) error {
+	claims, allocated := 0, 0
+	for _, one := range objects {
+		if claim, isClaim := one.(*resourceapi.ResourceClaim); isClaim {
+			claims++
+			if claim.Status.Allocation != nil {
+				allocated += len(claim.Status.Allocation.Devices.Results)
+			}
+		}
+	}
+	return wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		known, err := devices.ResourceClaims().List()
+		if err != nil || len(known) < claims {
+			return false, err
+		}
+		held, err := devices.ResourceClaims().ListAllAllocatedDevices()
+		return len(held) >= allocated, err
+	})
 }
 
 func decoded(line []byte) ([]runtime.Object, []*v1.Node, []*v1.Pod, error) {

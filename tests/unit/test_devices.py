@@ -183,6 +183,21 @@ def test_only_complete_pools_in_their_newest_generation_and_whole_devices_count(
     assert world.decided("c") == on("a", "gpu-0")
 
 
+def test_no_claim_gets_all_devices_of_a_node_while_slices_of_its_pools_are_missing() -> None:
+    world = DeviceWorld()
+    world.node("a", cpu=8)
+    world.devices("a", ["gpu-0"])
+    world.devices("a", ["more-0"], pool="more", slices=2)
+    world.resource_claim("all", DeviceRequest("gpus", CLASS, (), 0))
+    pod = world.claiming("web", "all")
+    world.cycle()
+    assert not pod.placements
+    world.devices("a", ["more-1"], pool="more", part="-2", slices=2)
+    world.cycle()
+    decided = world.decided("all")
+    assert decided is not None and [of.device.device for of in decided.devices] == ["gpu-0", "more-0", "more-1"]
+
+
 # --- what a claim lacks -------------------------------------------------------------------------------------------
 
 
