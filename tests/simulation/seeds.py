@@ -16,8 +16,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 140 seeds, eleven in which every fault site occurs.
-_CHOSEN = (2, 26, 34, 40, 47, 80, 83, 87, 98, 100, 102)
+#: Of the first 170 seeds, ten in which every fault site occurs.
+_CHOSEN = (5, 17, 36, 40, 54, 115, 139, 151, 157, 169)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
