@@ -535,6 +535,8 @@ class Checks:
         if self.forged.get(uid) and (address := (pod.get("status") or {}).get("podIP")):
             self._forged_addresses.add(address)
         bound = owner is None and pod["spec"].get("schedulerName") == SCHEDULER and pod["spec"].get("nodeName")
+        if owner is not None and self.forged.get(uid) == "" and self._is_decided(pod, _place(pod, owner)):
+            self._world.endings.see(pod)  # nothing tells it from the pod that would have been created
         if (owner is None and not bound) or uid in self.forged or uid in self._world.bindings.taken:
             return
         if is_placeholder(pod):
@@ -554,9 +556,9 @@ class Checks:
             self._created(pod, _place(pod, owner))
 
     def _created(self, pod: Object, slot: _Slot) -> None:
-        name, uid, node = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
-        key = (slot.job, slot.attempt, slot.group, slot.index)
-        if node not in self._world.oracle.placed.get(key, ()):
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        if not self._is_decided(pod, slot):
+            node = pod["spec"].get("nodeName", "")
             raise Violation(f"pod {name} was created on {node} without an accepted decision", job=slot.job)
         if slot in self._there:
             raise Violation(f"two live pods fill the slot of {name}", job=slot.job)
@@ -564,6 +566,11 @@ class Checks:
             raise Violation(f"pod {name} was created, though {problem}", job=slot.job)
         self._there[slot] = uid
         self._count(pod, slot)
+
+    def _is_decided(self, pod: Object, slot: _Slot) -> bool:
+        """Whether an accepted decision ever gave the slot the pod's node."""
+        key = (slot.job, slot.attempt, slot.group, slot.index)
+        return pod["spec"].get("nodeName", "") in self._world.oracle.placed.get(key, ())
 
     def _count(self, pod: Object, slot: _Slot) -> None:
         """A pod has come to its node."""
