@@ -91,7 +91,7 @@ class Binder:
         if not look.current():
             self._later(look)
             return
-        await together([self._bind(look, slot, placed[slot]) for slot, _ in ready])
+        await together([self._bind(look, slot, placed[slot], node) for slot, node in ready])
 
     def _waiting(self, job: JobRecord) -> dict[SlotKey, PodSeen]:
         """The pods of a record without a node that may get one, in the order of their slots."""
@@ -107,8 +107,8 @@ class Binder:
             self._queue.look_again(job.uid, rest_s)
         return rest_s <= 0 and not closed(self._follower.state, job, slot)
 
-    async def _bind(self, look: Look, slot: SlotKey, pod: PodSeen) -> bool:
-        job, told, node = look.job, look.progress.told, look.job.placements[slot]
+    async def _bind(self, look: Look, slot: SlotKey, pod: PodSeen, node: str) -> bool:
+        job, told = look.job, look.progress.told
         done = await self._effects.carry_out(BIND, pod.namespace, lambda: self._bound(look, slot, pod, node))
         if done:
             told.bound.append((pod.name, pod.uid, node))

@@ -280,7 +280,7 @@ class RoomRecord:
                 if back.job_uid in self._grown:
                     continue
                 changed_ms = max(changed_ms, self._demand_ms)
-            if changed_ms <= since_ms:
+            if changed_ms < since_ms:  # at the same time, it may have come afterwards
                 return f"{uid} takes room from {back.job_uid}, which took room from it {time_ms - since_ms} ms before"
         for victim in event.victims:
             if victim.kind != PreemptionKind.SURPLUS and taken[victim.job_uid] >= TIMES:
@@ -301,7 +301,7 @@ class RoomRecord:
             of = state.jobs[victim.job_uid]
             since_ms, queues = self.took.get(of.uid, (0, {}))
             kept_ms = spec_of(state, name_of(state, of)).min_runtime_s * 1000
-            if max(cycle_ms - since_ms, 0) < kept_ms and name_of(state, by) in queues and self._rules_ms <= since_ms:
+            if max(cycle_ms - since_ms, 0) < kept_ms and name_of(state, by) in queues and self._rules_ms < since_ms:
                 return f"{by.seen.name} takes room back from {of.seen.name} after {cycle_ms - since_ms} of {kept_ms} ms"
         return ""
 

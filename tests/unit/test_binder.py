@@ -9,10 +9,12 @@ import pytest
 
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
+from arranger.events.facts import StageFacts
 from arranger.kube.cluster import EVENTS, PODS, ApiError, Object, Withdrawn, always
 from arranger.kube.translate import pod_seen
 from arranger.model.job import Stage
 from arranger.model.pods_to_place import SLOT, record_of
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes
 from arranger.sandbox.direct import DirectCluster
@@ -356,6 +358,21 @@ async def test_only_the_pods_of_a_group_that_werent_bound_are_bound_again() -> N
     assert group.record.placements.keys() == {(1, 0), (1, 1), (1, 2)} and group.record.stage == Stage.STARTING
     await group.look()
     assert group.nodes() == ["n1", "n1", "n1"] and group.cluster.bindings == 4
+
+
+async def test_a_group_that_loses_its_nodes_while_its_first_pod_is_bound_has_no_other_bound() -> None:
+    group = Group(3, least=3)
+    group.world.cycle()
+
+    def lost() -> None:
+        job, group.cluster.late = group.record, None
+        facts = StageFacts("n1", gone=True, leaderless=True)
+        reason = StageReason.NODE_LOST
+        group.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts))
+
+    group.cluster.late = lost
+    await group.look()
+    assert group.cluster.bindings == 1 and not group.record.placements
 
 
 async def test_each_pod_of_a_group_that_lacks_pods_says_how_many() -> None:
