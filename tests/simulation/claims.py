@@ -8,7 +8,7 @@ lacks something. Liveness: at the end each claim is there, and whoever waits for
 
 import asyncio
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -290,14 +290,18 @@ class Claims:
                     return f"pods with claim {name} got node {pods.node}, though {problem}"
         return _shared(state, job, event)
 
-    def too_early(self, pod: Object | None) -> str:
-        """Why a pod shouldn't be created, or bound, yet: a claim of it has no volume, and had none just now. A
-        placeholder never runs."""
+    def lacking(self, state: State, pod: Object | None) -> list[str]:
+        """The claims of a pod that lack a volume as far as a worker with this state knows. A placeholder never runs."""
         if not self.comes or pod is None or is_placeholder(pod):
-            return ""
+            return []
+        seen = {name: state.volumes.claims.get(("default", name)) for name in claims_of(pod)}
+        return [name for name, of in seen.items() if of is None or of.facts.deleting or of.facts.phase != "Bound"]
+
+    def too_early(self, lacking: Sequence[str]) -> str:
+        """Why a pod with these claims that lack volumes shouldn't be created, or bound, yet: one had none just now."""
         self.after_step()
         now_s = self._world.loop.time()
-        late = [name for name in claims_of(pod) if now_s - self._bound_s.get(name, -_BEHIND_S) >= _BEHIND_S]
+        late = [name for name in lacking if now_s - self._bound_s.get(name, -_BEHIND_S) >= _BEHIND_S]
         return f"claim {late[0]} has no volume" if late else ""
 
     def unreached(self, state: State, pod: Object | None, node: str) -> str:

@@ -373,13 +373,14 @@ class FaultyCluster(DirectCluster):
     ) -> Object:
         """`still` isn't checked again: a process may be stopped right after its check."""
         name = body["metadata"]["name"]
-        parent, claims, problem = super().create, self._world.claims, ""
+        parent, claims, problem, lacking = super().create, self._world.claims, "", list[str]()
         if resource == PODS:
             known, pod = self._gateway.process.follower.state, dict(body)
             problem = claims.unreached(known, pod, pod["spec"].get("nodeName", ""))
+            lacking = claims.lacking(known, pod)
 
         async def effect() -> Object:
-            if wrong := problem or (claims.too_early(dict(body)) if resource == PODS else ""):
+            if wrong := problem or claims.too_early(lacking):
                 raise Violation(f"pod {name} is created, though {wrong}")
             return await parent(resource, namespace, body)
 
@@ -426,11 +427,11 @@ class FaultyCluster(DirectCluster):
         """`still` isn't checked again, as in `create`."""
         parent, others, bindings = super().bind, self._world.others, self._world.bindings
         claims, known = self._world.claims, self._gateway.process.follower.state
-        problem = claims.unreached(known, others.pod(uid), node)
+        problem, lacking = claims.unreached(known, others.pod(uid), node), claims.lacking(known, others.pod(uid))
 
         async def effect() -> None:
             record = others.record(uid)
-            if wrong := problem or claims.too_early(others.pod(uid)):
+            if wrong := problem or claims.too_early(lacking):
                 raise Violation(f"pod {name} is bound, though {wrong}")
             how = bindings.before(name, uid, record)
             await parent(namespace, name, uid=uid, node=node)

@@ -174,6 +174,8 @@ class RoomRecord:
                 of.excuses["the job was edited or deleted"] = None
             elif isinstance(event, k.PodSeen | k.PodGone) and before.pods.get(event.uid) == uid and _leaves(event, uid):
                 of.excuses["a pod that was to be bound is gone"] = None
+            elif isinstance(event, k.PodSeen) and before.pods.get(event.uid) == uid and event.node:
+                of.excuses["a pod that waited for room was bound before"] = None
             elif isinstance(event, k.PodSeen) and event.node in of.nodes and event.uid not in before.pods:
                 owner = attributed(state, event).owner
                 if owner is None or (owner.job_uid, owner.attempt) in of.attempts:
