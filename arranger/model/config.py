@@ -13,7 +13,8 @@ ANY_GPU = "*/gpu"
 #: its job. From 3 on, the pods of a unit of a required topology share a domain. From 4 on, a job that can't use its
 #: queue gets no nodes for its quorum. From 5 on, no placement lifts what a queue on its way to the root uses above that
 #: queue's capability, or its jobs with nodes above `maxRunning`. From 6 on, an edit of a job that no empty cluster
-#: could hold doesn't keep cycles from giving it up. 0 means the rules of older logs.
+#: could hold doesn't keep cycles from giving it up, and the complete search takes a quorum of which one pod has volumes
+#: or devices. 0 means the rules of older logs.
 VERDICTS = 6
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.

@@ -88,8 +88,8 @@ class CompleteSearch:
 
     def _place(self, tried: PlacementTry, quorum: Quorum, shortage: Shortage) -> bool:
         placing = self._placing
-        if any(_shares_volumes(tried.groups[group].shape) for group in quorum.indices):
-            return False  # the search knows nothing of volumes and devices that pods of the quorum would share
+        if self._may_share(tried, quorum):
+            return False
         by_rules = interact(placing, tried, quorum)
         rooms = self._rooms(tried, quorum, shortage.group, ever=by_rules)
         if rooms is None:
@@ -98,6 +98,13 @@ class CompleteSearch:
         if any(spec.topology_of(group) is not None for group in quorum.indices):
             return self._place_units(tried, quorum, rooms, shortage)
         return self._place_free(tried, quorum, rooms, shortage, by_rules=by_rules)
+
+    def _may_share(self, tried: PlacementTry, quorum: Quorum) -> bool:
+        """Whether pods of the quorum may share volumes or devices, of which the search knows nothing. One pod alone has
+        its own, such as a leader with a volume for its checkpoints, and the room of nodes for it tells of them."""
+        holders = [of for group, of in quorum.indices.items() if holds_volumes(tried.groups[group].shape)]
+        alone = 1 if self._placing.config.verdicts >= 6 else 0
+        return sum(map(len, holders)) > alone
 
     def _rooms(self, tried: PlacementTry, quorum: Quorum, first: int, *, ever: bool) -> dict[int, Amounts] | None:
         """The room for each group by node; None if a group surely finds too little, which is mostly the `first` one."""
@@ -370,7 +377,8 @@ class Question:
         return bool(self._class[one] == self._class[other])
 
 
-def _shares_volumes(shape: PodShape) -> bool:
+def holds_volumes(shape: PodShape) -> bool:
+    """Whether a pod has volumes, or devices, that count on its node or that others can't use beside it."""
     rules = shape.rules
     return rules is not None and bool(rules.exclusive or rules.attachments or rules.devices)
 

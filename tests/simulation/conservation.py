@@ -19,6 +19,7 @@ from arranger.projections.jobs import JobRecord, expand, requests_of
 from arranger.projections.queue_membership import denied
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Changes, State
+from arranger.scheduling.complete_search import holds_volumes
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN
@@ -56,6 +57,8 @@ def needless(
         elif (
             # What the cycle decided may make what is reserved smaller, for the next one.
             not (moved and (smaller or _reserved(job) or (state.reservations and job.uid not in told_now)))
+            # Where no complete search follows, less room may lead to a way that was missed before.
+            and (not moved or _is_searched_for(job))
             # A job that takes room uses what its queue is guaranteed, which was kept for it until then. ResourceQuotas
             # count it beside its victims, for the rest of the cycle.
             and not (preempted and of_quota(job))
@@ -86,6 +89,11 @@ def _reserved(job: JobRecord) -> bool:
     """Whether a job waits because room is reserved for others."""
     reasons = job.waits.shortage.reasons if job.waits is not None else ()
     return any(reason.kind == ReasonKind.RESERVED for reason, _ in reasons)
+
+
+def _is_searched_for(job: JobRecord) -> bool:
+    """Whether a complete search looks for the job's quorum: none knows of volumes that its pods may share."""
+    return sum(of.count for of in job.valid_spec.groups if holds_volumes(of.shape)) <= 1
 
 
 def of_quota(job: JobRecord) -> bool:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
@@ -10,6 +11,7 @@ from arranger.events import volumes as v
 from arranger.events.codec import encode_batch
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
+from arranger.model.config import VERDICTS
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import Attachment, PodShape, PodTraits, Requirement
 from arranger.model.reasons import FITS, Reason, ReasonKind
@@ -27,6 +29,7 @@ from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import BUILT_IN
 from tests.unit.replay_worlds import verified
 from tests.volumes import HOST, REGION, ZONE, VolumeWorld, using, within
+from tests.world import shape
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _K = ReasonKind
@@ -39,6 +42,26 @@ def three_nodes() -> VolumeWorld:
     world.node("b", cpu=8, labels={HOST: "b", ZONE: "z2", REGION: "r"})
     world.node("c", cpu=8, labels={HOST: "c"})
     return world
+
+
+@pytest.mark.parametrize(("holders", "verdicts", "fits"), [(1, VERDICTS, True), (1, 5, False), (2, VERDICTS, False)])
+def test_a_quorum_of_which_one_pod_has_a_volume_is_searched_for_completely(
+    holders: int, verdicts: int, fits: bool
+) -> None:
+    """Group by group, the second set takes the nodes with GPUs that the third one needs."""
+    world = VolumeWorld()
+    world.config = msgspec.structs.replace(world.config, search_steps=20_000, search_nodes=200, verdicts=verdicts)
+    for name, cpu, gpus in (("a", 8, 0), ("b", 8, 0), ("c", 8, 0), ("d", 6, 0), ("e", 4, 2), ("f", 7, 2), ("g", 4, 2)):
+        world.node(name, cpu=cpu, gpus=gpus, labels={HOST: name})
+    world.storage_class("late")
+    world.claim("own", modes=(ONE_POD,), of_class="late")
+    world.claim("other", modes=(ONE_POD,), of_class="late")
+    worker = shape(cpu=2, gpus=1) if holders == 1 else using("other", cpu=2, gpus=1)
+    sets = [("w0", 4, shape(cpu=3)), ("w1", 3 if holders == 1 else 1, worker)]
+    sets += [("w2", 2, shape(cpu=2, gpus=1))] if holders == 2 else []
+    job = world.job("j", leader=using("own", cpu=1), workers=sets, min_workers=7, policy="Gang")
+    world.cycle()
+    assert bool(job.placements) == fits
 
 
 def verdicts(world: VolumeWorld, pod: PodShape) -> dict[str, Reason]:
