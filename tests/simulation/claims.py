@@ -322,12 +322,16 @@ class Claims:
                 self._bound_s[name] = self._world.loop.time()
 
     def gives_up(self, state: State, cycle: k.CycleTaken, job: JobRecord) -> str:
-        """Why a cycle shouldn't let a job fail; empty if it may: its quorum would never fit without its claims."""
+        """Why a cycle shouldn't let a job fail; empty if it may: its quorum wouldn't fit either if its claims lacked
+        nothing."""
         spec, before = job.valid_spec, job.spec
         lacks = [of.shape.volumes.lack for of in spec.groups if of.shape.volumes is not None and of.shape.volumes.lack]
         if not lacks:
             return ""
-        shapes = [msgspec.structs.replace(of.shape, volumes=None) for of in spec.groups]
+        needs = [of.shape.volumes and msgspec.structs.replace(of.shape.volumes, lack=None) for of in spec.groups]
+        shapes = [
+            msgspec.structs.replace(of.shape, volumes=need) for of, need in zip(spec.groups, needs, strict=True)
+        ]
         groups = [msgspec.structs.replace(of, shape=shape) for of, shape in zip(spec.groups, shapes, strict=True)]
         job.spec = msgspec.structs.replace(spec, groups=tuple(groups))
         tried = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms).quorum(job)
@@ -419,12 +423,14 @@ def _shared(state: State, job: JobRecord, event: k.Placed) -> str:
 
 
 def _users(state: State, namespace: str, name: str) -> Iterable[str]:
-    """The pods that use a claim, by UID, or by their slot while they have none."""
+    """The pods that use a claim, by UID, or by their slot while they have none. What has ended uses none."""
     for job in state.jobs.values():
         for slot in job.placements if job.seen.namespace == namespace else ():
             claims = job.valid_spec.groups[slot[0]].shape.claims
-            if claims is not None and name in claims.names:
-                yield job.bound.get(slot, f"{job.uid} {slot}")
+            uid = job.bound.get(slot)
+            over = uid is not None and state.pods[uid].phase in TERMINAL
+            if claims is not None and name in claims.names and not over:
+                yield uid or f"{job.uid} {slot}"
     for pod in state.pods.values():
         if pod.namespace == namespace and pod.node and name in pod.traits.claims and pod.phase not in TERMINAL:
             yield pod.uid
