@@ -73,6 +73,7 @@ class Binder:
     async def look(self, look: Look) -> None:
         """Bind each pod of a record that has a node which it can still use, and let the others say why they wait."""
         job, waiting = look.job, self._waiting(look.job)
+        look.progress.forget_earlier(job, self._clock.monotonic_s())
         if not job.pods_lacking:
             look.progress.lacking_s = math.inf
         begun = job.stage in (Stage.STARTING, Stage.RUNNING)

@@ -65,12 +65,7 @@ class PodReconciler:
     async def reconcile(self, look: Look) -> None:
         """Close the difference between the desired pods and those in the projection."""
         job, progress, now_s = look.job, look.progress, self._clock.monotonic_s()
-        progress.settling = {
-            key: until_s
-            for key, until_s in progress.settling.items()
-            if now_s < until_s and not (isinstance(key, tuple) and key[1] in job.bound)
-        }
-        progress.refusals = {key: kept for key, kept in progress.refusals.items() if key[0] == job.attempt}
+        progress.forget_earlier(job, now_s)
         state = self._follower.state
         desired = desired_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = []

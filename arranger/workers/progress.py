@@ -97,6 +97,16 @@ class Progress(msgspec.Struct):
     orphaned_s: float | None = None
 
 
+    def forget_earlier(self, job: JobRecord, now_s: float) -> None:
+        """Forget effects that have settled, and what was refused in earlier attempts."""
+        self.settling = {
+            key: until_s
+            for key, until_s in self.settling.items()
+            if now_s < until_s and not (isinstance(key, tuple) and key[1] in job.bound)
+        }
+        self.refusals = {key: kept for key, kept in self.refusals.items() if key[0] == job.attempt}
+
+
 class Look:
     """One look at a job; `version` is the job's version when the look began."""
 

@@ -62,6 +62,18 @@ class Binding(DirectCluster):
         await super().bind(namespace, name, uid=uid, node=node, still=still)
 
 
+class Writer:
+    """A writer whose events the projection has at once."""
+
+    def __init__(self, world: World) -> None:
+        self.written: list[k.Event] = []
+        self._world = world
+
+    async def append(self, events: list[k.Event]) -> None:
+        self.written.extend(events)
+        self._world.say(*events)
+
+
 class Looking:
     """An applier and the record of the pods that it binds."""
 
@@ -181,17 +193,10 @@ async def test_a_pod_that_another_bound_is_left_to_the_watch() -> None:
 async def test_a_refused_binding_is_recorded_tried_again_and_then_gives_the_node_up() -> None:
     scene = Scene()
     scene.world.cycle()
-    written: list[k.Event] = []
-
-    class Writer:
-        async def append(self, events: list[k.Event]) -> None:
-            written.extend(events)
-            scene.world.say(*events)
-
-    scene.applier._creation._writer = Writer()  # type: ignore[assignment]
+    scene.applier._creation._writer = writer = Writer(scene.world)  # type: ignore[assignment]
     scene.cluster.refusals = [ApiError(403, "Forbidden", "may not create pods/binding")]
     await scene.look()
-    (failed,) = written
+    (failed,) = writer.written
     assert isinstance(failed, k.EffectFailed) and (failed.effect, failed.code) == ("bind", 403)
     assert scene.world.control() == []
     scene.world.pass_time(scene.world.lifecycle.refused_ms / 1000)
@@ -373,6 +378,21 @@ async def test_a_group_that_loses_its_nodes_while_its_first_pod_is_bound_has_no_
     group.cluster.late = lost
     await group.look()
     assert group.cluster.bindings == 1 and not group.record.placements
+
+
+async def test_what_was_refused_before_a_group_got_other_nodes_is_forgotten() -> None:
+    group = Group(3, least=3)
+    group.world.cycle()
+    group.applier._creation._writer = Writer(group.world)  # type: ignore[assignment]
+    group.cluster.refusals = [ApiError(403, "Forbidden", "oh")]
+    await group.look()
+    job, progress = group.record, group.applier._progress[group.record.uid]
+    assert [key[0] for key in progress.refusals] == [0]
+    facts, reason = StageFacts("n1", leaderless=True), StageReason.QUORUM_REFUSED
+    group.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.RESCHEDULING, reason, facts))
+    group.clock.passed_s += 60
+    await group.look()
+    assert group.record.attempt == 1 and not progress.refusals and not progress.settling
 
 
 async def test_each_pod_of_a_group_that_lacks_pods_says_how_many() -> None:
