@@ -96,7 +96,6 @@ class Progress(msgspec.Struct):
     #: Since when pods of the job exist without the job being in the projection; None otherwise.
     orphaned_s: float | None = None
 
-
     def forget_earlier(self, job: JobRecord, now_s: float) -> None:
         """Forget effects that have settled, and what was refused in earlier attempts."""
         self.settling = {

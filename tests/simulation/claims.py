@@ -329,9 +329,7 @@ class Claims:
         if not lacks:
             return ""
         needs = [of.shape.volumes and msgspec.structs.replace(of.shape.volumes, lack=None) for of in spec.groups]
-        shapes = [
-            msgspec.structs.replace(of.shape, volumes=need) for of, need in zip(spec.groups, needs, strict=True)
-        ]
+        shapes = [msgspec.structs.replace(of.shape, volumes=need) for of, need in zip(spec.groups, needs, strict=True)]
         groups = [msgspec.structs.replace(of, shape=shape) for of, shape in zip(spec.groups, shapes, strict=True)]
         job.spec = msgspec.structs.replace(spec, groups=tuple(groups))
         tried = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms).quorum(job)
