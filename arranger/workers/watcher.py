@@ -84,6 +84,8 @@ class Watcher:
         backoff = Backoff(self._clock)
         while True:
             epoch = self._follower.state.epoch
+            if not self._parts.may_write():  # a new log, which says of no cluster yet that it is its own, isn't ours
+                return
             try:
                 cluster = self._identity.uid if self._identity else ""
                 claim = k.claim(

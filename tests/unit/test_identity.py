@@ -184,6 +184,17 @@ async def test_a_watcher_whose_claim_comes_second_gives_the_lease_back() -> None
         assert scene.follower.state.terms[k.Watched.POD] == 2 and not scene.follower.state.listed
 
 
+async def test_a_new_log_that_names_no_cluster_is_not_claimed_for_another_one_that_has_come_to_answer() -> None:
+    """The log was emptied, and a process that knew nothing of it began it again."""
+    ours, theirs = a_store("a"), a_store()
+    scene = Watching(theirs)
+    await scene.follower.start()
+    scene.follower.cluster = uid_of(ours)
+    await scene.identity.ask()
+    await asyncio.wait_for(scene.watcher._active(), 20)
+    assert not scene.follower.state.terms and not scene.follower.state.cluster
+
+
 async def test_when_another_cluster_answers_at_the_address_nothing_of_ours_is_gone() -> None:
     ours, theirs = a_store("a", "b"), a_store("c")
     async with Watching(ours).running() as scene:
