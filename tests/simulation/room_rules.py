@@ -97,7 +97,7 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
         allowed = _modes(state, cycle, job)
         if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or job.placements or job.suspended:
             continue
-        if PreemptionKind.PRIORITY not in allowed or job.quorum_placed():
+        if PreemptionKind.PRIORITY not in allowed or not job.valid_spec.preempts or job.quorum_placed():
             continue  # a group whose minimum has finished takes no room for the rest of it
         lower = [of for of in _lower(state, cycle, job) if of.placements]
         if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
