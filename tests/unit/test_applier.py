@@ -576,7 +576,7 @@ async def test_the_status_is_stored_before_the_pod_exists() -> None:
 async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_first_places_only() -> None:
     scene = Scene()
     order: list[JobRecord] = [scene.job]
-    scene.applier._statuses._positions = positions = QueuePositions(lambda _state: order)
+    scene.applier._statuses._positions = positions = QueuePositions(SystemClock(), lambda _state: order)
     others = [scene.world.job(f"other-{number}") for number in range(20)]
 
     def shown() -> int | None:
@@ -585,7 +585,7 @@ async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_firs
 
     async def look() -> None:
         scene.observe()  # the status that was stored
-        positions._since_s = -math.inf
+        positions._again_s = -math.inf
         scene.applier.changed(Changes(jobs={scene.job.uid: None}))
 
     async with scene.running():
@@ -603,28 +603,49 @@ async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_firs
         await until(lambda: scene.stored_stage() == "Starting" and shown() is None)
 
 
+def test_the_order_of_a_long_queue_is_worked_out_seldom() -> None:
+    class Watch(SystemClock):
+        now_s = 0.0
+
+        def monotonic_s(self) -> float:
+            return self.now_s
+
+    scene, clock, asked = Scene(), Watch(), list[float]()
+
+    def order(_state: State) -> list[JobRecord]:
+        asked.append(clock.now_s)
+        clock.now_s += 0.125
+        return [scene.job]
+
+    positions = QueuePositions(clock, order)
+    while clock.now_s < 60:
+        positions.of(scene.world.state, scene.job)
+        clock.now_s += 1.0
+    assert [round(at_s) for at_s in asked] == [0, 25, 50]
+
+
 def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
     """The queue is worked out once in a while, and nothing would write the suspended job's status again."""
     scene = Scene()
-    job, positions = scene.job, QueuePositions(lambda _state: [scene.job])
-    assert positions.of(scene.world.state, job, 1.0) == 1
+    job, positions = scene.job, QueuePositions(SystemClock(), lambda _state: [scene.job])
+    assert positions.of(scene.world.state, job) == 1
     scene.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.PENDING, StageReason.SUSPENDED))
-    assert positions.of(scene.world.state, job, 1.0) is None
+    assert positions.of(scene.world.state, job) is None
 
 
 def test_a_job_whose_queue_is_closed_or_gone_has_no_position_at_once() -> None:
     scene = Scene()
-    job, positions = scene.job, QueuePositions(lambda _state: [scene.job])
-    assert positions.of(scene.world.state, job, 1.0) == 1
+    job, positions = scene.job, QueuePositions(SystemClock(), lambda _state: [scene.job])
+    assert positions.of(scene.world.state, job) == 1
     scene.world.queue("default", state=QueueState.CLOSED)
-    assert positions.of(scene.world.state, job, 1.0) is None
+    assert positions.of(scene.world.state, job) is None
 
 
 async def test_a_status_loses_its_position_when_the_job_leaves_the_queue() -> None:
     """Even if the status was stored with the position in the meantime, and nothing else in it changes afterwards."""
     scene = Scene()
     order: list[JobRecord] = [scene.job]
-    scene.applier._statuses._positions = positions = QueuePositions(lambda _state: order)
+    scene.applier._statuses._positions = positions = QueuePositions(SystemClock(), lambda _state: order)
 
     def shown() -> int | None:
         status: Object = scene.decoded(TYJOBS, "default", "j").get("status") or {}
@@ -634,7 +655,7 @@ async def test_a_status_loses_its_position_when_the_job_leaves_the_queue() -> No
         await until(lambda: shown() == 1)
         order.clear()
         scene.observe()  # the status that was stored
-        positions._since_s = -math.inf
+        positions._again_s = -math.inf
         scene.applier.changed(Changes(jobs={scene.job.uid: None}))
         await until(lambda: shown() is None)
 
