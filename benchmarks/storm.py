@@ -34,7 +34,7 @@ _TIMES = 2.0
 #: A storm lasts this long before the first job is measured under it.
 _RISES_S = 3.0
 #: A part ends after so many seconds if it has measured the least number of jobs by then.
-_LASTS_S = 45.0
+_LASTS_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _storms(rate: float, jobs: int, large: int) -> tuple[Storm, ...]:
     )
 
 
-_SIZE = Size(nodes=100, jobs=60, least=10, pause_s=0.2, storms=_storms(10.0, 10_000, 20))
+_SIZE = Size(nodes=100, jobs=200, least=10, pause_s=0.1, storms=_storms(10.0, 10_000, 20))
 _QUICK = Size(nodes=3, jobs=2, least=2, pause_s=0.1, storms=_storms(5.0, 10, 2))
 
 #: The seconds that a job of this name takes.

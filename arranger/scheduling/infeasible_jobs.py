@@ -8,7 +8,7 @@ tried for all. In all other cases, each job is tried. The decisions are the same
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, KeysView
 
 from arranger.events.facts import ShortageFacts
 from arranger.events.watched import Watched
@@ -51,8 +51,10 @@ class InfeasibleJobs:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __contains__(self, uid: object) -> bool:
-        return uid in self._keys
+    @property
+    def uids(self) -> KeysView[str]:
+        """Their UIDs; a cycle asks about each waiting job."""
+        return self._keys.keys()
 
     @property
     def due_ms(self) -> float:

@@ -5,6 +5,7 @@ also carries the resourceVersion up to which the log is then complete, in the sa
 listing as of that version must agree; a comparison once a minute corrects any difference.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
@@ -43,6 +44,7 @@ from arranger.kube.cluster import (
 from arranger.logs import log_event
 from arranger.model.validation import tyjob_checks
 from arranger.workers.backoff import Backoff
+from arranger.workers.cancelling import end
 from arranger.workers.follower import Writer
 from arranger.workers.identity import ConfirmedCluster
 from arranger.workers.observed import ahead_of_log, known, last_seen, news, projected, translate
@@ -76,8 +78,12 @@ RESOURCES = {
 _GATHER_S = 0.01
 #: A watch is requested for this long at most, and until the next comparison is due.
 _WATCH_S = 300.0
-#: The next comparison is due after this many times the duration of the last one: it takes 0.5 % of the time at most.
+#: The next comparison is due after this many times the work of the last one: it takes 0.5 % of the time at most.
 _COMPARE_TIMES = 200
+#: The objects in a page of a comparison, and the rest after each page: so many times as long as the page took, up to a
+#: second, and a minute in all. Nobody waits for a comparison, and a page delays what somebody waits for; but the API
+#: server forgets the listed version after five minutes.
+_COMPARE_PAGE, _REST_TIMES, _REST_S, _RESTS_S = 200, 4.0, 1.0, 60.0
 #: It is not due before this many seconds.
 _COMPARE_S = 60.0
 #: The cursor during a listing: its pages are newer than any version from which a watch could continue.
@@ -85,6 +91,8 @@ _LISTING = "-"
 
 #: The codes with which an API server refuses to read optional kinds, or lacks them.
 _REFUSED = frozenset({403, 404, 405})
+#: The changes of a watch that tell of an object.
+_TOLD = frozenset({"ADDED", "MODIFIED", "DELETED"})
 #: A kind that was refused is requested again after this time.
 _ASK_AGAIN_S = 300.0
 
@@ -122,6 +130,13 @@ class Observer:
         #: The resourceVersion up to which the log is complete; empty if only a listing can provide it.
         self._version = version if version != _LISTING and parts.follower.state.listed.get(kind, False) else ""
         self._compare_at_s = 0.0
+        #: The comparison that runs beside the watch, and the UIDs of what the watch has told since it began.
+        self._comparing: asyncio.Task[None] | None = None
+        self._told: set[str] = set()
+        #: How long it has rested between its pages, in seconds.
+        self._rested_s = 0.0
+        #: Held from the choice of what is appended until it is folded: the later of two observations comes last.
+        self._turn = asyncio.Lock()
 
     async def run(self) -> None:
         """Observe as long as the API server allows it; an optional kind that it refuses is requested again later.
@@ -145,19 +160,44 @@ class Observer:
         else:
             self._compare_after(0.0)  # compare soon after continuing from a cursor
         backoff = Backoff(self._clock)
-        while True:
-            try:
-                if self._clock.monotonic_s() >= self._compare_at_s:
-                    await self._compare()
-                await self._watch()
-                self._tell_problem("")
-                backoff.reset()
-            except Expired:
-                await self._list("resourceVersion too old")
-            except ClusterUnavailable as problem:
-                self._tell_problem(str(problem))
-                log_event(_log, "watch broke off", level=logging.WARNING, kind=self._kind, problem=problem)
-                await backoff.wait()
+        try:
+            while True:
+                try:
+                    if self._comparing is None and self._clock.monotonic_s() >= self._compare_at_s:
+                        self._told.clear()
+                        self._comparing = asyncio.create_task(self._compare(), name=f"compare-{self._kind}")
+                    await self._watch_and_compare()
+                    self._tell_problem("")
+                    backoff.reset()
+                except Expired:
+                    await self._end_comparison()
+                    await self._list("resourceVersion too old")
+                except ClusterUnavailable as problem:
+                    self._tell_problem(str(problem))
+                    log_event(_log, "watch broke off", level=logging.WARNING, kind=self._kind, problem=problem)
+                    await backoff.wait()
+        finally:
+            await self._end_comparison()
+
+    async def _watch_and_compare(self) -> None:
+        """One watch, and meanwhile the comparison that was begun, which may outlast it. Raises what either raises."""
+        if self._comparing is None:
+            await self._watch()
+            return
+        watching = asyncio.create_task(self._watch(), name=f"changes-{self._kind}")
+        try:
+            await asyncio.wait([watching, self._comparing], return_when=asyncio.FIRST_COMPLETED)
+            if self._comparing.done():
+                comparing, self._comparing = self._comparing, None
+                await comparing
+            await watching
+        finally:
+            await end([watching])
+
+    async def _end_comparison(self) -> None:
+        comparing, self._comparing = self._comparing, None
+        if comparing is not None:
+            await end([comparing])
 
     async def _tell_refused(self, refused: ApiError) -> None:
         """Record that the kind is unknown from here on, so that no process waits for it."""
@@ -176,6 +216,7 @@ class Observer:
     async def _list(self, reason: str) -> None:
         """Append the differences between the API server and the projection, and continue from that version."""
         self._metrics.relists.labels(self._kind, reason).inc()
+        self._told.clear()
         began_s = self._clock.monotonic_s()
         await self._append([k.ListingBegun(self._kind, self._term)], cursor=_LISTING)
         while True:
@@ -189,22 +230,25 @@ class Observer:
     async def _compare(self) -> None:
         """Compare the projection with the API server's objects at the version up to which the log is complete.
 
-        Both show the same moment, so any difference was missed: a healthy cluster has none. Raises `Expired` if the API
-        server no longer has that version.
+        Both show the same moment, except for what the watch has told since, so any other difference was missed: a
+        healthy cluster has none. The watch goes on meanwhile, because a listing of thousands of objects takes a second
+        and more. Raises `Expired` if the API server no longer has that version.
         """
         self._metrics.relists.labels(self._kind, "periodic comparison").inc()
+        self._rested_s = 0.0
         began_s = self._clock.monotonic_s()
         try:
-            _, changed, gone = await self._take_listing(at=self._version)
+            version = self._version
+            _, changed, gone = await self._take_listing(at=version)
         except ApiError as refused:
             if isinstance(refused, Expired):
                 raise
             log_event(_log, "a comparison failed", level=logging.WARNING, kind=self._kind, problem=refused)
             changed = gone = 0
-        self._compare_after(self._clock.monotonic_s() - began_s)
+        self._compare_after(self._clock.monotonic_s() - began_s - self._rested_s)
         if changed or gone:
             self._metrics.missed_observations.labels(self._kind).inc(changed + gone)
-            told = {"kind": self._kind, "changed": changed, "gone": gone, "version": self._version}
+            told = {"kind": self._kind, "changed": changed, "gone": gone, "version": version}
             log_event(_log, "a comparison found what the watch had missed", level=logging.WARNING, **told)
 
     def _compare_after(self, listing_s: float) -> None:
@@ -213,11 +257,13 @@ class Observer:
         self._compare_at_s = self._clock.monotonic_s() + within_s
 
     async def _take_listing(self, *, begun: bool = False, at: str = "") -> tuple[str, int, int]:
-        """Append the differences between a listing and the projection. Returns its version and how many objects changed
-        and were deleted. Without differences it appends nothing, unless the log has its beginning (`begun`)."""
+        """Append the differences between a listing and the projection, except for objects of which the watch has told
+        since it began. Returns its version and how many objects changed and were deleted. Without differences it
+        appends nothing, unless the log has its beginning (`begun`)."""
         there: set[str] = set()
         version, changed = at, 0
-        async with aclosing(self._cluster.listing(RESOURCES[self._kind], at=at)) as pages:
+        asked_s, more = self._clock.monotonic_s(), {} if begun else {"limit": _COMPARE_PAGE}
+        async with aclosing(self._cluster.listing(RESOURCES[self._kind], at=at, **more)) as pages:
             async for page in pages:
                 version = page.resource_version
                 await self._hold_log_to(page.items, listing=True)
@@ -237,17 +283,31 @@ class Observer:
                     for item in page.items
                 ]
                 there.update(event.uid for event in seen)
-                if differing := [event for event in seen if not known(state, event)]:
-                    await self._append(differing)
-                    changed += len(differing)
-        gone = [event for uid, event in projected(self._follower.state, self._kind, self._term) if uid not in there]
-        if begun:
-            gone.append(k.ListingEnded(self._kind, self._term, version))
-        if gone:
-            await self._append(gone, cursor=version)
+                async with self._turn:
+                    state = self._follower.state
+                    differing = [event for event in seen if event.uid not in self._told and not known(state, event)]
+                    if differing:
+                        await self._append(differing)
+                        changed += len(differing)
+                if not begun:
+                    await self._rest_after(self._clock.monotonic_s() - asked_s)
+                asked_s = self._clock.monotonic_s()
+        async with self._turn:
+            there |= self._told
+            gone = [event for uid, event in projected(self._follower.state, self._kind, self._term) if uid not in there]
+            if begun:
+                gone.append(k.ListingEnded(self._kind, self._term, version))
+            if gone:
+                await self._append(gone, cursor=version if begun else "")
         self._metrics.heard(self._kind)
         self._tell_problem("")
         return version, changed, len(gone) - begun
+
+    async def _rest_after(self, took_s: float) -> None:
+        """Rest after a page of a comparison that took so long."""
+        rest_s = min(_REST_TIMES * took_s, _REST_S, _RESTS_S - self._rested_s)
+        self._rested_s += rest_s
+        await self._clock.sleep(rest_s)
 
     # --- watching ------------------------------------------------------------------------------------------
 
@@ -259,17 +319,20 @@ class Observer:
             async for changes in batches:
                 self._metrics.heard(self._kind)
                 self._tell_problem("")
+                if self._comparing is not None:
+                    self._told.update(change.object["metadata"]["uid"] for change in changes if change.type in _TOLD)
                 there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
                 await self._hold_log_to(there, listing=False)
                 version = changes[-1].resource_version or self._version
-                events = news(
-                    changes, self._kind, self._term, self._follower.state,
-                    checks=self._checks, scheduler=self._scheduler,
-                    with_volumes=self._with_volumes, with_devices=self._with_devices,
-                )  # fmt: skip
-                if events:
-                    await self._append(events, cursor=version)
-                self._version = version  # an interrupted watch continues from here: nothing is observed twice
+                async with self._turn:
+                    events = news(
+                        changes, self._kind, self._term, self._follower.state,
+                        checks=self._checks, scheduler=self._scheduler,
+                        with_volumes=self._with_volumes, with_devices=self._with_devices,
+                    )  # fmt: skip
+                    if events:
+                        await self._append(events, cursor=version)
+                    self._version = version  # an interrupted watch continues from here: nothing is observed twice
                 if events:
                     await self._clock.sleep(_GATHER_S)
 

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 #: there is one, makes up for it.
 _MOST = 5000
 #: After so many at once, a namespace's jobs are reported this many times as far apart as the last report took.
-_AT_ONCE, _TIMES_AS_LONG = 20, 4.0
+_AT_ONCE, _TIMES_AS_LONG = 20, 16.0
 #: A shorter pause isn't worth a timer.
 _LEAST_S = 0.002
 

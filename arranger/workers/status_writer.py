@@ -46,7 +46,7 @@ _STARTING_S, _COUNTS_S = 5.0, 1.0
 #: less than the limit. Pods and decisions are worth more than counts, above all on a busy API server.
 _TIMES_AS_LONG, _APART_S = 4.0, 2.0
 #: The same of the jobs of a namespace that only wait, for their statuses with news, after this many at once.
-_WAITING_TIMES_AS_LONG, _WAITING_AT_ONCE = 2.0, 20
+_WAITING_TIMES_AS_LONG, _WAITING_AT_ONCE = 4.0, 20
 #: Jobs up to this position in the queue get a new status when it changes, and so do those that leave the queue. For all
 #: jobs that would be a storm.
 _NEAR = 10

@@ -119,20 +119,47 @@ def test_a_cursor_that_stands_behind_what_nobody_recorded_is_made_up_for_within_
     run(test)
 
 
-def test_comparing_a_cluster_that_changes_all_the_time_finds_nothing_and_costs_the_log_nothing() -> None:
+@pytest.mark.parametrize("takes_s", [0.0, 7.0])
+def test_comparing_a_cluster_that_changes_all_the_time_finds_nothing_and_costs_the_log_nothing(takes_s: float) -> None:
     async def test(scene: Scene, cluster: Losing) -> None:
+        cluster.takes_s = takes_s
         began = len(await events_of(scene))
         for number in range(900):
             await scene.create(f"p{number}")
             await asyncio.sleep(0.5)
             if number >= 3:
                 await cluster.delete(PODS, "default", f"p{number - 3}")
-        assert cluster.listings >= 7
-        await asyncio.sleep(1)
+        assert cluster.listings >= (7 if not takes_s else 2)
+        await asyncio.sleep(1 + takes_s)
         of = [type(event) for event in (await events_of(scene))[began:]]
         assert set(of) == {k.PodSeen, k.PodGone}
         assert (of.count(k.PodSeen), of.count(k.PodGone)) == (900 + 897, 897)  # each tells that it goes
         assert missed(scene) == 0
+
+    run(test)
+
+
+def test_a_comparison_that_takes_long_delays_no_observation_and_finds_what_was_lost_before_it() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        for name in ("stays", "goes", "changes"):
+            await scene.create(name)
+        await scene.until(lambda: len(scene.names()) == 3)
+        cluster.loses = lost_names("lost")
+        await scene.create("lost")
+        await scene.create("heard")
+        await scene.until(lambda: "heard" in scene.names())
+        before, cluster.takes_s = cluster.listings, 30.0
+        while cluster.listings == before:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(1)
+        await scene.create("new")
+        await cluster.delete(PODS, "default", "goes")
+        await cluster.patch(PODS, "default", "changes", {"metadata": {"labels": {"a": "b"}}})
+        began_s = asyncio.get_running_loop().time()
+        await scene.until(lambda: scene.names() == ["changes", "heard", "new", "stays"], within_s=5)
+        await scene.until(lambda: "lost" in scene.names(), within_s=40)
+        assert asyncio.get_running_loop().time() - began_s > 20
+        await asyncio.sleep(2)  # a page is followed by a rest
+        assert scene.names() == ["changes", "heard", "lost", "new", "stays"] and missed(scene) == 1
 
     run(test)
 
