@@ -619,6 +619,15 @@ class Machines:
         self._absent.pop(name, None)
         self._world.store.delete(NODES, "", name)
 
+    def exchange(self, name: str) -> None:
+        """Remove one node for good; another one of its size comes in its place."""
+        self._begin(self._exchange, name)
+
+    async def _exchange(self, node: NodeTemplate) -> None:
+        self.take_back(node.name)
+        self._did("node deleted", f"removes node {node.name} for good")
+        await self.provide(msgspec.structs.replace(node, name=f"{node.name}x"))
+
     async def heal(self) -> None:
         """Make every node exist, complete and ready."""
         self._world.loop.resume(self.owner)

@@ -1,6 +1,6 @@
 """Bindings of pods that no TYJob owns, of which some fail while others of the same group are done: they fail before
 they reach the API server, are refused, or are done without an answer; their pod goes, sometimes for one of the same
-name, or another scheduler takes it.
+name, another scheduler takes it, or its node closes.
 
 The log decides a quorum as a whole. So whatever fails afterwards, pods that were bound stay on their nodes, and the
 others of their group are placed again.
@@ -18,7 +18,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.garbage import DeleteOptions
-from tests.simulation.faults import HALF_WAY
+from tests.simulation.faults import HALF_WAY, NO_WAY_ON
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -36,6 +36,8 @@ _HOWS = {
 }
 #: How often a binding fails, in the runs in which few do and in the others.
 _SELDOM, _OFTEN = 0.19, 0.4
+#: How often a node then closes to the rest of the group, and for how long bindings to it fail meanwhile.
+_CLOSES, _CLOSES_WITHIN_S = 0.3, 10.0
 
 
 class Bindings:
@@ -48,17 +50,23 @@ class Bindings:
         #: Record → how many of its bindings were done, and how many failed.
         self._done: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
+        #: Record → the node of its last binding that failed.
+        self._failed_on: dict[str, str] = {}
+        #: Node → until when all bindings to it fail, because it closes.
+        self._fails_until_s: dict[str, float] = {}
         #: UIDs of the pods that another scheduler bound.
         self.taken: set[str] = set()
 
-    def before(self, name: str, uid: str, record: str) -> str:
-        """A binding is on its way. Returns how it fails once it is done; empty if it doesn't."""
-        if not self._world.faults.on or self._chance.random() >= self._rate:
+    def before(self, name: str, uid: str, record: str, node: str) -> str:
+        """A binding to this node is on its way. Returns how it fails once it is done; empty if it doesn't."""
+        closes = self._fails_until_s.get(node, 0.0) > self._world.loop.time()
+        if not self._world.faults.on or (not closes and self._chance.random() >= self._rate):
             return ""
-        [how] = self._chance.choices([*_HOWS], [*_HOWS.values()])
+        [how] = ["500 before"] if closes else self._chance.choices([*_HOWS], [*_HOWS.values()])
         stored = self._world.store.collection(PODS).objects.get(("default", name))
         self._world.faults.hit(f"bind pods: {how}")
         if how != "time-out after":
+            self._failed_on[record] = node
             self._count(self._failed, record)
         if how == "500 before":
             raise ApiError(500, "InternalError", "simulated: etcd has no leader")
@@ -94,6 +102,11 @@ class Bindings:
         job = self._world.oracle.state.jobs.get(record)
         if job is not None and job.of_group and self._done[record] and self._failed[record]:
             self._world.faults.hit(HALF_WAY)
+            if self._failed_on[record] not in self._fails_until_s and self._chance.random() < _CLOSES:
+                self._world.faults.hit(NO_WAY_ON)
+                machines, node = self._world.machines, self._failed_on[record]
+                self._fails_until_s[node] = self._world.loop.time() + _CLOSES_WITHIN_S
+                self._chance.choice((machines.close, machines.exchange))(node)
 
 
 def bound_before(state: State, events: Sequence[k.Event]) -> dict[str, dict[str, str]]:

@@ -155,8 +155,10 @@ UPGRADE = (
 
 #: A group is bound half-way if some of its bindings fail and others are done.
 HALF_WAY = "a group is bound half-way"
+NO_WAY_ON = "a node closes for the rest of a group"
 BINDINGS = (
     HALF_WAY,
+    NO_WAY_ON,
     *(f"bind pods: {how}" for how in ("500 before", "409", "403", "no connection", "time-out after", "the pod goes",
                                       "another pod has the name", "another scheduler takes the pod")),
 )  # fmt: skip

@@ -433,7 +433,7 @@ class FaultyCluster(DirectCluster):
             record = others.record(uid)
             if wrong := problem or claims.too_early(lacking):
                 raise Violation(f"pod {name} is bound, though {wrong}")
-            how = bindings.before(name, uid, record)
+            how = bindings.before(name, uid, record, node)
             await parent(namespace, name, uid=uid, node=node)
             if undecided := others.undecided(name, node):
                 raise Violation(undecided)

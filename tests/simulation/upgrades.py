@@ -86,6 +86,8 @@ class Upgrade:
         self._versions: dict[int, int] = {}
         #: Every slot has the new version, including slots that are used later.
         self._done = False
+        #: The upgrade is done, or doesn't come.
+        self._over = False
         self._guards: list[LayoutGuard] = []
         #: (epoch, offset) → version of the process that stored the snapshot there.
         self._stored_by: dict[tuple[int, int], int] = {}
@@ -109,6 +111,7 @@ class Upgrade:
             return
         await asyncio.sleep(self._chance.uniform(20.0, 120.0))
         if not world.faults.on:
+            self._end()  # the run was too short for it
             return
         world.faults.hit("rolling upgrade")
         world.step("upgrade", "begins")
@@ -119,9 +122,14 @@ class Upgrade:
             await asyncio.sleep(self._chance.uniform(0.3, 15.0))
             await self._old_ones_start()
         self._done = True
+        self._end()
+        world.step("upgrade", "is done")
+
+    def _end(self) -> None:
+        """From now on, no process of the old version starts."""
+        self._over = True
         for guard in self._guards:
             guard.grace_s = self._grace_s()
-        world.step("upgrade", "is done")
 
     async def _old_ones_start(self) -> None:
         """During the upgrade, start processes of the old version again now and then."""
@@ -180,7 +188,7 @@ class Upgrade:
     def _grace_s(self) -> float:
         if not self._careful:
             return 0.0
-        return _LONG_GRACE_S if self._new_events and not self._done else _GRACE_S
+        return _LONG_GRACE_S if self._new_events and not self._over else _GRACE_S
 
     def guards(self, guard: LayoutGuard) -> None:
         """Set how long a process waits before it stores a snapshot that other processes can't read."""
