@@ -614,10 +614,11 @@ class Machines:
         await self._as_kubelet(self._kubelets.set_ready(node.name, True))
 
     def take_back(self, name: str) -> None:
-        """Remove such a node for good."""
+        """Remove such a node for good, if it is still there."""
         self.templates[:] = [of for of in self.templates if of.name != name]
         self._absent.pop(name, None)
-        self._world.store.delete(NODES, "", name)
+        with suppress(ApiError):
+            self._world.store.delete(NODES, "", name)
 
     def exchange(self, name: str) -> None:
         """Remove one node for good; another one of its size comes in its place."""

@@ -15,6 +15,7 @@ from arranger.events.facts import PreemptionKind
 from arranger.events.log import Entry
 from arranger.model.job import ENDED, Stage
 from arranger.model.node import NodeFacts
+from arranger.model.pods_to_place import group_uid
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, holds, record_uid, requests_of
 from arranger.projections.ownership import attributed
@@ -165,9 +166,12 @@ class RoomRecord:
         """Note what an entry shows that may keep a job from starting on the nodes it got."""
         uid = of.event.placed.job_uid
         if (job := state.jobs.get(uid)) is not None and job.of_pods and _quorum(job.seen) != _quorum(before.seen[uid]):
-            of.excuses["its group needs another number of pods, or its PodGroup came or went"] = None
+            of.excuses["its group needs another number of pods"] = None
         for event in entry.batch.events:
-            if isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
+            if isinstance(event, k.PodGroupSeen | k.PodGroupGone):  # in one entry, it may go and come again
+                if group_uid(event.namespace, event.name, event.group_kind) == uid:
+                    of.excuses["its PodGroup came, went or changed"] = None
+            elif isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
                 if less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
                     of.excuses["a node is gone, has closed, or is smaller"] = None
             elif isinstance(event, k.JobSeen) and event.uid == uid and edited(before.seen[uid], event):

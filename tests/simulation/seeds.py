@@ -1,4 +1,4 @@
-"""The seeds of every `make test`: fixed ones, seven new ones, and those that once found a bug."""
+"""The seeds of every `make test`: fixed ones, new ones, and those that once found a bug."""
 
 import hashlib
 import os
@@ -16,8 +16,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 170 seeds, ten in which every fault site occurs.
-_CHOSEN = (5, 17, 36, 40, 54, 115, 139, 151, 157, 169)
+#: Of the first 170 seeds, nine in which every fault site occurs.
+_CHOSEN = (26, 35, 36, 45, 113, 117, 141, 160, 169)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
