@@ -47,7 +47,7 @@ from arranger.workers.backoff import Backoff
 from arranger.workers.cancelling import end
 from arranger.workers.follower import Writer
 from arranger.workers.identity import ConfirmedCluster
-from arranger.workers.observed import ahead_of_log, known, last_seen, news, projected, translate
+from arranger.workers.observed import Seen, ahead_of_log, known, last_seen, news, projected, translate
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
@@ -130,9 +130,10 @@ class Observer:
         #: The resourceVersion up to which the log is complete; empty if only a listing can provide it.
         self._version = version if version != _LISTING and parts.follower.state.listed.get(kind, False) else ""
         self._compare_at_s = 0.0
-        #: The comparison that runs beside the watch, and the UIDs of what the watch has told since it began.
+        #: The comparison that runs beside the watch, and what the watch has told since it began: UIDs, and namespaces
+        #: with names, because another object of the same name is later than what the comparison shows.
         self._comparing: asyncio.Task[None] | None = None
-        self._told: set[str] = set()
+        self._told: set[str | tuple[str, str]] = set()
         #: How long it has rested between its pages, in seconds.
         self._rested_s = 0.0
         #: Held from the choice of what is appended until it is folded: the later of two observations comes last.
@@ -184,15 +185,17 @@ class Observer:
         if self._comparing is None:
             await self._watch()
             return
+        comparing = self._comparing
         watching = asyncio.create_task(self._watch(), name=f"changes-{self._kind}")
         try:
-            await asyncio.wait([watching, self._comparing], return_when=asyncio.FIRST_COMPLETED)
-            if self._comparing.done():
-                comparing, self._comparing = self._comparing, None
+            await asyncio.wait([watching, comparing], return_when=asyncio.FIRST_COMPLETED)
+            if comparing.done():
+                self._comparing = None
                 await comparing
             await watching
         finally:
-            await end([watching])
+            # Both at once if the watch is cut: it may be in the middle of an append, after which nothing may follow.
+            await end([watching] if watching.done() else [watching, comparing])
 
     async def _end_comparison(self) -> None:
         comparing, self._comparing = self._comparing, None
@@ -240,11 +243,12 @@ class Observer:
         try:
             version = self._version
             _, changed, gone = await self._take_listing(at=version)
-        except ApiError as refused:
-            if isinstance(refused, Expired):
-                raise
-            log_event(_log, "a comparison failed", level=logging.WARNING, kind=self._kind, problem=refused)
-            changed = gone = 0
+        except Expired:
+            raise
+        except (ApiError, ClusterUnavailable) as problem:  # no reason to break the watch off: it may be appending
+            log_event(_log, "a comparison failed", level=logging.WARNING, kind=self._kind, problem=problem)
+            self._compare_after(0.0)
+            return
         self._compare_after(self._clock.monotonic_s() - began_s - self._rested_s)
         if changed or gone:
             self._metrics.missed_observations.labels(self._kind).inc(changed + gone)
@@ -285,20 +289,20 @@ class Observer:
                 there.update(event.uid for event in seen)
                 async with self._turn:
                     state = self._follower.state
-                    differing = [event for event in seen if event.uid not in self._told and not known(state, event)]
+                    differing = [event for event in seen if _named(event) not in self._told and not known(state, event)]
                     if differing:
-                        await self._append(differing)
+                        await self._append(differing, cursor="" if begun else self._version)
                         changed += len(differing)
                 if not begun:
                     await self._rest_after(self._clock.monotonic_s() - asked_s)
                 asked_s = self._clock.monotonic_s()
         async with self._turn:
-            there |= self._told
-            gone = [event for uid, event in projected(self._follower.state, self._kind, self._term) if uid not in there]
+            rest = projected(self._follower.state, self._kind, self._term)
+            gone = [event for uid, event in rest if uid not in there and uid not in self._told]
             if begun:
                 gone.append(k.ListingEnded(self._kind, self._term, version))
             if gone:
-                await self._append(gone, cursor=version if begun else "")
+                await self._append(gone, cursor=version if begun else self._version)
         self._metrics.heard(self._kind)
         self._tell_problem("")
         return version, changed, len(gone) - begun
@@ -313,14 +317,16 @@ class Observer:
 
     async def _watch(self) -> None:
         """One watch, until the server ends it."""
-        for_s = min(_WATCH_S, max(1.0, self._compare_at_s - self._clock.monotonic_s()))
+        due_s = _COMPARE_S if self._comparing is not None else self._compare_at_s - self._clock.monotonic_s()
+        for_s = min(_WATCH_S, max(1.0, due_s))
         resource = RESOURCES[self._kind]
         async with aclosing(self._cluster.watch(resource, self._version, timeout_s=for_s)) as batches:
             async for changes in batches:
                 self._metrics.heard(self._kind)
                 self._tell_problem("")
                 if self._comparing is not None:
-                    self._told.update(change.object["metadata"]["uid"] for change in changes if change.type in _TOLD)
+                    for told in (change.object["metadata"] for change in changes if change.type in _TOLD):
+                        self._told.update((told["uid"], (told.get("namespace") or "", told["name"])))
                 there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
                 await self._hold_log_to(there, listing=False)
                 version = changes[-1].resource_version or self._version
@@ -372,3 +378,8 @@ class Observer:
         """Names of the TYJobs whose status is ahead of the projection."""
         state = self._follower.state
         return [item["metadata"]["name"] for item in items if ahead_of_log(item, state, adopts=listing)]
+
+
+def _named(event: Seen) -> tuple[str, str]:
+    """Its namespace, empty without one, and its name."""
+    return getattr(event, "namespace", ""), event.name
