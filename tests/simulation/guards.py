@@ -15,7 +15,7 @@ import numpy as np
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
-from arranger.lifecycle import giving_way, pods_to_place, replacements, stages
+from arranger.lifecycle import giving_way, replacements, stages
 from arranger.model.job import JobSpec
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
@@ -91,14 +91,14 @@ _BEFORE = {
     "whole worker groups": 2,
     "the domain of pods that belong together": 4,
     "the clock of a process that applies": 7,
-    "the cluster that a process is connected to": 5,
+    "the cluster that a process is connected to": 3,
     "the identity of an append": 2,
-    "the owner's UID of a pod that exists already": 19,
+    "the owner's UID of a pod that exists already": 15,
     "the owner of a pod as it is when it is deleted": 2,
-    "the term of who declares the log lost": 7,
+    "the term of who declares the log lost": 5,
     "that no cycle places a job that backs off": 0,
     "a node that closed since a worker was to stay there": 7,
-    "where a watch that broke off goes on": 7,
+    "where a watch that broke off goes on": 12,
     "ending tasks for sure": 0,
     "that a refused quorum gives its nodes up": 11,
     "the namespace, the name and the node of a pod that claims a slot": 2,
@@ -108,12 +108,12 @@ _BEFORE = {
     "an observation's term": 0,
     "a decision's version and attempt": 0,
     "the whole quorum": 4,
-    "a worker group that is replaced as a whole": 6,
+    "a worker group that is replaced as a whole": 0,
     "room on the nodes, decided and unconfirmed included": 0,
     "a superseded cycle": 0,
     "that no cycle places a worker where its set failed repeatedly": 0,
     "what a worker set starts after": 17,
-    "that all have finished whose end is the job's": 0,
+    "that all have finished whose end is the job's": 5,
     "that a members file is read again": 0,
     "that a Service is looked for again": 0,
     "that no job starts before its room is free": 2,
@@ -130,13 +130,12 @@ _BEFORE = {
     "that a status shows the expected start": 1,
     "that a pod waits for its volumes": 0,
     "where a volume is reached": 1,
-    "that one pod alone uses a claim": 11,
+    "that one pod alone uses a claim": 12,
     "that a claim which may still come lets no job fail": 5,
-    "that a pod leaves a node which its volume excludes": 6,
+    "that a pod leaves a node which its volume excludes": 3,
     "that no job fails while nodes are requested": 0,
     "that requests and placeholders are taken back": 1,
     "the UID of a pod that is bound": 13,
-    "that the rest of a group gets other nodes": 46,
     "that reserved room is kept": 2,
 }
 #: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
@@ -152,7 +151,6 @@ _STEPS = {
     "that a pod leaves a node which its volume excludes": 400,
     "that no job fails while nodes are requested": 400,
     "that requests and placeholders are taken back": 400,
-    "that the rest of a group gets other nodes": 2000,
     "the limits of a queue": 1000,
     "the term of who declares the log lost": 3000,
 }
@@ -181,7 +179,6 @@ _OFTEN = {
     "that no job fails while nodes are requested": {REQUESTS: 1.0},
     "that requests and placeholders are taken back": {PLACEHOLDERS: 1.0},
     "the UID of a pod that is bound": {HALF_WAY: 1.0},
-    "that the rest of a group gets other nodes": {HALF_WAY: 1.0},
 }
 
 
@@ -519,7 +516,6 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that no job fails while nodes are requested": _without(giving_up, "asks_autoscaler", False),
     "that requests and placeholders are taken back": _nothing_is_taken_back,
     "the UID of a pod that is bound": _any_pod_of_the_name_is_bound,
-    "that the rest of a group gets other nodes": _without(pods_to_place, "_placed_again", None),
     "that no cycle places a job that backs off": lambda: mock.patch.object(
         JobRecord, "not_before_ms", property(lambda _: 0)
     ),
