@@ -10,7 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from http import HTTPStatus
+from typing import Any
 
+from arranger.clock import Clock
 from arranger.errors import EpochLost, WatchSuperseded
 from arranger.events import kinds as k
 from arranger.events.fence import Fence
@@ -36,6 +38,7 @@ from arranger.kube.cluster import (
     VOLCANO_GROUPS,
     VOLUMES,
     ApiError,
+    Change,
     ClusterUnavailable,
     Expired,
     Object,
@@ -43,6 +46,7 @@ from arranger.kube.cluster import (
 )
 from arranger.logs import log_event
 from arranger.model.validation import tyjob_checks
+from arranger.projections.state import State
 from arranger.workers.backoff import Backoff
 from arranger.workers.cancelling import end
 from arranger.workers.follower import Writer
@@ -97,6 +101,63 @@ _TOLD = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _ASK_AGAIN_S = 300.0
 
 
+class _Translation:
+    """What the API server's objects of one kind say, as observations under one term."""
+
+    def __init__(self, kind: k.Watched, term: int, parts: Parts) -> None:
+        self._of = (kind, term)
+        self._how: dict[str, Any] = {
+            # The checks of a valid TYJob, with the names of the installed policies.
+            "checks": tyjob_checks(parts.installed.names),
+            # Pods that name this scheduler are to be placed.
+            "scheduler": parts.settings.scheduler_name,
+            "with_volumes": parts.settings.volumes,
+            "with_devices": parts.settings.devices,
+        }
+
+    def seen(self, item: Object, state: State) -> Seen:
+        """An object of a listing, with its status."""
+        return translate(item, *self._of, with_status=True, last=last_seen(item, *self._of, state), **self._how)
+
+    def news(self, changes: Sequence[Change], state: State) -> list[k.Event]:
+        """Those changes of a watch that don't only repeat the projection."""
+        return news(changes, *self._of, state, **self._how)
+
+
+class _Told:
+    """The objects of which the watch has told. They are known by UID, and by namespace and name too, because another
+    object of the same name is later than what a comparison shows."""
+
+    def __init__(self) -> None:
+        self.uids: set[str] = set()
+        self.names: set[tuple[str, str]] = set()
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """The watch tells of these changes."""
+        for told in (change.object["metadata"] for change in changes if change.type in _TOLD):
+            self.uids.add(told["uid"])
+            self.names.add((told.get("namespace") or "", told["name"]))
+
+    def clear(self) -> None:
+        """Another comparison begins."""
+        self.uids.clear()
+        self.names.clear()
+
+
+class _Rests:
+    """The rests of a comparison between its pages; `taken_s` is how long they were together, in seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.taken_s = 0.0
+
+    async def after(self, took_s: float) -> None:
+        """Rest after a page that took so long."""
+        rest_s = min(_REST_TIMES * took_s, _REST_S, _RESTS_S - self.taken_s)
+        self.taken_s += rest_s
+        await self._clock.sleep(rest_s)
+
+
 class Observer:
     """Observes one kind of object under one term of its watch. It reports problems of the API server to `tell_problem`.
 
@@ -118,11 +179,7 @@ class Observer:
         self._clock = parts.time
         self._metrics = parts.metrics
         self._relist_s = parts.settings.relist_s
-        #: The checks of a valid TYJob, with the names of the installed policies.
-        self._checks = tyjob_checks(parts.installed.names)
-        #: Pods that name this scheduler are to be placed.
-        self._scheduler = parts.settings.scheduler_name
-        self._with_volumes, self._with_devices = parts.settings.volumes, parts.settings.devices
+        self._translation = _Translation(kind, self._term, parts)
         self._tell_problem = tell_problem
         #: The prefix of every cursor of this cluster.
         self._ours = f"{parts.identity.uid}/" if parts.identity is not None and parts.identity.uid else ""
@@ -130,12 +187,10 @@ class Observer:
         #: The resourceVersion up to which the log is complete; empty if only a listing can provide it.
         self._version = version if version != _LISTING and parts.follower.state.listed.get(kind, False) else ""
         self._compare_at_s = 0.0
-        #: The comparison that runs beside the watch, and what the watch has told since it began: UIDs, and namespaces
-        #: with names, because another object of the same name is later than what the comparison shows.
+        #: The comparison that runs beside the watch, and what the watch has told since it began.
         self._comparing: asyncio.Task[None] | None = None
-        self._told: set[str | tuple[str, str]] = set()
-        #: How long it has rested between its pages, in seconds.
-        self._rested_s = 0.0
+        self._told = _Told()
+        self._rests = _Rests(self._clock)
         #: Held from the choice of what is appended until it is folded: the later of two observations comes last.
         self._turn = asyncio.Lock()
 
@@ -238,7 +293,7 @@ class Observer:
         and more. Raises `Expired` if the API server no longer has that version.
         """
         self._metrics.relists.labels(self._kind, "periodic comparison").inc()
-        self._rested_s = 0.0
+        self._rests.taken_s = 0.0
         began_s = self._clock.monotonic_s()
         try:
             version = self._version
@@ -249,7 +304,7 @@ class Observer:
             log_event(_log, "a comparison failed", level=logging.WARNING, kind=self._kind, problem=problem)
             self._compare_after(0.0)
             return
-        self._compare_after(self._clock.monotonic_s() - began_s - self._rested_s)
+        self._compare_after(self._clock.monotonic_s() - began_s - self._rests.taken_s)
         if changed or gone:
             self._metrics.missed_observations.labels(self._kind).inc(changed + gone)
             told = {"kind": self._kind, "changed": changed, "gone": gone, "version": version}
@@ -272,33 +327,20 @@ class Observer:
                 version = page.resource_version
                 await self._hold_log_to(page.items, listing=True)
                 state = self._follower.state
-                seen = [
-                    translate(
-                        item,
-                        self._kind,
-                        self._term,
-                        with_status=True,
-                        checks=self._checks,
-                        scheduler=self._scheduler,
-                        with_volumes=self._with_volumes,
-                        with_devices=self._with_devices,
-                        last=last_seen(item, self._kind, self._term, state),
-                    )
-                    for item in page.items
-                ]
+                seen = [self._translation.seen(item, state) for item in page.items]
                 there.update(event.uid for event in seen)
                 async with self._turn:
                     state = self._follower.state
-                    differing = [event for event in seen if _named(event) not in self._told and not known(state, event)]
+                    differing = [of for of in seen if _named(of) not in self._told.names and not known(state, of)]
                     if differing:
                         await self._append(differing, cursor="" if begun else self._version)
                         changed += len(differing)
                 if not begun:
-                    await self._rest_after(self._clock.monotonic_s() - asked_s)
+                    await self._rests.after(self._clock.monotonic_s() - asked_s)
                 asked_s = self._clock.monotonic_s()
         async with self._turn:
             rest = projected(self._follower.state, self._kind, self._term)
-            gone = [event for uid, event in rest if uid not in there and uid not in self._told]
+            gone = [event for uid, event in rest if uid not in there and uid not in self._told.uids]
             if begun:
                 gone.append(k.ListingEnded(self._kind, self._term, version))
             if gone:
@@ -307,35 +349,23 @@ class Observer:
         self._tell_problem("")
         return version, changed, len(gone) - begun
 
-    async def _rest_after(self, took_s: float) -> None:
-        """Rest after a page of a comparison that took so long."""
-        rest_s = min(_REST_TIMES * took_s, _REST_S, _RESTS_S - self._rested_s)
-        self._rested_s += rest_s
-        await self._clock.sleep(rest_s)
-
     # --- watching ------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         """One watch, until the server ends it."""
         due_s = _COMPARE_S if self._comparing is not None else self._compare_at_s - self._clock.monotonic_s()
         for_s = min(_WATCH_S, max(1.0, due_s))
-        resource = RESOURCES[self._kind]
-        async with aclosing(self._cluster.watch(resource, self._version, timeout_s=for_s)) as batches:
+        async with aclosing(self._cluster.watch(RESOURCES[self._kind], self._version, timeout_s=for_s)) as batches:
             async for changes in batches:
                 self._metrics.heard(self._kind)
                 self._tell_problem("")
                 if self._comparing is not None:
-                    for told in (change.object["metadata"] for change in changes if change.type in _TOLD):
-                        self._told.update((told["uid"], (told.get("namespace") or "", told["name"])))
+                    self._told.add(changes)
                 there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]
                 await self._hold_log_to(there, listing=False)
                 version = changes[-1].resource_version or self._version
                 async with self._turn:
-                    events = news(
-                        changes, self._kind, self._term, self._follower.state,
-                        checks=self._checks, scheduler=self._scheduler,
-                        with_volumes=self._with_volumes, with_devices=self._with_devices,
-                    )  # fmt: skip
+                    events = self._translation.news(changes, self._follower.state)
                     if events:
                         await self._append(events, cursor=version)
                     self._version = version  # an interrupted watch continues from here: nothing is observed twice

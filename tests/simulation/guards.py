@@ -32,7 +32,7 @@ from arranger.scheduling.queue_room import QueueRoom
 from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.room_search import RoomSearch
 from arranger.scheduling.volume_filters import VolumeRestrictions
-from arranger.workers import deletions, members_writer, service_writer, watcher
+from arranger.workers import deletions, members_writer, observer, service_writer, watcher
 from arranger.workers.cancelling import _ask
 from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation
@@ -475,9 +475,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the term of an append for a watch": _any_term_appends,
     "the term of who declares the log lost": _any_term_judges,
     "the comparison of a watch": _never_compares,
-    "what a watch has told since a comparison began": lambda: mock.patch.object(
-        Observer, "_told", property(lambda _: set(), lambda *_: None), create=True
-    ),
+    "what a watch has told since a comparison began": _without(observer._Told, "add", None),
     "where a watch that broke off goes on": _watches_from_the_beginning,
     "ending tasks for sure": _ends_once,
     "that a members file is read again": lambda: mock.patch.object(members_writer, "_CHECK_S", math.inf),
