@@ -30,10 +30,9 @@ from tests.unit.test_watcher_comparison import Losing, events_of, lost_names, mi
 
 
 class Failing(Losing):
-    """A comparison may get no answer after `takes_s`. Counts the watches."""
+    """A comparison may get no answer after `takes_s`."""
 
     fails_listing = False
-    watches = 0
 
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         if at and self.fails_listing:
@@ -43,14 +42,6 @@ class Failing(Losing):
         async with aclosing(super().listing(resource, limit=limit, at=at)) as pages:
             async for page in pages:
                 yield page
-
-    async def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
-    ) -> AsyncGenerator[list[Change], None]:
-        self.watches += 1
-        async with aclosing(super().watch(resource, resource_version, timeout_s=timeout_s)) as batches:
-            async for batch in batches:
-                yield batch
 
 
 def run(

@@ -24,12 +24,13 @@ MINUTE_S = 61.0
 
 
 class Losing(DirectCluster):
-    """Loses the changes of which `loses` says so, lists as slowly as `takes_s`, and breaks watches when told to."""
+    """Loses the changes of which `loses` says so, lists as slowly as `takes_s`, and breaks watches when told to. Counts
+    both."""
 
     takes_s = 0.0
     loses: Callable[[Change], bool] = staticmethod(lambda _: False)
     breaks = False
-    listings = 0
+    listings = watches = 0
 
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
         self.listings += 1
@@ -41,6 +42,7 @@ class Losing(DirectCluster):
     async def watch(
         self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
     ) -> AsyncGenerator[list[Change], None]:
+        self.watches += 1
         async with aclosing(super().watch(resource, resource_version, timeout_s=timeout_s)) as batches:
             async for batch in batches:
                 if kept := [change for change in batch if not self.loses(change)]:
