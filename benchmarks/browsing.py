@@ -57,7 +57,9 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(_PATIENCE_MS)
         with _served(folder) as (address, started_s):
-            page.goto(f"{address}/#/cluster")
+            answer = page.goto(f"{address}/#/cluster")
+            if answer is None or not answer.ok:
+                raise RuntimeError("the console has no page; `make console` builds it")
             first_s = sum(_painted(page, None)) / 1000
             while not page.evaluate(_COMPLETE):
                 page.wait_for_timeout(500)

@@ -302,6 +302,11 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return not self.ends_with_leader and (group == LEADER_GROUP or group in self.success)
 
     @property
+    def may_have_rules(self) -> bool:
+        """Whether its pods have rules about other pods, or claims, which may turn out to have some."""
+        return any([group.shape.rules is not None or group.shape.claims is not None for group in self.groups])
+
+    @property
     def has_topology(self) -> bool:
         """Whether some pods of the job belong into one domain."""
         return self.topology is not None or any([group.topology for group in self.groups])

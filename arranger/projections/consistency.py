@@ -60,8 +60,8 @@ def inconsistencies(state: "State") -> Iterator[Inconsistency]:
 
 def _of_derived(state: "State") -> Iterator[str]:
     """What doesn't follow from the rest of the state as it should."""
-    if (state.named, state.dependents) != _names(state):
-        yield "the indexes of jobs by name aren't those of the jobs"
+    if (state.named, state.dependents, set(state.with_rules)) != _indexes(state):
+        yield "the indexes of jobs aren't those of the jobs"
     if state.awaiting.keys() != {uid for uid, job in state.jobs.items() if job.slots.room is not None}:
         yield "the index of jobs that wait for room isn't that of the jobs"
     if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
@@ -97,8 +97,8 @@ def _of_run_times(run_times: RunTimes) -> Iterator[str]:
 _Names = dict[tuple[str, str], tuple[str, ...]]
 
 
-def _names(state: "State") -> tuple[_Names, _Names]:
-    """Which jobs have each name, and which wait for it."""
+def _indexes(state: "State") -> tuple[_Names, _Names, set[str]]:
+    """Which jobs have each name, which wait for it, and whose pods may have rules about others."""
     named: _Names = {}
     dependents: _Names = {}
     for uid, job in sorted(state.jobs.items()):
@@ -107,7 +107,8 @@ def _names(state: "State") -> tuple[_Names, _Names]:
         for of in job.spec.after if job.spec is not None else ():
             name = (job.seen.namespace, of.name)
             dependents[name] = (*dependents.get(name, ()), uid)
-    return named, dependents
+    with_rules = {uid for uid, job in state.jobs.items() if job.spec is not None and job.spec.may_have_rules}
+    return named, dependents, with_rules
 
 
 def _of_job(state: "State", job: JobRecord) -> Iterator[str]:

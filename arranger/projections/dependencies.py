@@ -1,4 +1,4 @@
-"""Jobs that wait for others (`spec.after`): which jobs have a name, who waits for it, and how the last one ended.
+"""Jobs that wait for others (`spec.after`), and how the last one of each name ended.
 
 A job keeps the end of a job that it waits for, as it keeps the value of its PriorityClass: if that job is deleted, or
 made again, after it has succeeded, nothing waits for it any more. A job that is deleted before its end has not failed.
@@ -12,8 +12,6 @@ from arranger.model.job import Dependency, JobSpec, JobStatusSeen, Stage
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-
-_Index = dict[tuple[str, str], tuple[str, ...]]
 
 
 def awaited_jobs(job: JobRecord) -> tuple[Dependency, ...]:
@@ -55,39 +53,6 @@ def tell_dependents(state: State, job: JobRecord, changes: Changes) -> None:
             of.spec = spec
             changes.schedulable = True
             state.job_changes += 1
-
-
-def enter(state: State, job: JobRecord) -> None:
-    """Record the name of a new job, and for whom it waits."""
-    _add(state.named, (job.seen.namespace, job.seen.name), job.uid)
-    follow(state, job, None)
-
-
-def leave(state: State, job: JobRecord) -> None:
-    """The inverse of `enter`."""
-    _remove(state.named, (job.seen.namespace, job.seen.name), job.uid)
-    for of in job.spec.after if job.spec is not None else ():
-        _remove(state.dependents, (job.seen.namespace, of.name), job.uid)
-
-
-def follow(state: State, job: JobRecord, before: JobSpec | None) -> None:
-    """Record for whom a job waits after its spec changed."""
-    for of in before.after if before is not None else ():
-        _remove(state.dependents, (job.seen.namespace, of.name), job.uid)
-    for of in job.spec.after if job.spec is not None else ():
-        _add(state.dependents, (job.seen.namespace, of.name), job.uid)
-
-
-def _add(index: _Index, name: tuple[str, str], uid: str) -> None:
-    index[name] = tuple(sorted((*index.get(name, ()), uid)))
-
-
-def _remove(index: _Index, name: tuple[str, str], uid: str) -> None:
-    left = tuple(other for other in index[name] if other != uid)
-    if left:
-        index[name] = left
-    else:
-        del index[name]
 
 
 def _with(spec: JobSpec, ends: Mapping[str, Stage | None]) -> JobSpec:

@@ -15,7 +15,7 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
-from arranger.projections import dependencies, devices, placeholders, placements, provisioning, volumes
+from arranger.projections import dependencies, devices, job_indexes, placeholders, placements, provisioning, volumes
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import BackOff
 from arranger.projections.forecasts import no_forecast
@@ -253,7 +253,7 @@ class _Fold(JobLife):
             self.state.job_changes += 1
             self._release_all(job, job.stage)
             provisioning.forget_job(self.state, event.uid)
-            dependencies.leave(self.state, job)
+            job_indexes.leave(self.state, job)
             dependencies.tell_dependents(self.state, job, self.changes)
 
     def watch_refused(self, offset: int, event: k.WatchRefused) -> None:

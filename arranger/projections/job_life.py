@@ -22,7 +22,7 @@ from arranger.model.job import (
 from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, Failure, Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
-from arranger.projections import dependencies, provisioning
+from arranger.projections import dependencies, job_indexes, provisioning
 from arranger.projections.awaited_room import await_room
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.charges import charges, counts_on, restart_scope
@@ -64,7 +64,7 @@ class JobLife(Slots):
             spec = with_ends(self.state, event.namespace, resolved(self.state, selective))
         job = JobRecord(event, spec, offset, times=JobTimes(stage_ms=self.time_ms, scheduled_ms=self.time_ms))
         self.state.jobs[event.uid] = job
-        dependencies.enter(self.state, job)
+        job_indexes.enter(self.state, job)
         self.state.job_changes += 1
         self.changes.schedulable = True
         if event.status is not None and event.status.stage in _STAGES:

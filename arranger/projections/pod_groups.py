@@ -16,7 +16,7 @@ from arranger.events import kinds as k
 from arranger.model.job import JobSpec, PodGroup, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, PodGroupFacts, PodToPlace
 from arranger.model.pods_to_place import are_equal, equal_pods, group_spec, group_uid
-from arranger.projections import dependencies
+from arranger.projections import job_indexes
 from arranger.projections.awaited_room import await_room
 from arranger.projections.devices import let_go
 from arranger.projections.forecasts import forget_start
@@ -114,7 +114,7 @@ def _begin(fold: Slots, offset: int, pod: k.PodSeen) -> JobRecord:
     job = JobRecord(seen, None, offset, times=JobTimes(stage_ms=now_ms, scheduled_ms=now_ms))
     job.spec = resolved(fold.state, _raw(job))
     fold.state.jobs[seen.uid] = job
-    dependencies.enter(fold.state, job)
+    job_indexes.enter(fold.state, job)
     for uid in sorted(fold.state.finished.get(job.uid, {})):
         finished = fold.state.pods[uid]
         _fill(fold, job, _enter(fold, job, finished), finished)
@@ -224,7 +224,8 @@ def _take(fold: Slots, job: JobRecord, spec: JobSpec, created_ms: int, user: str
     if requeued:
         count_jobs(state, [job], -1)
     job.seen = msgspec.structs.replace(job.seen, spec=spec, created_ms=created_ms, user=user)
-    job.spec = resolved_spec(state, resolved(state, spec, job.spec), job.seen.namespace)
+    before, job.spec = job.spec, resolved_spec(state, resolved(state, spec, job.spec), job.seen.namespace)
+    job_indexes.follow(state, job, before)
     if requeued:
         count_jobs(state, [job], 1)
 
@@ -404,5 +405,5 @@ def _forget(fold: Slots, job: JobRecord) -> None:
     if job.slots.room is not None:
         await_room(state, job, None)
     forget_start(state, job.uid)
-    dependencies.leave(state, job)
+    job_indexes.leave(state, job)
     del state.jobs[job.uid]

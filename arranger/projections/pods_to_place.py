@@ -9,7 +9,7 @@ from arranger.events import kinds as k
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import PodToPlace
 from arranger.model.pods_to_place import SLOT, record_of, spec_of
-from arranger.projections import dependencies
+from arranger.projections import job_indexes
 from arranger.projections.awaited_room import await_room
 from arranger.projections.devices import let_go
 from arranger.projections.forecasts import forget_start
@@ -50,7 +50,7 @@ def _begin(fold: Slots, offset: int, pod: k.PodSeen, asks: PodToPlace) -> JobRec
     assert seen.spec is not None
     times = JobTimes(stage_ms=now_ms, scheduled_ms=now_ms)
     job = state.jobs[seen.uid] = JobRecord(seen, resolved_spec(state, seen.spec, seen.namespace), offset, times=times)
-    dependencies.enter(state, job)
+    job_indexes.enter(state, job)
     _touch(fold, job)
     return job
 
@@ -76,9 +76,9 @@ def _seen(pod: k.PodSeen, asks: PodToPlace) -> k.JobSeen:
 def _change(fold: Slots, offset: int, job: JobRecord, pod: k.PodSeen, asks: PodToPlace) -> None:
     """Take the changes of a pod: a gate is gone, it was resized, it is being deleted."""
     state, before = fold.state, job.valid_spec
-    dependencies.leave(state, job)  # no API server renames a pod, but a forged observation may say so
+    job_indexes.leave(state, job)  # no API server renames a pod, but a forged observation may say so
     job.seen = _seen(pod, asks)
-    dependencies.enter(state, job)
+    job_indexes.enter(state, job)
     assert job.seen.spec is not None
     spec = resolved_spec(state, job.seen.spec, job.seen.namespace)
     if spec != before:
@@ -86,6 +86,7 @@ def _change(fold: Slots, offset: int, job: JobRecord, pod: k.PodSeen, asks: PodT
         held = requests_of(job, SLOT)
         count_jobs(state, [job], -1)
         job.spec = spec
+        job_indexes.follow(state, job, before)
         count_jobs(state, [job], 1)
         if node and unbound:
             state.nodes.hold(node, requests_of(job, SLOT))
@@ -137,7 +138,7 @@ def _forget(fold: Slots, job: JobRecord) -> None:
             state.nodes.release(node, requests_of(job, SLOT))
         _empty(fold, job)
     _forget_room(fold, job)
-    dependencies.leave(state, job)
+    job_indexes.leave(state, job)
     del state.jobs[job.uid]
     _touch(fold, job)
 

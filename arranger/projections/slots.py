@@ -12,9 +12,10 @@ from arranger.events import kinds as k
 from arranger.model.job import READY, JobSpec, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, Phase, PodOwner
 from arranger.projections.awaited_room import await_room, awaited_on, overbooked
-from arranger.projections.dependencies import follow, with_ends
+from arranger.projections.dependencies import with_ends
 from arranger.projections.devices import hold_devices, let_slot_go
 from arranger.projections.forecasts import forget_start
+from arranger.projections.job_indexes import follow
 from arranger.projections.job_parts import LEADER, PROVISION, STEPS_KEPT, Scaled, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, exists, holds, requests_of
 from arranger.projections.judging import Need, lacking

@@ -29,7 +29,7 @@ from arranger.model.decayed_usage import DecayedUsage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL
 from arranger.model.pods_to_place import group_uid
-from arranger.projections import dependencies
+from arranger.projections import job_indexes
 from arranger.projections.device_table import DeviceTable, Holding, Matches
 from arranger.projections.job_parts import SetRecord, SlotKey, SlotTable, is_ready
 from arranger.projections.jobs import JobRecord, group_of, holds
@@ -353,7 +353,7 @@ def _restore_job(state: State, image: JobImage) -> None:
     state.jobs[job.uid] = job
     if image.room is not None:
         state.awaiting[job.uid] = None
-    dependencies.enter(state, job)
+    job_indexes.enter(state, job)
     for slot, uid in job.bound.items():
         if slot not in job.placements or uid not in state.pods:
             raise UnusableSnapshot(f"the snapshot has no placement or no pod for slot {slot} of job {job.uid}")

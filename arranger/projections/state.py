@@ -177,6 +177,8 @@ class State:
     #: so a snapshot doesn't have them.
     named: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     dependents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    #: The jobs whose pods have rules about other pods, or claims, which may turn out to have some.
+    with_rules: dict[str, None] = field(default_factory=dict)
     #: The jobs whose nodes others are still to leave (`SlotTable.room`); it follows from the jobs.
     awaiting: dict[str, None] = field(default_factory=dict)
     #: By the UID of the job.

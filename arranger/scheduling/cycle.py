@@ -133,7 +133,7 @@ class Cycles:
         """The plan if infeasible jobs aren't tried; None if it might be another one."""
         placer = Placer(state, config, self._policies, time_ms=time_ms, kept=kept)
         if infeasible.renew(placer, _Reasons(state, config, time_ms, waiting=0).told):
-            short = self._short.of(state, without=infeasible.uids)
+            short = self._short.of(state, left_out=infeasible)
             jobs, next_ms = queue.waiting(state, time_ms, short, by_qos=config.qos_order)
             if infeasible.apart_from(jobs):
                 found = _try_all(state, placer, jobs, kept=kept, further=len(infeasible))

@@ -8,7 +8,7 @@ tried for all. In all other cases, each job is tried. The decisions are the same
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable, KeysView
+from collections.abc import Callable, Collection, Hashable, Iterable, KeysView
 
 from arranger.events.facts import ShortageFacts
 from arranger.events.watched import Watched
@@ -36,6 +36,8 @@ class InfeasibleJobs:
         self._keys: dict[str, _Key] = {}
         #: Key → UID → the job.
         self._alike: dict[_Key, dict[str, JobRecord]] = {}
+        #: Those that were put in or taken out since somebody asked.
+        self._moved: dict[str, None] = {}
         #: UID → when the job is given up, in milliseconds; the heap has these times, and outdated ones.
         self._due_ms: dict[str, float] = {}
         self._given_up: list[tuple[float, str]] = []
@@ -53,8 +55,13 @@ class InfeasibleJobs:
 
     @property
     def uids(self) -> KeysView[str]:
-        """Their UIDs; a cycle asks about each waiting job."""
+        """Their UIDs."""
         return self._keys.keys()
+
+    def moved(self) -> Collection[str]:
+        """The jobs (UIDs) that were put in or taken out since the last call."""
+        moved, self._moved = self._moved, {}
+        return moved
 
     @property
     def due_ms(self) -> float:
@@ -66,12 +73,14 @@ class InfeasibleJobs:
         for uid in uids:
             key = self._keys.pop(uid, None)
             if key is not None:
+                self._moved[uid] = None
                 del self._alike[key][uid]
                 if not self._alike[key]:
                     del self._alike[key]
 
     def clear(self) -> None:
         """Let the next cycle try all jobs."""
+        self._moved.update(dict.fromkeys(self._keys))
         self._keys, self._alike, self._due_ms, self._given_up = {}, {}, {}, []
 
     def begin(self, state: State, config: CycleConfig, policies: Policies, time_ms: int) -> None:
@@ -139,6 +148,7 @@ class InfeasibleJobs:
             if key[0] in self._searched:
                 continue
             self._keys[job.uid] = key
+            self._moved[job.uid] = None
             self._alike.setdefault(key, {})[job.uid] = job
             due_ms = gives_up_ms(job)
             if due_ms is not None and self._due_ms.get(job.uid) != due_ms:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
+from collections.abc import Generator
 from itertools import groupby
 from operator import attrgetter
 
@@ -36,8 +37,15 @@ def waiting(
 ) -> tuple[list[JobRecord], float]:
     """The waiting jobs, and when the first job in back-off may get nodes again, in milliseconds; infinite without any.
     `short` are the active jobs that lack nodes, if these are known."""
+    return _not_in_back_off(state, _wanting(state, short), time_ms, by_qos=by_qos)
+
+
+def _not_in_back_off(
+    state: State, wanting: list[JobRecord], time_ms: int, *, by_qos: bool
+) -> tuple[list[JobRecord], float]:
+    """`waiting`, of the jobs that may get nodes now or after a back-off."""
     jobs, next_ms = [], math.inf
-    for job in _wanting(state, short):
+    for job in sorted(wanting, key=_by_uid):
         not_before_ms = job.not_before_ms
         if not_before_ms <= time_ms:
             jobs.append(job)
@@ -85,7 +93,7 @@ def _wanting(state: State, short: list[JobRecord] | None = None) -> list[JobReco
         # Most of the thousands of jobs have all their nodes, so the cheapest check for that comes first.
         short = [job for job in state.jobs.values() if len(job.placements) < job.pods_desired()]
     known: Known = {}
-    return sorted([job for job in short if _wants_nodes(state, job, known)], key=_by_uid)
+    return [job for job in short if _wants_nodes(state, job, known)]
 
 
 def _by_uid(job: JobRecord) -> str:
@@ -151,19 +159,48 @@ _priority = attrgetter("spec.priority")
 _named_policy = attrgetter("spec.queue_policy")
 
 
+#: The order of the queue is worked out in steps of so many jobs.
+_JOBS_A_STEP = 200
+
+
 def in_order(
     state: State, config: CycleConfig, policies: Policies = BUILT_IN, *, time_ms: int | None = None
 ) -> list[JobRecord]:
     """The waiting jobs in the order of their first turns, as if none of them got nodes, and last those over their
-    queue's `maxWaiting`. `time_ms` defaults to the
-    state's time."""
+    queue's `maxWaiting`. `time_ms` defaults to the state's time."""
+    ordering = order_in_steps(state, config, policies, time_ms=time_ms)
+    while True:
+        try:
+            next(ordering)
+        except StopIteration as end:
+            return list(end.value)
+
+
+def order_in_steps(
+    state: State, config: CycleConfig, policies: Policies = BUILT_IN, *, time_ms: int | None = None
+) -> Generator[None, None, list[JobRecord]]:
+    """As `in_order`, in short steps, for a process that has other work. Between the steps, the state may change: then
+    each job has its place as of one of these moments."""
     time_ms = state.time_ms if time_ms is None else time_ms
-    jobs, over = considered(state, waiting_jobs(state, time_ms, by_qos=config.qos_order))
+    known: Known = {}
+    wanting: list[JobRecord] = []
+    for number, job in enumerate(list(state.jobs.values()), start=1):
+        if len(job.placements) < job.pods_desired() and _wants_nodes(state, job, known):
+            wanting.append(job)
+        if not number % _JOBS_A_STEP:
+            yield
+    wanting = [job for job in wanting if job.active and state.jobs.get(job.uid) is job]
+    jobs = _not_in_back_off(state, wanting, time_ms, by_qos=config.qos_order)[0]
+    yield
+    jobs, over = considered(state, jobs)
     of_all = turns(state, jobs, config, policies, Shares(ClusterView(state.nodes)), time_ms=time_ms)
+    yield
     order: list[JobRecord] = []
     while (turn := of_all.head()) is not None:
         order.append(turn.job)
         of_all.taken(more=False, job=turn.job)
+        if not len(order) % _JOBS_A_STEP:
+            yield
     return [*order, *(job for job, _ in over)]
 
 

@@ -101,6 +101,7 @@ class Applier:
         """Apply until cancelled; then let effects in flight finish. Events that aren't recorded yet are dropped."""
         reports = asyncio.create_task(self._reports.run(), name="reports")
         queue_statuses = asyncio.create_task(self._queue_statuses.run(), name="queue-statuses")
+        positions = asyncio.create_task(self._statuses.positions.run(), name="queue-positions")
         self._runs = True
         self._group_statuses.begin()
         try:
@@ -112,7 +113,8 @@ class Applier:
             self._runs = False
             reports.cancel()
             queue_statuses.cancel()
-            await asyncio.gather(reports, queue_statuses, self._queue.finish(), return_exceptions=True)
+            positions.cancel()
+            await asyncio.gather(reports, queue_statuses, positions, self._queue.finish(), return_exceptions=True)
             await self._group_statuses.end()
 
     def _sweep(self) -> dict[str, None]:

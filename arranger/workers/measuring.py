@@ -1,10 +1,9 @@
 """Measures the cluster for its metrics, in one process at a time.
 
 The maintenance processes agree on that process as they do on shares, so that the sums over all processes are right. A
-measurement of a large cluster takes tenths of a second, so the other tasks of the process run in between.
+measurement of a large cluster takes tenths of a second, so it rests in between.
 """
 
-import asyncio
 import logging
 
 from prometheus_client import Gauge
@@ -12,6 +11,7 @@ from prometheus_client import Gauge
 from arranger.errors import LogUnavailable
 from arranger.logs import log_event
 from arranger.workers.cluster_measures import ClusterMeasures, MeasuredQueues, NodePools
+from arranger.workers.pacing import Rests
 from arranger.workers.parts import Parts
 from arranger.workers.status import StoreStatus, read_store
 
@@ -57,9 +57,9 @@ class Measuring:
         store = await self._store()
         measured, took_s = None, 0.0
         if self._follower.state.synced and self._follower.fresh():
-            began_s = self._clock.monotonic_s()
-            measured = await self._measure()
-            took_s = self._clock.monotonic_s() - began_s
+            rests = Rests(self._clock)
+            measured = await self._measure(rests)
+            took_s = rests.worked_s
             self._metrics.measure_seconds.observe(took_s)
         self._metrics.forget_cluster()
         if store is not None:
@@ -77,7 +77,7 @@ class Measuring:
         except LogUnavailable:
             return None
 
-    async def _measure(self) -> ClusterMeasures | None:
+    async def _measure(self, rests: Rests) -> ClusterMeasures | None:
         """Measure the projection; None if another one has replaced it meanwhile."""
         state = self._follower.state
         measures = ClusterMeasures(state, self._pools, self._queues)
@@ -85,7 +85,7 @@ class Measuring:
             if job.uid in state.jobs:
                 measures.add(job)
             if not number % JOBS_AT_ONCE:
-                await asyncio.sleep(0)
+                await rests.after_step()
                 if self._follower.state is not state:
                     return None
         measures.finish()

@@ -12,7 +12,6 @@ from contextlib import aclosing, suppress
 from http import HTTPStatus
 from typing import Any
 
-from arranger.clock import Clock
 from arranger.errors import EpochLost, WatchSuperseded
 from arranger.events import kinds as k
 from arranger.events.fence import Fence
@@ -52,6 +51,7 @@ from arranger.workers.cancelling import end
 from arranger.workers.follower import Writer
 from arranger.workers.identity import ConfirmedCluster
 from arranger.workers.observed import Seen, ahead_of_log, known, last_seen, news, projected, translate
+from arranger.workers.pacing import Rests
 from arranger.workers.parts import Parts
 
 _log = logging.getLogger(__name__)
@@ -84,10 +84,9 @@ _GATHER_S = 0.01
 _WATCH_S = 300.0
 #: The next comparison is due after this many times the work of the last one: it takes 0.5 % of the time at most.
 _COMPARE_TIMES = 200
-#: The objects in a page of a comparison, and the rest after each page: so many times as long as the page took, up to a
-#: second, and a minute in all. Nobody waits for a comparison, and a page delays what somebody waits for; but the API
-#: server forgets the listed version after five minutes.
-_COMPARE_PAGE, _REST_TIMES, _REST_S, _RESTS_S = 200, 4.0, 1.0, 60.0
+#: The objects in a page of a comparison, and the rests between its pages in all. Nobody waits for a comparison, and a
+#: page delays what somebody waits for; but the API server forgets the listed version after five minutes.
+_COMPARE_PAGE, _RESTS_S = 50, 60.0
 #: It is not due before this many seconds.
 _COMPARE_S = 60.0
 #: The cursor during a listing: its pages are newer than any version from which a watch could continue.
@@ -144,20 +143,6 @@ class _Told:
         self.names.clear()
 
 
-class _Rests:
-    """The rests of a comparison between its pages; `taken_s` is how long they were together, in seconds."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.taken_s = 0.0
-
-    async def after(self, took_s: float) -> None:
-        """Rest after a page that took so long."""
-        rest_s = min(_REST_TIMES * took_s, _REST_S, _RESTS_S - self.taken_s)
-        self.taken_s += rest_s
-        await self._clock.sleep(rest_s)
-
-
 class Observer:
     """Observes one kind of object under one term of its watch. It reports problems of the API server to `tell_problem`.
 
@@ -190,7 +175,6 @@ class Observer:
         #: The comparison that runs beside the watch, and what the watch has told since it began.
         self._comparing: asyncio.Task[None] | None = None
         self._told = _Told()
-        self._rests = _Rests(self._clock)
         #: Held from the choice of what is appended until it is folded: the later of two observations comes last.
         self._turn = asyncio.Lock()
 
@@ -293,18 +277,16 @@ class Observer:
         and more. Raises `Expired` if the API server no longer has that version.
         """
         self._metrics.relists.labels(self._kind, "periodic comparison").inc()
-        self._rests.taken_s = 0.0
-        began_s = self._clock.monotonic_s()
+        rests, version = Rests(self._clock, in_all_s=_RESTS_S), self._version
         try:
-            version = self._version
-            _, changed, gone = await self._take_listing(at=version)
+            _, changed, gone = await self._take_listing(at=version, rests=rests)
         except Expired:
             raise
         except (ApiError, ClusterUnavailable) as problem:  # no reason to break the watch off: it may be appending
             log_event(_log, "a comparison failed", level=logging.WARNING, kind=self._kind, problem=problem)
             self._compare_after(0.0)
             return
-        self._compare_after(self._clock.monotonic_s() - began_s - self._rests.taken_s)
+        self._compare_after(rests.worked_s)
         if changed or gone:
             self._metrics.missed_observations.labels(self._kind).inc(changed + gone)
             told = {"kind": self._kind, "changed": changed, "gone": gone, "version": version}
@@ -315,13 +297,15 @@ class Observer:
         within_s = min(max(_COMPARE_TIMES * listing_s, _COMPARE_S), self._relist_s)
         self._compare_at_s = self._clock.monotonic_s() + within_s
 
-    async def _take_listing(self, *, begun: bool = False, at: str = "") -> tuple[str, int, int]:
+    async def _take_listing(
+        self, *, begun: bool = False, at: str = "", rests: Rests | None = None
+    ) -> tuple[str, int, int]:
         """Append the differences between a listing and the projection, except for objects of which the watch has told
         since it began. Returns its version and how many objects changed and were deleted. Without differences it
         appends nothing, unless the log has its beginning (`begun`)."""
         there: set[str] = set()
         version, changed = at, 0
-        asked_s, more = self._clock.monotonic_s(), {} if begun else {"limit": _COMPARE_PAGE}
+        more = {} if begun else {"limit": _COMPARE_PAGE}
         async with aclosing(self._cluster.listing(RESOURCES[self._kind], at=at, **more)) as pages:
             async for page in pages:
                 version = page.resource_version
@@ -335,9 +319,8 @@ class Observer:
                     if differing:
                         await self._append(differing, cursor="" if begun else self._version)
                         changed += len(differing)
-                if not begun:
-                    await self._rests.after(self._clock.monotonic_s() - asked_s)
-                asked_s = self._clock.monotonic_s()
+                if rests is not None:
+                    await rests.after_step()
         async with self._turn:
             rest = projected(self._follower.state, self._kind, self._term)
             gone = [event for uid, event in rest if uid not in there and uid not in self._told.uids]

@@ -41,9 +41,10 @@ from arranger.workers.timekeeping import Timekeeper
 
 _log = logging.getLogger(__name__)
 
-#: Python collects garbage after this many new objects, and fully after 20 × 100 collections. Reference counting frees
-#: our objects; with the default thresholds, a large projection is traversed again and again.
-_GC_THRESHOLDS = (10_000, 20, 100)
+#: Python collects garbage after this many new objects, those of 5 collections again, and fully after 5 × 400 of them.
+#: Reference counting frees our objects; with the default thresholds, a large projection is traversed again and again.
+#: A collection of all objects of 20 others takes 50 ms, for which everything waits.
+_GC_THRESHOLDS = (10_000, 5, 400)
 
 
 class Process:

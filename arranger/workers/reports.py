@@ -1,4 +1,5 @@
-"""The Events of an applier, recorded one after the other beside its other effects. Namespaces get turns.
+"""The Events of an applier, recorded one after the other beside its other effects. Namespaces get turns, and in each
+the jobs that only wait get turns of their own.
 
 Events are for people. They delay no pod and no status. A busy API server gets about one at a time from all appliers
 together: after each, an applier rests for as long as the Event took, times the number of the other appliers. Those of a
@@ -14,7 +15,7 @@ from arranger.errors import ClockOff, ClusterError, EpochLost
 from arranger.logs import log_event
 from arranger.projections.jobs import JobRecord
 from arranger.workers.effects import STALE_S, Effects
-from arranger.workers.pacing import Pace
+from arranger.workers.pacing import Pace, only_waits
 from arranger.workers.reporter import Reporter, Told, scaled_in, step_of
 from arranger.workers.turns import Turns
 
@@ -23,8 +24,9 @@ _log = logging.getLogger(__name__)
 #: With more jobs than this to report, the oldest of the namespace with most of them is dropped. Its next report, if
 #: there is one, makes up for it.
 _MOST = 5000
-#: After so many at once, a namespace's jobs are reported this many times as far apart as the last report took.
-_AT_ONCE, _TIMES_AS_LONG = 20, 16.0
+#: After so many at once, a namespace's jobs are reported this many times as far apart as the last report took; those
+#: that only wait, which may be thousands, at least so many seconds apart.
+_AT_ONCE, _TIMES_AS_LONG, _WAITING_S = 20, 16.0, 0.2
 #: A shorter pause isn't worth a timer.
 _LEAST_S = 0.002
 
@@ -41,15 +43,15 @@ class Reports:
         self._dropped = effects.parts.metrics.reports_dropped
         self._reporter = Reporter(effects.cluster, self._clock)
         self._waiting: Turns[str, tuple[JobRecord, Told]] = Turns()
-        self._pace = Pace(at_once=_AT_ONCE)
-        #: Namespace → when its next job may be reported.
+        self._pace, self._waiting_pace = Pace(at_once=_AT_ONCE), Pace(at_once=_AT_ONCE)
+        #: Namespace, and whether they only wait → when the next of these jobs may be reported.
         self._turn_s: dict[Hashable, float] = {}
         self._recording = ""
         self._woken = asyncio.Event()
 
     def report(self, job: JobRecord, told: Told) -> None:
         """Record the job's Events soon. `told` is what was recorded of it before; it is updated."""
-        self._waiting.put(job.seen.namespace, job.uid, (job, told))
+        self._waiting.put(_lane(job), job.uid, (job, told))
         if len(self._waiting) > _MOST:
             self._waiting.drop(self._waiting.oldest_of_longest())
             self._dropped.inc()
@@ -69,12 +71,17 @@ class Reports:
         while True:
             while self._effects.allowed() and (taken := self._waiting.take(self._has_turn)) is not None:
                 self._recording, (job, told) = taken
+                lane = _lane(job)
                 began_s = self._clock.monotonic_s()
                 await self._record(job, told)
                 self._recording = ""
                 now_s = self._clock.monotonic_s()
-                namespace, took_s = job.seen.namespace, now_s - began_s
-                self._turn_s[namespace] = self._pace.next_s(namespace, now_s, took_s * _TIMES_AS_LONG)
+                took_s = now_s - began_s
+                apart_s = took_s * _TIMES_AS_LONG
+                if lane[1]:
+                    self._turn_s[lane] = self._waiting_pace.next_s(lane, now_s, max(apart_s, _WAITING_S))
+                else:
+                    self._turn_s[lane] = self._pace.next_s(lane, now_s, apart_s)
                 rest_s = took_s * (self._appliers() - 1)
                 if rest_s > 0:
                     await self._clock.sleep(rest_s)
@@ -86,8 +93,8 @@ class Reports:
                 self._woken.clear()
                 await self._woken.wait()
 
-    def _has_turn(self, namespace: Hashable) -> bool:
-        return self._turn_s.get(namespace, -math.inf) <= self._clock.monotonic_s()
+    def _has_turn(self, lane: Hashable) -> bool:
+        return self._turn_s.get(lane, -math.inf) <= self._clock.monotonic_s()
 
     async def _record(self, job: JobRecord, told: Told) -> None:
         if self._follower.state.jobs.get(job.uid) is not job:
@@ -106,3 +113,7 @@ class Reports:
             log_event(_log, "an Event isn't recorded", level=logging.WARNING, job=job.seen.name, problem=problem)
         except Exception as problem:
             log_event(_log, "recording an Event failed", level=logging.ERROR, exc_info=problem, job=job.seen.name)
+
+
+def _lane(job: JobRecord) -> tuple[str, bool]:
+    return (job.seen.namespace, only_waits(job))

@@ -7,10 +7,10 @@ several pods, so a job that starts at once gets two: `Starting` with its allocat
 get theirs in turns once there are many of them in a namespace, because no pod waits for it.
 """
 
+import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Sequence
 
 from arranger.clock import Clock
 from arranger.kube.cluster import TYJOB_STATUSES, TYJOBS, ApiError, Object
@@ -22,9 +22,9 @@ from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.projections.state import State
-from arranger.scheduling import in_order
+from arranger.scheduling import order_in_steps
 from arranger.workers.effects import SETTLE_S, Effects
-from arranger.workers.pacing import Pace
+from arranger.workers.pacing import Pace, Rests, only_waits
 from arranger.workers.progress import Look
 from arranger.workers.reports import Reports
 from arranger.workers.work_queue import SWEEP_S, WorkQueue
@@ -42,17 +42,21 @@ _PASSING_S = 1.0
 #: A status without news is written at most this often: for a starting job, and for any other one. A starting job that
 #: becomes Running within that time needs no status between.
 _STARTING_S, _COUNTS_S = 5.0, 1.0
-#: Of all jobs together, one such status is written in this many times as long as the last status took, where that is
-#: less than the limit. Pods and decisions are worth more than counts, above all on a busy API server.
+#: Of all jobs together, one such status is written in this many times as long as a status takes, where that is less
+#: than the limit. Pods and decisions are worth more than counts, above all on a busy API server.
 _TIMES_AS_LONG, _APART_S = 4.0, 2.0
+#: How long a status takes is averaged over about so many. Paced by the last one alone, some would come in bursts.
+_AVERAGED = 16
 #: The same of the jobs of a namespace that only wait, for their statuses with news, after this many at once.
-_WAITING_TIMES_AS_LONG, _WAITING_AT_ONCE = 4.0, 20
+_WAITING_TIMES_AS_LONG, _WAITING_AT_ONCE = 8.0, 20
+#: All their statuses but the first ones are this far apart at least: somebody may edit many jobs again and again.
+_WAITING_AGAIN_S = 0.25
 #: Jobs up to this position in the queue get a new status when it changes, and so do those that leave the queue. For all
 #: jobs that would be a storm.
 _NEAR = 10
-#: The order of the queue is computed at most this often, and in a large cluster at most in half a percent of the time:
-#: meanwhile, nothing else is done.
-_QUEUE_S, _QUEUE_TIMES = 5.0, 200.0
+#: The order of the queue is computed at most this often, and in a large cluster at most in half a percent of the time.
+#: If that took longer than `_QUEUE_AT_ONCE_S`, the next time it is spread.
+_QUEUE_S, _QUEUE_TIMES, _QUEUE_AT_ONCE_S = 5.0, 200.0, 0.02
 
 #: Every field of the status; a merge patch clears one only if it is named.
 _STATUS_FIELDS = (
@@ -64,24 +68,57 @@ _STATUS_FIELDS = (
 
 
 class QueuePositions:
-    """Positions in the queue, recomputed periodically. `order` returns the waiting jobs in their order."""
+    """Positions in the queue, worked out periodically. `order` yields while it has more to do, and returns the waiting
+    jobs in their order. That of a short queue is worked out when somebody asks, and that of a long one by `run`."""
 
-    def __init__(self, clock: Clock, order: Callable[[State], Sequence[JobRecord]]) -> None:
+    def __init__(self, clock: Clock, order: Callable[[], Generator[None, None, Sequence[JobRecord]]]) -> None:
         self._clock = clock
         self._order = order
         self._positions: dict[str, int] = {}
-        self._again_s = -math.inf
+        self._again_s, self._took_s = -math.inf, 0.0
+        self._asked = asyncio.Event()
 
     def of(self, state: State, job: JobRecord) -> int | None:
         """The position of a job without any nodes, from 1; None if it isn't in the queue."""
         if job.placements or job.ended or job.suspended or queue_out_of_reach(state, job):
             return None
-        began_s = self._clock.monotonic_s()
-        if began_s >= self._again_s:
-            self._positions = {of.uid: position for position, of in enumerate(self._order(state), start=1)}
-            took_s = self._clock.monotonic_s() - began_s
-            self._again_s = began_s + max(_QUEUE_S, _QUEUE_TIMES * took_s)
+        if self._clock.monotonic_s() >= self._again_s:
+            if self._took_s > _QUEUE_AT_ONCE_S:
+                self._again_s = math.inf
+                self._asked.set()
+            else:
+                began_s, steps = self._clock.monotonic_s(), self._order()
+                while not self._step(steps):
+                    pass
+                self._took(self._clock.monotonic_s() - began_s)
         return self._positions.get(job.uid)
+
+    async def run(self) -> None:
+        """Work out the positions in a long queue whenever they are asked for and it is time, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            rests, steps = Rests(self._clock), self._order()
+            try:
+                while not self._step(steps):
+                    await rests.after_step()
+            except Exception as problem:  # e.g. in a plugin's policy: the next time tries again
+                log_event(_log, "the order of the queue failed", level=logging.ERROR, exc_info=problem)
+            finally:
+                self._took(rests.worked_s)
+
+    def _step(self, steps: Generator[None, None, Sequence[JobRecord]]) -> bool:
+        """Take a step; returns whether it was the last one."""
+        try:
+            next(steps)
+        except StopIteration as end:
+            self._positions = {of.uid: position for position, of in enumerate(end.value, start=1)}
+            return True
+        return False
+
+    def _took(self, took_s: float) -> None:
+        self._took_s = took_s
+        self._again_s = self._clock.monotonic_s() + max(_QUEUE_S, _QUEUE_TIMES * took_s)
 
 
 class StatusWriter:
@@ -95,9 +132,12 @@ class StatusWriter:
         self._queue = queue
         self._follower = parts.follower
         self._clock = parts.time
-        self._positions = QueuePositions(parts.time, partial(in_order, config=config, policies=policies))
+        #: `run` is for their owner.
+        self.positions = QueuePositions(
+            parts.time, lambda: order_in_steps(parts.follower.state, config=config, policies=policies)
+        )
         self._reports = reports
-        #: How long the last status took; at first, about what one takes on a busy API server.
+        #: How long a status takes on average; at first, about what one takes on a busy API server.
         self._took_s = 0.02
         self._counts_pace, self._waiting_pace = Pace(), Pace(at_once=_WAITING_AT_ONCE)
         #: Until when statuses are written as v1, because the TYJob definition has no version for them.
@@ -113,14 +153,14 @@ class StatusWriter:
         progress.told.queue, progress.told.taking = queue_out_of_reach(state, job), taking_text(state, job)
         digest = status_digest(status)
         unseen = digest == progress.digest and not self._settled(look, now_s)
-        status[QUEUE_POSITION] = position = self._positions.of(state, job)
+        status[QUEUE_POSITION] = position = self.positions.of(state, job)
         moved = position != progress.position and (position is None or position <= _NEAR)
         if (digest == job.seen.status_digest or unseen) and not moved:
             self._reports.reported(job, progress.told)
             return True
         news, ready = news_of(state, job), job.quorum_ready
         same = news == progress.news
-        waits = self._later(look, now_s) if same else _only_waits(job) and self._waits_for_turn(look, now_s)
+        waits = self._later(look, now_s) if same else only_waits(job) and self._waits_for_turn(look, now_s)
         if waits:
             return same
         seen_version = job.seen.resource_version
@@ -147,7 +187,8 @@ class StatusWriter:
         due_s = progress.written_s + (_STARTING_S if look.job.stage == Stage.STARTING else _COUNTS_S)
         if due_s <= now_s and look.job.quorum_ready == progress.ready:
             if progress.turn_s is None:
-                apart_s = min(_TIMES_AS_LONG * self._took_s, _APART_S)
+                least_s = _WAITING_AGAIN_S if only_waits(look.job) else 0.0
+                apart_s = min(max(_TIMES_AS_LONG * self._took_s, least_s), _APART_S)
                 progress.turn_s = self._counts_pace.next_s(look.job.seen.namespace, now_s, apart_s)
             due_s = progress.turn_s
         wait_s = due_s - now_s
@@ -159,13 +200,14 @@ class StatusWriter:
         """Whether the first status of a job that only waits hasn't its turn yet, whatever it will say."""
         progress = look.progress
         first = progress.turn_s is not None and not progress.news
-        return first and _only_waits(look.job) and self._waits_for_turn(look, now_s)
+        return first and only_waits(look.job) and self._waits_for_turn(look, now_s)
 
     def _waits_for_turn(self, look: Look, now_s: float) -> bool:
         """Whether the status of a job that only waits hasn't its turn yet; the job is then looked at again."""
         progress = look.progress
         if progress.turn_s is None:
-            apart_s = min(_WAITING_TIMES_AS_LONG * self._took_s, _APART_S)
+            least_s = _WAITING_AGAIN_S if look.job.seen.status_digest else 0.0
+            apart_s = min(max(_WAITING_TIMES_AS_LONG * self._took_s, least_s), _APART_S)
             progress.turn_s = self._waiting_pace.next_s(look.job.seen.namespace, now_s, apart_s)
         wait_s = progress.turn_s - now_s
         if wait_s > 0:
@@ -209,7 +251,7 @@ class StatusWriter:
         began_s = self._clock.monotonic_s()
         try:
             stored = await self._store(seen.namespace, seen.name, body)
-            self._took_s = self._clock.monotonic_s() - began_s
+            self._took_s += (self._clock.monotonic_s() - began_s - self._took_s) / _AVERAGED
         except ApiError as refused:
             if refused.code == 409:
                 progress.resource_version = ""
@@ -246,11 +288,6 @@ class StatusWriter:
             self._older_until_s = now_s + _OLDER_S
             log_event(_log, "the TYJob definition is older than this release", level=logging.WARNING)
         return stored
-
-
-def _only_waits(job: JobRecord) -> bool:
-    """Whether the job waits for its first nodes: no pod is created after its status."""
-    return job.active and job.stage == Stage.PENDING and not job.placements and not job.bound
 
 
 def _in_passing(job: JobRecord) -> bool:

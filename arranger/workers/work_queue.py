@@ -85,9 +85,11 @@ class WorkQueue:
     def sweep(self) -> None:
         """Begin to touch every key, and drop the plans for keys that no longer exist."""
         keys = dict.fromkeys(self._all_keys())
-        self._planned = {key: due_s for key, due_s in self._planned.items() if key in keys}
-        self._heap = [(due_s, key) for key, due_s in self._planned.items()]
-        heapq.heapify(self._heap)
+        for key in self._planned.keys() - keys:
+            del self._planned[key]
+        if len(self._heap) > 2 * len(self._planned):  # half of the times are outdated, or more
+            self._heap = [(due_s, key) for key, due_s in self._planned.items()]
+            heapq.heapify(self._heap)
         self._unswept, parts = deque(keys), max(-(-len(keys) // _SWEPT_AT_ONCE), 1)
         self._swept_apart_s = max(SWEEP_S / parts, _SWEPT_APART_S)
         self._sweep_at_s = self._clock.monotonic_s() + parts * self._swept_apart_s

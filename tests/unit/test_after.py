@@ -220,7 +220,7 @@ def test_a_snapshot_has_the_ends_and_the_indexes_follow_from_the_jobs() -> None:
     assert (restored.named, restored.dependents) == (there.state.named, there.state.dependents)
     there.state.validate()
     there.state.dependents.clear()
-    with pytest.raises(InconsistentState, match="indexes of jobs by name"):
+    with pytest.raises(InconsistentState, match="indexes of jobs"):
         there.state.validate()
 
 

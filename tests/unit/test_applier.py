@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -573,10 +573,16 @@ async def test_the_status_is_stored_before_the_pod_exists() -> None:
     assert seen == [([], "Starting")]
 
 
+def at_once(order: list[JobRecord]) -> Generator[None, None, list[JobRecord]]:
+    """An order that is worked out in one step."""
+    yield from ()
+    return order
+
+
 async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_first_places_only() -> None:
     scene = Scene()
     order: list[JobRecord] = [scene.job]
-    scene.applier._statuses._positions = positions = QueuePositions(SystemClock(), lambda _state: order)
+    scene.applier._statuses.positions = positions = QueuePositions(SystemClock(), lambda: at_once(order))
     others = [scene.world.job(f"other-{number}") for number in range(20)]
 
     def shown() -> int | None:
@@ -603,31 +609,68 @@ async def test_the_place_in_the_queue_is_shown_and_changes_are_told_for_the_firs
         await until(lambda: scene.stored_stage() == "Starting" and shown() is None)
 
 
-def test_the_order_of_a_long_queue_is_worked_out_seldom() -> None:
-    class Watch(SystemClock):
-        now_s = 0.0
+class Watch(SystemClock):
+    """Its time passes only when somebody says so."""
 
-        def monotonic_s(self) -> float:
-            return self.now_s
+    now_s = 0.0
 
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        await asyncio.sleep(0)
+
+
+def test_the_order_of_a_short_queue_is_worked_out_at_once_but_seldom() -> None:
     scene, clock, asked = Scene(), Watch(), list[float]()
 
-    def order(_state: State) -> list[JobRecord]:
+    def order() -> Generator[None, None, list[JobRecord]]:
         asked.append(clock.now_s)
-        clock.now_s += 0.125
+        clock.now_s += 0.015
+        yield
         return [scene.job]
 
     positions = QueuePositions(clock, order)
-    while clock.now_s < 60:
-        positions.of(scene.world.state, scene.job)
+    while clock.now_s < 12:
+        assert positions.of(scene.world.state, scene.job) == 1
         clock.now_s += 1.0
-    assert [round(at_s) for at_s in asked] == [0, 25, 50]
+    assert [round(at_s) for at_s in asked] == [0, 5, 10]
+
+
+async def test_the_order_of_a_long_queue_is_worked_out_while_others_work() -> None:
+    scene, clock, done = Scene(), Watch(), list[float]()
+    orders = [[scene.job], [scene.world.job("other"), scene.job]]
+
+    def order() -> Generator[None, None, list[JobRecord]]:
+        for _ in range(3):
+            done.append(clock.now_s)
+            clock.now_s += 0.125
+            yield
+        return orders.pop(0)
+
+    positions = QueuePositions(clock, order)
+    running = asyncio.create_task(positions.run())
+    assert positions.of(scene.world.state, scene.job) == 1, "the first time, nobody knows how long it takes"
+    assert done == [0.0, 0.125, 0.25]
+    clock.now_s = 75.0
+    await asyncio.sleep(0)
+    assert positions.of(scene.world.state, scene.job) == 1 and len(done) == 3, "not yet"
+    clock.now_s = 76.0
+    for _ in range(3):
+        assert positions.of(scene.world.state, scene.job) == 1, "as it was the last time"
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert done[3:] == [76.0, 76.625, 77.25]
+    assert positions.of(scene.world.state, scene.job) == 2
+    running.cancel()
 
 
 def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
     """The queue is worked out once in a while, and nothing would write the suspended job's status again."""
     scene = Scene()
-    job, positions = scene.job, QueuePositions(SystemClock(), lambda _state: [scene.job])
+    job, positions = scene.job, QueuePositions(SystemClock(), lambda: at_once([scene.job]))
     assert positions.of(scene.world.state, job) == 1
     scene.world.say(k.StageDecided(job.uid, job.version, job.attempt, Stage.PENDING, StageReason.SUSPENDED))
     assert positions.of(scene.world.state, job) is None
@@ -635,7 +678,7 @@ def test_a_job_that_is_suspended_leaves_the_queue_at_once() -> None:
 
 def test_a_job_whose_queue_is_closed_or_gone_has_no_position_at_once() -> None:
     scene = Scene()
-    job, positions = scene.job, QueuePositions(SystemClock(), lambda _state: [scene.job])
+    job, positions = scene.job, QueuePositions(SystemClock(), lambda: at_once([scene.job]))
     assert positions.of(scene.world.state, job) == 1
     scene.world.queue("default", state=QueueState.CLOSED)
     assert positions.of(scene.world.state, job) is None
@@ -645,7 +688,7 @@ async def test_a_status_loses_its_position_when_the_job_leaves_the_queue() -> No
     """Even if the status was stored with the position in the meantime, and nothing else in it changes afterwards."""
     scene = Scene()
     order: list[JobRecord] = [scene.job]
-    scene.applier._statuses._positions = positions = QueuePositions(SystemClock(), lambda _state: order)
+    scene.applier._statuses.positions = positions = QueuePositions(SystemClock(), lambda: at_once(order))
 
     def shown() -> int | None:
         status: Object = scene.decoded(TYJOBS, "default", "j").get("status") or {}

@@ -33,6 +33,26 @@ def order_of(world: World) -> list[str]:
     return [job.seen.name for job in queue.in_order(world.state, world.config)]
 
 
+def test_an_order_in_steps_leaves_out_the_jobs_that_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "_JOBS_A_STEP", 2)
+    world = World()
+    jobs = [world.job(f"j{number}") for number in range(6)]
+    steps = queue.order_in_steps(world.state, world.config)
+    next(steps)
+    world.job_gone(jobs[0])  # seen by an earlier step
+    world.job("late")
+    next(steps)
+    next(steps)
+    world.job_gone(jobs[1])
+    next(steps)
+    world.job_gone(jobs[2])  # too late
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+    assert [job.seen.name for job in end.value.value] == ["j2", "j3", "j4", "j5"]
+    assert order_of(world) == ["j3", "j4", "j5", "late"]
+
+
 def placed(job: JobRecord) -> int:
     """Pods that have a node."""
     return len(job.placements)

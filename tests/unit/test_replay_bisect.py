@@ -7,6 +7,7 @@ import pytest
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.model.node import Taint
+from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement
 from arranger.projections.job_parts import LEADER
 from arranger.projections.state import State
 from arranger.replay.bisect import job_conditions, node_conditions
@@ -138,6 +139,21 @@ def test_what_happened_to_a_node_before_the_job_came_is_named_as_what_blocks_it(
     assert found is not None and found.event.offset == offset
     assert passed_over(world, "train") == found
     assert any(change.what == "its quorum alone" and change.before == "fits" for change in found.changed)
+
+
+def test_a_pod_that_the_job_may_not_join_blocks_it_though_it_came_before() -> None:
+    world = World()
+    world.node("n1", gpus=4, labels={"zone": "a"})
+    world.pass_time(1)
+    world.pod("other", "n1", traits=PodTraits((("app", "a"),)), cpu=1)
+    offset = world.state.offset
+    alone = PodRules(anti_affinity=(PodTerm("zone", (Requirement("app", "In", ("a",)),)),))
+    world.pass_time(1)
+    world.job("train", leader=shape(gpus=1, rules=alone))
+    found = blocked(world, "train")
+    assert found is not None and found.event.offset == offset
+    found = passed_over(world, "train")
+    assert found is not None and found.event.offset == offset
 
 
 def test_room_that_came_and_went_again_is_no_answer() -> None:

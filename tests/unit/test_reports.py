@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from arranger.clock import SystemClock
+from arranger.model.job import Stage
 from arranger.workers.effects import Effects
 from arranger.workers.reporter import Told
 from arranger.workers.reports import Reports
@@ -39,9 +40,10 @@ class _Follower:
         return True
 
 
-def job_of(namespace: str, uid: str) -> Any:
+def job_of(namespace: str, uid: str, *, waits: bool = False) -> Any:
     """As much of a job as its Events need here."""
-    return SimpleNamespace(uid=uid, seen=SimpleNamespace(namespace=namespace, name=uid))
+    seen, stage = SimpleNamespace(namespace=namespace, name=uid), Stage.PENDING if waits else Stage.RUNNING
+    return SimpleNamespace(uid=uid, seen=seen, active=True, stage=stage, placements={}, bound={})
 
 
 @pytest.mark.parametrize("appliers", [1, 3])
@@ -91,3 +93,36 @@ async def test_the_event_of_a_namespace_waits_for_one_of_another_one_that_storms
     running.cancel()
     assert recorded[0] == "other"
     assert recorded[1] == "storm-1001", "the oldest of the storm were dropped"
+
+
+async def test_thousands_that_wait_delay_no_event_of_one_that_starts_and_theirs_come_five_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = _Clock()
+    waiting = [job_of("default", f"waits-{number}", waits=True) for number in range(3_000)]
+    starting = [job_of("default", f"starts-{number}") for number in range(10)]
+    reports = Reports(
+        Effects(
+            parts(cluster=object(), follower=_Follower({job.uid: job for job in (*waiting, *starting)}), clock=clock)
+        ),
+        lambda: 1,
+    )
+    recorded: list[tuple[float, str]] = []
+
+    async def record(job: Any, _: Told) -> None:
+        recorded.append((clock.at_s, job.uid))
+        clock.at_s += 0.001
+
+    monkeypatch.setattr(reports._reporter, "report", record)
+    for job in (*waiting, *starting):
+        reports.report(job, Told())
+    running = asyncio.create_task(reports.run())
+    for _ in range(100_000):
+        await asyncio.sleep(0)
+        if clock.at_s >= 20:
+            break
+    running.cancel()
+    starts_s = [at_s for at_s, uid in recorded if uid.startswith("starts")]
+    assert len(starts_s) == 10 and max(starts_s) < 0.1, starts_s
+    waits_s = [at_s for at_s, uid in recorded if uid.startswith("waits")]
+    assert waits_s[19] < 0.1 and len(waits_s) == pytest.approx(20 + 20 * 5, abs=3), len(waits_s)

@@ -1,5 +1,7 @@
 """Conditions on a cycle's result: whether a job's quorum fits alone, and whether the job gets nodes in its turn."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
 from arranger.model.text import few
+from arranger.projections import job_indexes
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import State
@@ -76,7 +79,8 @@ class QuorumFits(Condition):
         facts = facts_of_job(state, job.uid)
         if job.spec is None or job.ended or job.quorum_placed():
             return facts
-        tried = place_alone(state, job, self.config, self.policies)
+        with _there(state, job):
+            tried = place_alone(state, job, self.config, self.policies)
         facts["its quorum alone"] = (
             shortage_text(facts_of(tried, tried.shortage)) if tried.shortage is not None else "fits"
         )
@@ -92,7 +96,8 @@ class QuorumFits(Condition):
             return False
         if not self._known(state, job):
             self.times += 1
-            self._answer = self._alone.fits(state, job, self.config, self.policies)
+            with _there(state, job):
+                self._answer = self._alone.fits(state, job, self.config, self.policies)
         return self._answer
 
     def _known(self, state: State, job: JobRecord) -> bool:
@@ -147,15 +152,24 @@ class WouldBePlaced(Condition):
         return self._answer
 
     def _in_turn(self, state: State, job: JobRecord) -> bool:
-        only_for_now = job.uid not in state.jobs
-        if only_for_now:
-            state.jobs[job.uid] = job
-        try:
+        with _there(state, job):
             tried = turn_of(state, job.uid, self._room.config, state.time_ms, policies=self._room.policies)
-        finally:
-            if only_for_now:
-                del state.jobs[job.uid]
         return tried is not None and tried.quorum_stands
+
+
+@contextmanager
+def _there(state: State, job: JobRecord) -> Iterator[None]:
+    """Have the job in a state from before it came, inside a `with` block: its rules about other pods count."""
+    if job.uid in state.jobs:
+        yield
+        return
+    state.jobs[job.uid] = job
+    job_indexes.enter(state, job)
+    try:
+        yield
+    finally:
+        job_indexes.leave(state, job)
+        del state.jobs[job.uid]
 
 
 def _ahead(state: State, job: JobRecord, config: CycleConfig, policies: Policies) -> str:

@@ -29,6 +29,7 @@ from arranger.replay.what_if.quota_account import accounted
 _AT_ONCE = 256
 
 _Observation = TypeVar("_Observation", bound=msgspec.Struct)
+_PodsOf = dict[str, dict[str, k.PodSeen]]
 
 
 def supposed(state: State, events: Sequence[k.Event]) -> State:
@@ -62,9 +63,7 @@ def private_copy(state: State) -> State:
             return done
 
 
-def copy_of(
-    state: State, pods: dict[str, k.PodSeen], jobs: dict[str, JobRecord], pods_of: dict[str, dict[str, k.PodSeen]]
-) -> State:
+def copy_of(state: State, pods: dict[str, k.PodSeen], jobs: dict[str, JobRecord], pods_of: _PodsOf) -> State:
     """A copy that has these jobs and pods, and all other parts of its own."""
     fork = _forked(state, jobs, pods_of, nodes=state.nodes.copy(), of_pods=False)
     fork.pods, fork.repelling = pods, dict(state.repelling)
@@ -223,14 +222,7 @@ def _fork(state: State, touched: Iterable[str], *, of_pods: bool) -> State:
     return _forked(state, jobs, pods_of, nodes=state.nodes.copy(), of_pods=of_pods)
 
 
-def _forked(
-    state: State,
-    jobs: dict[str, JobRecord],
-    pods_of: dict[str, dict[str, k.PodSeen]],
-    *,
-    nodes: NodeTable,
-    of_pods: bool,
-) -> State:
+def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes: NodeTable, of_pods: bool) -> State:
     """A state with these parts, and copies of the other ones that events change."""
     return dataclasses.replace(
         state,
@@ -257,6 +249,7 @@ def _forked(
         unwatched=dict(state.unwatched),
         named=dict(state.named),
         dependents=dict(state.dependents),
+        with_rules=dict(state.with_rules),
         awaiting=dict(state.awaiting),
         reservations=dict(state.reservations),
         forecasts=dict(state.forecasts),
