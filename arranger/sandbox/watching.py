@@ -73,5 +73,8 @@ async def _lines(store: Store, call: Call, view: View, bookmark_s: float) -> Asy
                 async with asyncio.timeout(min(left_s, bookmark_s)):
                     await news.wait()
             except TimeoutError:
+                # A change may have come at the last moment: a bookmark of its version must follow it.
+                for line in changes():
+                    yield line
                 if bookmarks:
                     yield view.bookmark(store.version)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import aiohttp
 import msgspec
 
 from arranger.kube.cluster import NODES
+from arranger.kube.cluster import PODS as PODS_RESOURCE
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.sandbox.http import REQUEST_LIMIT_BYTES
 from arranger.sandbox.tables import duration
@@ -52,6 +54,29 @@ async def serving() -> AsyncIterator[Client]:
 
 def pod(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+async def test_a_change_at_the_moment_at_which_a_watch_ends_is_in_it_or_in_the_next_one() -> None:
+    async with serving() as client:
+        _, listing = await client.call("GET", PODS)
+        version = listing["metadata"]["resourceVersion"]
+
+        async def watched(since: str) -> list[Any]:
+            query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion={since}"
+            headers = {"Authorization": f"Bearer {client.cluster.token}"}
+            session = aiohttp.ClientSession(headers=headers)
+            async with session, session.get(client.cluster.url + PODS + query) as response:
+                return [msgspec.json.decode(line) async for line in response.content]
+
+        watching = asyncio.create_task(watched(version))
+        await asyncio.sleep(0.7)
+        # The loop is held up beyond the end of the watch. So the change and the end are handled in one round of it.
+        time.sleep(0.5)  # noqa: ASYNC251
+        store = client.cluster.store
+        asyncio.get_running_loop().call_soon(lambda: store.create(PODS_RESOURCE, "default", pod("late")))
+        lines = await watching
+        lines += await watched(lines[-1]["object"]["metadata"]["resourceVersion"])
+        assert [line["object"]["metadata"]["name"] for line in lines if line["type"] == "ADDED"] == ["late"]
 
 
 async def test_nothing_but_health_is_answered_without_the_token() -> None:
