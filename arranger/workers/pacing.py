@@ -59,6 +59,7 @@ class Rests:
     async def after_step(self) -> None:
         """Rest after a step."""
         now_s = self._clock.monotonic_s()
-        await self._clock.sleep(min(_REST_TIMES * (now_s - self._step_s), _REST_S, self._in_all_s - self._taken_s))
+        left_s = max(self._in_all_s - self._taken_s, 0.0)
+        await self._clock.sleep(min(_REST_TIMES * (now_s - self._step_s), _REST_S, left_s))
         self._step_s = self._clock.monotonic_s()
         self._taken_s += self._step_s - now_s

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arranger.workers.pacing import Pace
+from arranger.workers.pacing import Pace, Rests
 
 
 def test_a_namespace_has_some_turns_at_once_and_then_one_after_the_other() -> None:
@@ -49,3 +49,39 @@ def test_a_turn_is_never_in_the_past_and_never_later_than_after_all_that_were_gi
     for count, (namespace, passed_s, apart_s) in enumerate(steps):
         now_s += passed_s
         assert now_s <= pace.next_s(namespace, now_s, apart_s) <= now_s + 3 * count * max(apart_s, 0.0001) + 1e-6
+
+
+class _Watch:
+    """Its time passes only when somebody says so, and each sleep takes a little longer than it should."""
+
+    now_s = 0.0
+
+    def now_ms(self) -> int:
+        return round(1000 * self.now_s)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds + 0.001
+
+
+async def test_long_work_takes_a_fifth_of_the_time_and_its_rests_are_not_counted_as_work() -> None:
+    clock = _Watch()
+    rests = Rests(clock)
+    for _ in range(10):
+        clock.now_s += 0.02
+        await rests.after_step()
+    assert rests.worked_s == pytest.approx(0.2)
+    assert clock.now_s == pytest.approx(5 * 0.2 + 10 * 0.001)
+
+
+async def test_a_rest_is_a_second_at_most_and_all_of_them_have_a_bound() -> None:
+    clock = _Watch()
+    rests = Rests(clock, in_all_s=2.5)
+    for rest_s in (1.0, 1.0, 0.498, 0.0, 0.0):
+        clock.now_s += 3.0
+        began_s = clock.now_s
+        await rests.after_step()
+        assert clock.now_s - began_s - 0.001 == pytest.approx(rest_s, abs=0.003)
+    assert rests.worked_s == pytest.approx(15.0)
