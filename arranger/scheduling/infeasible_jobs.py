@@ -22,7 +22,7 @@ from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import DRF, Priority
 from arranger.scheduling.registry import Policies
 
-#: What determines whether a job's quorum fits, as `QuorumMemory.alike` has it, and the recorded reason.
+#: What determines whether a job's quorum fits, as `Placer.asks_the_same` has it, and the recorded reason.
 _Key = tuple[Hashable, ShortageFacts]
 
 
@@ -144,7 +144,7 @@ class InfeasibleJobs:
             job = tried.job
             if not tried.told or not _fails_for_good(tried) or not _has_nothing(tried, state) or job.waits is None:
                 continue
-            key = (placer.alike(job), job.waits.shortage)
+            key = (placer.asks_the_same(job), job.waits.shortage)
             if key[0] in self._searched:
                 continue
             self._keys[job.uid] = key

@@ -125,6 +125,10 @@ class Placer:
         """Everything that determines whether a job's quorum fits now, but limits."""
         return self._memory.alike(job)
 
+    def asks_the_same(self, job: JobRecord) -> Hashable:
+        """As `alike`, whatever the job's priority. What a cycle searches for such jobs may differ."""
+        return self._memory.asks_the_same(job)
+
     def left_out(self, job: JobRecord, lack: QuotaLack) -> PlacementTry:
         """The try of a job that no nodes are sought for, because of its queue."""
         tried = self.begin(job)

@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 
+import msgspec
 import numpy as np
 
 from arranger.model.job import JobSpec, PodGroup
@@ -61,8 +62,13 @@ class QuorumMemory:
         these leave changes only together with the view. `groups` are those of its try, if it has one."""
         if groups is None:
             groups = wary_groups(job, self._placing.config, self._placing.time_ms)
-        spec, special = _asked(job.valid_spec), self._special(job, groups)
+        spec, special = _without_queue(job.valid_spec), self._special(job, groups)
         return (spec, special) if special else spec
+
+    def asks_the_same(self, job: JobRecord) -> Hashable:
+        """As `alike`, and equal for jobs of all priorities, each of which a cycle searches for by itself."""
+        groups = wary_groups(job, self._placing.config, self._placing.time_ms)
+        return (_asked(job.valid_spec), self._special(job, groups))
 
     def _special(self, job: JobRecord, groups: tuple[PodGroup, ...]) -> tuple[Hashable, ...]:
         """What determines a job's nodes beside its spec: slots that need none, nodes that it avoids, and its name where
@@ -95,7 +101,7 @@ class QuorumMemory:
         objected = tried.shortage is not None and tried.shortage.objection is not None  # which concerns one job alone
         if alone and tried.shortage is not None and not objected and _has_nothing(job):
             room = quota is None and self._placing.quotas.tight(job) == UNLIMITED
-            alike = _asked(job.valid_spec) if room else None
+            alike = _without_queue(job.valid_spec) if room else None
             self._last = _Last(tried, job, alike, self._placing.view.content)
 
     def fails_as_the_last(self, job: JobRecord) -> PlacementTry | None:
@@ -106,7 +112,7 @@ class QuorumMemory:
             return None
         if job.spec != last.job.spec or job.seen.namespace != last.job.seen.namespace:
             quotas = self._placing.quotas
-            if last.alike is None or _asked(job.valid_spec) != last.alike:
+            if last.alike is None or _without_queue(job.valid_spec) != last.alike:
                 return None
             if quotas.full(job) is not None or quotas.tight(job) != UNLIMITED:
                 return None
@@ -156,14 +162,14 @@ class QuorumMemory:
         total = np.zeros(view.free.shape[1], np.int64)
         for chosen, amounts in tried.taken:
             total += amounts * sum(count for _, count in chosen)
-        self._repeat = _Repeat(_asked(tried.job.valid_spec), rows.pop(), total, tried.pieces, view.content)
+        self._repeat = _Repeat(_without_queue(tried.job.valid_spec), rows.pop(), total, tried.pieces, view.content)
 
     def again(self, tried: PlacementTry) -> bool:
         """Place an equal job's quorum where the last one went, if all of it fits there."""
         repeat, view, quotas = self._repeat, self._placing.view, self._placing.quotas
         if repeat is None or repeat.content != view.content or tried.job.placements:
             return False
-        if _asked(tried.job.valid_spec) != repeat.spec:
+        if _without_queue(tried.job.valid_spec) != repeat.spec:
             return False
         asked = repeat.total > 0
         if (repeat.total > view.free[repeat.row])[asked].any():
@@ -193,9 +199,18 @@ def _has_nothing(job: JobRecord) -> bool:
     return not (slots.nodes or slots.given_up or slots.finished or job.refusals or job.sets)
 
 
-#: Equal for the specs of jobs that differ in nothing but their queues and priorities. These say nothing about nodes
-#: except by limits.
+#: The field of a spec that says nothing about nodes except by limits.
+_QUEUE = JobSpec.__struct_fields__.index("queue")
+#: Equal for the specs of jobs that differ in nothing but their queues and priorities.
 _asked = attrgetter(*(name for name in JobSpec.__struct_fields__ if name not in ("queue", "priority")))
+
+
+def _without_queue(spec: JobSpec) -> Hashable:
+    """Equal for the specs of jobs that differ in nothing but their queues."""
+    if not spec.queue:
+        return spec
+    fields = msgspec.structs.astuple(spec)
+    return fields[:_QUEUE] + fields[_QUEUE + 1 :]
 
 
 def _by_group(pieces: list[Piece]) -> dict[int, int]:

@@ -65,7 +65,7 @@ class Measuring:
         if store is not None:
             self._metrics.redis_memory.labels("used").set(store.used_bytes)
             self._metrics.redis_memory.labels("limit").set(store.max_bytes)
-        if measured is None:
+        if measured is None or not self._membership.owns(KEY, ROLE):  # the rests took a while
             return _AGAIN_S
         self._report(measured)
         return max(_EVERY_S, took_s * _TIMES_AS_LONG)

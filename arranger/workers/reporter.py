@@ -97,6 +97,8 @@ class Reporter:
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
+        #: How many Events were written, or tried to be.
+        self.writes = 0
 
     async def report(self, job: JobRecord, told: Told) -> None:
         """Report a new stage, replaced workers, refused pods and a new kind of shortage, once stored."""
@@ -225,6 +227,7 @@ class Reporter:
         told.times[name] = max(times, 1) + 1
         change = {"message": _shown(message), "count": told.times[name], "lastTimestamp": rfc3339(now_ms)}
         try:
+            self.writes += 1
             await self._cluster.patch(EVENTS, job.seen.namespace, name, change)
         except ClusterError as problem:
             if getattr(problem, "code", 0) == 404:  # expired in the API server
@@ -265,6 +268,7 @@ class Reporter:
             "count": 1,
         }
         try:
+            self.writes += 1
             await self._cluster.create(EVENTS, seen.namespace, event)
         except ClusterError as problem:
             if getattr(problem, "code", 0) != 409:

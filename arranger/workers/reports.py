@@ -21,7 +21,10 @@ from arranger.workers.turns import Turns
 
 _log = logging.getLogger(__name__)
 
-#: With more jobs than this to report, the oldest of the namespace with most of them is dropped. Its next report, if
+#: A namespace, and whether its jobs only wait.
+_Lane = tuple[str, bool]
+
+#: With more jobs than this to report, the oldest of the lane with most of them is dropped. Its next report, if
 #: there is one, makes up for it.
 _MOST = 5000
 #: After so many at once, a namespace's jobs are reported this many times as far apart as the last report took; those
@@ -42,16 +45,17 @@ class Reports:
         self._clock = effects.parts.time
         self._dropped = effects.parts.metrics.reports_dropped
         self._reporter = Reporter(effects.cluster, self._clock)
-        self._waiting: Turns[str, tuple[JobRecord, Told]] = Turns()
+        self._waiting: Turns[str, tuple[JobRecord, Told, _Lane]] = Turns()
         self._pace, self._waiting_pace = Pace(at_once=_AT_ONCE), Pace(at_once=_AT_ONCE)
-        #: Namespace, and whether they only wait → when the next of these jobs may be reported.
+        #: When the next of these jobs may be reported.
         self._turn_s: dict[Hashable, float] = {}
         self._recording = ""
         self._woken = asyncio.Event()
 
     def report(self, job: JobRecord, told: Told) -> None:
         """Record the job's Events soon. `told` is what was recorded of it before; it is updated."""
-        self._waiting.put(_lane(job), job.uid, (job, told))
+        lane = (job.seen.namespace, only_waits(job))
+        self._waiting.put(lane, job.uid, (job, told, lane))
         if len(self._waiting) > _MOST:
             self._waiting.drop(self._waiting.oldest_of_longest())
             self._dropped.inc()
@@ -70,21 +74,12 @@ class Reports:
         """Record Events until cancelled."""
         while True:
             while self._effects.allowed() and (taken := self._waiting.take(self._has_turn)) is not None:
-                self._recording, (job, told) = taken
-                lane = _lane(job)
-                began_s = self._clock.monotonic_s()
+                self._recording, (job, told, lane) = taken
+                began_s, writes = self._clock.monotonic_s(), self._reporter.writes
                 await self._record(job, told)
                 self._recording = ""
-                now_s = self._clock.monotonic_s()
-                took_s = now_s - began_s
-                apart_s = took_s * _TIMES_AS_LONG
-                if lane[1]:
-                    self._turn_s[lane] = self._waiting_pace.next_s(lane, now_s, max(apart_s, _WAITING_S))
-                else:
-                    self._turn_s[lane] = self._pace.next_s(lane, now_s, apart_s)
-                rest_s = took_s * (self._appliers() - 1)
-                if rest_s > 0:
-                    await self._clock.sleep(rest_s)
+                if self._reporter.writes != writes:
+                    await self._rest(lane, self._clock.monotonic_s() - began_s)
             self._turn_s = {of: turn_s for of, turn_s in self._turn_s.items() if not self._has_turn(of)}
             if self._waiting:
                 next_s = min(self._turn_s.values(), default=math.inf) - self._clock.monotonic_s()
@@ -92,6 +87,17 @@ class Reports:
             else:
                 self._woken.clear()
                 await self._woken.wait()
+
+    async def _rest(self, lane: _Lane, took_s: float) -> None:
+        """Say when the lane has its next turn, and leave that much time to other appliers."""
+        now_s, apart_s = self._clock.monotonic_s(), took_s * _TIMES_AS_LONG
+        if lane[1]:
+            self._turn_s[lane] = self._waiting_pace.next_s(lane, now_s, max(apart_s, _WAITING_S))
+        else:
+            self._turn_s[lane] = self._pace.next_s(lane, now_s, apart_s)
+        rest_s = took_s * (self._appliers() - 1)
+        if rest_s > 0:
+            await self._clock.sleep(rest_s)
 
     def _has_turn(self, lane: Hashable) -> bool:
         return self._turn_s.get(lane, -math.inf) <= self._clock.monotonic_s()
@@ -113,7 +119,3 @@ class Reports:
             log_event(_log, "an Event isn't recorded", level=logging.WARNING, job=job.seen.name, problem=problem)
         except Exception as problem:
             log_event(_log, "recording an Event failed", level=logging.ERROR, exc_info=problem, job=job.seen.name)
-
-
-def _lane(job: JobRecord) -> tuple[str, bool]:
-    return (job.seen.namespace, only_waits(job))

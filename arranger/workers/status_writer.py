@@ -88,9 +88,11 @@ class QueuePositions:
                 self._asked.set()
             else:
                 began_s, steps = self._clock.monotonic_s(), self._order()
-                while not self._step(steps):
-                    pass
-                self._took(self._clock.monotonic_s() - began_s)
+                try:
+                    while not self._step(steps):
+                        pass
+                finally:
+                    self._took(self._clock.monotonic_s() - began_s)
         return self._positions.get(job.uid)
 
     async def run(self) -> None:
@@ -140,6 +142,7 @@ class StatusWriter:
         #: How long a status takes on average; at first, about what one takes on a busy API server.
         self._took_s = 0.02
         self._counts_pace, self._waiting_pace = Pace(), Pace(at_once=_WAITING_AT_ONCE)
+        self._again_pace = Pace(at_once=_WAITING_AT_ONCE)
         #: Until when statuses are written as v1, because the TYJob definition has no version for them.
         self._older_until_s = -math.inf
 
@@ -187,9 +190,7 @@ class StatusWriter:
         due_s = progress.written_s + (_STARTING_S if look.job.stage == Stage.STARTING else _COUNTS_S)
         if due_s <= now_s and look.job.quorum_ready == progress.ready:
             if progress.turn_s is None:
-                least_s = _WAITING_AGAIN_S if only_waits(look.job) else 0.0
-                apart_s = min(max(_TIMES_AS_LONG * self._took_s, least_s), _APART_S)
-                progress.turn_s = self._counts_pace.next_s(look.job.seen.namespace, now_s, apart_s)
+                progress.turn_s = self._next_s(look.job, now_s)
             due_s = progress.turn_s
         wait_s = due_s - now_s
         if wait_s > 0:
@@ -206,13 +207,21 @@ class StatusWriter:
         """Whether the status of a job that only waits hasn't its turn yet; the job is then looked at again."""
         progress = look.progress
         if progress.turn_s is None:
-            least_s = _WAITING_AGAIN_S if look.job.seen.status_digest else 0.0
-            apart_s = min(max(_WAITING_TIMES_AS_LONG * self._took_s, least_s), _APART_S)
-            progress.turn_s = self._waiting_pace.next_s(look.job.seen.namespace, now_s, apart_s)
+            progress.turn_s = self._next_s(look.job, now_s)
         wait_s = progress.turn_s - now_s
         if wait_s > 0:
             self._queue.look_again(look.job.uid, wait_s)
         return wait_s > 0
+
+    def _next_s(self, job: JobRecord, now_s: float) -> float:
+        """The turn of a status that can wait."""
+        if not only_waits(job):
+            pace, apart_s = self._counts_pace, _TIMES_AS_LONG * self._took_s
+        elif not job.seen.status_digest:
+            pace, apart_s = self._waiting_pace, _WAITING_TIMES_AS_LONG * self._took_s
+        else:
+            pace, apart_s = self._again_pace, max(_WAITING_TIMES_AS_LONG * self._took_s, _WAITING_AGAIN_S)
+        return pace.next_s(job.seen.namespace, now_s, min(apart_s, _APART_S))
 
     def _passes(self, look: Look, now_s: float) -> bool:
         """Whether to wait longer for the imminent decision on a new job."""

@@ -20,7 +20,7 @@ from arranger.scheduling.queue_offer import offered
 from arranger.scheduling.queue_room import QueueAccount, QueueRoom
 from arranger.scheduling.queue_shares import QueueClaims, queue_shares
 from arranger.scheduling.queue_standing import KeptQueues, QueueStanding
-from arranger.scheduling.quorum_memory import _asked
+from arranger.scheduling.quorum_memory import _asked, _without_queue
 from arranger.scheduling.quorum_search import QuorumSearch
 from tests.depth import extent
 from tests.world import World, shape
@@ -200,10 +200,11 @@ def test_undoing_what_lay_within_a_guarantee_leaves_nothing_to_others() -> None:
 
 
 @pytest.mark.parametrize("field", JobSpec.__struct_fields__)
-def test_jobs_are_alike_if_they_differ_in_nothing_but_queue_and_priority(field: str) -> None:
+def test_jobs_are_alike_if_they_differ_in_nothing_but_the_queue(field: str) -> None:
     there = World()
     spec = there.job("j", of_queue="a").valid_spec
     other = msgspec.structs.replace(spec, **{field: "another"})
+    assert (_without_queue(spec) == _without_queue(other)) == (field == "queue")
     assert (_asked(spec) == _asked(other)) == (field in ("queue", "priority"))
 
 

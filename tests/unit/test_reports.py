@@ -56,6 +56,7 @@ async def test_each_of_several_appliers_rests_so_that_all_together_record_as_man
     begun: list[float] = []
 
     async def record(*_: object) -> None:
+        reports._reporter.writes += 1
         begun.append(clock.at_s)
         clock.at_s += _TOOK_S
 
@@ -80,6 +81,7 @@ async def test_the_event_of_a_namespace_waits_for_one_of_another_one_that_storms
     recorded: list[str] = []
 
     async def record(job: Any, _: Told) -> None:
+        reports._reporter.writes += 1
         recorded.append(job.uid)
         await asyncio.sleep(0)
 
@@ -110,6 +112,7 @@ async def test_thousands_that_wait_delay_no_event_of_one_that_starts_and_theirs_
     recorded: list[tuple[float, str]] = []
 
     async def record(job: Any, _: Told) -> None:
+        reports._reporter.writes += 1
         recorded.append((clock.at_s, job.uid))
         clock.at_s += 0.001
 
@@ -126,3 +129,45 @@ async def test_thousands_that_wait_delay_no_event_of_one_that_starts_and_theirs_
     assert len(starts_s) == 10 and max(starts_s) < 0.1, starts_s
     waits_s = [at_s for at_s, uid in recorded if uid.startswith("waits")]
     assert waits_s[19] < 0.1 and len(waits_s) == pytest.approx(20 + 20 * 5, abs=3), len(waits_s)
+
+
+async def test_jobs_that_are_gone_take_no_turns_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, recorded = _Clock(), list[float]()
+    there = job_of("default", "there", waits=True)
+    reports = Reports(Effects(parts(cluster=object(), follower=_Follower({"there": there}), clock=clock)), lambda: 1)
+
+    async def record(*_: object) -> None:
+        recorded.append(clock.at_s)
+
+    monkeypatch.setattr(reports._reporter, "report", record)
+    for job in (*(job_of("default", f"gone-{number}", waits=True) for number in range(1_000)), there):
+        reports.report(job, Told())
+    running = asyncio.create_task(reports.run())
+    for _ in range(5_000):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert len(recorded) == 1 and recorded[0] < 1.0, recorded
+
+
+async def test_a_job_that_starts_meanwhile_takes_no_turn_of_those_that_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, recorded = _Clock(), list[float]()
+    jobs = {f"job-{number}": job_of("default", f"job-{number}", waits=True) for number in range(40)}
+    reports = Reports(Effects(parts(cluster=object(), follower=_Follower(jobs), clock=clock)), lambda: 1)
+
+    async def record(*_: object) -> None:
+        reports._reporter.writes += 1
+        recorded.append(clock.at_s)
+        clock.at_s += 0.001
+
+    monkeypatch.setattr(reports._reporter, "report", record)
+    for job in jobs.values():
+        reports.report(job, Told())
+        job.placements, job.stage = {(0, 0): "n1"}, Stage.STARTING
+    running = asyncio.create_task(reports.run())
+    for _ in range(5_000):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert len(recorded) == 40 and recorded[19] < 0.1 and recorded[39] == pytest.approx(20 * 0.2, abs=0.5), recorded
+    assert ("default", False) not in reports._turn_s
