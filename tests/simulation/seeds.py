@@ -17,7 +17,7 @@ from tests.simulation.run import Outcome, run_seed
 STEPS = 3000
 
 #: Of the first 170 seeds, nine in which every fault site occurs.
-_CHOSEN = (16, 26, 48, 87, 98, 105, 107, 134, 164)
+_CHOSEN = (2, 5, 15, 17, 26, 98, 105, 107, 164)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
