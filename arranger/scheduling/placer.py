@@ -126,7 +126,7 @@ class Placer:
         return self._memory.alike(job)
 
     def asks_the_same(self, job: JobRecord) -> Hashable:
-        """As `alike`, whatever the job's priority. What a cycle searches for such jobs may differ."""
+        """As `alike`, whatever the job's priority; see `QuorumMemory.asks_the_same`."""
         return self._memory.asks_the_same(job)
 
     def left_out(self, job: JobRecord, lack: QuotaLack) -> PlacementTry:

@@ -173,7 +173,8 @@ def in_order(
         try:
             next(ordering)
         except StopIteration as end:
-            return list(end.value)
+            order: list[JobRecord] = end.value
+            return order
 
 
 def order_in_steps(

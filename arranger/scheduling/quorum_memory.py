@@ -66,7 +66,8 @@ class QuorumMemory:
         return (spec, special) if special else spec
 
     def asks_the_same(self, job: JobRecord) -> Hashable:
-        """As `alike`, and equal for jobs of all priorities, each of which a cycle searches for by itself."""
+        """As `alike`, whatever the job's priority. Not for what a cycle searches for: the recorded steps count each
+        priority."""
         groups = wary_groups(job, self._placing.config, self._placing.time_ms)
         return (_asked(job.valid_spec), self._special(job, groups))
 

@@ -45,12 +45,12 @@ _STARTING_S, _COUNTS_S = 5.0, 1.0
 #: Of all jobs together, one such status is written in this many times as long as a status takes, where that is less
 #: than the limit. Pods and decisions are worth more than counts, above all on a busy API server.
 _TIMES_AS_LONG, _APART_S = 4.0, 2.0
-#: How long a status takes is averaged over about so many. Paced by the last one alone, some would come in bursts.
-_AVERAGED = 16
 #: The same of the jobs of a namespace that only wait, for their statuses with news, after this many at once.
 _WAITING_TIMES_AS_LONG, _WAITING_AT_ONCE = 8.0, 20
 #: All their statuses but the first ones are this far apart at least: somebody may edit many jobs again and again.
 _WAITING_AGAIN_S = 0.25
+#: How long a status takes is averaged over about so many. Paced by the last one alone, some would come in bursts.
+_AVERAGED = 16
 #: Jobs up to this position in the queue get a new status when it changes, and so do those that leave the queue. For all
 #: jobs that would be a storm.
 _NEAR = 10
