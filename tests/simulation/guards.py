@@ -1,10 +1,8 @@
-"""The product's guards, and a way to turn off each; the simulation must notice that every time.
-
-`python -m tests.simulation.guards` prints how many seeds each needs.
-"""
+"""The product's guards, and a way to turn off each; the simulation must notice that every time."""
 
 import asyncio
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -33,9 +31,11 @@ from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.room_search import RoomSearch
 from arranger.scheduling.volume_filters import VolumeRestrictions
 from arranger.workers import deletions, members_writer, observer, service_writer, watcher
+from arranger.workers.applier import Applier
 from arranger.workers.cancelling import _ask
 from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation
+from arranger.workers.follower import Follower
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.observer import Observer
 from arranger.workers.placeholders import Placeholders
@@ -54,13 +54,9 @@ from tests.simulation.invariants import Violation
 from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
 from tests.simulation.room import CROWD
-from tests.simulation.run import in_order, pool
 from tests.simulation.topologies import RACE
 from tests.simulation.world import World
 
-#: Each broken rule is found within these seeds.
-SEEDS = range(40)
-STEPS = 800
 #: The guards of room that is taken back.
 OF_ROOM = (
     "that no job starts before its room is free",
@@ -83,77 +79,6 @@ OF_CLAIMS = (
     "that a claim which may still come lets no job fail",
     "that a pod leaves a node which its volume excludes",
 )
-#: The seed that is tried first: one that has noticed the guard before; 1 for all others.
-_BEFORE = {
-    "the limits of a queue": 102,
-    "the queue that a job may use": 5,
-    "that no cycle exceeds the limits of a queue": 6,
-    "whole worker groups": 2,
-    "the domain of pods that belong together": 4,
-    "the clock of a process that applies": 7,
-    "the cluster that a process is connected to": 3,
-    "the identity of an append": 2,
-    "the owner's UID of a pod that exists already": 15,
-    "the owner of a pod as it is when it is deleted": 2,
-    "the term of who declares the log lost": 102,
-    "that no cycle places a job that backs off": 1,
-    "a node that closed since a worker was to stay there": 7,
-    "where a watch that broke off goes on": 12,
-    "ending tasks for sure": 0,
-    "that a refused quorum gives its nodes up": 11,
-    "the namespace, the name and the node of a pod that claims a slot": 2,
-    "the cluster of a claim": 3,
-    "the term of an append for a watch": 5,
-    "the deadline of a part of a quorum": 0,
-    "an observation's term": 0,
-    "a decision's version and attempt": 0,
-    "the whole quorum": 4,
-    "a worker group that is replaced as a whole": 4,
-    "room on the nodes, decided and unconfirmed included": 0,
-    "a superseded cycle": 0,
-    "that no cycle places a worker where its set failed repeatedly": 0,
-    "what a worker set starts after": 17,
-    "that all have finished whose end is the job's": 5,
-    "that a members file is read again": 0,
-    "that a Service is looked for again": 0,
-    "that no job starts before its room is free": 2,
-    "how room may be taken in a queue": 0,
-    "that no job gives room to one of equal priority": 2,
-    "that only queues above their share give room": 3,
-    "that whoever isn't needed is spared": 1,
-    "that no restart of a preempted job counts": 1,
-    "that room is kept for whom others gave it": 1,
-    "that only victims' pods leave": 2,
-    "that no cycle looks at forecasts": 5,
-    "the version of a job that was forecast": 2,
-    "the jobs that a job waits for": 16,
-    "that a status shows the expected start": 5,
-    "that a pod waits for its volumes": 0,
-    "where a volume is reached": 2,
-    "that one pod alone uses a claim": 12,
-    "that a claim which may still come lets no job fail": 7,
-    "that a pod leaves a node which its volume excludes": 3,
-    "that no job fails while nodes are requested": 0,
-    "that requests and placeholders are taken back": 1,
-    "the UID of a pod that is bound": 13,
-    "that reserved room is kept": 2,
-}
-#: Fewer steps for what only the end of a run shows; more for a pause, a takeover and a deleted job at once.
-_STEPS = {
-    "that a members file is read again": 100,
-    "that a Service is looked for again": 100,
-    "that the status of a queue is written": 100,
-    "the comparison of a watch": 200,
-    "what a watch has told since a comparison began": 800,
-    "that a pod waits for its volumes": 400,
-    "where a volume is reached": 400,
-    "that one pod alone uses a claim": 400,
-    "that a pod leaves a node which its volume excludes": 400,
-    "that no job fails while nodes are requested": 400,
-    "that requests and placeholders are taken back": 400,
-    "the limits of a queue": 1000,
-    "the term of who declares the log lost": 3000,
-}
 #: The faults that a guard handles, with their rates while it is off: otherwise a run may not have them.
 _OFTEN = {
     "a node that closed since the cycle began": {"a node closes while a cycle is on its way": 1.0},
@@ -437,6 +362,20 @@ def _any_pod_of_the_name_is_bound() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _waits_without_end() -> Iterator[None]:
+    """A process that has caught up leaves a task behind that waits for the fold."""
+    catch_up = Follower.catch_up
+
+    async def leaving_one_behind(self: Follower) -> bool:
+        task = asyncio.get_running_loop().create_task(self.epoch_ended(self.state.epoch))
+        self.__dict__.setdefault("left_behind", []).append(task)
+        return await catch_up(self)
+
+    with mock.patch.object(Follower, "catch_up", leaving_one_behind):
+        yield
+
+
 def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: mock.patch.object(owner, name, lambda *_, **__: answer)
 
@@ -517,32 +456,42 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that no cycle places a job that backs off": lambda: mock.patch.object(
         JobRecord, "not_before_ms", property(lambda _: 0)
     ),
+    "that an applier forgets jobs that are gone": lambda: mock.patch.object(
+        Applier, "_sweep", lambda self: self._follower.state.jobs
+    ),
+    "that waiting for the fold ends": _waits_without_end,
 }
 
 
-def seeds_until_caught(guard: str) -> tuple[int, str]:
-    """The number of seeds until the violation, and its seed and text; 0 if no seed notices."""
+class Missed(Exception):
+    """A run reached its bound of steps before anything was noticed."""
+
+
+class _Bounded(World):
+    """A world that ends a run after so many steps, those after the faults included."""
+
+    most = sys.maxsize
+
+    def _stop_if_failed(self) -> None:
+        super()._stop_if_failed()
+        if self.steps > self.most and not self.closing:
+            raise Missed
+
+
+def noticed(guard: str, seed: int, steps: int, *, within: int = sys.maxsize) -> tuple[int, str]:
+    """The step at which a run of `steps` steps with faults notices that the guard is off, and what it found; 0 if it
+    doesn't notice that within so many steps."""
+    world = _Bounded(seed, _OFTEN.get(guard, {}))
+    world.most = within
     with GUARDS[guard]():
-        for number, seed in enumerate((_BEFORE.get(guard, 1), *SEEDS), start=1):
-            try:
-                World(seed, _OFTEN.get(guard, {})).run(_STEPS.get(guard, STEPS))
-            except Violation as violation:
-                if isinstance(violation.__cause__, TypeError | AttributeError):
-                    raise  # an error in turning off the guard proves nothing
-                return number, f"{seed}: {violation}"
-            except (AssertionError, KeyError, ValueError) as problem:  # the fold itself fails
-                return number, f"{seed}: {problem!r}"
+        try:
+            world.run(steps)
+        except Missed:
+            return 0, ""
+        except Violation as violation:
+            if isinstance(violation.__cause__, TypeError | AttributeError):
+                raise  # an error in turning off the guard proves nothing
+            return world.steps, str(violation)
+        except (AssertionError, KeyError, ValueError) as problem:  # the fold itself fails
+            return world.steps, repr(problem)
     return 0, ""
-
-
-def main() -> None:
-    """Print the guards, the number of seeds that each needed, the seed that noticed, and the violation."""
-    with pool() as executor:
-        for guard, (seeds, what) in zip(
-            GUARDS, in_order(executor, seeds_until_caught, [(each,) for each in GUARDS]), strict=True
-        ):
-            print(f"{seeds or 'NEVER':>5}  {guard}; {what[:120]}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
