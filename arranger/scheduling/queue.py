@@ -13,6 +13,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import QosClass
 from arranger.model.quota import LimitKind, QuotaLack
+from arranger.model.steps import Steps
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.queue_membership import Known, counted_priority, denied
@@ -168,13 +169,7 @@ def in_order(
 ) -> list[JobRecord]:
     """The waiting jobs in the order of their first turns, as if none of them got nodes, and last those over their
     queue's `maxWaiting`. `time_ms` defaults to the state's time."""
-    ordering = order_in_steps(state, config, policies, time_ms=time_ms)
-    while True:
-        try:
-            next(ordering)
-        except StopIteration as end:
-            order: list[JobRecord] = end.value
-            return order
+    return Steps(order_in_steps(state, config, policies, time_ms=time_ms)).finish()
 
 
 def order_in_steps(

@@ -13,6 +13,7 @@ from functools import partial
 from arranger.errors import ClockOff, EpochLost, LogUnavailable
 from arranger.events.kinds import StartForecast
 from arranger.logs import log_event
+from arranger.model.steps import Steps
 from arranger.projections.forecasts import says_more
 from arranger.projections.state import State
 from arranger.replay.forecast.starts import Forecast, forecast
@@ -73,14 +74,10 @@ class Forecaster:
         """A copy of the projection. It takes tenths of a second for 100,000 pods, so the other tasks of the process run
         in between; only the fold waits."""
         async with self._follower.still:
-            copying = copy_bit_by_bit(self._follower.state)
-            while True:
-                try:
-                    next(copying)
-                except StopIteration as copied:
-                    done: State = copied.value
-                    return done
+            copying = Steps(copy_bit_by_bit(self._follower.state))
+            for _ in copying:
                 await asyncio.sleep(0)
+            return copying.result
 
     def _forecast(self, state: State, time_ms: int, enough: Callable[[], bool]) -> Forecast:
         return forecast(state, self._config, time_ms, first=self._first, policies=self._policies, enough=enough)

@@ -19,6 +19,7 @@ from arranger.lifecycle.desired import desired_status, news_of
 from arranger.lifecycle.giving_way import taking_text
 from arranger.logs import log_event
 from arranger.model.job import Stage
+from arranger.model.steps import Steps
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.projections.state import State
@@ -87,10 +88,9 @@ class QueuePositions:
                 self._again_s = math.inf
                 self._asked.set()
             else:
-                began_s, steps = self._clock.monotonic_s(), self._order()
+                began_s = self._clock.monotonic_s()
                 try:
-                    while not self._step(steps):
-                        pass
+                    self._rank(Steps(self._order()).finish())
                 finally:
                     self._took(self._clock.monotonic_s() - began_s)
         return self._positions.get(job.uid)
@@ -100,23 +100,18 @@ class QueuePositions:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            rests, steps = Rests(self._clock), self._order()
+            rests, steps = Rests(self._clock), Steps(self._order())
             try:
-                while not self._step(steps):
+                for _ in steps:
                     await rests.after_step()
+                self._rank(steps.result)
             except Exception as problem:  # e.g. in a plugin's policy: the next time tries again
                 log_event(_log, "the order of the queue failed", level=logging.ERROR, exc_info=problem)
             finally:
                 self._took(rests.worked_s)
 
-    def _step(self, steps: Generator[None, None, Sequence[JobRecord]]) -> bool:
-        """Take a step; returns whether it was the last one."""
-        try:
-            next(steps)
-        except StopIteration as end:
-            self._positions = {of.uid: position for position, of in enumerate(end.value, start=1)}
-            return True
-        return False
+    def _rank(self, order: Sequence[JobRecord]) -> None:
+        self._positions = {of.uid: position for position, of in enumerate(order, start=1)}
 
     def _took(self, took_s: float) -> None:
         self._took_s = took_s

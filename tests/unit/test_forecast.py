@@ -11,9 +11,9 @@ from arranger.events.kinds import Placed, Reserved
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import Dependency, Stage
 from arranger.model.queue import Preemption
+from arranger.model.steps import Steps
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import State
 from arranger.replay.forecast.ends import Case, Ends
 from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast, has_started
 from arranger.replay.what_if import hypothesis
@@ -127,15 +127,10 @@ def test_the_state_is_as_before(seed: int) -> None:
 def test_a_copy_in_steps_is_the_state_and_changes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hypothesis, "_AT_ONCE", 3)
     over, _ = _jobs(1, jobs=20, reservations=1)
-    state, copying, steps = over.world.state, hypothesis.copy_bit_by_bit(over.world.state), 0
+    state, copying = over.world.state, Steps(hypothesis.copy_bit_by_bit(over.world.state))
     before = snapshot.encode(state)
-    try:
-        while True:
-            next(copying)
-            steps += 1
-    except StopIteration as copied:
-        copy: State = copied.value
-    assert steps >= len(state.jobs) // 3
+    assert sum(1 for _ in copying) >= len(state.jobs) // 3
+    copy = copying.result
     assert snapshot.encode(copy) == before
     hypothesis.say(copy, over.world.now_ms, [event for job in state.jobs.values() for event in job_gone(job, state)])
     assert not copy.jobs and snapshot.encode(state) == before

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
+from arranger.model.steps import Steps
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling import queue, registry
 from arranger.scheduling.cycle import take_cycle
@@ -37,7 +38,8 @@ def test_an_order_in_steps_leaves_out_the_jobs_that_go_meanwhile(monkeypatch: py
     monkeypatch.setattr(queue, "_JOBS_A_STEP", 2)
     world = World()
     jobs = [world.job(f"j{number}") for number in range(6)]
-    steps = queue.order_in_steps(world.state, world.config)
+    order = Steps(queue.order_in_steps(world.state, world.config))
+    steps = iter(order)
     next(steps)
     world.job_gone(jobs[0])  # seen by an earlier step
     world.job("late")
@@ -46,10 +48,9 @@ def test_an_order_in_steps_leaves_out_the_jobs_that_go_meanwhile(monkeypatch: py
     world.job_gone(jobs[1])
     next(steps)
     world.job_gone(jobs[2])  # too late
-    with pytest.raises(StopIteration) as end:
-        while True:
-            next(steps)
-    assert [job.seen.name for job in end.value.value] == ["j2", "j3", "j4", "j5"]
+    for _ in steps:
+        pass
+    assert [job.seen.name for job in order.result] == ["j2", "j3", "j4", "j5"]
     assert order_of(world) == ["j3", "j4", "j5", "late"]
 
 

@@ -16,6 +16,7 @@ from arranger.events.log import Entry
 from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
 from arranger.model.queue import QueueSpec
+from arranger.model.steps import Steps
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, asked_record, pods_of_record
@@ -54,13 +55,7 @@ def _of_any_job(event: k.Event) -> bool:
 
 def private_copy(state: State) -> State:
     """A copy that events may change without the original. Both share what the fold replaces and never changes."""
-    copying = copy_bit_by_bit(state)
-    while True:
-        try:
-            next(copying)
-        except StopIteration as copied:
-            done: State = copied.value
-            return done
+    return Steps(copy_bit_by_bit(state)).finish()
 
 
 def copy_of(state: State, pods: dict[str, k.PodSeen], jobs: dict[str, JobRecord], pods_of: _PodsOf) -> State:
