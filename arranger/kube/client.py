@@ -163,7 +163,12 @@ class HttpCluster:
                 return
 
     async def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        timeout_s: float = 300.0,
+        accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
         query = {
             "watch": "1",
@@ -173,6 +178,7 @@ class HttpCluster:
             "timeoutSeconds": str(max(1, math.ceil(timeout_s))),
         }
         response = await self._open("watch", resource, resource.path(self._listed), query=query)
+        accepted()
         what = f"the watch of {resource.plural}"
         try:
             async with aclosing(_complete_lines(response.content, what)) as pieces:

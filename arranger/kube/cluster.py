@@ -125,9 +125,15 @@ class Watchable(Protocol):
         """
 
     def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        timeout_s: float = 300.0,
+        accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
-        """Changes after a resourceVersion, cluster-wide, with bookmarks, in order, in lists as they arrive.
+        """Changes after a resourceVersion, cluster-wide, with bookmarks, in order, in lists as they arrive. `accepted`
+        is called once the server has accepted the watch, which may have no changes for a minute.
 
         Ends when the server ends it. Raises `Expired` on 410, `ClusterUnavailable` if it breaks or stays silent for
         longer than its bookmarks allow.

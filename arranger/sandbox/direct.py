@@ -44,12 +44,18 @@ class DirectCluster:
                 return
 
     async def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        timeout_s: float = 300.0,
+        accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
         news = asyncio.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
         store = self._store  # a watch stays with the server that opened it
         with contextlib.closing(store.watch(resource, Selection(), resource_version, news.set)) as watch:
+            accepted()
             while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
                 events = watch.take()
                 if not events:

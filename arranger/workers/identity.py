@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from arranger.errors import ClusterError, UsageError
-from arranger.kube.cluster import NAMESPACES, ApiError, Change, Cluster, ClusterUnavailable, Page, Resource
+from arranger.kube.cluster import NAMESPACES, ApiError, Change, Cluster, ClusterUnavailable, Page, Resource, always
 
 #: The namespace whose UID identifies a cluster.
 SYSTEM = "kube-system"
@@ -84,10 +84,17 @@ class ConfirmedCluster:
                 yield page
 
     async def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        timeout_s: float = 300.0,
+        accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
         await self._confirm()
-        async with aclosing(self._cluster.watch(resource, resource_version, timeout_s=timeout_s)) as batches:
+        async with aclosing(
+            self._cluster.watch(resource, resource_version, timeout_s=timeout_s, accepted=accepted)
+        ) as batches:
             confirmed = False
             async for changes in batches:
                 if not confirmed:  # an open watch keeps its connection to the same server

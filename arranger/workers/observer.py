@@ -328,9 +328,13 @@ class Observer:
                 gone.append(k.ListingEnded(self._kind, self._term, version))
             if gone:
                 await self._append(gone, cursor=version if begun else self._version)
+        self._heard()
+        return version, changed, len(gone) - begun
+
+    def _heard(self) -> None:
+        """The API server has answered."""
         self._metrics.heard(self._kind)
         self._tell_problem("")
-        return version, changed, len(gone) - begun
 
     # --- watching ------------------------------------------------------------------------------------------
 
@@ -338,10 +342,10 @@ class Observer:
         """One watch, until the server ends it."""
         due_s = _COMPARE_S if self._comparing is not None else self._compare_at_s - self._clock.monotonic_s()
         for_s = min(_WATCH_S, max(1.0, due_s))
-        async with aclosing(self._cluster.watch(RESOURCES[self._kind], self._version, timeout_s=for_s)) as batches:
+        begun = self._cluster.watch(RESOURCES[self._kind], self._version, timeout_s=for_s, accepted=self._heard)
+        async with aclosing(begun) as batches:
             async for changes in batches:
-                self._metrics.heard(self._kind)
-                self._tell_problem("")
+                self._heard()
                 if self._comparing is not None:
                     self._told.add(changes)
                 there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]

@@ -78,6 +78,7 @@ class Watcher:
         finally:
             await end([active])
             self._parts.metrics.forget(self._kind)
+            self.problem = ""  # of the watch that has ended
 
     async def _active(self) -> None:
         """Claim, then list and watch; a new epoch requires a new claim."""

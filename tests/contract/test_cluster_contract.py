@@ -719,6 +719,17 @@ async def test_a_watch_ends_after_its_time_with_a_bookmark_of_the_present(subjec
         assert [change.resource_version for change in later] == [version(created)]
 
 
+async def test_a_watch_is_accepted_though_nothing_changes(subject: Subject) -> None:
+    async with subject.open() as place:
+        accepted = asyncio.Event()
+        watch = place.cluster.watch(PODS, await now(place.cluster, PODS), timeout_s=60, accepted=accepted.set)
+        changes = asyncio.ensure_future(anext(watch))
+        await asyncio.wait_for(accepted.wait(), 20)
+        changes.cancel()
+        await asyncio.gather(changes, return_exceptions=True)
+        await watch.aclose()
+
+
 async def test_a_watch_from_a_version_too_old_has_expired(subject: Subject) -> None:
     async with subject.open() as place:
         old = await place.cluster.create(PODS, place.namespace, pod("a"))

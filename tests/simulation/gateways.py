@@ -457,7 +457,12 @@ class FaultyCluster(DirectCluster):
         self._world.step(self._gateway.process.name, f"list {resource.plural} in {pages} pages{moment}")
 
     async def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        timeout_s: float = 300.0,
+        accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
         what, world = f"watch {resource.plural}", self._world
         await self._gateway.latency()
@@ -465,7 +470,7 @@ class FaultyCluster(DirectCluster):
         if world.faults.at(f"{what}: 410"):
             raise Expired(410, "Expired", "simulated: too old resource version")
         until_s, resets = min(world.chance.uniform(5.0, 20.0), timeout_s), self._resets
-        async with aclosing(super().watch(resource, resource_version, timeout_s=until_s)) as batches:
+        async with aclosing(super().watch(resource, resource_version, timeout_s=until_s, accepted=accepted)) as batches:
             async for batch in batches:
                 if world.api_away or self._resets > resets:
                     raise ClusterUnavailable("simulated: the connection was reset")

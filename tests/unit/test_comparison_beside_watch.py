@@ -17,7 +17,7 @@ from arranger.events import kinds as k
 from arranger.events.fence import Fence
 from arranger.events.kinds import Batch
 from arranger.events.log import Appended
-from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Change, ClusterUnavailable, Page, Resource
+from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Change, ClusterUnavailable, Page, Resource, always
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers import observer
@@ -231,10 +231,17 @@ class Shaky(DirectCluster):
                 yield page
 
     async def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        timeout_s: float = 300.0,
+        accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
         await self._answer()
-        async with aclosing(super().watch(resource, resource_version, timeout_s=timeout_s)) as batches:
+        async with aclosing(
+            super().watch(resource, resource_version, timeout_s=timeout_s, accepted=accepted)
+        ) as batches:
             async for batch in batches:
                 cut = self.chance.randrange(len(batch))
                 for part in (batch[:cut], batch[cut:]):

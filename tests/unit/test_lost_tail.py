@@ -9,7 +9,7 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
 from arranger.events.log import Appended, Entry, Position, StoredSnapshot
-from arranger.kube.cluster import Change, Object, Page, Resource
+from arranger.kube.cluster import Change, Object, Page, Resource, always
 from arranger.kube.translate import job_seen
 from arranger.metrics import Metrics
 from arranger.model.job import Stage
@@ -40,7 +40,12 @@ class Told:
         yield Page([], "1")
 
     async def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        timeout_s: float = 300.0,
+        accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
         while True:
             yield await self.batches.get()

@@ -12,7 +12,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.events.log import entries
-from arranger.kube.cluster import PODS, Change, ClusterUnavailable, Page, Resource
+from arranger.kube.cluster import PODS, Change, ClusterUnavailable, Page, Resource, always
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from tests.memory_log import HeldWatch
@@ -40,10 +40,17 @@ class Losing(DirectCluster):
                 yield page
 
     async def watch(
-        self, resource: Resource, resource_version: str, *, timeout_s: float = 300.0
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        timeout_s: float = 300.0,
+        accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
         self.watches += 1
-        async with aclosing(super().watch(resource, resource_version, timeout_s=timeout_s)) as batches:
+        async with aclosing(
+            super().watch(resource, resource_version, timeout_s=timeout_s, accepted=accepted)
+        ) as batches:
             async for batch in batches:
                 if kept := [change for change in batch if not self.loses(change)]:
                     yield kept
@@ -103,6 +110,31 @@ def test_an_observation_that_was_lost_is_made_up_for_within_a_minute(caplog: pyt
         record for record in caplog.records if record.getMessage() == "a comparison found what the watch had missed"
     ]
     assert [record.levelname for record in told] == ["WARNING"]
+
+
+def test_a_broken_watch_is_no_problem_once_it_is_accepted_again_though_nothing_changes() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        cluster.breaks = True
+        await scene.create("a")
+        while not scene.watcher.problem:  # noqa: ASYNC110  # virtual time
+            await asyncio.sleep(0.01)
+        before = cluster.watches
+        while cluster.watches == before:  # noqa: ASYNC110  # virtual time
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)
+        assert scene.watcher.problem == ""
+
+    run(test)
+
+
+def test_whoever_has_lost_the_lease_has_no_problem_with_a_watch() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        scene.watcher.problem = "the connection was reset"
+        scene.lease.ours = False
+        await asyncio.sleep(1)
+        assert scene.watcher.problem == ""
+
+    run(test)
 
 
 def test_a_cursor_that_stands_behind_what_nobody_recorded_is_made_up_for_within_a_minute() -> None:
