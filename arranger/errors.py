@@ -81,7 +81,7 @@ class DamagedEntry(LogError):
         offset: int,
         reason: str,
         *,
-        hint: str = "run the version of Arranger that wrote it, or restore Redis from a backup",
+        hint: str = "docs/operations.md, When something is missing or broken, says how to go on",
     ) -> None:
         super().__init__(f"log entry at offset {offset} can't be read: {reason}", hint=hint)
         self.offset = offset
@@ -102,6 +102,9 @@ class ForgedEntry(DamagedEntry):
 
 class UnknownEvent(DamagedEntry):
     """An event kind or version that this program doesn't know: the fold stops and does not skip it."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(offset, reason, hint="run the version of Arranger that wrote it, or a newer one")
 
 
 class ClusterError(ArrangerError):

@@ -56,7 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _about(
             "Redis server that holds the log; password and TLS (rediss://) go into the URL; Sentinels: "
             "redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DATABASE",
-            allowed="a URL that begins with redis://, rediss://, redis+sentinel://, rediss+sentinel:// or unix://",
+            allowed="a URL that begins with redis://, rediss://, redis+sentinel://, rediss+sentinel:// or unix://, "
+            "with ports up to 65535",
             flag="--redis",
         ),
     ] = "redis://127.0.0.1:6379/0"

@@ -7,6 +7,7 @@ changes raises an exception and is never swallowed.
 """
 
 import math
+import re
 import urllib.parse
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -118,6 +119,8 @@ class _Line(msgspec.Struct):
 _METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 #: The exceptions of a broken connection. A TimeoutError is an OSError.
 _FAULTS = (aiohttp.ClientError, OSError)
+#: In aiohttp's text of a failed connection: which object checks certificates, which tells nobody anything.
+_OF_SSL = re.compile(r" ssl:(default|True|False|<[^>]*>)")
 #: Kubernetes' reasons for codes that proxies and overloaded servers send without a Status.
 _REASONS = {401: "Unauthorized", 403: "Forbidden", 429: "TooManyRequests", 503: "ServiceUnavailable"}
 
@@ -432,7 +435,7 @@ def _budgets(details: _Details | None) -> list[str]:
 
 
 def _unavailable(what: str, error: BaseException) -> ClusterUnavailable:
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = _OF_SSL.sub("", " ".join(str(error).split())) or type(error).__name__
     if isinstance(error, TimeoutError):
         said = f"no answer in time ({said})"
     return ClusterUnavailable(f"{what}: {said}")

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -144,7 +145,8 @@ class _Told:
 
 
 class Observer:
-    """Observes one kind of object under one term of its watch. It reports problems of the API server to `tell_problem`.
+    """Observes one kind of object under one term of its watch. It reports problems of the API server to `tell_problem`,
+    and each answer by an empty problem.
 
     Each cursor begins with the UID of the observed cluster, if that is known. The log's fence knows no clusters: the
     last claim may have been another cluster's, which the fold voided, and its cursor doesn't apply to ours.
@@ -328,13 +330,8 @@ class Observer:
                 gone.append(k.ListingEnded(self._kind, self._term, version))
             if gone:
                 await self._append(gone, cursor=version if begun else self._version)
-        self._heard()
-        return version, changed, len(gone) - begun
-
-    def _heard(self) -> None:
-        """The API server has answered."""
-        self._metrics.heard(self._kind)
         self._tell_problem("")
+        return version, changed, len(gone) - begun
 
     # --- watching ------------------------------------------------------------------------------------------
 
@@ -342,10 +339,11 @@ class Observer:
         """One watch, until the server ends it."""
         due_s = _COMPARE_S if self._comparing is not None else self._compare_at_s - self._clock.monotonic_s()
         for_s = min(_WATCH_S, max(1.0, due_s))
-        begun = self._cluster.watch(RESOURCES[self._kind], self._version, timeout_s=for_s, accepted=self._heard)
+        well = partial(self._tell_problem, "")
+        begun = self._cluster.watch(RESOURCES[self._kind], self._version, timeout_s=for_s, accepted=well)
         async with aclosing(begun) as batches:
             async for changes in batches:
-                self._heard()
+                well()
                 if self._comparing is not None:
                     self._told.add(changes)
                 there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]

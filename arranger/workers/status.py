@@ -103,6 +103,11 @@ class LogStatus(msgspec.Struct, frozen=True, rename="camel"):
     unreadable: int = 0
     why: str = ""
 
+    @property
+    def ends_early(self) -> bool:
+        """Whether there is an entry before which the status ends, so that what is missing may follow it."""
+        return bool(self.forged or self.unreadable)
+
 
 class Moment(msgspec.Struct, frozen=True, rename="camel"):
     """An offset and the time of its event; None if that event is no longer in the log."""
@@ -204,7 +209,7 @@ async def _log_status(log: RedisLog, start: Position, state: State, damage: Dama
     begun, at = await _begun(log, start), damage.offset if damage is not None else 0
     forged = isinstance(damage, ForgedEntry)
     return LogStatus(
-        *(state.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.time_ms),
+        *(state.epoch or start.epoch, start.offset + 1, state.offset, state.offset - start.offset, state.time_ms),
         of_cluster=state.cluster,
         after_epoch=begun.previous if begun is not None else 0,
         because=begun.reason if begun is not None and begun.previous else "",
@@ -320,7 +325,10 @@ def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
     found: list[Problem] = []
     if status.log.forged:
         what = f"the entry of the log at offset {status.log.forged} isn't authentic: nothing is done for it or after it"
-        found.append(Problem(what, "docs/operations.md, When an entry is not authentic, says how to go on"))
+        following = (
+            "see whether this command and every process have the same log_key; docs/operations.md, When an entry is "
+        )
+        found.append(Problem(what, f"{following}not authentic, says how to go on"))
     if status.log.unreadable:
         what = f"the entry of the log at offset {status.log.unreadable} can't be read: {status.log.why}"
         found.append(Problem(what, "docs/operations.md, When something is missing or broken, says how to go on"))
@@ -334,7 +342,7 @@ def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
             found.append(
                 Problem(what, "check again after lease_s seconds; then read the logs and /readyz of the watchers")
             )
-        elif watch.holder is not None and not watch.listed and not watch.refused:
+        elif watch.holder is not None and not watch.listed and not watch.refused and not status.log.ends_early:
             what = f"{watch.kind} objects haven't been listed in this epoch: until then, no process makes decisions"
             found.append(Problem(what, "read the log and /readyz of the watcher that holds the watch"))
     return found + [problem for member in status.members for problem in _lagging(member, status, max_lag_s)]

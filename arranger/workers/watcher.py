@@ -136,3 +136,5 @@ class Watcher:
 
     def _tell_problem(self, problem: str) -> None:
         self.problem = problem
+        if not problem:
+            self._parts.metrics.heard(self._kind)

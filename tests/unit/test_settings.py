@@ -148,7 +148,8 @@ def test_a_cycle_of_an_older_log_takes_no_room_back_and_keeps_none() -> None:
             {"redis_url": "http://localhost"},
             {},
             "redis_url: 'http://localhost' can't be used, from flag --redis"
-            " (allowed: a URL that begins with redis://, rediss://, redis+sentinel://, rediss+sentinel:// or unix://)",
+            " (allowed: a URL that begins with redis://, rediss://, redis+sentinel://, rediss+sentinel:// or unix://, "
+            "with ports up to 65535)",
         ),
         (
             {},

@@ -13,9 +13,10 @@ import redis.asyncio
 from arranger.cli.main import cli
 from arranger.cli.rendering.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
-from arranger.errors import ArrangerError, UsageError
+from arranger.errors import ArrangerError, DamagedEntry, UsageError
 from arranger.events.kinds import SETTING_OF, ListingBegun, Watched
 from arranger.events.log import StoredSnapshot, entries
+from arranger.events.log_keys import LogKeys
 from arranger.events.redis_log import RedisLog
 from arranger.model.pod import GroupKind
 from arranger.projections import snapshot
@@ -92,7 +93,11 @@ async def shown(server: RealRedis, cluster: str, *arguments: str) -> dict[str, A
     return answer
 
 
-async def test_at_an_entry_that_cannot_be_read_it_still_shows_who_runs(redis_server: RealRedis, cluster: str) -> None:
+@pytest.mark.parametrize("entry", [{"p": "no batch", "c": "0" * 40, "n": "1"}, {"p": "no entry of ours"}])
+@pytest.mark.parametrize("counted", [True, False], ids=["the log ends after it", "the log ends before it"])
+async def test_at_an_entry_that_cannot_be_read_it_still_shows_who_runs(
+    redis_server: RealRedis, cluster: str, entry: dict[str, str], *, counted: bool
+) -> None:
     await a_log(redis_server, cluster)
     log = RedisLog(redis_server.url, cluster)
     end = await log.open()
@@ -100,11 +105,33 @@ async def test_at_an_entry_that_cannot_be_read_it_still_shows_who_runs(redis_ser
     async with connected(redis_server) as client:
         await everybody(client, cluster)
         name = f"arranger:{{{cluster}}}"
-        await client.xadd(f"{name}:log", {"p": "no batch", "c": "0" * 40, "n": "1"}, id=f"{end.offset + 1}-0")
-        await client.hset(f"{name}:meta", mapping={"end": end.offset + 1, "chain": "0" * 40})
+        await client.xadd(f"{name}:log", entry, id=f"{end.offset + 1}-0")  # type: ignore[arg-type]
+        if counted:
+            await client.hset(f"{name}:meta", mapping={"end": end.offset + 1, "chain": "0" * 40})
     answer = await shown(redis_server, cluster)
     assert answer["log"]["unreadable"] == end.offset + 1 and len(answer["members"]) == len(ROLES)
-    assert f"the entry of the log at offset {end.offset + 1} can't be read" in answer["problems"][0]["what"]
+    (problem,) = answer["problems"]
+    assert f"the entry of the log at offset {end.offset + 1} can't be read" in problem["what"]
+    for command in ("upgrade-check", "verify"):
+        arguments = [command, "--log", redis_server.url, "--cluster", cluster]
+        done = await asyncio.to_thread(click.testing.CliRunner().invoke, cli, arguments, standalone_mode=False)
+        assert isinstance(done.exception, DamagedEntry) if command == "verify" else done.return_value == 1
+
+
+async def test_with_another_key_it_names_the_key_and_nothing_else(
+    redis_server: RealRedis, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RedisLog(redis_server.url, cluster, keys=LogKeys(["ours" * 8]))
+    epoch = (await log.open()).epoch
+    await log.close()
+    async with connected(redis_server) as client:
+        await everybody(client, cluster)
+    monkeypatch.setenv("ARRANGER_LOG_KEY", "other" * 8)
+    answer = await shown(redis_server, cluster)
+    assert [one["what"].partition(" isn't")[0] for one in answer["problems"]] == ["the entry of the log at offset 1"]
+    assert answer["log"]["epoch"] == epoch
+    shown_to_people = (await status(redis_server, cluster)).stdout
+    assert "not authentic at offset 1" in shown_to_people and "authenticated:" not in shown_to_people
 
 
 async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -> None:

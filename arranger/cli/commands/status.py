@@ -132,7 +132,7 @@ async def _folded(log: RedisLog) -> tuple[State, Moment | None, DamagedEntry | N
     snapshot = Moment(position.offset, state.time_ms) if state.offset else None
     journey = Journey(state, Point())
     try:
-        await feed(log, position, journey.feed, until=Point(), doing="reading the log")
+        await feed(log, position, journey.feed, until=Point(), doing="reading the log", beyond=True)
     except DamagedEntry as problem:
         return journey.state, snapshot, problem
     return journey.state, snapshot, None
@@ -183,6 +183,9 @@ def _listed(watch: WatchStatus) -> str:
 def _print_facts(status: Status) -> None:
     log = status.log
     kept = f"events {log.first} to {log.last} ({log.events}), the last {_ago(status.now_ms, log.time_ms)}"
+    if not log.events:
+        kept = "no event can be read"
+    authenticity = f"not authentic at offset {log.forged}" if log.forged else AUTHENTICITY[log.authenticity]
     of_others, groups, stages, queues = (
         ", ".join(f"{count} {name}" for name, count in counts.items())
         for counts in (status.pods_of_others, status.pod_groups, status.stages, status.queues)
@@ -192,7 +195,7 @@ def _print_facts(status: Status) -> None:
         [
             ("log", kept),
             *([("began after", f"epoch {log.after_epoch}: {log.because}")] if log.after_epoch else []),
-            ("authenticity", AUTHENTICITY[log.authenticity]),
+            ("authenticity", authenticity),
             ("of Kubernetes cluster", log.of_cluster or "not known yet"),
             ("newest snapshot", _moment(status.now_ms, status.snapshot)),
             ("last recorded cycle", _moment(status.now_ms, status.cycle)),

@@ -40,7 +40,8 @@ _CONSEQUENCES = {
     "later-version": "its processes would wait and change nothing: run the later version",
     "unknown-event": "its processes would end at that event again and again: run the version that wrote it",
     "forged": "its processes would wait before that entry, which isn't authentic: compare log_key first",
-    "damaged": "its processes would end at that entry again and again: restore Redis from a backup",
+    "damaged": "its processes would end at that entry again and again: docs/operations.md, When something is missing "
+    "or broken, says how to go on",
     "history-gone": "its processes would begin a new epoch: jobs are adopted from their status, their history is lost",
 }
 
@@ -160,7 +161,7 @@ async def _check_log(target: str | None, settings: Settings) -> Answer:
             reached = entry.last
 
         try:
-            await feed(log, position, take, until=END, doing="reading the log")
+            await feed(log, position, take, until=END, doing="reading the log", beyond=True)
         except UnknownEvent as problem:
             verdict, problem_there = "unknown-event", problem.message
         except ForgedEntry as problem:

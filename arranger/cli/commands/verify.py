@@ -79,7 +79,7 @@ async def _verify(
         damage: DamagedEntry | None = None
         try:
             after = await position_before(log, span.first)
-            await feed(log, after, survey.feed, until=span.last, doing="finding the cycles")
+            await feed(log, after, survey.feed, until=span.last, doing="finding the cycles", beyond=True)
         except DamagedEntry as found:
             damage = found  # everything before it is still verified
         state, position = await begin_early(log, survey.first_base)

@@ -268,10 +268,13 @@ async def position_before(log: Log, point: Point | None) -> Position:
     return start
 
 
-async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str) -> None:
+async def feed(
+    log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str, beyond: bool = False
+) -> None:
     """Pass every entry after a position to `take`, up to a point, or until `take` returns False.
 
-    Raises `LogError` if the log ends before the requested offset, and the errors of reading.
+    Raises `LogError` if the log ends before the requested offset, and the errors of reading. With `beyond`, these
+    include what stands after the end of the log, where something else wrote it: running processes meet that, too.
     """
     last = until.offset if until.offset is not None else await end_offset(log)
     reached = shown = after.offset
@@ -287,6 +290,8 @@ async def feed(log: Log, after: Position, take: Callable[[Entry], object], *, un
             after = Position(after.epoch, reached, entry.chain)
             moved(reached - shown)
             shown = reached
+        if beyond and until == END:
+            await log.read(after)
     if time_ms:
         _say_if_later(until, time_ms)
     if until.offset is not None and reached < until.offset:
@@ -393,10 +398,13 @@ def did_you_mean(close: Sequence[str], otherwise: str = "") -> str:
     return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
+_NOT_SEEN = "was it refused at apply? arranger replay lists the jobs; if the cluster has it, look at arranger status"
+
+
 def unknown_job(name: str, job_index: JobIndex) -> NotFound:
     """The error for a job that isn't in the log, `name` or `namespace/name`."""
     alone = name.rpartition("/")[2]
-    hint = did_you_mean(job_index.nearest(alone), "was it refused at apply? arranger replay lists the jobs")
+    hint = did_you_mean(job_index.nearest(alone), _NOT_SEEN)
     if alone in job_index.groups:
         namespace, group = job_index.groups[alone]
         within = f"{namespace}/{_POD_GROUP}/{group.removeprefix(GROUP_PREFIX)}"
