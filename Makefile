@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: six keep two processors busy.
 WORKERS ?= 6
 
-.PHONY: demo console pictures test soak test-quick sim trial fuzz history check lock image board bench format clean
+.PHONY: demo console pictures test soak test-quick sim trial fuzz history check lock image chart board bench format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -95,6 +95,9 @@ lock: $(VENV)/.dev ## pin the packages of the image, and list them: newer ones w
 image: $(VENV)/.dev console ## build the image without a container engine (buildah, mmdebstrap; root) and run a job with it: some minutes
 	@$(BIN)/python -m tests.servers --build
 	@$(BIN)/python -m tests.image
+
+chart: $(VENV)/.dev ## the settings in the chart's schema of values, deploy/chart/values.schema.json
+	@$(BIN)/python deploy/chart_settings.py
 
 board: $(VENV)/.dev ## the Grafana board deploy/board/arranger.json from its source, panels.yaml
 	@$(BIN)/python deploy/board/generate.py

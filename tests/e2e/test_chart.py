@@ -2,6 +2,7 @@
 
 import copy
 import json
+import runpy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ from tests.servers import CRD_FILES, REPOSITORY, definition_of, documents
 DEPLOY = REPOSITORY / "deploy"
 #: What Helm adds to each object.
 OF_HELM = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": f"arranger-{arranger.__version__}"}
-#: Settings that have a value of their own in the chart, or that its other objects rely on.
-ELSEWHERE = {"redis_url", "log_key", "archive_url", "kubeconfig", "context", "http_host", "http_port", "namespace"}
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +164,9 @@ def test_the_schema_knows_every_value_and_every_setting() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["properties"]) == {*values, "global"}
-    assert set(schema["properties"]["settings"]["properties"]) == set(SETTINGS) - ELSEWHERE
+    chart_settings = runpy.run_path(str(REPOSITORY / "deploy" / "chart_settings.py"))
+    assert schema["properties"]["settings"]["properties"] == chart_settings["allowed"](), "run `make chart`"
+    assert chart_settings["ELSEWHERE"] <= set(SETTINGS)
     for name in ("image", "redis", "logKey", "archive", "metrics", "console", "networkPolicies"):
         assert set(schema["properties"][name]["properties"]) == set(values[name]), name
     bundled = schema["properties"]["redis"]["properties"]["bundled"]["properties"]
@@ -186,6 +187,11 @@ def test_the_document_names_every_value() -> None:
         ("replica=2", "replica"),
         ("replicas=two", "replicas"),
         ("settings.que_policy=DRF", "que_policy"),
+        ("settings.lease_s=1", "lease_s"),
+        ("settings.cluster=X_Y", "cluster"),
+        ("settings.backfill=Perhaps", "backfill"),
+        ("settings.volumes=true", "volumes"),
+        ("archive.claim=old-events", "archive.url"),
         ("redis.sentinel=a", "sentinel"),
         ("redis.url=http://redis:6379", "url"),
         ("image.digest=latest", "digest"),
