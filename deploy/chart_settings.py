@@ -13,10 +13,10 @@ from arranger.settings import Settings
 
 SCHEMA = Path(__file__).resolve().parent / "chart" / "values.schema.json"
 #: Settings that have a value of their own in the chart, or that its other objects rely on.
-ELSEWHERE = frozenset(
-    ("redis_url", "log_key", "archive_url", "kubeconfig", "context", "http_host", "http_port", "namespace")
-    + ("volumes", "devices")
-)
+ELSEWHERE = {
+    *("redis_url", "log_key", "archive_url", "kubeconfig", "context", "http_host", "http_port", "namespace"),
+    *("volumes", "devices"),
+}
 #: What a schema says of a value, beside its type. A text may be a number's, which the process reads.
 _BOUNDS = ("enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _ANY = ["string", "number", "boolean"]
