@@ -17,7 +17,7 @@ from tests.simulation.run import Outcome, run_seed
 STEPS = 3000
 
 #: Of the first 170 seeds, nine in which every fault site occurs.
-_CHOSEN = (2, 5, 15, 17, 26, 98, 105, 107, 164)
+_CHOSEN = (40, 51, 61, 63, 67, 80, 104, 107, 157)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
