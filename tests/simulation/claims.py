@@ -23,6 +23,7 @@ from arranger.model.pod import TERMINAL, NodeTerms
 from arranger.model.reasons import ReasonKind
 from arranger.model.volumes import ONE_POD, ClaimFacts
 from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.projections.state import State
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import BUILT_IN
@@ -352,6 +353,8 @@ class Claims:
         }
         found = [] if held == shown else [("", f"claims are {shown}, and the projection holds {held}")]
         for job in state.jobs.values():
+            if queue_out_of_reach(state, job):
+                continue  # it waits for its queue, and what it lacked before is no news
             for reason, _ in job.waits.shortage.reasons if job.waits is not None and job.active else ():
                 if reason.kind in _LACKS and reason.name in there and job.seen.namespace == "default":
                     found.append((job.uid, f"{job.seen.name} waits for {reason}, and it is {shown.get(reason.name)}"))

@@ -4,7 +4,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 from unittest import mock
 
@@ -478,12 +478,12 @@ class _Bounded(World):
             raise Missed
 
 
-def noticed(guard: str, seed: int, steps: int, *, within: int = sys.maxsize) -> tuple[int, str]:
+def noticed(guard: str, seed: int, steps: int, *, within: int = sys.maxsize, off: bool = True) -> tuple[int, str]:
     """The step at which a run of `steps` steps with faults notices that the guard is off, and what it found; 0 if it
-    doesn't notice that within so many steps."""
+    doesn't notice that within so many steps. With the guard on, nothing should be noticed."""
     world = _Bounded(seed, _OFTEN.get(guard, {}))
     world.most = within
-    with GUARDS[guard]():
+    with GUARDS[guard]() if off else nullcontext():
         try:
             world.run(steps)
         except Missed:
