@@ -103,8 +103,10 @@ class ForgedEntry(DamagedEntry):
 class UnknownEvent(DamagedEntry):
     """An event kind or version that this program doesn't know: the fold stops and does not skip it."""
 
-    def __init__(self, offset: int, reason: str) -> None:
-        super().__init__(offset, reason, hint="run the version of Arranger that wrote it, or a newer one")
+    def __init__(
+        self, offset: int, reason: str, *, hint: str = "run the version of Arranger that wrote it, or a newer one"
+    ) -> None:
+        super().__init__(offset, reason, hint=hint)
 
 
 class ClusterError(ArrangerError):
