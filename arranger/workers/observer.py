@@ -144,9 +144,39 @@ class _Told:
         self.names.clear()
 
 
+class _Hearing:
+    """What the answers to watches say: each ends a problem, and `heard` is called. That a watch was accepted counts as
+    heard too, because nothing may change for a minute; but not after one that was accepted and brought nothing, or a
+    deaf watch would never be noticed."""
+
+    def __init__(self, heard: Callable[[], None], tell_problem: Callable[[str], None]) -> None:
+        self._heard, self._tell_problem = heard, tell_problem
+        #: Whether the last watch was accepted and has brought nothing, and whether that was so before this one.
+        self._silent = self._silent_before = False
+
+    def begins(self) -> None:
+        """Another watch is requested."""
+        self._silent_before, self._silent = self._silent, False
+
+    def accepted(self) -> None:
+        self._silent = True
+        if not self._silent_before:
+            self._heard()
+        self._tell_problem("")
+
+    def brought(self) -> None:
+        """The watch has brought something."""
+        self._silent = False
+        self.answered()
+
+    def answered(self) -> None:
+        """The API server has answered with objects."""
+        self._heard()
+        self._tell_problem("")
+
+
 class Observer:
-    """Observes one kind of object under one term of its watch. It reports problems of the API server to `tell_problem`,
-    and each answer by an empty problem.
+    """Observes one kind of object under one term of its watch. It reports problems of the API server to `tell_problem`.
 
     Each cursor begins with the UID of the observed cluster, if that is known. The log's fence knows no clusters: the
     last claim may have been another cluster's, which the fold voided, and its cursor doesn't apply to ours.
@@ -168,6 +198,7 @@ class Observer:
         self._relist_s = parts.settings.relist_s
         self._translation = _Translation(kind, self._term, parts)
         self._tell_problem = tell_problem
+        self._hearing = _Hearing(partial(self._metrics.heard, kind), tell_problem)
         #: The prefix of every cursor of this cluster.
         self._ours = f"{parts.identity.uid}/" if parts.identity is not None and parts.identity.uid else ""
         version = cursor.removeprefix(self._ours) if cursor.startswith(self._ours) else ""
@@ -330,7 +361,7 @@ class Observer:
                 gone.append(k.ListingEnded(self._kind, self._term, version))
             if gone:
                 await self._append(gone, cursor=version if begun else self._version)
-        self._tell_problem("")
+        self._hearing.answered()
         return version, changed, len(gone) - begun
 
     # --- watching ------------------------------------------------------------------------------------------
@@ -339,11 +370,12 @@ class Observer:
         """One watch, until the server ends it."""
         due_s = _COMPARE_S if self._comparing is not None else self._compare_at_s - self._clock.monotonic_s()
         for_s = min(_WATCH_S, max(1.0, due_s))
-        well = partial(self._tell_problem, "")
-        begun = self._cluster.watch(RESOURCES[self._kind], self._version, timeout_s=for_s, accepted=well)
+        self._hearing.begins()
+        accepted = self._hearing.accepted
+        begun = self._cluster.watch(RESOURCES[self._kind], self._version, timeout_s=for_s, accepted=accepted)
         async with aclosing(begun) as batches:
             async for changes in batches:
-                well()
+                self._hearing.brought()
                 if self._comparing is not None:
                     self._told.add(changes)
                 there = [change.object for change in changes if change.type in ("ADDED", "MODIFIED")]

@@ -136,5 +136,3 @@ class Watcher:
 
     def _tell_problem(self, problem: str) -> None:
         self.problem = problem
-        if not problem:
-            self._parts.metrics.heard(self._kind)

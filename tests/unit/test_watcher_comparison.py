@@ -30,6 +30,10 @@ class Losing(DirectCluster):
     takes_s = 0.0
     loses: Callable[[Change], bool] = staticmethod(lambda _: False)
     breaks = False
+    #: Whether watches are accepted, bring nothing, and break for that after 90 s, behind a proxy that keeps all back.
+    deaf = False
+    #: Whether no watch is accepted.
+    away = False
     listings = watches = 0
 
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
@@ -48,6 +52,12 @@ class Losing(DirectCluster):
         accepted: Callable[[], object] = always,
     ) -> AsyncGenerator[list[Change], None]:
         self.watches += 1
+        if self.away:
+            raise ClusterUnavailable("connection refused")
+        if self.deaf:
+            accepted()
+            await asyncio.sleep(90)
+            raise ClusterUnavailable("no answer in time")
         async with aclosing(
             super().watch(resource, resource_version, timeout_s=timeout_s, accepted=accepted)
         ) as batches:
@@ -122,6 +132,34 @@ def test_a_broken_watch_is_no_problem_once_it_is_accepted_again_though_nothing_c
         while cluster.watches == before:  # noqa: ASYNC110  # virtual time
             await asyncio.sleep(0.1)
         await asyncio.sleep(0.1)
+        assert scene.watcher.problem == ""
+
+    run(test)
+
+
+def test_a_watch_that_is_accepted_again_and_again_and_brings_nothing_is_silent() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        cluster.deaf = cluster.breaks = True
+        cluster.takes_s = 5000.0  # no comparison hears anything either
+        await scene.create("a")  # which ends the watch that was open before
+        await asyncio.sleep(1000)
+        assert (scene.metrics.heard_age_s(k.Watched.POD) or 0) > 800
+
+    run(test)
+
+
+def test_a_watch_that_is_accepted_after_the_api_server_was_away_has_been_heard() -> None:
+    async def test(scene: Scene, cluster: Losing) -> None:
+        cluster.away = cluster.breaks = True
+        cluster.takes_s = 5000.0
+        await scene.create("a")
+        await asyncio.sleep(1000)
+        assert (scene.metrics.heard_age_s(k.Watched.POD) or 0) > 800
+        cluster.away, before = False, cluster.watches
+        while cluster.watches == before:  # noqa: ASYNC110  # virtual time
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)
+        assert (scene.metrics.heard_age_s(k.Watched.POD) or 0) < 1
         assert scene.watcher.problem == ""
 
     run(test)
