@@ -326,9 +326,10 @@ def problems(status: Status, *, max_lag_s: float) -> list[Problem]:
     if status.log.forged:
         what = f"the entry of the log at offset {status.log.forged} isn't authentic: nothing is done for it or after it"
         following = (
-            "see whether this command and every process have the same log_key; docs/operations.md, When an entry is "
+            "see whether this command and every process have the same log_key; "
+            "docs/operations.md, When an entry is not authentic, says how to go on"
         )
-        found.append(Problem(what, f"{following}not authentic, says how to go on"))
+        found.append(Problem(what, following))
     if status.log.unreadable:
         what = f"the entry of the log at offset {status.log.unreadable} can't be read: {status.log.why}"
         found.append(Problem(what, "docs/operations.md, When something is missing or broken, says how to go on"))
