@@ -18,7 +18,7 @@ from arranger.model.devices import DecidedDevices
 from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
-from arranger.model.pod import NO_TRAITS, ContainerEnd, PodOwner, PodToPlace, PodTraits
+from arranger.model.pod import NO_TIMES, NO_TRAITS, ContainerEnd, PodOwner, PodTimes, PodToPlace, PodTraits
 from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
 
@@ -154,6 +154,7 @@ class PodSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodSe
     ended: ContainerEnd | None = None
     checkpoint_ms: int = 0
     asks: PodToPlace | None = None
+    times: PodTimes = NO_TIMES
 
     def __post_init__(self) -> None:
         if len(self.requests) <= LARGE:

@@ -25,6 +25,7 @@ from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
     DISRUPTED,
     FAILURES_KEPT,
+    NO_TIMES,
     NO_TRAITS,
     POD_MESSAGE_LIMIT,
     POD_REASON_LIMIT,
@@ -35,6 +36,7 @@ from arranger.model.pod import (
     Labels,
     Phase,
     PodOwner,
+    PodTimes,
     PodTraits,
 )
 from arranger.model.quantity import amount
@@ -130,7 +132,20 @@ def pod_seen(
         ended=_failed_container(containers) if troubled else None,
         checkpoint_ms=checkpoint_ms(metadata) if owner is not None else 0,
         asks=pod_to_place(pod, traits.labels, scheduler, with_devices=with_devices) if owner is None else None,
+        times=_times(metadata, status, phase, containers),
     )
+
+
+def _times(metadata: Json, status: Json, phase: str, containers: Sequence[Json]) -> PodTimes:
+    """When a pod started, ended and has to be gone."""
+    ended = containers if phase in _ENDED else ()
+    finished = [((one.get("state") or _NOTHING).get("terminated") or _NOTHING).get("finishedAt") for one in ended]
+    times = (
+        parse_time_ms(metadata.get("deletionTimestamp")),
+        parse_time_ms(status.get("startTime")),
+        max(map(parse_time_ms, finished), default=0),
+    )
+    return PodTimes(*times) if any(times) else NO_TIMES
 
 
 def _head(metadata: Json, term: int) -> tuple[int, str, str, str, str]:

@@ -14,8 +14,10 @@ ANY_GPU = "*/gpu"
 #: queue gets no nodes for its quorum. From 5 on, no placement lifts what a queue on its way to the root uses above that
 #: queue's capability, or its jobs with nodes above `maxRunning`. From 6 on, an edit of a job that no empty cluster
 #: could hold doesn't keep cycles from giving it up, and the complete search takes a quorum of which one pod has volumes
-#: or devices. 0 means the rules of older logs.
-VERDICTS = 6
+#: or devices. From 7 on, room that comes by itself isn't taken, room that doesn't come is no longer waited for, who
+#: took room in vain takes none again, and what pods hold beyond their node's allocatable belongs to both sides of each
+#: sum. 0 means the rules of older logs.
+VERDICTS = 7
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
 SEARCHES = 10

@@ -385,6 +385,22 @@ class ContainerEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: str = ""
 
 
+class PodTimes(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """When things happened to a pod by the clocks of API server and kubelet, in milliseconds since 1970; 0 for what
+    hasn't happened, isn't known, or stands in a log of a version that didn't record it.
+
+    `leave_by_ms`: the end of the grace period of its deletion; a pod without one isn't being deleted. `started_ms`:
+    since when its node's kubelet has it. `ended_ms`: when the last container of a pod that has ended finished.
+    """
+
+    leave_by_ms: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+
+
+NO_TIMES = PodTimes()
+
+
 #: How many failures are kept of the leader and of each worker set, and are shown of a job.
 FAILURES_KEPT = 5
 
