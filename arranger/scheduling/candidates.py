@@ -159,7 +159,7 @@ class Candidates:
 
     @cached_property
     def _shares(self) -> QueueStanding:
-        return QueueStanding(self._state, self._waiting, self._time_ms)
+        return QueueStanding(self._state, self._waiting, self._time_ms, verdicts=self._config.verdicts)
 
     def rules(self, queue: str) -> Preemption | None:
         """How room may be taken for jobs of a queue: as it and the configuration both allow; None for not at all."""

@@ -51,7 +51,7 @@ class Placing:
             self.view.count_free(pod.node, pod.requests)
         if self.view.neighbours is not None and self.view.neighbours.devices is not None:
             self.view.neighbours.devices.lapse(state, time_ms)
-        self.quotas = Quotas(state, time_ms, kept.limits(state))
+        self.quotas = Quotas(state, time_ms, kept.limits(state), config.verdicts)
         self.filters = Filters(self.view, policies.filters, order=config.filter_order)
         self.units = Units(self)
         self._state = state

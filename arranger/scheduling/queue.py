@@ -114,7 +114,7 @@ def turns(
     """The jobs' turns. Without Queues, all jobs are in one line."""
     if not state.queues:
         return QueueTurns(lambda _: _merged(jobs, config, policies, shares), None, lines=1)
-    standing = QueueStanding(state, jobs, time_ms, kept)
+    standing = QueueStanding(state, jobs, time_ms, kept, config.verdicts)
 
     def begin(line: str) -> JobQueue:
         return _merged(standing.lines[line], config, policies, shares, standing.policy(line))

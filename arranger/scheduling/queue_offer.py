@@ -2,32 +2,63 @@
 
 It is what the ready nodes have, without what pods of other programs hold there: that is nobody's share and fulfils no
 guarantee, as in KAI's division of resources. So it stays the same while a job ends, whichever of its pods have ended,
-and whichever still hold their room. A job on a node that isn't ready keeps what it has: both its use and the offer have
-it, so it takes nothing from the ready nodes.
+and whichever still hold their room. What jobs hold on a node beyond what it has now is in the offer too, as it is in
+their use: on a node that isn't ready, has lost a GPU, or whose device plugin restarts. So they take nothing from the
+other nodes, and lose no share for it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 
+import numpy as np
+
+from arranger.model.config import VERDICTS
 from arranger.projections.jobs import requests_of
 from arranger.projections.nodes import NOWHERE, PODS, NodeTable, Requests
 from arranger.projections.state import State
 from arranger.scheduling.remembered import remembered
 
 
-def offered(state: State) -> Mapping[str, int]:
+def offered(state: State, verdicts: int = VERDICTS) -> Mapping[str, int]:
     """Resource → the amount, in its unit, of every resource that some present node has. What a node had once counts no
-    more: a projection that began at a snapshot doesn't know of it."""
+    more: a projection that began at a snapshot doesn't know of it. `verdicts` selects the rules, as in `CycleConfig`:
+    before 7, what is held beyond a ready node's amounts isn't offered."""
     nodes, others = state.nodes, state.queue_use.others
     ready = remembered(nodes.facts_version, "ready", lambda: _ready(nodes))
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes, ready)))
-    away = {name: row for name, row in nodes.rows.items() if nodes.holders[row] and name not in ready}
     _add(found, state.queue_use.others_total.items(), -1)
-    for name in away:
-        _add(found, others.get(name, {}).items(), 1)
-    if any(_has_ours(nodes, row, others.get(name, {})) for name, row in away.items()):
-        for requests in _held_on(state, away.keys()):
-            _add(found, requests, 1)
+    for name, amounts in _held_where_short(state, ready, others, verdicts).items():
+        there = nodes.allocatable[nodes.rows[name]] if name in ready else np.zeros(len(nodes.columns), np.int64)
+        for resource, amount in amounts.items():
+            if resource in found:
+                found[resource] += max(amount - int(there[nodes.columns[resource]]), 0)
     return {name: max(amount, 0) for name, amount in found.items()}
+
+
+def _held_where_short(
+    state: State, ready: Set[str], others: Mapping[str, Mapping[str, int]], verdicts: int
+) -> Mapping[str, Mapping[str, int]]:
+    """Node → what pods of other programs and slots of jobs hold there, of the nodes that have less than is used there:
+    not ready, or overbooked."""
+    nodes = state.nodes
+    over = _overbooked(nodes) if verdicts >= 7 else frozenset()
+    short = {name: row for name, row in nodes.rows.items() if nodes.holders[row] and (name not in ready or row in over)}
+    held = {name: dict(others.get(name, _NOTHING)) for name in short}
+    if any(_has_ours(nodes, row, held[name]) for name, row in short.items()):
+        for node, requests in _held_on(state, held.keys()):
+            amounts = held[node]
+            for resource, amount in requests:
+                amounts[resource] = amounts.get(resource, 0) + amount
+    return held
+
+
+def _overbooked(nodes: NodeTable) -> Set[int]:
+    """The rows where more of some resource is used than there is."""
+    beyond = nodes.used > nodes.allocatable
+    beyond[:, nodes.columns[PODS]] = False
+    return frozenset(np.flatnonzero(beyond.any(axis=1)).tolist())
+
+
+_NOTHING: Mapping[str, int] = {}
 
 
 def _add(found: dict[str, int], amounts: Iterable[tuple[str, int]], sign: int) -> None:
@@ -41,15 +72,15 @@ def _has_ours(nodes: NodeTable, row: int, others: Mapping[str, int]) -> bool:
     return any(used > others.get(name, 0) for name, (used, _) in nodes.amounts(row).items() if name != PODS)
 
 
-def _held_on(state: State, names: Set[str]) -> Iterator[Requests]:
-    """The requests of each slot, and of each assumed pod, on these nodes."""
+def _held_on(state: State, names: Set[str]) -> Iterator[tuple[str, Requests]]:
+    """The requests of each slot, and of each assumed pod, on these nodes, with its node."""
     for job in state.jobs.values():
         for slot, node in job.placements.items():
             if node in names:
-                yield requests_of(job, slot)
+                yield node, requests_of(job, slot)
     for assumed in state.assumed.values():
         if assumed.node in names:
-            yield assumed.requests
+            yield assumed.node, assumed.requests
 
 
 def _provided(nodes: NodeTable, ready: Set[str]) -> Mapping[str, int]:

@@ -13,6 +13,7 @@ amounts are lists by position, and only those on the way to the root that state 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from arranger.model.config import VERDICTS
 from arranger.model.job import PodGroup
 from arranger.model.quota import LimitKind, QuotaLack
 from arranger.projections.queue_tree import QueueTree
@@ -161,12 +162,12 @@ class _Resource:
 
 class QueueRoom:
     """The limits of all queues in one cycle; what is placed counts at once. `time_ms` decides which assumed pods still
-    count."""
+    count, and `verdicts` what the nodes offer (`offered`)."""
 
-    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
+    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None, verdicts: int = VERDICTS) -> None:
         self._limits = limits = QueueLimits(state.queue_tree) if limits is None else limits
         self.counts_jobs, self.guaranteed = limits.counts_jobs, limits.guaranteed
-        total = offered(state)
+        total = offered(state, verdicts)
         self._resources = {name: _Resource(limits, name, state, total.get(name, 0)) for name in limits.most}
         totals = state.queue_totals
         #: The jobs with nodes of each queue and those below it.

@@ -10,6 +10,7 @@ status and by its placement, until it is observed.
 from collections.abc import Iterable, Mapping, Sequence
 
 from arranger.events.kinds import QuotaSeen
+from arranger.model.config import VERDICTS
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
 from arranger.model.quota import QuotaLack, covers, usage, used_by
@@ -76,12 +77,13 @@ UNLIMITED: Names = ("", "")
 
 
 class Quotas:
-    """The quotas of all namespaces, and the limits of all queues. `time_ms` decides which assumed pods still count."""
+    """The quotas of all namespaces, and the limits of all queues. `time_ms` decides which assumed pods still count,
+    and `verdicts` what the nodes offer to queues."""
 
-    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None) -> None:
+    def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None, verdicts: int = VERDICTS) -> None:
         """`limits` are those of the state's tree of queues, if they are known."""
         self._state = state
-        self._room = QueueRoom(state, time_ms, limits) if state.queue_tree.limited else None
+        self._room = QueueRoom(state, time_ms, limits, verdicts) if state.queue_tree.limited else None
         #: Whether a job is the record of a pod, its namespace, and the queue that it names → its accounts; found on
         #: first use.
         self._found: dict[tuple[bool, str, str], Accounts] = {}

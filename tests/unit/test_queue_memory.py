@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arranger.events import kinds as k
+from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import Phase
+from arranger.model.queue import Preemption
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.scheduling import queues_view
@@ -333,3 +336,70 @@ def test_jobs_on_a_node_that_is_not_ready_take_nothing_from_the_ready_ones() -> 
     third = there.job("third", of_queue="b", leader=shape(gpus=1), created=2)
     there.cycle()
     assert second.placements and not third.placements, "4 of the 8 free ones are a's"
+
+
+def shrunk(gpus: int) -> World:
+    """`first` of queue b holds 8 GPUs on n1, which then has so many; n2 and n3 are idle. Queue a has 15 guaranteed."""
+    there = World()
+    there.node("n1", gpus=8)
+    there.queue("a", guarantee=((GPU, 15),))
+    there.queue("b", deserved=((GPU, 8),))
+    there.job("first", of_queue="b", leader=shape(gpus=8))
+    there.node("n2", gpus=8)
+    there.node("n3", gpus=8)
+    there.cycle()
+    there.settle()
+    there.node("n1", cpu=8, gpus=gpus)
+    return there
+
+
+@pytest.mark.parametrize("gpus", [8, 7, 0])
+def test_what_a_job_holds_beyond_its_ready_node_takes_nothing_from_other_nodes(gpus: int) -> None:
+    """volcano-sh/volcano #5911: one GPU of a node dies, or its device plugin restarts, while a pod holds all 8."""
+    there = shrunk(gpus)
+    assert there.used("n1", GPU) == 8
+    assert offered(there.state)[GPU] == 24
+    assert offered(there.state, 6)[GPU] == 16 + gpus, "as older logs have it"
+    second = there.job("second", of_queue="b", leader=shape(gpus=1), created=1)
+    third = there.job("third", of_queue="b", leader=shape(gpus=1), created=2)
+    there.cycle()
+    assert second.placements and not third.placements, "1 of the 16 idle ones isn't a's"
+    assert offered(snapshot.restore(snapshot.encode(there.state))) == offered(there.state)
+
+
+def test_pods_of_others_beyond_their_ready_node_take_nothing_from_other_nodes() -> None:
+    there = World()
+    there.node("n1", gpus=8)
+    there.node("n2", gpus=8)
+    there.pod("other", node="n1", gpus=4)
+    there.pod_to_place("mine", "n1", of=shape(gpus=3))
+    assert offered(there.state)[GPU] == 12
+    there.node("n1", gpus=2)
+    assert offered(there.state)[GPU] == 8 + 3, "ours holds 3"
+    there.pod_gone("uid-mine")
+    assert offered(there.state)[GPU] == 8, "what the other one has beyond its node is nobody's loss"
+
+
+def test_no_queue_gives_room_below_its_share_because_a_node_has_lost_its_gpus() -> None:
+    """The device plugin of n1 restarts: queue a still has what it deserves, and b, which has more, gives room to c."""
+    there = World(config=CycleConfig(verdicts=VERDICTS, preemption=Preemption()))
+    for name in ("n1", "n2", "n3", "n4"):
+        there.node(name, gpus=8)
+    for name, deserved in (("a", 16), ("b", 8), ("c", 8)):
+        there.queue(name, deserved=((GPU, deserved),))
+    for number, of_queue in enumerate(("a", "a", "b", "b")):
+        there.job(
+            f"{of_queue}{number}",
+            of_queue=of_queue,
+            leader=shape(gpus=8),
+            created=number,
+            priority=4 + (number // 2) * 2,
+        )
+    there.cycle()
+    there.settle()
+    (node,) = there.state.jobs["uid-a0"].placements.values()
+    there.node(node, gpus=0)
+    there.job("first", of_queue="c", leader=shape(gpus=4), created=9)
+    found = there.cycle()
+    (taken,) = [of for of in found if isinstance(of, k.Preempted)]
+    assert [of.job_uid[:5] for of in taken.victims] == ["uid-b"]
