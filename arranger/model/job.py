@@ -155,13 +155,22 @@ class TopologyScope(StrEnum):
     GROUP = "Group"
 
 
+#: The labels that the nodes of a domain share: that of its own level, and those of wider ones.
+Path = tuple[str, ...]
+
+
 class Topology(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The pods of a unit (`within`) belong into one domain: nodes with the same value of a label. `levels` are the keys
-    of these labels, those of the smallest domains first."""
+    """The pods of a unit (`within`) belong into one domain. `levels` are the keys of labels, those of the smallest
+    domains first. A domain of a level is a path of values: nodes with the same value of its label and of the labels of
+    all wider levels, because racks may be numbered within their block."""
 
     levels: tuple[str, ...]
     mode: TopologyMode = TopologyMode.REQUIRED
     within: TopologyScope = TopologyScope.JOB
+
+    def paths(self, verdicts: int) -> tuple[Path, ...]:
+        """The labels of each level's domains. By the rules before 7, those of wider levels don't count."""
+        return tuple(self.levels[at : None if verdicts >= 7 else at + 1] for at in range(len(self.levels)))
 
 
 #: A unit of a topology: the group (`WHOLE_JOB` for the whole job) and the number of the part of it.

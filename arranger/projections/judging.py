@@ -11,7 +11,7 @@ import numpy as np
 
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
-from arranger.model.job import FREEING, GANG, WHOLE_JOB, JobSpec, Replacement, Stage, TopologyMode, Unit
+from arranger.model.job import FREEING, GANG, WHOLE_JOB, JobSpec, Replacement, Stage, Topology, TopologyMode, Unit
 from arranger.model.stages import StageReason, may_enter
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
@@ -130,7 +130,7 @@ def replaced_in_part(job: JobRecord, workers: Sequence[k.EndedWorker]) -> str:
     return ""
 
 
-def sharing_no_domain(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str]) -> str:
+def sharing_no_domain(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, str], verdicts: int) -> str:
     """The first unit of a required topology that would get pods outside the domains of its other pods; empty if none.
     Nodes that don't exist any more are in every domain."""
     spec = job.valid_spec
@@ -144,19 +144,20 @@ def sharing_no_domain(nodes: NodeTable, job: JobRecord, desired: dict[SlotKey, s
                 labels[name] = dict(facts.labels)
         there = [labels[name] for name in names if name in labels]
         if not any(
-            len({of.get(key) for of in there} | {None}) == 2 and all(key in of for of in there) for key in topology
+            all(path[0] in of for of in there) and len({tuple(map(of.get, path)) for of in there}) == 1
+            for path in topology.paths(verdicts)
         ):
             group, number = unit
             of = "the job" if group == WHOLE_JOB else f"unit {number} of {spec.groups[group].name}"
-            return f"the pods of {of} share no domain of {', '.join(topology)}"
+            return f"the pods of {of} share no domain of {', '.join(topology.levels)}"
     return ""
 
 
 def _nodes_of_units(
     spec: JobSpec, desired: dict[SlotKey, str], placements: dict[SlotKey, str]
-) -> dict[tuple[tuple[str, ...], Unit], dict[str, None]]:
-    """For each unit of a required topology with desired pods: its levels, and the nodes of all of its pods."""
-    found: dict[tuple[tuple[str, ...], Unit], dict[str, None]] = {}
+) -> dict[tuple[Topology, Unit], dict[str, None]]:
+    """For each unit of a required topology with desired pods: that topology, and the nodes of all of its pods."""
+    found: dict[tuple[Topology, Unit], dict[str, None]] = {}
     whole, required = spec.whole_topology, TopologyMode.REQUIRED
     of_group = [spec.topology_of(group) for group in range(len(spec.groups))]
     sizes = [spec.unit_size(group) for group in range(len(spec.groups))]
@@ -165,7 +166,7 @@ def _nodes_of_units(
             units = [(whole, (WHOLE_JOB, 0)), (of_group[group], (group, index // sizes[group]))]
             for topology, unit in units:
                 if topology is not None and topology.mode == required:
-                    key = (topology.levels, unit)
+                    key = (topology, unit)
                     if slots is desired or key in found:
                         found.setdefault(key, {})[node] = None
     return found

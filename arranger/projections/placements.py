@@ -47,7 +47,7 @@ def judged(
     if not refused and config.verdicts >= 1:
         refused = closed_to_new(nodes, job.valid_spec, event.pods)
     if not refused and config.verdicts >= 3:
-        refused = sharing_no_domain(nodes, job, desired)
+        refused = sharing_no_domain(nodes, job, desired, config.verdicts)
     if not refused and (state.with_devices or not job.of_pods):
         refused = without_devices(state, job, event, desired, time_ms)
     return refused or against_its_queue(state, job, desired, config.verdicts, freed.queues), need

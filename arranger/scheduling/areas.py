@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from arranger.events.facts import LevelLack, UnitLack
-from arranger.model.job import WHOLE_JOB, Topology, TopologyScope
+from arranger.model.job import WHOLE_JOB, Path, Topology, TopologyScope
 from arranger.projections.nodes import Amounts
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import Needs, Quorum, free_indices
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placing import Placing
-from arranger.scheduling.pod_filters import domains_of, sums_of
+from arranger.scheduling.pod_filters import domains_on, sums_of
 from arranger.scheduling.topology import first_rows, outside, rows_of, unit_pods
 from arranger.scheduling.view import Mask
 
@@ -30,6 +30,7 @@ class Areas:
 
     def __init__(self, placing: Placing, tried: PlacementTry, needs: Needs, topology: Topology) -> None:
         self._placing, self._tried, self._topology = placing, tried, topology
+        self._paths = topology.paths(placing.view.verdicts)
         self._quorum = Quorum.of(tried, needs)
         every = free_indices(tried.job, range(len(tried.groups)))
         least = {group: len(indices) for group, indices in every.items()}
@@ -47,17 +48,17 @@ class Areas:
                     yield Area(level, 0, filters)
             return
         met: set[Hashable] = set()  # what one domain doesn't hold, no equal one does
-        view, widest = self._placing.view, self._topology.levels[-1]
+        view, widest = self._placing.view, self._paths[-1]
         for quorum in (self._whole, self._quorum):
             widest_room = self._pods(widest, quorum)
-            for level, key in enumerate(self._topology.levels):
-                room = self._pods(key, quorum)
-                fits = np.flatnonzero(self._holds(key, quorum, room))
+            for level, path in enumerate(self._paths):
+                room = self._pods(path, quorum)
+                fits = np.flatnonzero(self._holds(path, quorum, room))
                 keys: tuple[Amounts, ...] = (room[fits],)
                 if quorum is self._quorum:  # the other pods will go to the same domain of the widest level
-                    keys = (-room[fits], -widest_room[domains_of(view, widest)[first_rows(view, key)[fits]]])
+                    keys = (-room[fits], -widest_room[domains_on(view, widest)[first_rows(view, path)[fits]]])
                 for domain in fits[np.lexsort((fits, *keys))].tolist():
-                    content = self._content(rows_of(view, key)[domain]) or (level, domain)
+                    content = self._content(rows_of(view, path)[domain]) or (level, domain)
                     if content not in met:
                         met.add(content)
                         yield Area(level, domain, self._inside(level, domain))
@@ -71,29 +72,29 @@ class Areas:
         return nodes[np.lexsort(nodes.T)].tobytes()
 
     def _inside(self, level: int, domain: int) -> Filters:
-        key = self._topology.levels[level]
-        return self._placing.filters.inside(rows_of(self._placing.view, key)[domain], outside=outside(key))
+        path = self._paths[level]
+        return self._placing.filters.inside(rows_of(self._placing.view, path)[domain], outside=outside(path))
 
-    def _pods(self, key: str, quorum: Quorum) -> Amounts:
+    def _pods(self, path: Path, quorum: Quorum) -> Amounts:
         """How many pods of the quorum's groups find room in each domain, each group counted for itself."""
         found: Amounts = np.sum(
-            [sums_of(self._placing.view, key, self._rooms[group]) for group in quorum.indices], axis=0
+            [sums_of(self._placing.view, path, self._rooms[group]) for group in quorum.indices], axis=0
         )
         return found
 
-    def _holds(self, key: str, quorum: Quorum, room: Amounts) -> Mask:
+    def _holds(self, path: Path, quorum: Quorum, room: Amounts) -> Mask:
         """The domains that may hold the quorum."""
         view, groups = self._placing.view, quorum.indices
         capped = np.zeros_like(room)
         found = room > 0
         for group, indices in groups.items():
-            sums = sums_of(view, key, self._rooms[group])
+            sums = sums_of(view, path, self._rooms[group])
             found &= sums >= quorum.least.get(group, 0)
             capped += np.minimum(sums, len(indices))
         found &= capped >= quorum.asked
-        return found & self._has_amounts(key, quorum) if found.any() else found
+        return found & self._has_amounts(path, quorum) if found.any() else found
 
-    def _has_amounts(self, key: str, quorum: Quorum) -> Mask:
+    def _has_amounts(self, path: Path, quorum: Quorum) -> Mask:
         """The domains whose nodes would hold so many pods if each were as small as the smallest in every resource, and
         have as much as all the pods request together."""
         view = self._placing.view
@@ -103,25 +104,25 @@ class Areas:
         least = every.min(axis=0)
         columns = np.flatnonzero(least)  # never empty: every pod requests 1 of `pods`
         smallest = np.floor((free[:, columns] / least[columns]).min(axis=1)).astype(np.int64)
-        found: Mask = sums_of(view, key, smallest) >= quorum.asked
+        found: Mask = sums_of(view, path, smallest) >= quorum.asked
         if quorum.exact:
             asked = np.array([len(of) for of in quorum.indices.values()]) @ every
             for column in np.flatnonzero(asked).tolist():
-                found &= np.bincount(domains_of(view, key), weights=free[:, column], minlength=1) >= asked[column]
+                found &= np.bincount(domains_on(view, path), weights=free[:, column], minlength=1) >= asked[column]
         return found
 
     def lack(self) -> UnitLack:
         """Why no domain takes the quorum."""
         quorum, beside, levels = self._quorum, 0, []
-        for level, key in enumerate(self._topology.levels):
+        for level, path in enumerate(self._paths):
             fits = [
-                np.minimum(sums_of(self._placing.view, key, self._rooms[group]), len(indices))
+                np.minimum(sums_of(self._placing.view, path, self._rooms[group]), len(indices))
                 for group, indices in quorum.indices.items()
             ]
             most: Amounts = np.minimum(np.sum(fits, axis=0), quorum.asked - 1)
-            domains = len(rows_of(self._placing.view, key)) - 1
+            domains = len(rows_of(self._placing.view, path)) - 1
             if self._there is not None and self._there.codes is not None:
                 beside, code = self._there.pods, self._there.codes[level]
                 most, domains = most[[code]], int(code > 0)
-            levels.append(LevelLack(key, domains, int(most.max())))
+            levels.append(LevelLack(path[0], domains, int(most.max())))
         return UnitLack(TopologyScope.JOB, 0, quorum.asked, beside, tuple(levels))

@@ -27,7 +27,7 @@ from arranger.scheduling.needs import Needs, Quorum, domains_too_small
 from arranger.scheduling.packing import Amounts, Packing, pack
 from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
-from arranger.scheduling.pod_filters import domains_of, sums_of
+from arranger.scheduling.pod_filters import domains_on, sums_of
 from arranger.scheduling.rules_question import Rules, interact
 from arranger.scheduling.rules_search import place_by_rules
 from arranger.scheduling.topology import unit_pods
@@ -201,11 +201,11 @@ class CompleteSearch:
         assert topology is not None
         there = unit_pods(tried, view).of(group)
         found: list[Mask] = []
-        for level, key in enumerate(topology.levels):
-            domains = np.flatnonzero(sums_of(view, key, room) >= max(least, 1)).tolist()
+        for level, path in enumerate(topology.paths(view.verdicts)):
+            domains = np.flatnonzero(sums_of(view, path, room) >= max(least, 1)).tolist()
             if there is not None and there.codes is not None:
                 domains = [domain for domain in domains if domain == there.codes[level]]
-            found += [domains_of(view, key) == domain for domain in domains]
+            found += [domains_on(view, path) == domain for domain in domains]
         return found if topology.mode == TopologyMode.REQUIRED else [*found, np.ones(len(view), bool)]
 
     def _place_in_order(self, tried: PlacementTry, quorum: Quorum, order: list[int], shortage: Shortage) -> bool:

@@ -29,7 +29,7 @@ class Kept:
         """Rankings on a view that shows the state as it is now; the same as new ones."""
         kept = self._rankings
         if kept is None or kept.config != config or not kept.view.renew(state):
-            kept = self._rankings = Rankings(ClusterView.of(state), config)
+            kept = self._rankings = Rankings(ClusterView.of(state, config.verdicts), config)
         return kept
 
     def jobs(self, state: State, config: CycleConfig) -> KnownJobs:

@@ -196,7 +196,7 @@ def never_together(view: ClusterView, spec: JobSpec, rooms: Sequence[Amounts], w
     least, counts = _least_of_all(spec, workers, whole=whole), [group.count for group in spec.groups]
     topology = spec.whole_topology
     if topology is not None and topology.mode == TopologyMode.REQUIRED:
-        every = [[sums_of(view, key, room) for room in rooms] for key in topology.levels]
+        every = [[sums_of(view, path, room) for room in rooms] for path in topology.paths(view.verdicts)]
         if not any(_some_domain_holds(sums, counts, least, workers) for sums in every):
             return True
     return domains_too_small(view, spec, dict(enumerate(rooms)), least)
@@ -208,7 +208,8 @@ def domains_too_small(view: ClusterView, spec: JobSpec, rooms: Mapping[int, Amou
         of_set = spec.topology_of(group)
         if of_set is not None and of_set.mode == TopologyMode.REQUIRED and pods > 0:
             size = min(spec.unit_size(group), pods)
-            if sum(int((sums_of(view, key, rooms[group]) // size).sum()) for key in of_set.levels) * size < pods:
+            sums = [sums_of(view, path, rooms[group]) // size for path in of_set.paths(view.verdicts)]
+            if sum(int(of.sum()) for of in sums) * size < pods:
                 return True
     return False
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from arranger.model.job import Path
 from arranger.model.pod import PodShape, SpreadRule
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.scheduling.filters import NodeAffinity, NodeSelector, PodFilter, TaintToleration, answer
@@ -143,9 +144,23 @@ def domains_of(view: ClusterView, key: str) -> Counts:
     return view.node_index.label(key).codes
 
 
-def sums_of(view: ClusterView, key: str, room: Counts) -> Counts:
-    """Values of nodes, added up by the domains of a level; 0 for nodes in no domain."""
-    sums: Counts = np.bincount(domains_of(view, key), weights=room, minlength=1).astype(np.int64)
+def domains_on(view: ClusterView, path: Path) -> Counts:
+    """As `domains_of`, for the domains of a path. A node without the label of a wider level shares that with others
+    without it."""
+    if len(path) == 1:
+        return domains_of(view, path[0])
+
+    def found() -> Counts:
+        numbers: dict[tuple[int, ...], int] = {}
+        values = np.column_stack([domains_of(view, key) for key in path]).tolist()
+        return np.array([numbers.setdefault(tuple(of), len(numbers) + 1) if of[0] else 0 for of in values], np.int64)
+
+    return view.derived(("domains", path), found)
+
+
+def sums_of(view: ClusterView, path: Path, room: Counts) -> Counts:
+    """Values of nodes, added up by the domains of a path; 0 for nodes in no domain."""
+    sums: Counts = np.bincount(domains_on(view, path), weights=room, minlength=1).astype(np.int64)
     sums[0] = 0
     return sums
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from arranger.events.facts import LevelLack, UnitLack
-from arranger.model.job import LEADER_GROUP, WHOLE_JOB, Topology, TopologyMode, TopologyScope, Unit
+from arranger.model.job import LEADER_GROUP, WHOLE_JOB, Path, Topology, TopologyMode, TopologyScope, Unit
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.nodes import Amounts
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import free_indices
 from arranger.scheduling.placement_try import Piece, PlacementTry
-from arranger.scheduling.pod_filters import domains_of, sums_of
+from arranger.scheduling.pod_filters import domains_on, sums_of
 from arranger.scheduling.view import ClusterView
 
 if TYPE_CHECKING:
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 DOMAINS = 8
 
 
-def outside(key: str) -> Reason:
+def outside(path: Path) -> Reason:
     """The reason against the nodes outside the chosen domain of a topology."""
-    return Reason(ReasonKind.OTHER_TOPOLOGY, key)
+    return Reason(ReasonKind.OTHER_TOPOLOGY, path[0])
 
 
-def rows_of(view: ClusterView, key: str) -> list[Amounts]:
-    """The rows of each domain of a level, ascending; first those of nodes in no domain."""
+def rows_of(view: ClusterView, path: Path) -> list[Amounts]:
+    """The rows of each domain of a path, ascending; first those of nodes in no domain."""
 
     def found() -> list[Amounts]:
-        codes = domains_of(view, key)
+        codes = domains_on(view, path)
         return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=1))[:-1])
 
-    return view.derived(("rows of domains", key), found)
+    return view.derived(("rows of domains", path), found)
 
 
-def first_rows(view: ClusterView, key: str) -> Amounts:
-    """The first row of each domain of a level; 0 for no domain."""
+def first_rows(view: ClusterView, path: Path) -> Amounts:
+    """The first row of each domain of a path; 0 for no domain."""
     return view.derived(
-        ("first rows of domains", key),
-        lambda: np.array([int(rows[0]) if len(rows) else 0 for rows in rows_of(view, key)], np.int64),
+        ("first rows of domains", path),
+        lambda: np.array([int(rows[0]) if len(rows) else 0 for rows in rows_of(view, path)], np.int64),
     )
 
 
@@ -71,8 +71,9 @@ class UnitPods:
         self._tried, self._read = tried, 0
         self._view, spec = view, tried.job.valid_spec
         self._sizes = [spec.unit_size(group) for group in range(len(spec.groups))]
-        self._levels = [of.levels if of is not None else () for of in map(spec.topology_of, range(len(spec.groups)))]
-        self._whole = spec.whole_topology
+        topologies, rules = map(spec.topology_of, range(len(spec.groups))), view.verdicts
+        self._paths = [of.paths(rules) if of is not None else () for of in topologies]
+        self._whole = spec.whole_topology.paths(rules) if spec.whole_topology is not None else ()
         self._known: dict[Unit, There] = {}
         rows = view.node_index.rows()
         for (group, index), node in tried.job.placements.items():
@@ -95,16 +96,16 @@ class UnitPods:
         return self._known.get((group, number))
 
     def _add(self, group: int, index: int, pods: int, row: int | None) -> None:
-        if self._whole is not None:
-            self._note((WHOLE_JOB, 0), self._whole.levels, pods, row)
-        if self._levels[group]:
-            self._note((group, index // self._sizes[group]), self._levels[group], pods, row)
+        if self._whole:
+            self._note((WHOLE_JOB, 0), self._whole, pods, row)
+        if self._paths[group]:
+            self._note((group, index // self._sizes[group]), self._paths[group], pods, row)
 
-    def _note(self, unit: Unit, levels: Sequence[str], pods: int, row: int | None) -> None:
+    def _note(self, unit: Unit, paths: Sequence[Path], pods: int, row: int | None) -> None:
         there = self._known.setdefault(unit, There())
         there.pods += pods
         if row is not None:
-            codes = [int(domains_of(self._view, key)[row]) for key in levels]
+            codes = [int(domains_on(self._view, path)[row]) for path in paths]
             old = there.codes
             there.codes = codes if old is None else [a if a == b else 0 for a, b in zip(old, codes, strict=True)]
 
@@ -119,11 +120,11 @@ def unit_pods(tried: PlacementTry, view: ClusterView) -> UnitPods:
 class _Rooms:
     """The room for the pods of one group: by node, and by domain of each level."""
 
-    def __init__(self, view: ClusterView, levels: Sequence[str], room: Amounts) -> None:
-        self._view, self._levels = view, levels
+    def __init__(self, view: ClusterView, paths: Sequence[Path], room: Amounts) -> None:
+        self._view, self._paths = view, paths
         self.room = room
-        self.codes = [domains_of(view, key) for key in levels]
-        self.sums = [sums_of(view, key, room) for key in levels]
+        self.codes = [domains_on(view, path) for path in paths]
+        self.sums = [sums_of(view, path, room) for path in paths]
 
     def take(self, pieces: Sequence[Piece]) -> None:
         """Count pods that were placed."""
@@ -142,7 +143,7 @@ class _Rooms:
             for level, sums in enumerate(self.sums):
                 fits = np.flatnonzero(sums >= pods)
                 if len(fits) > 1:
-                    first = first_rows(self._view, self._levels[level])[fits]
+                    first = first_rows(self._view, self._paths[level])[fits]
                     if spacious:
                         keys: tuple[Amounts, ...] = (-sums[fits],)
                     elif not number:
@@ -173,8 +174,8 @@ class Units:
         topology, whole = spec.topology_of(group), spec.whole_topology
         tried.lack = None
         if topology is None:
-            levels = whole.levels if whole is not None else ()
-            return self.spread(filters, tried, group, indices, levels=levels, level=tried.area)
+            paths = whole.paths(self._placing.view.verdicts) if whole is not None else ()
+            return self.spread(filters, tried, group, indices, paths=paths, level=tried.area)
         turn = _Turn(self._placing, filters, tried, group, topology)
         placed = 0
         while placed < len(indices):
@@ -201,17 +202,17 @@ class Units:
             room = placing.filters.room(tried.groups[group].shape, placing.pod(tried.job, group))
             if room.any():
                 there = unit_pods(tried, placing.view).of(WHOLE_JOB)
-                rooms = _Rooms(placing.view, whole.levels, room)
+                rooms = _Rooms(placing.view, whole.paths(placing.view.verdicts), room)
                 tried.lack = (group, lack_beside(rooms.sums, whole, 0, len(left), there))
         return placed
 
     def areas_beside(self, tried: PlacementTry, whole: Topology) -> Iterator[tuple[int, Filters]]:
         """The domains that the job's pods share, by level; then, if the topology is preferred, all nodes."""
         placing = self._placing
-        for level, key in enumerate(whole.levels):
+        for level, path in enumerate(whole.paths(placing.view.verdicts)):
             there = unit_pods(tried, placing.view).of(WHOLE_JOB)
             if there is not None and there.codes is not None and (code := there.codes[level]):
-                yield level, placing.filters.inside(rows_of(placing.view, key)[code], outside=outside(key))
+                yield level, placing.filters.inside(rows_of(placing.view, path)[code], outside=outside(path))
         if whole.mode == TopologyMode.PREFERRED:
             yield len(whole.levels), placing.filters
 
@@ -222,16 +223,16 @@ class Units:
         group: int,
         indices: Sequence[int],
         *,
-        levels: Sequence[str],
+        paths: Sequence[Path],
         level: int,
     ) -> int:
         """Place equal pods within a domain of a level (above the last: on all nodes), in few of its tighter domains."""
         placing = self._placing
         if not level or not indices:
             return placing.place_on_nodes(filters, tried, group, indices)
-        key, view = levels[level - 1], placing.view
-        sums = sums_of(view, key, filters.room(tried.groups[group].shape, placing.pod(tried.job, group)))
-        codes, rest = domains_of(view, key), indices
+        path, view = paths[level - 1], placing.view
+        sums = sums_of(view, path, filters.room(tried.groups[group].shape, placing.pod(tried.job, group)))
+        codes, rest = domains_on(view, path), indices
         while rest and sums.any():
             near = int(codes[tried.pieces[-1].row]) if tried.pieces else 0
             fits = np.flatnonzero(sums >= len(rest))
@@ -239,9 +240,9 @@ class Units:
                 domain = near
             else:
                 domain = int(fits[sums[fits].argmin()]) if len(fits) else int(sums.argmax())
-            inside = filters.inside(rows_of(view, key)[domain], outside=outside(key))
+            inside = filters.inside(rows_of(view, path)[domain], outside=outside(path))
             some = rest[: int(sums[domain])]
-            got = self.spread(inside, tried, group, some, levels=levels, level=level - 1)
+            got = self.spread(inside, tried, group, some, paths=paths, level=level - 1)
             sums[domain] = 0
             rest = rest[got:]
         if rest:  # nodes that are in no tighter domain, and pods that rules kept off
@@ -256,7 +257,7 @@ class _Turn:
         self, placing: "Placing", filters: Filters, tried: PlacementTry, group: int, topology: Topology
     ) -> None:
         self._placing, self._filters, self._tried = placing, filters, tried
-        self._group, self._topology = group, topology
+        self._group, self._topology, self._paths = group, topology, topology.paths(placing.view.verdicts)
         spec = tried.job.valid_spec
         self._size = spec.unit_size(group)
         self._atomic = topology.within == TopologyScope.GROUP
@@ -271,7 +272,7 @@ class _Turn:
         return found
 
     def _counted(self) -> _Rooms:
-        return _Rooms(self._placing.view, self._topology.levels, self._filters.room(self._shape, self._pod))
+        return _Rooms(self._placing.view, self._paths, self._filters.room(self._shape, self._pod))
 
     def end_of_unit(self, indices: Sequence[int], begin: int) -> int:
         """Where the unit ends whose pods begin there."""
@@ -324,13 +325,13 @@ class _Turn:
 
     def _fill(self, indices: Sequence[int], level: int, domain: int, *, whole: bool) -> int:
         """Place pods in a domain, if `whole` all or none; returns how many."""
-        placing, tried, filters, levels = self._placing, self._tried, self._filters, self._topology.levels
-        if whole and level < len(levels) and self._rooms.sums[level][domain] < len(indices):
+        placing, tried, filters, paths = self._placing, self._tried, self._filters, self._paths
+        if whole and level < len(paths) and self._rooms.sums[level][domain] < len(indices):
             return 0
-        if level < len(levels):
-            filters = filters.inside(rows_of(placing.view, levels[level])[domain], outside=outside(levels[level]))
+        if level < len(paths):
+            filters = filters.inside(rows_of(placing.view, paths[level])[domain], outside=outside(paths[level]))
         mark, begin = placing.mark(), (len(tried.pieces), len(tried.taken))
-        placed = placing.units.spread(filters, tried, self._group, indices, levels=levels, level=level)
+        placed = placing.units.spread(filters, tried, self._group, indices, paths=paths, level=level)
         if whole and placed < len(indices):
             placing.undo(tried, mark, *begin)
             self._there = self._known()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from arranger.model.config import VERDICTS
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
 from arranger.model.selectors import integer
@@ -129,8 +130,10 @@ class ClusterView:
     `neighbours` are the pods on the nodes; None in a cycle in which no pod has rules about other pods.
     """
 
-    def __init__(self, nodes: NodeTable, *, empty: bool = False) -> None:
+    def __init__(self, nodes: NodeTable, *, empty: bool = False, verdicts: int = VERDICTS) -> None:
         self._table = nodes
+        #: The rules of the cycle, as in `CycleConfig`.
+        self.verdicts = verdicts
         self._facts_version = nodes.facts_version
         self.neighbours: Neighbours | None = None
         self._node_index: NodeIndex = self.derived("node index", lambda: NodeIndex(nodes))
@@ -155,14 +158,14 @@ class ClusterView:
             self.free -= nodes.used[rows]
 
     @classmethod
-    def of(cls, state: State) -> "ClusterView":
+    def of(cls, state: State, verdicts: int = VERDICTS) -> "ClusterView":
         """The state's nodes, with the pods on them if some pod has rules about other pods."""
-        view = cls(state.nodes)
+        view = cls(state.nodes, verdicts=verdicts)
         view.neighbours = around(state, view.node_index.rows())
         return view
 
     def renew(self, state: State) -> bool:
-        """Make this the view of the next cycle, the same as `of(state)`: the rows that changed since this cycle began,
+        """Make this the view of the next cycle, the same as `of` makes: the rows that changed since this cycle began,
         by its placements or in the table, show the table's amounts again. False if too much has changed for that."""
         nodes = state.nodes
         changed = nodes.changed_since(self._changes) if nodes is self._table else None
@@ -202,7 +205,7 @@ class ClusterView:
 
     def emptied(self) -> "ClusterView":
         """The same nodes without pods."""
-        view = ClusterView(self._table, empty=True)
+        view = ClusterView(self._table, empty=True, verdicts=self.verdicts)
         view.neighbours = self.neighbours.emptied() if self.neighbours is not None else None
         return view
 

@@ -14,7 +14,7 @@ import numpy as np
 from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import giving_way, replacements, stages
-from arranger.model.job import JobSpec
+from arranger.model.job import JobSpec, Topology
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
 from arranger.projections import fold, giving_up, judging, placements, queue_membership
@@ -84,6 +84,7 @@ _OFTEN = {
     "a node that closed since the cycle began": {"a node closes while a cycle is on its way": 1.0},
     "whole worker groups": {GROUPS: 1.0},
     "the domain of pods that belong together": {RACE: 1.0},
+    "that a rack is a rack of its block": {RACE: 1.0},
     "the clock of a process that applies": {HOURS: 1.0, TTL: 1.0},
     "the cluster that a process is connected to": {BREAKS: 1.0},
     "the owner of a pod as it is when it is deleted": {TAKEN: 1.0},
@@ -400,6 +401,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that no cycle places a worker where its set failed repeatedly": _without(refusals, "_now", ()),
     "the domain of pods that belong together": _without(placements, "sharing_no_domain", ""),
+    "that a rack is a rack of its block": lambda: mock.patch.object(
+        Topology, "paths", lambda topology, _: tuple((key,) for key in topology.levels)
+    ),
     "a superseded cycle": lambda: mock.patch.object(
         fold._Fold, "cycle_refused", property(lambda _: "", lambda *_: None), create=True
     ),

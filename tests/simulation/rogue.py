@@ -189,7 +189,8 @@ class Rogue:
             ]
             if sum(group.count for group in spec.groups) < 2 or not required:
                 continue
-            if any(first.get(key) == last.get(key) is not None for of in required for key in of.levels):
+            paths = [path for of in required for path in of.paths(VERDICTS) if path[0] in first]
+            if any([first.get(key) for key in path] == [last.get(key) for key in path] for path in paths):
                 continue
             slots = [(number, index) for number, group in enumerate(spec.groups) for index in range(group.count)]
             pods = tuple(

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +30,16 @@ class Topologies:
         self._comes = chance.random() < 0.5 or world.faults.often(RACE)
         if self._comes:
             world.faults.rates.setdefault(RACE, 0.1)
+        #: Whether racks are numbered within their block, so that racks of several blocks have equal labels.
+        self._numbered = random.Random(f"{world.seed} racks").random() < 0.5
         self._moved: dict[str, dict[str, str]] = {}
 
     def labels(self, number: int) -> dict[str, str]:
         """The labels of a node: of two in a rack, and two racks in a block; a few have none."""
         if not self._comes or self._chance.random() < 0.1:
             return {}
-        return {RACK: f"r{number // 2}", BLOCK: f"b{number // 4}"}
+        rack = number // 2
+        return {RACK: f"r{rack % 2 if self._numbered else rack}", BLOCK: f"b{number // 4}"}
 
     def draw(self, spec: Object) -> None:
         """Give a job and its worker sets topologies, or none."""
@@ -77,7 +80,8 @@ class Topologies:
             await asyncio.sleep(self._chance.uniform(0.02, 1.0))
 
     def _move(self, node: str, site: str) -> None:
-        labels = {RACK: f"r{self._chance.randrange(9)}", BLOCK: f"b{self._chance.randrange(9)}"}
+        rack, block = self._chance.randrange(2 if self._numbered else 9), self._chance.randrange(9)
+        labels = {RACK: f"r{rack}", BLOCK: f"b{block}"}
         with suppress(ApiError):
             self._world.store.patch(NODES, "", node, {"metadata": {"labels": labels}})
             self._world.faults.hit(site)
@@ -115,10 +119,11 @@ def scattered(state: State, job: JobRecord, event: k.Placed) -> str:
     return ""
 
 
-def _together(state: State, nodes: Iterable[str], levels: Iterable[str]) -> bool:
-    facts = [of for node in nodes if (of := state.nodes.facts_of(node)) is not None]
-    for key in levels:
-        values = [value for of in facts for label, value in of.labels if label == key]
-        if len(values) == len(facts) and len(set(values)) == 1:
+def _together(state: State, nodes: Iterable[str], levels: Sequence[str]) -> bool:
+    """Whether all nodes have one value of some level's label, and share what they have of those of wider levels."""
+    labels = [dict(of.labels) for node in nodes if (of := state.nodes.facts_of(node)) is not None]
+    for level, key in enumerate(levels):
+        alike = all(labels[0].get(wider) == of.get(wider) for of in labels for wider in levels[level:])
+        if labels and alike and key in labels[0]:
             return True
-    return not facts
+    return not labels

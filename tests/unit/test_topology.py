@@ -350,6 +350,44 @@ def test_a_decision_on_nodes_that_changed_their_labels_on_the_way_is_refused() -
     assert placed(world, job, ["n00", "n00", "n01", "n02", "n03"], verdicts=2) == ""  # as the log of an older version
 
 
+def numbered_in_blocks() -> World:
+    """Racks 1 and 2 in each of two blocks, east with n0 and n2, west with n1 and n3."""
+    world = World(config=searching())
+    for row in range(4):
+        labels = {RACK: str(row // 2 + 1), BLOCK: ("east", "west")[row % 2]}
+        world.node(f"n{row}", cpu=64, gpus=8, labels=labels)
+    return world
+
+
+@pytest.mark.parametrize("within", [JOB, SET, GROUP])
+@pytest.mark.parametrize("mode", [REQUIRED, PREFERRED])
+def test_a_rack_is_a_rack_of_its_block(within: TopologyScope, mode: TopologyMode) -> None:
+    """kubernetes-sigs/kueue #14191: racks are numbered within blocks, so a domain is a path of labels."""
+    world = numbered_in_blocks()
+    size = 2 if within == GROUP else 1
+    job = world.job("ppo", leader=shape(cpu=1), workers=[("actors", 2, WHOLE)], min_workers=2, group_size=size,
+                    topologies={"" if within == JOB else "actors": Topology((RACK, BLOCK), mode, within)})  # fmt: skip
+    world.cycle()
+    workers = {node for (group, _), node in job.placements.items() if group}
+    assert workers in ({"n0", "n2"}, {"n1", "n3"}), "one block, because no rack has two nodes"
+
+
+def test_a_decision_on_racks_of_equal_numbers_is_refused() -> None:
+    world = numbered_in_blocks()
+    job = submitted(world, 2, within=SET)
+    assert placed(world, job, ["n0", "n0", "n1"]) == f"the pods of unit 0 of actors share no domain of {RACK}, {BLOCK}"
+    assert placed(world, job, ["n0", "n0", "n1"], verdicts=6) == ""  # as the log of an older version
+
+
+def test_further_pods_join_no_rack_of_the_same_number_elsewhere() -> None:
+    world = numbered_in_blocks()
+    job = submitted(world, 3, within=SET, least=2)
+    world.cycle()
+    world.settle()
+    world.cycle()
+    assert len(job.placements) == 3 and "2 blocks" not in waits(job), waits(job)
+
+
 def test_a_preferred_topology_makes_no_decision_void() -> None:
     world = cluster()
     job = submitted(world, 4, within=SET, levels=[RACK], mode=PREFERRED)
@@ -413,8 +451,8 @@ class Literal(OneByOne):
     def unit(self, group: int, indices: range, *, required: bool) -> bool:
         """Place the pods of one unit."""
         pod = self.one.shape(group)
-        for level, key in enumerate(self.levels_):
-            fits = [domain for domain in self.domains(key, self.names) if self.room(domain, pod) >= len(indices)]
+        for level in range(len(self.levels_)):
+            fits = [domain for domain in self.domains(level, self.names) if self.room(domain, pod) >= len(indices)]
             if fits:
                 best = min(fits, key=lambda domain: (-self.near(domain, level), self.room(domain, pod), domain))
                 self.spread(group, list(indices), best, level)
@@ -427,11 +465,10 @@ class Literal(OneByOne):
         if not level:
             return self.each(group, indices, nodes)
         pod, begun = self.one.shape(group), len(indices)
-        left = self.domains(self.levels_[level - 1], nodes)
+        left = self.domains(level - 1, nodes)
         while indices and any(self.room(domain, pod) for domain in left):
-            key = self.levels_[level - 1]
             fits = [domain for domain in left if self.room(domain, pod) >= len(indices)]
-            near = [domain for domain in fits if self.label(self.last, key) == self.label(domain[0], key)]
+            near = [domain for domain in fits if self.path(self.last, level - 1) == self.path(domain[0], level - 1)]
             if fits:
                 best = near[0] if near else min(fits, key=lambda domain: (self.room(domain, pod), domain))
             else:
@@ -450,22 +487,25 @@ class Literal(OneByOne):
         self.names = everywhere
         return got
 
-    def domains(self, key: str, nodes: list[str]) -> list[list[str]]:
-        found: dict[str, list[str]] = {}
+    def domains(self, level: int, nodes: list[str]) -> list[list[str]]:
+        found: dict[tuple[str | None, ...], list[str]] = {}
         for node in nodes:
-            if key in self.labels[node]:
-                found.setdefault(self.labels[node][key], []).append(node)
+            path = self.path(node, level)
+            if path is not None:
+                found.setdefault(path, []).append(node)
         return list(found.values())
 
     def room(self, nodes: list[str], pod: PodShape) -> int:
         return sum(self._room(node, pod, self.used[node]) for node in nodes)
 
     def near(self, domain: list[str], level: int) -> int:
-        keys = self.levels_[level:]
-        return sum(self.label(self.last, key) == self.label(domain[0], key) is not None for key in keys)
+        wider = range(level, len(self.levels_))
+        return sum(self.path(self.last, at) == self.path(domain[0], at) is not None for at in wider)
 
-    def label(self, node: str, key: str) -> str | None:
-        return self.labels.get(node, {}).get(key)
+    def path(self, node: str, level: int) -> tuple[str | None, ...] | None:
+        """The values of a level's label and of those of wider levels; None for a node in no domain of the level."""
+        labels, keys = self.labels.get(node, {}), self.levels_[level:]
+        return tuple(map(labels.get, keys)) if keys[0] in labels else None
 
 
 @BY_CHANCE
@@ -474,9 +514,10 @@ def test_units_are_placed_as_pod_by_pod(data: st.DataObject) -> None:
     """Many units in closed form get the same nodes as one pod after the other."""
     number = st.integers(0, 5)
     world, labels = World(config=searching()), {}
+    racks = data.draw(st.sampled_from([6, 2]), label="racks with numbers of their own")
     for row in range(data.draw(st.integers(1, 12), label="nodes")):
         rack = data.draw(number)
-        labels[f"n{row:02}"] = {RACK: f"r{rack}", BLOCK: f"b{rack // 2}"}
+        labels[f"n{row:02}"] = {RACK: f"r{rack % racks}", BLOCK: f"b{rack // 2}"}
         if not data.draw(number):  # in a block but no rack, or in neither
             labels[f"n{row:02}"] = data.draw(st.sampled_from([{BLOCK: f"b{rack // 2}"}, {}]))
         world.node(f"n{row:02}", cpu=data.draw(st.integers(0, 9)), gpus=data.draw(number), labels=labels[f"n{row:02}"])
@@ -515,10 +556,14 @@ def counted(
 def fits_somewhere(world: World, job: JobRecord, labels: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether some domains take the quorum, found by trying all of them: a domain is a selector of its nodes."""
     spec, everywhere = job.valid_spec, list[tuple[str, str]]()
-    domains = sorted({(key, value) for of_node in labels.values() for key, value in of_node.items()})
 
     def chosen(topology: Topology | None) -> list[list[tuple[str, str]]]:
-        return [everywhere] if topology is None else [[one] for one in domains if one[0] in topology.levels]
+        if topology is None:
+            return [everywhere]
+        paths = [topology.levels[at:] for at in range(len(topology.levels))]
+        return sorted(
+            [[*of] for of in {tuple((key, of[key]) for key in path) for of in labels.values() for path in paths}]
+        )
 
     for of_job, *of_sets in itertools.product(
         chosen(spec.topology), *(chosen(group.topology) for group in spec.groups)
