@@ -37,13 +37,23 @@ from arranger.model.pod import (
     Phase,
     PodOwner,
     PodTimes,
+    PodToPlace,
     PodTraits,
 )
 from arranger.model.quantity import amount
 from arranger.model.queue import QUEUE_ANNOTATION
 from arranger.model.queue_rules import queue_spec, validate_queue
 from arranger.model.quota import quota_amounts, quota_scopes
-from arranger.model.template import REMEMBERED_BYTES, claims_named, effective_requests, host_ports, pod_terms
+from arranger.model.template import (
+    NOT_HELD,
+    REMEMBERED_BYTES,
+    Held,
+    Requests,
+    claims_named,
+    effective_requests,
+    host_ports,
+    pod_terms,
+)
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
 from arranger.model.validation import MAX_AFTER, TYJOB, validate
@@ -115,11 +125,13 @@ def pod_seen(
     troubled = owner is not None and (restarts or not ready)  # else no container has failed
     claims = claims_named(spec, metadata["name"]) if with_volumes and spec.get("volumes") else ()
     traits = _traits(metadata.get("labels") or _NOTHING, spec, claims, ours=owner is not None)
+    requests = effective_requests(spec, _held(status, containers))
+    asks = None if owner else _asks(pod, traits.labels, scheduler, requests, with_devices=with_devices)
     return PodSeen(
         *_head(metadata, term),
         node=spec.get("nodeName") or "",
         phase=phase,
-        requests=effective_requests(spec, _held(containers)),
+        requests=requests,
         owner=owner,
         ready=ready,
         deleting=bool(metadata.get("deletionTimestamp")),
@@ -131,9 +143,14 @@ def pod_seen(
         traits=traits,
         ended=_failed_container(containers) if troubled else None,
         checkpoint_ms=checkpoint_ms(metadata) if owner is not None else 0,
-        asks=pod_to_place(pod, traits.labels, scheduler, with_devices=with_devices) if owner is None else None,
+        asks=asks,
         times=_times(metadata, status, phase, containers),
     )
+
+
+def _asks(pod: Json, labels: Labels, scheduler: str, requests: Requests, *, with_devices: bool) -> PodToPlace | None:
+    found = pod_to_place(pod, labels, scheduler, with_devices=with_devices)
+    return found.holding(requests) if found is not None else None
 
 
 def _times(metadata: Json, status: Json, phase: str, containers: Sequence[Json]) -> PodTimes:
@@ -428,15 +445,23 @@ def _condition_is_true(status: Json, kind: str) -> bool:
     return False
 
 
-def _held(containers: list[Json]) -> dict[str | None, list[Json]]:
-    """Resources of containers in their status, by name: they exceed the request while it is being lowered."""
-    held: dict[str | None, list[Json]] = {}
-    for container in containers:
-        resources = container.get("resources") or _NOTHING
-        parts = [part for part in (container.get("allocatedResources"), resources.get("requests")) if part]
-        if parts:
-            held[container.get("name")] = parts
-    return held
+def _held(status: Json, containers: list[Json]) -> Held:
+    """The resources in the status of a pod, of which kube-scheduler counts none where the field `resources` is missing:
+    then no kubelet has resized it or said what it has."""
+    held = {one.get("name"): there for one in containers if (there := _resources_held(one)) is not None}
+    of_pod = _resources_held(status)
+    if not held and of_pod is None:
+        return NOT_HELD
+    pending = next((one for one in status.get("conditions") or () if one.get("type") == "PodResizePending"), _NOTHING)
+    return Held(held, of_pod, pending.get("reason") == "Infeasible")
+
+
+def _resources_held(status: Json) -> list[Json] | None:
+    """The resources that the status of a container or of a pod shows; None if it doesn't show any."""
+    resources = status.get("resources")
+    if resources is None:
+        return None
+    return [part for part in (status.get("allocatedResources"), resources.get("requests")) if part]
 
 
 def _first_waiting(containers: list[Json]) -> tuple[str, str]:

@@ -373,6 +373,13 @@ class PodToPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Whether the pod itself keeps Arranger from giving it a node."""
         return bool(self.gates or self.claims)
 
+    def holding(self, requests: tuple[tuple[str, int], ...]) -> "PodToPlace":
+        """With what the pod holds, which differs from what it asks for while it is resized. A pod of a group asks as
+        the group's others do."""
+        if self.group is not None or requests == self.shape.requests:
+            return self
+        return msgspec.structs.replace(self, shape=msgspec.structs.replace(self.shape, requests=requests))
+
 
 class ContainerEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a container of a pod failed: exit code, signal (0 if the runtime names none), reason (`OOMKilled`, `Error`),

@@ -14,7 +14,7 @@ All functions expect a well-typed specification: the API server's own, or one th
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -134,21 +134,35 @@ def _address(text: str) -> str:
     return "" if text == _ALL_ADDRESSES else text
 
 
-def effective_requests(spec: Mapping[str, Any], held: Mapping[str | None, Any] = MappingProxyType({})) -> Requests:
-    """The resources of a pod with this PodSpec on its node: sorted `(resource, amount)`, zero amounts left out.
+class Held(NamedTuple):
+    """What the status of a pod says that it holds. Where the kubelet has refused a resize of the pod for good
+    (`infeasible`), that counts alone, and else the larger of it and the request, while the pod is being resized. A
+    container that isn't here counts with its request."""
 
-    `held` are lists of a container's resources in its status, by the container's name: while a pod is resized
-    in place, the larger of that and its request counts. Results are cached by the encoded input, because most pods
-    of a cluster have the same requests.
+    #: The name of a container → lists of its resources; of the whole pod None if there are none.
+    containers: Mapping[str | None, Sequence[Any]] = MappingProxyType({})
+    pod: Sequence[Any] | None = None
+    infeasible: bool = False
+
+
+NOT_HELD = Held()
+
+
+def effective_requests(spec: Mapping[str, Any], held: Held = NOT_HELD) -> Requests:
+    """The resources of a pod with this PodSpec on its node: sorted `(resource, amount)`, zero amounts left out, as
+    kube-scheduler counts them. Results are cached by the encoded input, because most pods of a cluster have the same
+    requests.
     """
+    there = held.containers
     parts = [
-        [[container.get("resources"), held.get(container.get("name"))] for container in spec.get("containers") or ()],
+        [[container.get("resources"), there.get(container.get("name"))] for container in spec.get("containers") or ()],
         [
-            [container.get("resources"), held.get(container.get("name")), container.get("restartPolicy") == "Always"]
+            [container.get("resources"), there.get(container.get("name")), container.get("restartPolicy") == "Always"]
             for container in spec.get("initContainers") or ()
         ],
-        spec.get("resources"),
+        [spec.get("resources"), held.pod],
         spec.get("overhead"),
+        held.infeasible,
     ]
     encoded = _encode(parts)
     return _requests_of(encoded) if len(encoded) <= REMEMBERED_BYTES else _requests_of.__wrapped__(encoded)
@@ -156,12 +170,15 @@ def effective_requests(spec: Mapping[str, Any], held: Mapping[str | None, Any] =
 
 @lru_cache(maxsize=8192)
 def _requests_of(encoded: bytes) -> Requests:
-    containers, init_containers, pod_level, overhead = _decode(encoded)
+    containers, init_containers, (for_pod, of_pod), overhead, infeasible = _decode(encoded)
     total = _together(
-        (_declared(resources, held) for resources, held in containers),
-        ((_declared(resources, held), restartable) for resources, held, restartable in init_containers),
+        (_declared(resources, held, infeasible) for resources, held in containers),
+        (  # only sidecars can be resized
+            (_declared(resources, held if sidecar else None, infeasible), sidecar)
+            for resources, held, sidecar in init_containers
+        ),
     )
-    _set_for_pod(total, pod_level or {})
+    _set_for_pod(total, for_pod or {}, of_pod, infeasible)
     _add(total, _amounts(overhead))
     return tuple(sorted((name, min(value, MAX_AMOUNT)) for name, value in total.items() if value and name != "pods"))
 
@@ -188,10 +205,12 @@ def _together(
     return total
 
 
-def _declared(resources: Mapping[str, Any] | None, held: Sequence[Mapping[str, Any]] | None = None) -> dict[str, int]:
-    """The requests of one container, with limits for missing ones, at least what its status shows."""
+def _declared(
+    resources: Mapping[str, Any] | None, held: Sequence[Mapping[str, Any]] | None, infeasible: bool
+) -> dict[str, int]:
+    """The requests of one container, with limits for missing ones, and what it holds as `Held` says."""
     declared: dict[str, int] = {}
-    if resources:
+    if resources and not (infeasible and held is not None):
         declared = _amounts({**present(resources.get("limits")), **present(resources.get("requests"))})
     for quantities in held or ():
         _raise_to(declared, _amounts(quantities))
@@ -268,9 +287,16 @@ def _terms(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield preferred.get("podAffinityTerm") or {}
 
 
-def _set_for_pod(total: dict[str, int], pod_level: Mapping[str, Any]) -> None:
-    """Pod-level requests replace the sum; a pod-level limit replaces a request that neither has."""
+def _set_for_pod(
+    total: dict[str, int], pod_level: Mapping[str, Any], held: Sequence[Mapping[str, Any]] | None, infeasible: bool
+) -> None:
+    """Pod-level requests, and what the pod holds as `Held` says, replace the sum; a pod-level limit replaces a request
+    that neither has."""
     requests = _amounts(pod_level.get("requests"))
+    if requests and held is not None:
+        requests = {} if infeasible else requests
+        for quantities in held:
+            _raise_to(requests, _amounts(quantities))
     asked = {**_amounts(pod_level.get("limits")), **{name: value for name, value in total.items() if value}, **requests}
     total |= {name: value for name, value in asked.items() if name.startswith(_POD_LEVEL)}
 

@@ -109,7 +109,34 @@ class _Cluster:
             pod["status"]["phase"] = self._chance.choice(("Succeeded", "Failed"))
         if self._rarely(0.1):
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        if self._rarely(0.3, "scarcity"):
+            self._resize(pod)
         return pod
+
+    def _resize(self, pod: Object) -> None:
+        """Show what the containers hold while their requests are being changed, or where the kubelet refuses that."""
+        spec, status = pod["spec"], pod["status"]
+        for side, field in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
+            status[field] = [
+                {"name": one["name"], "image": "x", "imageID": "", "ready": True, "restartCount": 0} | self._holds()
+                for one in spec.get(side, ())
+            ]
+        if "resources" in spec:
+            status |= self._holds()
+        conditions = [
+            {"type": "PodResizePending", "status": "True", "reason": "Infeasible"},
+            {"type": "PodResizePending", "status": "True", "reason": "Deferred"},
+            {"type": "PodResizeInProgress", "status": "True"},
+        ]
+        if not self._rarely(0.3):
+            status["conditions"] = self._chance.sample(conditions, self._chance.randint(1, 2))
+
+    def _holds(self) -> Object:
+        amounts = [{"cpu": self._chance.choice(("10m", "300m", "1500m", "4"))} for _ in range(2)]
+        found: Object = (
+            {"resources": {"requests": amounts[0]} if self._rarely(0.8) else {}} if self._rarely(0.7) else {}
+        )
+        return found | ({"allocatedResources": amounts[1]} if self._rarely(0.7) else {})
 
     def _pod(self, name: str, namespace: str) -> Object:
         labels = {"app": self._chance.choice(_APPS)}

@@ -16,7 +16,7 @@ from arranger.model.pod import (
     Toleration,
 )
 from arranger.model.quantity import MAX_AMOUNT
-from arranger.model.template import effective_requests, grace_of, pod_shape
+from arranger.model.template import Held, effective_requests, grace_of, pod_shape
 
 
 def asks(*, limits: dict[str, Any] | None = None, sidecar: bool = False, **requests: Any) -> dict[str, Any]:
@@ -74,8 +74,19 @@ def test_a_pod_level_limit_stands_in_only_for_what_nobody_requests() -> None:
 
 def test_a_container_that_still_holds_more_than_it_asks_for_counts_with_that() -> None:
     spec = {"containers": [asks(cpu="1", memory="1Gi")]}
-    held = {"c": [{"cpu": "3"}, {"cpu": "2", "memory": "512Mi"}], "other": [{"cpu": "9"}]}
+    held = Held({"c": [{"cpu": "3"}, {"cpu": "2", "memory": "512Mi"}], "other": [{"cpu": "9"}]})
     assert dict(effective_requests(spec, held)) == {"cpu": 3000, "memory": 1 << 30}
+
+
+def test_a_refused_resize_counts_with_what_the_pod_holds_alone() -> None:
+    """A pod of 1 cpu on a node of 4 is asked to become 10, which its kubelet calls infeasible."""
+    spec = {"containers": [asks(cpu="10")], "initContainers": [asks(cpu="3") | {"name": "i"}]}
+    there = {"c": [{"cpu": "1"}], "i": [{"cpu": "9"}]}
+    assert dict(effective_requests(spec, Held(there))) == {"cpu": 10_000}
+    assert dict(effective_requests(spec, Held(there, infeasible=True))) == {"cpu": 3000}, "init containers can't be"
+    whole = spec | {"resources": {"requests": {"cpu": "12"}}}
+    assert dict(effective_requests(whole, Held(there, [{"cpu": "2"}], infeasible=True))) == {"cpu": 2000}
+    assert dict(effective_requests(whole, Held(there, [{"cpu": "2"}]))) == {"cpu": 12_000}
 
 
 def test_nothing_asked_is_nothing_listed() -> None:

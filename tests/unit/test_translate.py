@@ -299,9 +299,24 @@ def test_a_pod_that_ended_well_only_when_it_was_told_to_go_says_so(finished: str
     assert pod_with(done).reason == ""
 
 
-def test_a_pod_that_is_being_made_smaller_holds_what_it_held() -> None:
-    seen = pod_with({"status/containerStatuses/0/allocatedResources": {"cpu": "4", "memory": "1Gi"}})
-    assert seen.requests == (("cpu", 4000), ("memory", 1 << 30))
+@pytest.mark.parametrize(("pending", "shown", "cpu"), [
+    ("", {"resources": {"requests": {"cpu": "4"}}, "allocatedResources": {"cpu": "2"}}, 4000),
+    ("", {"resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "4"}}, 4000),
+    ("", {"allocatedResources": {"cpu": "4"}}, 500),  # no kubelet that resizes
+    ("Deferred", {"resources": {"requests": {"cpu": "100m"}}, "allocatedResources": {"cpu": "100m"}}, 500),
+    ("Infeasible", {"resources": {"requests": {"cpu": "100m"}}, "allocatedResources": {"cpu": "200m"}}, 200),
+    ("Infeasible", {"resources": {"requests": {"cpu": "4"}}, "allocatedResources": {"cpu": "100m"}}, 4000),
+    ("Infeasible", {"allocatedResources": {"cpu": "100m"}}, 500),
+    ("Infeasible", {}, 500),
+])  # fmt: skip
+def test_what_counts_while_a_pod_is_resized_in_place(pending: str, shown: dict[str, object], cpu: int) -> None:
+    """As kube-scheduler counts: the largest of request, status and allocation, without the request of a resize that the
+    kubelet refuses for good."""
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": pending}] if pending else []
+    status = {"name": "c"} | shown
+    asked = {"spec/containers/0/name": "c", "spec/containers/0/resources": {"requests": {"cpu": "500m"}}}
+    seen = pod_with(asked | {"status/containerStatuses": [status], "status/conditions": conditions})
+    assert dict(seen.requests)["cpu"] == cpu
 
 
 def test_a_long_message_is_cut() -> None:

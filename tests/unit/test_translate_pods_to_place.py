@@ -90,3 +90,20 @@ def test_a_minimum_without_a_name_makes_no_group() -> None:
 def test_an_observation_says_which_group_the_pod_is_in() -> None:
     seen = pod_seen(pod(metadata={"labels": {_GROUP: "train", _MINIMUM: "3"}}), 1, "arranger")
     assert describe(seen, State()).endswith("2 cpu; in the group train of at least 3 pods")
+
+
+def test_a_pod_whose_resize_is_refused_asks_for_what_it_holds() -> None:
+    pod = {
+        "metadata": {"name": "web", "uid": "u"},
+        "spec": {
+            "schedulerName": "arranger", "nodeName": "n1",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "10"}}}],
+        },
+        "status": {
+            "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+            "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+        },
+    }  # fmt: skip
+    seen = pod_seen(pod, 1, "arranger")
+    assert seen.asks is not None
+    assert seen.requests == seen.asks.shape.requests == (("cpu", 1000),)
