@@ -15,7 +15,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.giving_way import expected_start_ms, preempted_text, unevicted_text, vacated_text
 from arranger.lifecycle.replacements import again_ms, closed, spot_of
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
-from arranger.messages.decisions import quorum_text, replaced_text, stage_text
+from arranger.messages.decisions import in_vain_text, quorum_text, replaced_text, stage_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
 from arranger.messages.readiness import below_quorum_text, claims_text, finished_text, finished_workers, held_text
@@ -272,7 +272,7 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
     ends = tuple(of.ended for of in job.spec.after) if job.spec is not None else ()
     kept, start_ms = unevicted_text(state, job), expected_start_ms(state, job)
     held = (refused, stuck, why, claims_text(state, job))
-    return (*known, job.waits, job.not_before_ms, *held, ends, kept, start_ms, request_text(state, job))
+    return (*known, job.waits, job.not_before_ms, job.taken, *held, ends, kept, start_ms, request_text(state, job))
 
 
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
@@ -346,7 +346,7 @@ def _message(state: State, job: JobRecord) -> str:
             return f"{decided}; the pods of the earlier attempt have to go first{f'; {kept}' if kept else ''}"
         if job.slots.room is not None:
             return vacated_text(state, job)
-        return prerequisites_text(state, job) or _lacks(state, job) or back_off_text(job) or decided
+        return _and_in_vain(job, _waiting(state, job) or decided)
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
     kept = unevicted_text(state, job)
@@ -354,6 +354,20 @@ def _message(state: State, job: JobRecord) -> str:
     parts = (below, claims, _stuck(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job))
     said = "; ".join(part for part in parts if part) or _awaited(state, job)
     return "; ".join(part for part in (said, held_text(job)) if part) or decided
+
+
+def _waiting(state: State, job: JobRecord) -> str:
+    """Why a waiting job has no nodes."""
+    return prerequisites_text(state, job) or _lacks(state, job) or back_off_text(job)
+
+
+def _and_in_vain(job: JobRecord, said: str) -> str:
+    """What is said of a waiting job, and that it took room in vain; with the cause, unless that was said."""
+    ended = job.taken.ended if job.taken is not None and not job.placements else None
+    if ended is None:
+        return said
+    why = stage_text(ended)
+    return "; ".join(part for part in (said, in_vain_text("" if said.startswith(why) else why)) if part)
 
 
 def _waits(job: JobRecord) -> str:
@@ -426,7 +440,7 @@ def _awaited(state: State, job: JobRecord) -> str:
 def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
     """Standard conditions, so that `kubectl wait --for=condition=…` works; each has its own transition time."""
     decided = (job.decided.reason, stage_text(job.decided)) if job.decided is not None else ("Accepted", "")
-    scheduled = (str(job.schedule_state), prerequisites_text(state, job) or _lacks(state, job) or back_off_text(job))
+    scheduled = (str(job.schedule_state), _and_in_vain(job, _waiting(state, job)))
     told = {"Scheduled": scheduled, "Running": decided, READY: decided}
     if below := below_quorum_text(state, job):
         told |= {"Running": (decided[0], below), READY: (BELOW_QUORUM, below)}

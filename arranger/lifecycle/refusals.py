@@ -1,15 +1,20 @@
-"""Pods that the API server refuses, because of quota, permissions or admission: when to release their nodes.
+"""Pods that the API server refuses, because of quota, permissions or admission: when to release their nodes. And pods
+that kubelets refuse again and again.
 
 For `refused_ms` the applier retries, because a refusal may be temporary. Then a starting job without its quorum
 releases all its nodes and is scheduled again after a back-off. If the quorum exists, the refused workers beyond it
 release their nodes, and get none during a back-off of their own.
 """
 
+from collections.abc import Sequence
+
 from arranger.events.facts import EndCause, EndKind, StageFacts
-from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced
+from arranger.events.kinds import EndedWorker, PodSeen, StageDecided, WorkersReplaced
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.job import GANG, Replacement, Slot, Stage
+from arranger.model.pod import REFUSALS
 from arranger.model.stages import TRANSITIONS, StageReason
+from arranger.projections.backoff import STEADY_MS
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.worker_groups import with_whole
@@ -50,6 +55,16 @@ def _released(job: JobRecord, given_up: list[SlotKey], config: LifecycleConfig, 
     back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(time_ms))
     cause = EndCause(EndKind.REFUSED, Slot(*given_up[0]), len(given_up), _words(job))
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,), back_off_ms=back_off_ms)
+
+
+def refused_by_nodes(job: JobRecord, pods: Sequence[PodSeen], time_ms: int) -> bool:
+    """Whether a kubelet refused one of these pods of the job, and that isn't about its node alone: other nodes refused
+    the job's pods not long ago, or the job took room from others and never ran with it. Then it backs off; else it goes
+    elsewhere at once."""
+    if not any(pod.reason.startswith(REFUSALS) for pod in pods):
+        return False
+    lately = [since_ms for since_ms in job.refusals.values() if time_ms - since_ms < STEADY_MS]
+    return len(lately) > 1 or job.taken is not None
 
 
 def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:

@@ -14,7 +14,7 @@ from arranger.lifecycle.awaited_room import room_is_free, room_lost
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.pods_to_place import decision_on_pods
 from arranger.lifecycle.provisioning import nodes_requested
-from arranger.lifecycle.refusals import refused_quorum, refused_workers
+from arranger.lifecycle.refusals import refused_by_nodes, refused_quorum, refused_workers
 from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
 from arranger.model.pod import Phase
@@ -205,7 +205,8 @@ def _ready(job: JobRecord, leader: PodSeen | None) -> StageDecided | None:
 def _leader_failed(job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
     spec, words, ended = job.valid_spec, leader.reason or leader.message, leader.ended
     if blameless(leader):
-        return _decide(job, R.LEADER_EVICTED, StageFacts(words=words, ended=ended))
+        back_off_ms = _back_off_ms(job, config, time_ms) if refused_by_nodes(job, [leader], time_ms) else 0
+        return _decide(job, R.LEADER_EVICTED, StageFacts(words=words, ended=ended), back_off_ms)
     policy, used, failed = spec.restart_of(LEADER_GROUP), _restarts_before(job, leader), leader.phase == Phase.FAILED
     if not failed and used <= policy.limit:
         return None
@@ -308,7 +309,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
     whole = _restarts_job(state, job, ended, config, time_ms)
     if whole is not None:
         return whole
-    decision = replacement(state, job, ended)
+    decision = _in_their_place(state, job, ended, config, time_ms)
     # One that failed there repeatedly has room elsewhere: until it is there, the job may lack a part of its quorum.
     moving = [worker.slot for worker in decision.workers if worker.how == Replacement.ELSEWHERE and not worker.failures]
     if not moving:
@@ -322,7 +323,7 @@ def _workers_ended(state: State, job: JobRecord, config: LifecycleConfig, time_m
         cause = next((of for of in decision.causes if of.kind in (EndKind.LOST, EndKind.FAILED)), None)
         facts = msgspec.structs.replace(_too_few(spec, left, lost), cause=cause)
         # Others have the room of those that failed. Without a back-off and a limit such a job could take it for ever.
-        return _decide(job, R.WORKERS_LOST, facts, _back_off_ms(job, config, time_ms) if ended.failed else 0)
+        return _decide(job, R.WORKERS_LOST, facts, _after_ends_ms(job, ended, config, time_ms))
     return replacement(state, job, Fallen(over=ended.over))  # first decide whether enough workers can remain at all
 
 
@@ -341,12 +342,32 @@ def _restarts_job(
     facts = StageFacts(worker_set=spec.groups[group].name, index=index, cause=cause)
     if kind == EndKind.OVER_LIMIT:
         return _decide(job, R.RESTART_LIMIT, _with_limit(facts, spec, group))
-    return _decide(job, R.WORKER_ENDED, facts, _back_off_ms(job, config, time_ms) if ended.failed else 0)
+    return _decide(job, R.WORKER_ENDED, facts, _after_ends_ms(job, ended, config, time_ms))
 
 
 def _back_off_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int:
     """How long a job that failed by its own fault waits before its next attempt."""
     return config.back_off_after(job.back_offs.attempt.in_a_row(time_ms, held_ms=time_ms - job.times.stage_ms))
+
+
+def _after_ends_ms(job: JobRecord, ended: Fallen, config: LifecycleConfig, time_ms: int) -> int:
+    """The same for a job whose workers ended: also if kubelets refuse them again and again."""
+    return _back_off_ms(job, config, time_ms) if ended.failed or _refused_again(job, ended, time_ms) else 0
+
+
+def _refused_again(job: JobRecord, ended: Fallen, time_ms: int) -> bool:
+    return refused_by_nodes(job, [pod for _, pod in ended.lost if pod is not None], time_ms)
+
+
+def _in_their_place(
+    state: State, job: JobRecord, ended: Fallen, config: LifecycleConfig, time_ms: int
+) -> WorkersReplaced:
+    """The replacement of workers; if kubelets refuse them again and again, their next pods come after a back-off."""
+    decision = replacement(state, job, ended)
+    if not _refused_again(job, ended, time_ms):
+        return decision
+    back_off_ms = config.back_off_after(job.back_offs.further.in_a_row(time_ms))
+    return msgspec.structs.replace(decision, back_off_ms=back_off_ms)
 
 
 def _of_whole_job(spec: JobSpec, slot: SlotKey) -> bool:

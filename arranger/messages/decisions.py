@@ -72,6 +72,14 @@ def taken_text(taken_by: TakenBy | None) -> str:
     return f"{name}, which has priority {taken_by.priority}"
 
 
+def in_vain_text(why: str) -> str:
+    """That a job took room and didn't start; `why` is empty if that was said before."""
+    return (
+        f"it took room from others in vain{_in_brackets(why)}, and takes no more until its spec, a quota of its "
+        "namespace or one of the nodes that it got changes; free room is open to it"
+    )
+
+
 def _preempted_workers(cause: EndCause) -> str:
     were = "1 worker above the quorum was" if cause.count == 1 else f"{cause.count} workers above the quorum were"
     return f"{were} preempted for {taken_text(cause.taken_by)}"

@@ -1,11 +1,28 @@
-"""Jobs that have nodes which other pods are still to leave, and the room that they wait for."""
+"""Room that jobs took from others: which of it other pods are still to leave, whether a job has been Running with it,
+and whether it may take room again.
+
+Whoever took room and then didn't start has cost others their work for nothing. It takes none again until something has
+changed that may have kept it from starting: its spec, one of the nodes that it got, or a quota of its namespace. If
+others didn't leave its nodes in time, it is enough that a pod leaves one of them. Free room is open to it all the time.
+"""
 
 from collections.abc import Mapping
 
-from arranger.events.kinds import Preempted
+import msgspec
+
+from arranger.events.kinds import Preempted, QuotaGone, QuotaSeen, StageDecided
+from arranger.model.config import CycleConfig
+from arranger.model.job import ENDED, Stage
+from arranger.model.stages import StageReason
+from arranger.projections.job_parts import TakenRoom
 from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.nodes import Amounts, Requests
-from arranger.projections.state import State
+from arranger.projections.state import Changes, State
+
+#: From these rules on (`CycleConfig.verdicts`), who took room in vain takes none again.
+_SINCE = 7
+#: Somebody asked for it, so the next start is a new one.
+_ASKED_FOR = (StageReason.SUSPENDED, StageReason.RESUMED)
 
 
 def await_room(state: State, job: JobRecord, event: Preempted | None) -> None:
@@ -34,3 +51,86 @@ def overbooked(state: State, node: str, requests: Requests) -> bool:
     """Whether a node has more in use than it can give of what these requests name, which are counted already. Room that
     jobs still wait for there is not in use: it is for pods that come only once others have left."""
     return state.nodes.overbooked(node, requests, awaited_on(state, node).get(node, 0) if state.awaiting else 0)
+
+
+# --- room that was taken in vain ------------------------------------------------------------------------------
+
+
+def took_in_vain(job: JobRecord, config: CycleConfig) -> bool:
+    """Whether a job takes no room because it took some in vain."""
+    return job.taken is not None and job.taken.ended is not None and config.verdicts >= _SINCE
+
+
+def take_room(state: State, job: JobRecord, event: Preempted, config: CycleConfig, time_ms: int) -> None:
+    """Others give room to a job."""
+    if config.verdicts >= _SINCE:
+        job.taken = TakenRoom(time_ms, tuple(sorted({pods.node for pods in event.placed.pods})))
+        state.takers[job.uid] = None
+
+
+def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:
+    """A job with such room enters a stage. It isn't in vain if the job ran, or if another one took the room from it."""
+    taken = job.taken
+    if taken is None or event.stage == Stage.STARTING:
+        return
+    if (
+        event.stage == Stage.RUNNING
+        or event.stage in ENDED
+        or event.reason in _ASKED_FOR
+        or (taken.ended is None and event.reason == StageReason.PREEMPTED)
+    ):
+        _forget_taken(state, job)
+    elif taken.ended is None:
+        job.taken = msgspec.structs.replace(taken, ended=event)
+
+
+def ran(state: State, job: JobRecord) -> None:
+    """A job is Running."""
+    if job.taken is not None:
+        _forget_taken(state, job)
+
+
+def spec_changed(state: State, job: JobRecord, changes: Changes) -> None:
+    """Somebody edited a job."""
+    _forget([job] if job.taken is not None else [], state, changes)
+
+
+def node_changed(state: State, node: str, changes: Changes) -> None:
+    """A node has other facts, or is gone."""
+    _forget([job for job in _takers(state) if job.taken is not None and node in job.taken.nodes], state, changes)
+
+
+def pod_left(state: State, node: str, changes: Changes) -> None:
+    """A pod has left a node. That counts for jobs whose room didn't come in time."""
+    found = []
+    for job in _takers(state):
+        ended = job.taken.ended if job.taken is not None and node in job.taken.nodes else None
+        if ended is not None and ended.reason == StageReason.ROOM_NOT_FREED:
+            found.append(job)
+    _forget(found, state, changes)
+
+
+def quota_changed(state: State, event: QuotaSeen | QuotaGone, changes: Changes) -> None:
+    """A quota is to be recorded, or forgotten. What is used of it changes with every pod, so only its limits count."""
+    old = state.quotas.get(event.namespace, {}).get(event.name)
+    if isinstance(event, QuotaSeen) and old is not None and (old.hard, old.scopes) == (event.hard, event.scopes):
+        return
+    _forget([job for job in _takers(state) if job.seen.namespace == event.namespace], state, changes)
+
+
+def _takers(state: State) -> list[JobRecord]:
+    return [state.jobs[uid] for uid in state.takers]
+
+
+def _forget(jobs: list[JobRecord], state: State, changes: Changes) -> None:
+    for job in jobs:
+        _forget_taken(state, job)
+        state.job_changes += 1
+        changes.jobs[job.uid] = None
+        changes.schedulable = True
+
+
+def _forget_taken(state: State, job: JobRecord) -> None:
+    """The job may take room again as if it had taken none."""
+    job.taken = None
+    state.takers.pop(job.uid, None)

@@ -58,12 +58,18 @@ def inconsistencies(state: "State") -> Iterator[Inconsistency]:
     yield from map(Inconsistency, _of_derived(state))
 
 
+def _of_room(state: "State") -> tuple[set[str], set[str]]:
+    """The jobs that wait for the room that others give them, and those that haven't been Running with it."""
+    jobs = state.jobs.items()
+    return {uid for uid, job in jobs if job.slots.room is not None}, {uid for uid, job in jobs if job.taken is not None}
+
+
 def _of_derived(state: "State") -> Iterator[str]:
     """What doesn't follow from the rest of the state as it should."""
     if (state.named, state.dependents, set(state.with_rules)) != _indexes(state):
         yield "the indexes of jobs aren't those of the jobs"
-    if state.awaiting.keys() != {uid for uid, job in state.jobs.items() if job.slots.room is not None}:
-        yield "the index of jobs that wait for room isn't that of the jobs"
+    if (set(state.awaiting), set(state.takers)) != _of_room(state):
+        yield "the indexes of jobs that took room aren't those of the jobs"
     if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
         yield "a job has a reservation that doesn't wait for nodes"
     if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.forecasts):

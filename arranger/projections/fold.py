@@ -16,7 +16,14 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
 from arranger.projections import dependencies, devices, job_indexes, placeholders, placements, provisioning, volumes
-from arranger.projections.awaited_room import await_room
+from arranger.projections.awaited_room import (
+    await_room,
+    node_changed,
+    pod_left,
+    quota_changed,
+    spec_changed,
+    take_room,
+)
 from arranger.projections.backoff import BackOff
 from arranger.projections.forecasts import no_forecast
 from arranger.projections.job_life import JobLife
@@ -145,11 +152,13 @@ class _Fold(JobLife):
             event.name, event.uid, event.resource_version, event.facts, time_ms=self.time_ms
         ):
             self.changes.schedulable = True
+            node_changed(self.state, event.name, self.changes)
 
     def node_gone(self, _offset: int, event: k.NodeGone) -> None:
         nodes = self.state.nodes
         if self._current(k.Watched.NODE, event.term) and nodes.forget(event.name, event.uid, time_ms=self.time_ms):
             self.changes.schedulable = True
+            node_changed(self.state, event.name, self.changes)
 
     def pod_seen(self, offset: int, event: k.PodSeen) -> None:
         state, uid = self.state, event.uid
@@ -202,6 +211,7 @@ class _Fold(JobLife):
         if old is not None and held:
             release_pod(self.state, old)
             self.changes.schedulable = True
+            pod_left(self.state, old.node, self.changes)
         elif not holding and new.namespace in self.state.quotas:
             self.state.job_changes += 1  # a pod without a node holds nothing, but it may use the quotas
 
@@ -218,6 +228,7 @@ class _Fold(JobLife):
         if holds(pod):
             release_pod(state, pod)
             self.changes.schedulable = True
+            pod_left(state, pod.node, self.changes)
         elif pod.namespace in state.quotas:
             state.job_changes += 1
         if pod.owner is not None:
@@ -236,6 +247,8 @@ class _Fold(JobLife):
         if (before.user, before.permits) != (event.user, event.permits):
             self.state.job_changes += 1
             self.changes.schedulable = True
+        if before.generation != event.generation:
+            spec_changed(self.state, job, self.changes)
         if (before.spec, before.faults, before.deleting) != (event.spec, event.faults, event.deleting):
             job.version = offset
             self.state.job_changes += 1
@@ -305,7 +318,7 @@ class _Fold(JobLife):
         desired = expand(placed.pods)
         refused, need = self.cycle_refused or outdated(job, placed.based_on, placed.attempt), None
         if not refused and job is not None:
-            refused = no_victims(self.state, job, event)
+            refused = no_victims(self.state, job, event, self.cycle_config)
         if not refused and job is not None:
             freed = freed_by(self.state, event)
             refused, need = self._judged(job, placed, desired, freed)
@@ -316,6 +329,7 @@ class _Fold(JobLife):
                 of.version = offset
             self._give_nodes(job, placed, desired, need)
             await_room(self.state, job, event)
+            take_room(self.state, job, event, self.cycle_config, self.time_ms)
             job.waits = None
             job.version = offset
 
@@ -428,6 +442,18 @@ def _observed(apply: Callable[[State, Any, Changes], None]) -> Callable[[_Fold, 
     return _of_groups(lambda fold, _, event: apply(fold.state, event, fold.changes))
 
 
+def _before(
+    note: Callable[[State, Any, Changes], None], apply: Callable[[State, Any, Changes], None]
+) -> Callable[[State, Any, Changes], None]:
+    """The fold of an observation, after `note` has compared it with the state."""
+
+    def noted(state: State, event: Any, changes: Changes) -> None:
+        note(state, event, changes)
+        apply(state, event, changes)
+
+    return noted
+
+
 def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int, Any], None]:
     """The same for an observation that changes records."""
 
@@ -473,8 +499,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.PodGone: placeholders.followed(_Fold.pod_gone),
     k.JobSeen: _Fold.job_seen,
     k.JobGone: _Fold.job_gone,
-    k.QuotaSeen: _observed(see_quota),
-    k.QuotaGone: _observed(forget_quota),
+    k.QuotaSeen: _observed(_before(quota_changed, see_quota)),
+    k.QuotaGone: _observed(_before(quota_changed, forget_quota)),
     k.PriorityClassSeen: _observed(see_class),
     k.PriorityClassGone: _observed(forget_class),
     k.QueueSeen: _observed(see_queue),

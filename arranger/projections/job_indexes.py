@@ -19,6 +19,7 @@ def enter(state: State, job: JobRecord) -> None:
 def leave(state: State, job: JobRecord) -> None:
     """The inverse of `enter`."""
     _remove(state.named, (job.seen.namespace, job.seen.name), job.uid)
+    state.takers.pop(job.uid, None)
     _forget(state, job, job.spec)
 
 

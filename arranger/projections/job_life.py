@@ -23,7 +23,7 @@ from arranger.model.pod import FAILURES_KEPT, REFUSALS, TERMINAL, ContainerEnd, 
 from arranger.model.stages import StageReason
 from arranger.model.tyjob import refused_change
 from arranger.projections import dependencies, job_indexes, provisioning
-from arranger.projections.awaited_room import await_room
+from arranger.projections.awaited_room import await_room, follow_stage
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
 from arranger.projections.charges import charges, counts_on, restart_scope
 from arranger.projections.dependencies import tell_dependents, with_ends
@@ -140,6 +140,7 @@ class JobLife(Slots):
         forget_start(self.state, job.uid)
         if job.slots.room is not None:
             await_room(self.state, job, None)
+        follow_stage(self.state, job, event)
         before, job.stage = job.stage, event.stage
         job.decided = event
         job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.time_ms))

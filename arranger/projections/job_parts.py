@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from arranger.events.facts import EndCause
-from arranger.events.kinds import EffectFailed, PodSeen, Preempted
+from arranger.events.kinds import EffectFailed, PodSeen, Preempted, StageDecided
 from arranger.model.job import LEADER_GROUP
 from arranger.model.pod import DISRUPTED, REFUSALS, STOPPED, Failure
 from arranger.projections.backoff import NO_BACK_OFF, BackOff
@@ -182,6 +182,16 @@ class Scaled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     generation: int
     time_ms: int
     sets: tuple[tuple[int, int, int], ...]
+
+
+class TakenRoom(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Room that a job took from others at `since_ms` (milliseconds since 1970), on these `nodes`, without having been
+    Running since. `ended` is the decision by which it first lost that room again: from then on it has taken it in
+    vain."""
+
+    since_ms: int
+    nodes: tuple[str, ...]
+    ended: StageDecided | None = None
 
 
 @dataclass(slots=True)

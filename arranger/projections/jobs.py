@@ -39,6 +39,7 @@ from arranger.projections.job_parts import (
     SetRecord,
     SlotKey,
     SlotTable,
+    TakenRoom,
 )
 from arranger.projections.worker_groups import only_whole
 
@@ -74,6 +75,8 @@ class JobRecord:
     steps: tuple[tuple[StageDecided, int], ...] = ()
     waits: Waits | None = None
     failure: EffectFailed | None = None
+    #: Room that it took from others and hasn't been Running with.
+    taken: TakenRoom | None = None
 
     @property
     def placements(self) -> dict[SlotKey, str]:

@@ -17,7 +17,7 @@ from arranger.model.job import JobSpec, PodGroup, ScheduleState, Slot, Stage
 from arranger.model.pod import TERMINAL, PodGroupFacts, PodToPlace
 from arranger.model.pods_to_place import are_equal, equal_pods, group_spec, group_uid
 from arranger.projections import job_indexes
-from arranger.projections.awaited_room import await_room
+from arranger.projections.awaited_room import await_room, ran
 from arranger.projections.devices import let_go
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes, SlotKey, is_ready
@@ -342,6 +342,8 @@ def _settle(fold: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fals
         job.times.stage_ms = fold.time_ms
         if job.stage in (Stage.STARTING, Stage.RUNNING) and not job.times.start_ms:
             job.times.start_ms = fold.time_ms
+    if job.stage == Stage.RUNNING:
+        ran(state, job)
     desired = job.pods_desired()
     whole = ScheduleState.SUCCEED if len(job.placements) == desired else ScheduleState.PARTLY
     fold._schedule_state(job, whole if job.placements else ScheduleState.UNSCHEDULED)

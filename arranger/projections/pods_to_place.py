@@ -10,7 +10,7 @@ from arranger.model.job import ScheduleState, Stage
 from arranger.model.pod import PodToPlace
 from arranger.model.pods_to_place import SLOT, record_of, spec_of
 from arranger.projections import job_indexes
-from arranger.projections.awaited_room import await_room
+from arranger.projections.awaited_room import await_room, ran
 from arranger.projections.devices import let_go
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import JobTimes, is_ready
@@ -107,6 +107,7 @@ def _bind(fold: Slots, offset: int, job: JobRecord, pod: k.PodSeen) -> None:
     job.slots.fill(SLOT, pod)
     job.failure = job.waits = None
     job.stage, job.times.stage_ms, job.times.start_ms = Stage.RUNNING, fold.time_ms, fold.time_ms
+    ran(state, job)
     job.times.infeasible_ms = job.times.short_ms = 0
     fold._schedule_state(job, ScheduleState.SUCCEED)
     fold._note_turns(job)

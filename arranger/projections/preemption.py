@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 from arranger.events.facts import PreemptionKind, TakenBy, Victim
 from arranger.events.kinds import PodSeen, Preempted
+from arranger.model.config import CycleConfig
 from arranger.model.job import CleanPodPolicy, Stage
 from arranger.model.pod import PodOwner
+from arranger.projections.awaited_room import took_in_vain
 from arranger.projections.jobs import JobRecord, expand, holds, is_quorum, requests_of
 from arranger.projections.judging import NOT_OURS, outdated
 from arranger.projections.nodes import Amounts, Requests
@@ -22,12 +24,14 @@ from arranger.projections.worker_groups import parted
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 
 
-def no_victims(state: State, job: JobRecord, event: Preempted) -> str:
+def no_victims(state: State, job: JobRecord, event: Preempted, config: CycleConfig) -> str:
     """Why the victims of a decision can't give room to the job, or why pods aren't about to leave; empty if they do."""
     if job.placements:
         return "it has nodes already"
     if job.stage in _BEGUN:  # its pods would be created before the others have left
         return f"it is {job.stage}"
+    if took_in_vain(job, config):
+        return "it took room in vain, and nothing has changed since"
     named = {job.uid: None}
     for victim in event.victims:
         of = state.jobs.get(victim.job_uid)

@@ -353,6 +353,8 @@ def _restore_job(state: State, image: JobImage) -> None:
     state.jobs[job.uid] = job
     if image.room is not None:
         state.awaiting[job.uid] = None
+    if job.taken is not None:
+        state.takers[job.uid] = None
     job_indexes.enter(state, job)
     for slot, uid in job.bound.items():
         if slot not in job.placements or uid not in state.pods:

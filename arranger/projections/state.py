@@ -181,6 +181,8 @@ class State:
     with_rules: dict[str, None] = field(default_factory=dict)
     #: The jobs whose nodes others are still to leave (`SlotTable.room`); it follows from the jobs.
     awaiting: dict[str, None] = field(default_factory=dict)
+    #: The jobs that took room and haven't been Running with it (`JobRecord.taken`); it follows from the jobs too.
+    takers: dict[str, None] = field(default_factory=dict)
     #: By the UID of the job.
     reservations: dict[str, Reservation] = field(default_factory=dict)
     #: By the UID of the job; a forecast of an earlier version of the job doesn't count.

@@ -9,6 +9,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
 from arranger.model.quota import LimitKind
+from arranger.projections.awaited_room import took_in_vain
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of, sum_by_group
@@ -30,7 +31,7 @@ class NoRoomKind(StrEnum):
     About jobs that run: they don't have a lower priority in its queue, they aren't preemptible, they haven't run for as
     long as their queue says; and of other queues: with the quorum, its own queue would be above its share, those aren't
     above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end.
-    TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs.
+    TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs. IN_VAIN: the job took room and didn't start.
     """
 
     OFF = "Off"
@@ -47,6 +48,7 @@ class NoRoomKind(StrEnum):
     AWAITED = "Awaited"
     TOO_LITTLE = "TooLittle"
     NOBODY = "Nobody"
+    IN_VAIN = "InVain"
 
 
 class NoRoom(msgspec.Struct, frozen=True):
@@ -82,6 +84,8 @@ def why_no_room(
         return (NoRoom(NoRoomKind.OFF),)
     if rules is None or _none_of(rules):
         return (NoRoom(NoRoomKind.QUEUE_NEVER),)
+    if took_in_vain(job, config):
+        return (NoRoom(NoRoomKind.IN_VAIN),)
     needs = quorum_needs(job, policies.pod_policy(job, config))
     asked = sum_by_group(job, pods_of(needs))
     found: dict[NoRoomKind, dict[str, int]] = {}

@@ -40,7 +40,8 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     Each row names the job that got the room, the jobs that gave it and how (Surplus: workers above a quorum; Priority:
     a whole job of lower priority; Reclaim: a job of a queue above its share), and the work that they lost, in GPU
     hours. BEGAN AFTER is how long the job then waited until it began. AGAIN AFTER is how long each victim waited until
-    its quorum had nodes again. FREE BY ITSELF is the time after which the room would have been free without the
+    its quorum had nodes again. A job that lost the room again without having been Running took it in vain: the list
+    says so, with the reason. FREE BY ITSELF is the time after which the room would have been free without the
     preemption: an estimate from the amounts of the nodes, at most an hour ahead. To find all this, the command reads
     the log to its end.
 

@@ -15,6 +15,8 @@ from arranger.cli.rendering.output import (
     print_text,
     say,
 )
+from arranger.events.kinds import StageDecided
+from arranger.messages.decisions import stage_text
 from arranger.model.text import counted, few
 from arranger.replay.ledger.causes import Cause
 from arranger.replay.ledger.preemptions import Aftermath, OfQueue, PreemptionLine, PreemptionList, by_queue
@@ -77,6 +79,8 @@ class Preemptions(msgspec.Struct):
                 again_ms=one.again_ms,
                 free_ms=one.free_ms,
                 needless=self.needless(one),
+                in_vain=one.vain.reason if one.vain is not None else "",
+                in_vain_because=stage_text(one.vain) if one.vain is not None else "",
             )
             for one in self.found
         ]
@@ -86,7 +90,7 @@ class Preemptions(msgspec.Struct):
 
     def csv(self) -> None:
         columns = ("offset", "time", "beneficiary", "queue", "victim", "victim_queue", "kind", "pods", "lost_gpu_ms",
-                   "beneficiary_began_ms", "victim_again_ms", "free_by_itself_ms")  # fmt: skip
+                   "beneficiary_began_ms", "victim_again_ms", "free_by_itself_ms", "in_vain")  # fmt: skip
         print_csv(columns, self._csv_rows())
 
     def _csv_rows(self) -> Iterator[tuple[object, ...]]:
@@ -96,7 +100,7 @@ class Preemptions(msgspec.Struct):
                 again = one.again_ms.get(victim.uid)
                 yield (of.offset, local_time(of.time_ms), of.job, of.queue, victim.job, victim.queue, victim.kind,
                        victim.pods, victim.lost_ms, _or_empty(one.gained_ms), _or_empty(again),
-                       _or_empty(one.free_ms))  # fmt: skip
+                       _or_empty(one.free_ms), one.vain.reason if one.vain is not None else "")  # fmt: skip
 
     def print(self, *, everything: bool) -> None:
         if not self.found:
@@ -118,6 +122,17 @@ class Preemptions(msgspec.Struct):
             f"{counted(len(self.found), 'preemption')}; of {needless} the room became free by itself within "
             f"{duration(self.within_ms)}, by amounts alone"
         )
+        for name, times, why in self._in_vain():
+            print_text(f"{name} took room in vain, {counted(times, 'time')}: {why}")
+
+    def _in_vain(self) -> Iterator[tuple[str, int, str]]:
+        """Who took room and didn't run with it, how often, and why the last time."""
+        by_job: dict[str, list[StageDecided]] = {}
+        for one in self.found:
+            if one.vain is not None:
+                by_job.setdefault(one.taking.job, []).append(one.vain)
+        for name, decisions in by_job.items():
+            yield name, len(decisions), stage_text(decisions[-1])
 
     def _cells(self, one: Aftermath) -> tuple[object, ...]:
         of = one.taking
@@ -126,6 +141,7 @@ class Preemptions(msgspec.Struct):
         waits = ", ".join([*again, *([f"{still} not yet"] if still else [])]) or "-"
         free = "-" if one.free_ms is None else duration(one.free_ms) + (" (needless)" if self.needless(one) else "")
         began = duration(one.gained_ms) if one.gained_ms is not None else ("gave it back" if of.lost_ms else "waits")
+        began += " (in vain)" if one.vain is not None else ""
         givers = few([f"{victim.job} ({victim.kind})" for victim in of.victims], _NAMED)
         pods = sum(victim.pods for victim in of.victims)
         return (of.offset, Told(of.time_ms), of.job, givers, pods, gpu_hours(of.harm_ms), began, waits, free)

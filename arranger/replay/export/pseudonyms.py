@@ -45,7 +45,7 @@ from arranger.model.pod import DISRUPTED, STOPPED
 from arranger.model.pods_to_place import GROUP_NAME, group_kind, group_name, group_uid, pod_of, record_of
 from arranger.model.queue import DEFAULT_QUEUE
 from arranger.model.reasons import most_frequent_first
-from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable
+from arranger.projections.job_parts import NOT_ITS_DOING, JobTimes, LeaderRecord, SetRecord, SlotTable, TakenRoom
 from arranger.projections.jobs import JobRecord
 from arranger.projections.run_times import JobKind
 from arranger.projections.snapshot import DecayedImage, JobImage, NodeImage, StateImage
@@ -471,6 +471,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
     SetRecord: {"kept": keep, "avoids": _keys("node")},
     JobTimes: {"turned": keep},
+    TakenRoom: {"nodes": lambda names, of: tuple(names.name("node", node) for node in of)},
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
     Assumed: {"node": _named("node"), "requests": keep, "queue": Pseudonyms.queue},
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},

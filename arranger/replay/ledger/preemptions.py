@@ -27,11 +27,13 @@ HORIZON_MS = 3_600_000
 class Aftermath(msgspec.Struct):
     """A preemption and what became of it. `again_ms` is by victim: how long it waited until it had nodes for its quorum
     again, None if it still waits, has ended or was deleted; surplus is left out. `free_ms`: so long after it, the room
-    would have been free without it; None if that wasn't seen."""
+    would have been free without it; None if that wasn't seen. `vain`: by this decision the beneficiary lost the room
+    without having been Running; None if it hasn't."""
 
     taking: Taking
     again_ms: dict[str, int | None]
     free_ms: int | None = None
+    vain: k.StageDecided | None = None
 
     @property
     def gained_ms(self) -> int | None:
@@ -61,13 +63,16 @@ class OfQueue(msgspec.Struct):
 
 class PreemptionLine(Taking):
     """A preemption with what became of it, as `Aftermath` says. `gained_ms`: how long after it the beneficiary began,
-    None if it hasn't. `harm_gpu_ms`: GPU-milliseconds of work that its victims lost."""
+    None if it hasn't. `harm_gpu_ms`: GPU-milliseconds of work that its victims lost. `in_vain`: why the beneficiary
+    lost the room without having been Running, as a reason and in words; both are empty if it hasn't."""
 
     harm_gpu_ms: int = 0
     gained_ms: int | None = None
     again_ms: dict[str, int | None] = msgspec.field(default_factory=dict)
     free_ms: int | None = None
     needless: bool = False
+    in_vain: str = ""
+    in_vain_because: str = ""
 
 
 class PreemptionList(msgspec.Struct):
@@ -85,7 +90,7 @@ class PreemptionLedger:
         self.state = state
         self._span = span
         self._watched: list[_Watched] = []
-        #: UID of a beneficiary that has not begun yet → its preemption.
+        #: UID of a beneficiary that hasn't been Running yet → its preemption.
         self._begins: dict[str, _Watched] = {}
         #: UID of a victim without nodes → its preemption.
         self._waits: dict[str, _Watched] = {}
@@ -139,15 +144,20 @@ class PreemptionLedger:
         return found
 
     def _begun(self, event: k.StageDecided) -> None:
-        """A beneficiary began, or gave its nodes back."""
-        watched = self._begins.pop(event.job_uid, None)
+        """A beneficiary began, runs, or lost its nodes."""
+        watched, job = self._begins.get(event.job_uid), self.state.jobs.get(event.job_uid)
         if watched is None:
             return
+        taking = watched.found.taking
         if event.stage == Stage.STARTING:
-            watched.found.taking.begun_ms = self.state.time_ms
-        else:
-            watched.found.taking.lost_ms = self.state.time_ms
+            taking.begun_ms = self.state.time_ms
+            return
+        del self._begins[event.job_uid]
+        if not taking.begun_ms:
+            taking.lost_ms = self.state.time_ms
             watched.looking = False
+        if job is not None and job.taken is not None and job.taken.ended == event:
+            watched.found.vain = event
 
     def _victim_again(self, uid: str) -> None:
         """A victim may have a quorum of nodes again, or be gone."""

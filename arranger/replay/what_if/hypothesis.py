@@ -246,6 +246,7 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
         dependents=dict(state.dependents),
         with_rules=dict(state.with_rules),
         awaiting=dict(state.awaiting),
+        takers=dict(state.takers),
         reservations=dict(state.reservations),
         forecasts=dict(state.forecasts),
         queue_use=state.queue_use.copy(),
