@@ -119,8 +119,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     weights: Annotated[
         dict[str, Annotated[int, Meta(ge=0, le=1000)]],
         _about(
-            "weight of each resource in node scores; */gpu means every resource whose name ends in /gpu",
-            allowed="a table of resource names and whole numbers from 0 to 1000, such as cpu=1,memory=1,*/gpu=5",
+            "weight of each resource in node scores; accelerators means every one, */gpu those whose name ends in /gpu",
+            allowed="a table of resource names and whole numbers from 0 to 1000, such as cpu=1,memory=1,accelerators=5",
         ),
     ] = msgspec.field(default_factory=lambda: dict(CycleConfig().weights))
     filter_order: Annotated[

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.projections.job_parts import SlotKey
@@ -227,7 +228,7 @@ class OneByOne:
             case "MostAllocated":
                 return (self._allocated(name, pod),)
             case "LeaderFirst" if group == 0:
-                return (-self._utilisation(name, pod, raised="/gpu"),)
+                return (-self._utilisation(name, pod, raised="accelerators"),)
             case "LeaderFirst":
                 return (self._utilisation(name, pod, raised="cpu"),)
             case "MinFragment":
@@ -272,13 +273,13 @@ class OneByOne:
 
     def _weights(self, pod: PodShape, raised: str) -> Iterator[tuple[str, int]]:
         for resource, _ in pod.requests:
-            weight = self._weight(resource)
+            weight, kind = self._weight(resource), "accelerators" if is_accelerator(resource) else ""
             if weight:
-                yield resource, weight * (RAISED if resource.endswith(raised) else 1)
+                yield resource, weight * (RAISED if raised in (resource, kind) else 1)
 
     def _weight(self, resource: str) -> int:
         weights = dict(self.config.weights)
-        return weights.get(resource, weights.get("*/gpu", 0) if resource.endswith("/gpu") else 0)
+        return weights.get(resource, weights.get("accelerators", 0) if is_accelerator(resource) else 0)
 
     def _used_part(self, name: str, pod: PodShape, resource: str) -> int:
         """U = (used + request) / allocatable in millionths; 0 if the node has none of the resource."""

@@ -5,6 +5,8 @@ import msgspec
 from arranger.model.provisioning import Provisioning
 from arranger.model.queue import Preemption, ScheduledFailed
 
+#: Weight of every accelerator (`model/accelerators.py`) that has no other weight. No resource has this name.
+ANY_ACCELERATOR = "accelerators"
 #: Weight of every resource whose name ends in "/gpu" and that has no weight of its own.
 ANY_GPU = "*/gpu"
 
@@ -16,7 +18,8 @@ ANY_GPU = "*/gpu"
 #: could hold doesn't keep cycles from giving it up, and the complete search takes a quorum of which one pod has volumes
 #: or devices. From 7 on, room that comes by itself isn't taken, room that doesn't come is no longer waited for, who
 #: took room in vain takes none again, and what pods hold beyond their node's allocatable belongs to both sides of each
-#: sum. 0 means the rules of older logs.
+#: sum, a domain of a topology is a path of labels, and all accelerators count like GPUs. 0 means the rules of older
+#: logs.
 VERDICTS = 7
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.
@@ -53,7 +56,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     queue_policy: str = "Priority"
     pod_policy: str = "MostAllocated"
-    weights: tuple[tuple[str, int], ...] = ((ANY_GPU, 5), ("cpu", 1), ("memory", 1))
+    weights: tuple[tuple[str, int], ...] = ((ANY_ACCELERATOR, 5), ("cpu", 1), ("memory", 1))
     infeasible_grace_ms: int = 300_000
     reasons_refresh_ms: int = 10_000
     versions: tuple[tuple[str, int], ...] = ()

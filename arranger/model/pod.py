@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from arranger.model.accelerators import is_accelerator
+
 
 class Phase(StrEnum):
     """A pod's phase, in Kubernetes' terms."""
@@ -438,5 +440,5 @@ class PodOwner(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def gpus_of(requests: Iterable[tuple[str, int]]) -> int:
-    """The GPUs among some requests, of any vendor: resources whose names end in `/gpu`."""
-    return sum(count for name, count in requests if name.endswith("/gpu"))
+    """The accelerators among some requests, of any vendor and kind."""
+    return sum(count for name, count in requests if is_accelerator(name))

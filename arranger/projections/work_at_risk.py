@@ -5,7 +5,9 @@ All amounts are whole numbers of GPU-milliseconds.
 
 from collections.abc import Iterable
 
-from arranger.model.pod import TERMINAL, Phase, gpus_of
+from arranger.model.accelerators import is_counted
+from arranger.model.config import VERDICTS
+from arranger.model.pod import TERMINAL, Phase
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -14,26 +16,27 @@ from arranger.projections.state import State
 _IDLE = frozenset({Phase.PENDING, *TERMINAL})
 
 
-def lost_ms(state: State, job: JobRecord, slots: Iterable[SlotKey], time_ms: int) -> int:
+def lost_ms(state: State, job: JobRecord, slots: Iterable[SlotKey], time_ms: int, verdicts: int = VERDICTS) -> int:
     """The GPU-milliseconds that would be lost if the pods in these slots ended at `time_ms`.
 
     For each pod that runs, this is the time since the job got its nodes or since its last checkpoint, whichever is
     later, times the GPUs of the pod. A slot without such a pod loses nothing. The state doesn't have the times at which
     single pods began, so a worker that joined later counts as if it had run as long as its job.
     """
-    gpus = working_gpus(state, job, slots)
+    gpus = working_gpus(state, job, slots, verdicts)
     return gpus * max(time_ms - max(job.began_ms, checkpoint_ms(state, job, time_ms)), 0) if gpus else 0
 
 
-def working_gpus(state: State, job: JobRecord, slots: Iterable[SlotKey]) -> int:
-    """The GPUs of those pods in these slots that have work to lose."""
+def working_gpus(state: State, job: JobRecord, slots: Iterable[SlotKey], verdicts: int = VERDICTS) -> int:
+    """The GPUs of those pods in these slots that have work to lose: accelerators, by the rules of a cycle."""
     gpus, each, last, bound = 0, 0, None, job.bound
     for slot in slots:
         uid = bound.get(slot)
         pod = state.pods[uid] if uid is not None else None
         if pod is not None and pod.phase not in _IDLE:
             if pod.requests != last:  # those of a group follow each other, and nearly all request the same
-                each, last = gpus_of(pod.requests), pod.requests
+                each = sum(amount for name, amount in pod.requests if is_counted(name, verdicts))
+                last = pod.requests
             gpus += each
     return gpus
 

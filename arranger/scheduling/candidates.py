@@ -320,7 +320,7 @@ class Candidates:
 
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
-        return lost_ms(self._state, job, slots, self._time_ms)
+        return lost_ms(self._state, job, slots, self._time_ms, self._config.verdicts)
 
 
 def _on(nodes: dict[str, None] | None, job: JobRecord, units: Units) -> Units:

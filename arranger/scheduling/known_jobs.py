@@ -44,8 +44,8 @@ class RowRooms(NamedTuple):
 class KnownPart:
     """Some slots of a job. Most of what is known of them is found when somebody first needs it."""
 
-    def __init__(self, state: State, job: JobRecord, slots: tuple[SlotKey, ...]) -> None:
-        self._state = state
+    def __init__(self, state: State, job: JobRecord, slots: tuple[SlotKey, ...], verdicts: int) -> None:
+        self._state, self._verdicts = state, verdicts
         self._job = job
         self.slots = slots
         #: The room that their pods use, once somebody has found it.
@@ -59,14 +59,14 @@ class KnownPart:
     @cached_property
     def gpus(self) -> int:
         """The GPUs of those of their pods that have work to lose."""
-        return working_gpus(self._state, self._job, self.slots)
+        return working_gpus(self._state, self._job, self.slots, self._verdicts)
 
 
 class KnownJob:
     """One job as it is now. Times are in milliseconds since 1970."""
 
-    def __init__(self, state: State, job: JobRecord, content: tuple[Any, ...], queue: str) -> None:
-        self._state = state
+    def __init__(self, state: State, job: JobRecord, content: tuple[Any, ...], queue: str, verdicts: int) -> None:
+        self._state, self._verdicts = state, verdicts
         self.job = job
         #: What changes whenever something changes that the rest follows from, and when that was last compared.
         self.content = content
@@ -93,7 +93,7 @@ class KnownJob:
     @cached_property
     def whole(self) -> KnownPart:
         """What is known of all its slots with nodes."""
-        return KnownPart(self._state, self.job, self.slots)
+        return KnownPart(self._state, self.job, self.slots, self._verdicts)
 
     def part(self, slots: tuple[SlotKey, ...]) -> KnownPart:
         """What is known of some of its slots with nodes."""
@@ -101,7 +101,7 @@ class KnownJob:
             return self.whole
         found = self._parts.get(slots)
         if found is None:
-            found = self._parts[slots] = KnownPart(self._state, self.job, slots)
+            found = self._parts[slots] = KnownPart(self._state, self.job, slots, self._verdicts)
         return found
 
     def lost_ms(self, part: KnownPart, time_ms: int) -> int:
@@ -141,11 +141,12 @@ class KnownJobs:
         if known is not None and known.turn == self._turn and known.job is job:
             return known
         state = self._state
-        assert state is not None, "a turn has begun"
+        _, _, config = self._facts
+        assert state is not None and config is not None, "a turn has begun"
         queue = queue_of(state, job)
         content = (job.seen, job.spec, job.version, job.stage, job.began_ms, queue, job.slots.pod_changes)
         if known is None or known.job is not job or known.content != content:
-            known = self._jobs[job.seen.uid] = KnownJob(state, job, content, queue)
+            known = self._jobs[job.seen.uid] = KnownJob(state, job, content, queue, config.verdicts)
         known.turn = self._turn
         return known
 

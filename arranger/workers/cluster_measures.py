@@ -172,7 +172,7 @@ class ClusterMeasures:
         columns = gpu_columns(nodes)
         there = nodes.allocatable[pools.rows][:, columns].sum(axis=1)
         used = nodes.used[pools.rows][:, columns].sum(axis=1)
-        idle = np.where(pools.open, np.maximum(there - used, 0), 0)
+        idle = np.where(pools.open, np.maximum(nodes.free()[pools.rows][:, columns], 0).sum(axis=1), 0)
         self.there = {pool: total for pool, total in pools.sums(there).items() if total}
         all_used, all_idle = pools.sums(used), pools.sums(idle)
         self.idle = {pool: all_idle[pool] for pool in self.there}

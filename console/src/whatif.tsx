@@ -28,7 +28,7 @@ const nodes = (): string[] => moment.value?.nodes.map((one) => one.name) ?? [];
 const FIELDS: Field[] = [
   { name: "policy", label: "Pod policy", hint: "as it was", known: () => POD_POLICIES },
   { name: "queuePolicy", label: "Queue policy", hint: "as it was", known: () => QUEUE_POLICIES },
-  { name: "weights", label: "Weights", hint: "such as cpu=1,*/gpu=5" },
+  { name: "weights", label: "Weights", hint: "such as cpu=1,accelerators=5" },
   { name: "preemption", label: "Preemption", hint: "", options: ["On", "Off"] },
   { name: "backfill", label: "Backfill", hint: "", options: ["On", "Off"] },
   { name: "reservations", label: "Reservations", hint: "a number of jobs" },

@@ -39,7 +39,7 @@ def test_the_answer_in_json_has_the_event_as_the_listing_has_it(
 ) -> None:
     status, out, _ = run(capsys, *log, "--node", "n2", "--free-gpu", "<4", "-o", "json")
     answer = json.loads(out)
-    assert status == 0 and answer["condition"] == "node n2 has */gpu free < 4" and answer["starts"] == 1
+    assert status == 0 and answer["condition"] == "node n2 has accelerators free < 4" and answer["starts"] == 1
     main(["events", *log, "--from", str(answer["found"]["event"]["offset"]), "-o", "json"], prog_name="arranger")
     listed = json.loads(capsys.readouterr().out.splitlines()[0])
     assert answer["found"]["event"] == listed

@@ -220,11 +220,11 @@ def test_what_is_installed_is_listed_with_versions_packages_and_settings(example
          "meaning": "Where the namespace's label asks for it, a TYJob has to be approved by its annotation "
                     "arranger.dev/permits"},
     ]  # fmt: skip
-    weights = {"*/gpu": 5, "cpu": 1, "memory": 1}
+    weights = {"accelerators": 5, "cpu": 1, "memory": 1}
     assert listed["settings"] == {"queue_policy": "Oldest", "pod_policy": "MostAllocated", "weights": weights}
     table = arranger("policies", plugins=example).stdout
     assert "arranger-example 1.2.0" in table
-    assert table.endswith("\nqueue_policy Priority, pod_policy MostAllocated, weights */gpu=5,cpu=1,memory=1\n")
+    assert table.endswith("\nqueue_policy Priority, pod_policy MostAllocated, weights accelerators=5,cpu=1,memory=1\n")
     assert len(json.loads(arranger("policies", "-o", "json", plugins=None).stdout)["policies"]) == len(VERSIONS)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from arranger.errors import UsageError
 from arranger.events import kinds as k
+from arranger.model.config import ANY_ACCELERATOR
 from arranger.model.node import Taint
 from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement
 from arranger.projections.job_parts import LEADER
@@ -335,7 +336,7 @@ def test_conditions_on_jobs_name_the_decision(
 
 def test_free_room_on_a_node_is_compared_in_its_unit() -> None:
     world = crowded()
-    event = found_event(world, lambda _: node_conditions.free("n2", "*/gpu", "<", 4))
+    event = found_event(world, lambda _: node_conditions.free("n2", ANY_ACCELERATOR, "<", 4))
     assert isinstance(event, k.Placed) and event.job_uid == "uid-small"
     assert isinstance(found_event(world, lambda _: node_conditions.free("n2", "nvidia.com/gpu", "=", 0)), k.Placed)
     run, found = sought(world, lambda _: node_conditions.free("n2", "cpu", "<=", 1000))

@@ -44,7 +44,7 @@ def test_weights_come_from_a_table_or_from_text(file: Path) -> None:
 
 
 def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -> None:
-    one = load_settings({"weights": "memory=1,cpu=1,*/gpu=5"}, {}).cycle_config()
+    one = load_settings({"weights": "memory=1,cpu=1,accelerators=5"}, {}).cycle_config()
     assert (
         one
         == Settings().cycle_config()

@@ -60,7 +60,6 @@ _JOB_TESTS = (
 )
 _NODE_TESTS = ("cordoned", "tainted", "not_ready", "free_gpu", "free")
 _COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*(\S+)\s*")
-_GPU = "*/gpu"
 
 #: Option → the condition on a job that it names, made from the job as first seen and the option's value.
 _JOB_CONDITIONS: dict[str, Callable[[k.JobSeen, Any], Condition]] = {
@@ -228,7 +227,7 @@ class _Question:
 
 def _comparison(name: str, text: str) -> tuple[str, str, int]:
     """Resource, sign and amount of `--free-gpu '<2'` and `--free 'memory<4Gi'`."""
-    resource, rest = _GPU, text
+    resource, rest = node_conditions.GPUS, text
     if name == "free":
         resource = re.split(r"[<>=]", text, maxsplit=1)[0].strip()
         rest = text[text.find(resource) + len(resource) :]

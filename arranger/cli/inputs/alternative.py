@@ -77,7 +77,12 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
             "On|Off|KIND=MODE,…",
             "How room is taken back: surplus, priority, reclaim; Never or Allowed.",
         ),
-        ("--weights", "weights", "NAME=N,…", "Other weights of resources in node scores, such as cpu=1,*/gpu=5."),
+        (
+            "--weights",
+            "weights",
+            "NAME=N,…",
+            "Other weights of resources in node scores: cpu=1,accelerators=5.",
+        ),
         ("--policy", "pod_policy", "NAME", "Another pod policy, for jobs that name none."),
         ("--queue-policy", "queue_policy", "NAME", "Another queue policy, for jobs that name none."),
     ):

@@ -4,6 +4,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from arranger.model.accelerators import is_accelerator
+from arranger.model.config import ANY_ACCELERATOR
 from arranger.model.quantity import amount_text
 from arranger.model.taints import taint_text
 from arranger.projections.state import State
@@ -13,6 +15,9 @@ from arranger.replay.bisect.conditions import Condition, Facts
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
 }  # fmt: skip
+
+#: All accelerators of a node together.
+GPUS = ANY_ACCELERATOR
 
 
 class NodeIs(Condition):
@@ -49,7 +54,8 @@ def node_there(node: str) -> Condition:
 
 
 def free(node: str, resource: str, sign: str, desired: int) -> Condition:
-    """Compare a node's free amount of a resource, in its unit, with `desired`; `*/gpu` sums all resources `.../gpu`."""
+    """Compare a node's free amount of a resource, in its unit, with `desired`; `GPUS` sums all
+    accelerators."""
     compare = COMPARISONS[sign]
 
     def test(state: State, row: int) -> bool:
@@ -60,7 +66,7 @@ def free(node: str, resource: str, sign: str, desired: int) -> Condition:
 
 
 def _is(name: str, resource: str) -> bool:
-    return name.endswith("/gpu") if resource == "*/gpu" else name == resource
+    return is_accelerator(name) if resource == GPUS else name == resource
 
 
 def facts_of_node(state: State, name: str) -> Facts:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arranger.messages.queues import state_text
+from arranger.model.accelerators import is_accelerator
 from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
 from arranger.projections.jobs import JobRecord, expand
@@ -24,7 +25,6 @@ from arranger.scheduling import QueueView, queues_view
 #: Levels of topology that nodes often have, although no job names them.
 _USUAL_LEVELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _MOST_LEVELS = 4
-_GPU = "/gpu"
 
 #: Most pods request one of few combinations.
 _gpus = lru_cache(maxsize=1024)(gpus_of)
@@ -143,11 +143,11 @@ def gpus_held(job: JobRecord) -> int:
 def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
     """The GPUs of the present nodes in the order of their names, and how many of them are used: never more than are
     there, though pods that leave and those that wait for their room both count on a node."""
-    columns = [column for name, column in nodes.columns.items() if name.endswith(_GPU)]
+    columns = [column for name, column in nodes.columns.items() if is_accelerator(name)]
     rows = nodes.by_name()
-    there: Amounts = nodes.allocatable[rows][:, columns].sum(axis=1)
-    used: Amounts = nodes.used[rows][:, columns].sum(axis=1)
-    return there, np.minimum(used, there)
+    there: Amounts = nodes.allocatable[rows][:, columns]
+    used = np.minimum(nodes.used[rows][:, columns], there)
+    return there.sum(axis=1), used.sum(axis=1)
 
 
 class GpuTotals(NamedTuple):
@@ -325,7 +325,7 @@ def _nodes(nodes: NodeTable, drawn: _Drawn, holdings: list[dict[str, int]]) -> t
 
 def _queue(view: QueueView) -> MomentQueue:
     capability = view.spec.capability if view.spec is not None else ()
-    limited = any(name.endswith(_GPU) for name, _ in capability)
+    limited = any(is_accelerator(name) for name, _ in capability)
     return MomentQueue(
         name=view.name,
         parent=view.spec.parent if view.spec is not None else "",

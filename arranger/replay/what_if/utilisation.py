@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from arranger.model.accelerators import is_accelerator
 from arranger.model.pod import PodShape, gpus_of
 from arranger.model.quantity import CPU
 from arranger.projections.jobs import JobRecord
@@ -190,14 +191,14 @@ class Meter:
         if not columns or not len(rows):
             return 0, 0, 0.0
         there = nodes.allocatable[rows][:, columns].sum(axis=1)
-        free = np.maximum(nodes.free()[rows][:, columns].sum(axis=1), 0)
+        free = np.maximum(nodes.free()[rows][:, columns], 0).sum(axis=1)
         fragmented = float(fragmented_gpus(nodes, rows, self._typical).sum())
         return int((there - free).sum()), int(there.sum()), fragmented
 
 
 def gpu_columns(nodes: NodeTable) -> list[int]:
-    """The columns of GPUs, of all vendors."""
-    return [column for name, column in sorted(nodes.columns.items()) if name.endswith("/gpu")]
+    """The columns of accelerators, of all vendors."""
+    return [column for name, column in sorted(nodes.columns.items()) if is_accelerator(name)]
 
 
 def fragmented_gpus(nodes: NodeTable, rows: Amounts, typical: Mix | None) -> npt.NDArray[np.float64]:

@@ -12,7 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from arranger.model.config import ANY_GPU, CycleConfig
+from arranger.model.accelerators import is_accelerator
+from arranger.model.config import ANY_ACCELERATOR, ANY_GPU, CycleConfig
 from arranger.model.pod import PodShape
 from arranger.scheduling.filters import PREFERENCES
 from arranger.scheduling.neighbours import Neighbour
@@ -114,12 +115,11 @@ class PodPolicy(ABC):
 
 
 def weight_of(resource: str, config: CycleConfig) -> int:
-    """The resource's own weight, else that of GPUs if it is one, else 0."""
-    for name, weight in config.weights:
-        if name == resource:
-            return weight
-    gpus = next((weight for name, weight in config.weights if name == ANY_GPU), 0)
-    return gpus if resource.endswith("/gpu") else 0
+    """The resource's own weight, else that of GPUs or of accelerators if it is one, else 0."""
+    weights = dict(config.weights)
+    if resource not in weights and resource.endswith("/gpu") and ANY_GPU in weights:
+        return weights[ANY_GPU]
+    return weights.get(resource, weights.get(ANY_ACCELERATOR, 0) if is_accelerator(resource) else 0)
 
 
 def share(view: ClusterView, resource: str, shape: PodShape, extra: int | Scores = 0) -> Scores:

@@ -7,8 +7,8 @@ g_{n,r} GPUs of resource r free on node n,
     F_n = Σ_m w_m Σ_r g_{n,r} where m doesn't ask for r or can't run on n now
 
 and a node's score is F_n before less F_n after placing the pod, per unit of weight, in steps rounded down; highest
-wins, then the lowest node name. A GPU resource is one whose name ends in "/gpu". Shape m can run on n if n has enough
-of every requested resource and, where the caller gives `allowed`, m's selectors and tolerations match.
+wins, then the lowest node name. Every accelerator is a GPU here. Shape m can run on n if n has enough of every
+requested resource and, where the caller gives `allowed`, m's selectors and tolerations match.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from arranger.model.accelerators import is_counted
 from arranger.model.config import CycleConfig
 from arranger.model.pod import PodShape
 from arranger.scheduling.fragmentation import GPU_MILLI, STEP_MILLI
@@ -61,17 +62,18 @@ def scores(
     allowed: Allowed | None = None,
 ) -> Scores:
     """The score of every node for one more pod after `extra` of them, in steps; meaningless for nodes without room."""
-    weight = sum(count for _, count in mix)
+    weight, rules = sum(count for _, count in mix), config.verdicts
     if not weight:
         return np.zeros(len(view), np.int64)
-    typical = [_Typical(view, asked, count, allowed) for asked, count in mix if _gpus(asked)]
+    asking = [(asked, gpus, count) for asked, count in mix if (gpus := _gpus(asked, rules))]
+    typical = [_Typical(view, asked, gpus, count, allowed) for asked, gpus, count in asking]
     request = view.request(shape)
     before, after = [list(view.free.T) for _ in range(2)]
     for column in np.flatnonzero(request).tolist():
         before[column] = before[column] - request[column] * extra
         after[column] = before[column] - request[column]
     gradient = _usable(typical, after) - _usable(typical, before)
-    gradient += weight * sum(amount for _, amount in _gpus(shape))
+    gradient += weight * sum(amount for _, amount in _gpus(shape, rules))
     # All values are whole numbers below 2^53, which doubles represent exactly.
     return gradient.astype(np.int64) * GPU_MILLI // (STEP_MILLI * weight)
 
@@ -82,10 +84,12 @@ class _Typical:
     Shapes without GPUs can't use any: they count only in the sum of weights.
     """
 
-    def __init__(self, view: ClusterView, shape: PodShape, count: int, allowed: Allowed | None) -> None:
+    def __init__(
+        self, view: ClusterView, shape: PodShape, gpus: list[tuple[str, int]], count: int, allowed: Allowed | None
+    ) -> None:
         vector = view.request(shape)
         self.count = float(count)
-        self.gpus = tuple(column for name, _ in _gpus(shape) if (column := view.column(name)) is not None)
+        self.gpus = tuple(column for name, _ in gpus if (column := view.column(name)) is not None)
         self._needs = [(column, float(vector[column])) for column in np.flatnonzero(vector).tolist()]
         self._allowed = allowed(shape) if allowed is not None else None
 
@@ -116,5 +120,5 @@ def _usable(typical: list[_Typical], free: Columns) -> Levels:
     return usable
 
 
-def _gpus(shape: PodShape) -> list[tuple[str, int]]:
-    return [(resource, amount) for resource, amount in shape.requests if resource.endswith("/gpu")]
+def _gpus(shape: PodShape, verdicts: int) -> list[tuple[str, int]]:
+    return [(resource, amount) for resource, amount in shape.requests if is_counted(resource, verdicts)]

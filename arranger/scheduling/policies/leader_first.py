@@ -1,10 +1,11 @@
-"""LeaderFirst: the leader gets the emptiest node by GPUs, the workers the fullest by cpu (specification 3).
+"""LeaderFirst: the leader gets the emptiest node by accelerators, the workers the fullest by cpu (specification 3).
 
 Every policy places the leader before the workers; this one also scores it differently. The leader's score is one minus
-the weighted utilisation, with the weight of GPUs raised. The workers' score is the utilisation itself, as in BinPack,
-with the weight of cpu raised.
+the weighted utilisation, with the weight of accelerators raised. The workers' score is the utilisation itself, as in
+BinPack, with the weight of cpu raised.
 """
 
+from arranger.model.accelerators import is_counted
 from arranger.model.config import CycleConfig
 from arranger.scheduling.placement import Scores
 from arranger.scheduling.policies.base import ONE, PlacementRequest, PodPolicy, utilisation
@@ -25,8 +26,10 @@ class LeaderFirst(PodPolicy):
         return ONE - used if request.leader else used
 
     def weights(self, request: PlacementRequest, config: CycleConfig) -> dict[str, int]:
-        """The configured weights, raised for GPUs (leader) or cpu (workers)."""
-        return {
-            resource: weight * (RAISED if (resource.endswith("/gpu") if request.leader else resource == "cpu") else 1)
-            for resource, weight in super().weights(request, config).items()
-        }
+        """The configured weights, raised for accelerators (leader) or cpu (workers)."""
+
+        def raised(resource: str) -> bool:
+            return is_counted(resource, config.verdicts) if request.leader else resource == "cpu"
+
+        found = super().weights(request, config)
+        return {resource: weight * (RAISED if raised(resource) else 1) for resource, weight in found.items()}
