@@ -35,6 +35,7 @@ from arranger.model.job import (
 )
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
+    NO_TIMES,
     NO_TRAITS,
     ContainerEnd,
     GroupAsked,
@@ -43,6 +44,7 @@ from arranger.model.pod import (
     PodOwner,
     PodRules,
     PodShape,
+    PodTimes,
     PodToPlace,
     PodTraits,
     Preference,
@@ -254,6 +256,7 @@ class World:
         amounts: tuple[tuple[str, int], ...] = (),
         ended: ContainerEnd | None = None,
         asks: PodToPlace | None = None,
+        times: PodTimes = NO_TIMES,
         **more: float,
     ) -> str:
         """Observe a pod, a foreign one unless it has an owner; returns its UID."""
@@ -262,7 +265,8 @@ class World:
         term = self.terms[k.Watched.POD]
         self.say(
             k.PodSeen(term, namespace, name, uid, self._version(), node, phase, asked, owner, ready, deleting,
-                      ip=ip, restarts=restarts, reason=reason, waiting=waiting, traits=traits, ended=ended, asks=asks)
+                      ip=ip, restarts=restarts, reason=reason, waiting=waiting, traits=traits, ended=ended, asks=asks,
+                      times=times)
         )  # fmt: skip
         return uid
 

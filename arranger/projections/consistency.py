@@ -81,6 +81,7 @@ def _of_derived(state: "State") -> Iterator[str]:
         yield f"queues count {state.queue_use.own} as used, their jobs and assumed pods hold {use.own}"
     if state.repelling != {uid: pod for uid, pod in state.pods.items() if pod.traits.anti_affinity}:
         yield "the index of pods that keep others away isn't that of the pods"
+    yield from _of_deleted(state)
     there = {uid for pod in state.pods.values() if (uid := record_uid(pod))}
     if found := sorted(there ^ {uid for uid, job in state.jobs.items() if job.of_pods}):
         yield f"pods to place and their records differ: {found}"
@@ -233,3 +234,8 @@ def _story(job: JobRecord) -> tuple[str, ...]:
         f"pods that go: {[*job.retired]}",
         *last,
     )
+
+
+def _of_deleted(state: "State") -> Iterator[str]:
+    if state.deleting.keys() != {uid for uid, pod in state.pods.items() if pod.deleting}:
+        yield "the index of pods that are being deleted isn't that of the pods"

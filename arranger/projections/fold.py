@@ -169,15 +169,17 @@ class _Fold(JobLife):
         moved = old is not None and old.owner != owner  # its labels were edited, so it fills another slot or none
         if owner is not None:
             job = state.jobs.get(owner.job_uid)
-            if job is not None and state.exact_slots:  # as `attributed`, once for each claim of a pod
-                new = old is None or moved or old.name != event.name or old.namespace != event.namespace
-                if new and not is_own(job, event):
-                    event, owner, job, moved = disowned(event), None, None, True
+            if job is not None and state.exact_slots and _is_stranger(job, old, event):
+                event, owner, job, moved = disowned(event), None, None, True
         if state.assumed and old is None and owner is not None:
             forget_assumed(state, assumed_of(state, owner, event.node), self.changes)
         if event.traits.anti_affinity or state.repelling:
             event = note_repelling(state, event)
         state.pods[uid], traits = event, event.traits
+        if event.deleting:
+            state.deleting[uid] = None
+        elif uid in state.deleting:
+            del state.deleting[uid]
         if event.asks is not None or (old is not None and old.asks is not None):
             follow_pod(self, offset, old, event)
             follow_member(self, offset, old, event)
@@ -222,6 +224,7 @@ class _Fold(JobLife):
         if (pod := state.pods.pop(event.uid, None)) is None:
             return
         state.repelling.pop(event.uid, None)
+        state.deleting.pop(event.uid, None)
         if pod.asks is not None:
             follow_pod(self, offset, pod, None)
             follow_member(self, offset, pod, None)
@@ -524,3 +527,10 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.WorkersReplaced: _Fold.workers_replaced,
     k.EffectFailed: _Fold.effect_failed,
 }
+
+
+def _is_stranger(job: JobRecord, old: k.PodSeen | None, pod: k.PodSeen) -> bool:
+    """Whether a pod that claims a slot of a job isn't its pod: as `attributed`, once for each claim of a pod."""
+    if old is not None and (old.owner, old.name, old.namespace) == (pod.owner, pod.name, pod.namespace):
+        return False
+    return not is_own(job, pod)

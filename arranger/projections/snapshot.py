@@ -303,6 +303,8 @@ def _restore_pod(state: State, pod: PodSeen) -> None:
     note_placeholder(state, pod)
     if pod.traits.anti_affinity:
         state.repelling[pod.uid] = pod
+    if pod.deleting:
+        state.deleting[pod.uid] = None
     if pod.phase in TERMINAL and (group := group_of(pod)):
         state.finished.setdefault(group, {})[pod.uid] = None
     if pod.owner is not None:

@@ -121,8 +121,9 @@ class State:
     """The cluster and the jobs as the log has them at `offset` of `epoch`.
 
     `time_ms` is the latest time of any entry. `pods` are by UID, `pods_of` those of our jobs by job UID, `repelling`
-    those that keep other pods away (required anti-affinity). `terms` has each watched kind's current term, `listed` the
-    kinds listed in full in this epoch.
+    those that keep other pods away (required anti-affinity). `deleting` has the UIDs of those that are being deleted;
+    it follows from the pods. `terms` has each watched kind's current term, `listed` the kinds listed in full in this
+    epoch.
     """
 
     epoch: int = 0
@@ -132,6 +133,7 @@ class State:
     pods: dict[str, PodSeen] = field(default_factory=dict)
     pods_of: dict[str, dict[str, PodSeen]] = field(default_factory=dict)
     repelling: dict[str, PodSeen] = field(default_factory=dict)
+    deleting: dict[str, None] = field(default_factory=dict)
     #: UID of the record of a group of pods that no TYJob owns → the UIDs of those that have succeeded. It follows from
     #: the pods, and is there without the record, too.
     finished: dict[str, dict[str, None]] = field(default_factory=dict)

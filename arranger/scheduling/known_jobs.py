@@ -13,6 +13,7 @@ import numpy as np
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
+from arranger.projections.departing import ends_by_itself
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts as Rooms
@@ -73,9 +74,10 @@ class KnownJob:
         self.turn = 0
         self.queue = queue
         self.began_ms = job.began_ms
-        begun = job.stage in _BEGUN and job.active and not job.stands_still
+        #: Whether it gives up its nodes by itself.
+        self.ends = ends_by_itself(state, job) if verdicts >= 7 else job.stands_still or not job.active
         #: Whether it may give room at all, once it has run for long enough.
-        self.may_give = begun and job.valid_spec.preemptible
+        self.may_give = job.stage in _BEGUN and not self.ends and job.valid_spec.preemptible
         #: The units above the quorum, once somebody has found them.
         self.surplus: Units | None = None
         self._parts: dict[tuple[SlotKey, ...], KnownPart] = {}

@@ -16,7 +16,9 @@ from arranger.projections.queue_use import queue_of, sum_by_group
 from arranger.projections.state import State
 from arranger.scheduling.candidates import Candidates, Line
 from arranger.scheduling.needs import pods_of, quorum_needs
+from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
+from arranger.scheduling.preemption import Preemption as Preempting
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN, Policies
 
@@ -26,7 +28,8 @@ _ALLOWED = PreemptionMode.ALLOWED
 
 class NoRoomKind(StrEnum):
     """What forbids it. About the quorum: room is taken back nowhere (OFF) or not for its queue (QUEUE_NEVER), it lacks
-    a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), or its job has nodes already (HAS_NODES).
+    a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), it fits once pods have left that leave anyway (COMES),
+    or its job has nodes already (HAS_NODES).
 
     About jobs that run: they don't have a lower priority in its queue, they aren't preemptible, they haven't run for as
     long as their queue says; and of other queues: with the quorum, its own queue would be above its share, those aren't
@@ -38,6 +41,7 @@ class NoRoomKind(StrEnum):
     QUEUE_NEVER = "QueueNever"
     QUOTA = "Quota"
     INFEASIBLE = "Infeasible"
+    COMES = "Comes"
     HAS_NODES = "HasNodes"
     NOT_LOWER = "NotLower"
     NOT_PREEMPTIBLE = "NotPreemptible"
@@ -80,6 +84,8 @@ def why_no_room(
         return (NoRoom(NoRoomKind.INFEASIBLE),)
     if lacks not in (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES):
         return (NoRoom(NoRoomKind.QUOTA),)
+    if config.verdicts >= 7 and _comes(state, job, config, time_ms, policies):
+        return (NoRoom(NoRoomKind.COMES),)
     if _none_of(config.preemption):
         return (NoRoom(NoRoomKind.OFF),)
     if rules is None or _none_of(rules):
@@ -97,6 +103,11 @@ def why_no_room(
         NoRoom(kind, tuple(jobs), min(jobs.values()))
         for kind, jobs in sorted(found.items(), key=lambda of: _rank(of[0]))
     )
+
+
+def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, policies: Policies) -> bool:
+    placer = Placer(state, config, policies, time_ms=time_ms)
+    return Preempting(state, config, placer, [], policies=policies, time_ms=time_ms).comes_by_itself(job)
 
 
 def _none_of(rules: Preemption | None) -> bool:

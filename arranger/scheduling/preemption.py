@@ -20,7 +20,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.quota import LimitKind
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, compact, expand
+from arranger.projections.jobs import JobRecord, compact, expand, holds
 from arranger.projections.nodes import Amounts as Rooms
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of, sum_by_group, sum_of
@@ -61,6 +61,7 @@ class Preemption:
         time_ms: int,
     ) -> None:
         self._state = state
+        self._config = config
         self._placer = placer
         self._candidates = Candidates(state, config, policies, waiting, time_ms, jobs=placer.placing.jobs)
         self._time_ms = time_ms
@@ -86,8 +87,9 @@ class Preemption:
 
     @property
     def due_ms(self) -> float:
-        """The time at which another job may give room, if nothing changes before."""
-        return self._candidates.due_ms
+        """The time at which another job may give room, or room isn't expected to come any more, if nothing changes
+        before."""
+        return min(self._candidates.due_ms, self._vacating.next_hanging_ms)
 
     def note(self, job: JobRecord, pieces: Sequence[Piece]) -> None:
         """A job got nodes in this cycle."""
@@ -183,9 +185,33 @@ class Preemption:
 
     @cached_property
     def _ending(self) -> list[Vacated]:
-        """What the jobs leave that have nodes, but are to end, to be suspended or to be deleted."""
-        jobs = [job for job in self._state.jobs.values() if job.placements and (job.stands_still or not job.active)]
-        return [self._vacating.of_whole(job) for job in jobs]
+        """What comes by itself: what those jobs leave that give up their nodes, whoever wants them, and what other pods
+        leave that are being deleted."""
+        state, known = self._state, self._placer.placing.jobs
+        jobs = [job for job in state.jobs.values() if job.placements and known.of(job).ends]
+        found = [*map(self._vacating.of_whole, jobs)]
+        if self._config.verdicts >= 7:
+            found += self._vacating.of_assumed()
+            found.append(self._vacating.of_pods(self._deleted([*self._vacating.leaving, *self._departing], jobs)))
+        return found
+
+    def _deleted(self, counted: list[PodSeen], ending: list[JobRecord]) -> list[PodSeen]:
+        """The pods that are being deleted, but those that are counted and those of jobs that end. Pods of others may
+        have any grace period: only those count that are to be gone soon."""
+        if not self._state.deleting:
+            return []
+        without = {pod.uid for pod in counted}.union(self._vacating.hanging, *(job.bound.values() for job in ending))
+        pods = [self._state.pods[uid] for uid in self._state.deleting if uid not in without]
+        soon_ms = self._time_ms + self._bound_ms
+        return [pod for pod in pods if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= soon_ms)]
+
+    def comes_by_itself(self, job: JobRecord) -> bool:
+        """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room."""
+        vacated = self._vacating.of_pods(self._vacating.leaving)
+        self._vacating.release(vacated)
+        comes = self._comes_anyway(job)
+        self._vacating.take_again(vacated)
+        return comes
 
     def _comes_anyway(self, job: JobRecord) -> bool:
         """Whether the quorum fits once those have left who leave anyway."""
@@ -243,6 +269,7 @@ class Preemption:
         queue: a later decision can't name these pods as leaving.
         """
         of = unit.candidate.job
+        self.__dict__.pop("_ending", None)  # pods of this job may have been a part of it
         self._vacating.take_again(unit.vacated, use=False)
         unseen = [slot for slot in unit.slots if slot not in of.bound]
         empty = tuple([slot for slot in unseen if not may_come(of, slot, of.stage)])

@@ -11,27 +11,40 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 
 import numpy as np
 
+from arranger.events.kinds import PodSeen
 from arranger.model.config import VERDICTS
+from arranger.projections.departing import hanging
 from arranger.projections.jobs import requests_of
 from arranger.projections.nodes import NOWHERE, PODS, NodeTable, Requests
+from arranger.projections.preemption import leaves
 from arranger.projections.state import State
 from arranger.scheduling.remembered import remembered
 
 
-def offered(state: State, verdicts: int = VERDICTS) -> Mapping[str, int]:
+def offered(state: State, time_ms: int, verdicts: int = VERDICTS) -> Mapping[str, int]:
     """Resource → the amount, in its unit, of every resource that some present node has. What a node had once counts no
     more: a projection that began at a snapshot doesn't know of it. `verdicts` selects the rules, as in `CycleConfig`:
-    before 7, what is held beyond a ready node's amounts isn't offered."""
+    before 7, what is held beyond a ready node's amounts isn't offered, and what pods hold that should be gone by
+    `time_ms` (milliseconds since 1970) is."""
     nodes, others = state.nodes, state.queue_use.others
     ready = remembered(nodes.facts_version, "ready", lambda: _ready(nodes))
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes, ready)))
     _add(found, state.queue_use.others_total.items(), -1)
+    for pod in _left_behind(state, time_ms) if verdicts >= 7 else ():
+        if pod.node in ready:
+            _add(found, pod.requests, -1)
     for name, amounts in _held_where_short(state, ready, others, verdicts).items():
         there = nodes.allocatable[nodes.rows[name]] if name in ready else np.zeros(len(nodes.columns), np.int64)
         for resource, amount in amounts.items():
             if resource in found:
                 found[resource] += max(amount - int(there[nodes.columns[resource]]), 0)
     return {name: max(amount, 0) for name, amount in found.items()}
+
+
+def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
+    """The pods that count in no queue any more and hang: their room is nobody's, as that of other programs' pods."""
+    pods = (state.pods[uid] for uid in hanging(state, time_ms, 0)) if state.deleting else ()
+    return (pod for pod in pods if leaves(state, pod))
 
 
 def _held_where_short(

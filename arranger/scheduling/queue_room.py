@@ -167,7 +167,7 @@ class QueueRoom:
     def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None, verdicts: int = VERDICTS) -> None:
         self._limits = limits = QueueLimits(state.queue_tree) if limits is None else limits
         self.counts_jobs, self.guaranteed = limits.counts_jobs, limits.guaranteed
-        total = offered(state, verdicts)
+        total = offered(state, time_ms, verdicts)
         self._resources = {name: _Resource(limits, name, state, total.get(name, 0)) for name in limits.most}
         totals = state.queue_totals
         #: The jobs with nodes of each queue and those below it.

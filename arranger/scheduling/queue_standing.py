@@ -79,7 +79,7 @@ class QueueStanding:
         kept = KeptQueues() if kept is None else kept
         self._tree = tree = state.queue_tree
         #: What the nodes offer to all jobs; resources without any are left out.
-        self.total = {name: amount for name, amount in offered(state, verdicts).items() if amount}
+        self.total = {name: amount for name, amount in offered(state, time_ms, verdicts).items() if amount}
         #: Queue, or queue and submitter → its waiting jobs.
         self.lines: dict[str, list[JobRecord]] = {}
         #: Line → its queue.

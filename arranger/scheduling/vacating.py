@@ -13,6 +13,7 @@ import numpy as np
 
 from arranger.events.kinds import PodSeen
 from arranger.model.job import DEFAULT_GRACE_S
+from arranger.projections.departing import hanging, next_hanging_ms
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.nodes import Amounts, Requests
@@ -101,13 +102,25 @@ class Vacating:
     def __init__(self, state: State, placing: Placing) -> None:
         self._state = state
         self._placing = placing
+        config = placing.config
+        #: The pods that were to be gone and aren't. They leave nothing.
+        self.hanging: frozenset[str] = frozenset()
+        if config.verdicts >= 7 and state.deleting:
+            self.hanging = hanging(state, placing.time_ms, config.room_bound_ms)
         #: Requests → the room that one pod with them uses.
         self._each: dict[Requests, Amounts] = {}
+
+    @property
+    def next_hanging_ms(self) -> float:
+        """When the next pod isn't expected to leave any more, in milliseconds since 1970; infinite if none is."""
+        placing = self._placing
+        return next_hanging_ms(self._state, placing.time_ms, placing.config.room_bound_ms)
 
     @cached_property
     def leaving(self) -> list[PodSeen]:
         """The pods that leave anyway in this cycle."""
-        return leaving(self._state)
+        found = leaving(self._state)
+        return [pod for pod in found if pod.uid not in self.hanging] if self.hanging else found
 
     def of_whole(self, job: JobRecord) -> Vacated:
         """What a job leaves that has no nodes any more."""
@@ -129,7 +142,9 @@ class Vacating:
         return self._vacated([(node, requests, 1) for _, _, node, requests in held], seen, known.queue, use)
 
     def _rooms_of(self, job: JobRecord, part: KnownPart) -> RowRooms:
-        """What the pods of a part of a job use together."""
+        """What the pods of a part of a job leave together."""
+        if self.hanging and not self.hanging.isdisjoint(job.bound.values()):  # it isn't so for good
+            return self._rooms(self._counts(job, part.slots))
         if part.rooms is None:
             part.rooms = self._rooms(self._counts(job, part.slots))
         return part.rooms
@@ -162,7 +177,7 @@ class Vacating:
             uid = bound.get(slot)
             if uid is None:
                 yield slot[0], None, job.placements[slot], requests_of(job, slot)
-            elif holds(pod := pods[uid]):
+            elif holds(pod := pods[uid]) and uid not in self.hanging:
                 yield slot[0], pod, pod.node, pod.requests
 
     def of_pods(self, pods: Sequence[PodSeen]) -> Vacated:
@@ -173,6 +188,14 @@ class Vacating:
             "",
             (),
         )
+
+    def of_assumed(self) -> Iterator[Vacated]:
+        """What is kept for pods that may still come, until it is clear that they don't."""
+        counts = self._placing.quotas.of_queues
+        for pod in self._state.assumed.values():
+            if pod.until_ms > self._placing.time_ms:
+                rooms = self._rooms([(pod.node, pod.requests, 1)])
+                yield Vacated(rooms, (), pod.queue, pod.requests if counts else ())
 
     def _vacated(
         self,

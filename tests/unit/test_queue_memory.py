@@ -261,9 +261,9 @@ def test_a_resource_that_no_node_has_any_more_decides_nothing() -> None:
     there.node("n1", cpu=8)
     there.job("second", of_queue="b", leader=shape(cpu=1), created=1)
     there.job("third", of_queue="a", leader=shape(cpu=1), created=2)
-    assert GPU not in offered(there.state)
+    assert GPU not in offered(there.state, there.now_ms)
     restored = snapshot.restore(snapshot.encode(there.state))
-    assert offered(restored) == offered(there.state)
+    assert offered(restored, there.now_ms) == offered(there.state, there.now_ms)
     assert queues_view(restored).queues == queues_view(there.state).queues
     assert take_cycle(restored, there.config, there.now_ms) == take_cycle(there.state, there.config, there.now_ms)
 
@@ -274,17 +274,17 @@ def test_the_offer_stays_the_same_while_a_job_ends() -> None:
     job = there.job("a", leader=shape(gpus=1), workers=2, min_workers=2, worker=shape(gpus=2))
     there.cycle()
     there.settle()
-    amounts = [offered(there.state)[GPU]]
+    amounts = [offered(there.state, there.now_ms)[GPU]]
     leader, *workers = [there.pods_of(job)[slot].uid for slot in sorted(there.pods_of(job))]
     there.change_pod(workers[0], phase=Phase.SUCCEEDED)
-    amounts.append(offered(there.state)[GPU])
+    amounts.append(offered(there.state, there.now_ms)[GPU])
     there.change_pod(leader, phase=Phase.SUCCEEDED)
-    amounts.append(offered(there.state)[GPU])
+    amounts.append(offered(there.state, there.now_ms)[GPU])
     there.control()
     assert job.ended and not job.placements and there.used("n1", GPU) == 2
-    amounts.append(offered(there.state)[GPU])
+    amounts.append(offered(there.state, there.now_ms)[GPU])
     there.job_gone(job)
-    amounts.append(offered(there.state)[GPU])
+    amounts.append(offered(there.state, there.now_ms)[GPU])
     assert amounts == [8, 8, 8, 8, 8], "one finished pod with a slot, then one that leaves without one"
 
 
@@ -294,15 +294,15 @@ def test_what_pods_of_other_programs_hold_is_not_offered() -> None:
     there.pod("other", node="n1", gpus=3)
     there.pod("unbound", gpus=1)
     there.pod_to_place("mine", "n1", of=shape(gpus=2))
-    assert offered(there.state)[GPU] == 5
+    assert offered(there.state, there.now_ms)[GPU] == 5
     assert there.state.queue_use.copy() == there.state.queue_use
     there.node("n1", cpu=64, gpus=8, ready=False)
-    assert offered(there.state)[GPU] == 2, "what our own pod holds"
+    assert offered(there.state, there.now_ms)[GPU] == 2, "what our own pod holds"
     there.pod_gone("uid-other")
-    assert offered(there.state)[GPU] == 2
+    assert offered(there.state, there.now_ms)[GPU] == 2
     there.node("n1", cpu=64, gpus=8)
-    assert offered(there.state)[GPU] == 8
-    assert offered(snapshot.restore(snapshot.encode(there.state))) == offered(there.state)
+    assert offered(there.state, there.now_ms)[GPU] == 8
+    assert offered(snapshot.restore(snapshot.encode(there.state)), there.now_ms) == offered(there.state, there.now_ms)
 
 
 def test_what_leaves_a_node_that_is_not_ready_is_not_offered() -> None:
@@ -314,12 +314,12 @@ def test_what_leaves_a_node_that_is_not_ready_is_not_offered() -> None:
     there.pod("other", node="n1", gpus=1)
     there.node("n2", gpus=4)
     there.node("n1", cpu=64, gpus=8, ready=False)
-    assert offered(there.state)[GPU] == 8, "what the job has on n1, and n2"
+    assert offered(there.state, there.now_ms)[GPU] == 8, "what the job has on n1, and n2"
     leader = there.pods_of(job)[min(there.pods_of(job))].uid
     there.change_pod(leader, phase=Phase.SUCCEEDED)
     there.control()
     assert job.ended and there.used("n1", GPU) == 5
-    assert offered(there.state)[GPU] == 4
+    assert offered(there.state, there.now_ms)[GPU] == 4
 
 
 def test_jobs_on_a_node_that_is_not_ready_take_nothing_from_the_ready_ones() -> None:
@@ -331,7 +331,7 @@ def test_jobs_on_a_node_that_is_not_ready_take_nothing_from_the_ready_ones() -> 
     there.cycle()
     there.node("n1", gpus=8, ready=False)
     there.node("n2", gpus=8)
-    assert offered(there.state)[GPU] == 12
+    assert offered(there.state, there.now_ms)[GPU] == 12
     second = there.job("second", of_queue="b", leader=shape(gpus=4), created=1)
     third = there.job("third", of_queue="b", leader=shape(gpus=1), created=2)
     there.cycle()
@@ -358,13 +358,13 @@ def test_what_a_job_holds_beyond_its_ready_node_takes_nothing_from_other_nodes(g
     """volcano-sh/volcano #5911: one GPU of a node dies, or its device plugin restarts, while a pod holds all 8."""
     there = shrunk(gpus)
     assert there.used("n1", GPU) == 8
-    assert offered(there.state)[GPU] == 24
-    assert offered(there.state, 6)[GPU] == 16 + gpus, "as older logs have it"
+    assert offered(there.state, there.now_ms)[GPU] == 24
+    assert offered(there.state, there.now_ms, 6)[GPU] == 16 + gpus, "as older logs have it"
     second = there.job("second", of_queue="b", leader=shape(gpus=1), created=1)
     third = there.job("third", of_queue="b", leader=shape(gpus=1), created=2)
     there.cycle()
     assert second.placements and not third.placements, "1 of the 16 idle ones isn't a's"
-    assert offered(snapshot.restore(snapshot.encode(there.state))) == offered(there.state)
+    assert offered(snapshot.restore(snapshot.encode(there.state)), there.now_ms) == offered(there.state, there.now_ms)
 
 
 def test_pods_of_others_beyond_their_ready_node_take_nothing_from_other_nodes() -> None:
@@ -373,11 +373,11 @@ def test_pods_of_others_beyond_their_ready_node_take_nothing_from_other_nodes() 
     there.node("n2", gpus=8)
     there.pod("other", node="n1", gpus=4)
     there.pod_to_place("mine", "n1", of=shape(gpus=3))
-    assert offered(there.state)[GPU] == 12
+    assert offered(there.state, there.now_ms)[GPU] == 12
     there.node("n1", gpus=2)
-    assert offered(there.state)[GPU] == 8 + 3, "ours holds 3"
+    assert offered(there.state, there.now_ms)[GPU] == 8 + 3, "ours holds 3"
     there.pod_gone("uid-mine")
-    assert offered(there.state)[GPU] == 8, "what the other one has beyond its node is nobody's loss"
+    assert offered(there.state, there.now_ms)[GPU] == 8, "what the other one has beyond its node is nobody's loss"
 
 
 def test_no_queue_gives_room_below_its_share_because_a_node_has_lost_its_gpus() -> None:

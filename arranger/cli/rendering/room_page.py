@@ -152,6 +152,7 @@ _TAKES_NONE = {
     NoRoomKind.QUEUE_NEVER: "the setting or spec.preemption of its queue is Never",
     NoRoomKind.QUOTA: "others can't give what it lacks",
     NoRoomKind.INFEASIBLE: "not even an empty cluster would have room",
+    NoRoomKind.COMES: "it has room once the pods have left that leave anyway",
     NoRoomKind.HAS_NODES: "it has nodes for its quorum",
     NoRoomKind.NOT_LOWER: "not of lower priority in its queue: {who}",
     NoRoomKind.NOT_PREEMPTIBLE: "not preemptible: {who}",

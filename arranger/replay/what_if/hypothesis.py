@@ -61,7 +61,7 @@ def private_copy(state: State) -> State:
 def copy_of(state: State, pods: dict[str, k.PodSeen], jobs: dict[str, JobRecord], pods_of: _PodsOf) -> State:
     """A copy that has these jobs and pods, and all other parts of its own."""
     fork = _forked(state, jobs, pods_of, nodes=state.nodes.copy(), of_pods=False)
-    fork.pods, fork.repelling = pods, dict(state.repelling)
+    fork.pods, fork.repelling, fork.deleting = pods, dict(state.repelling), dict(state.deleting)
     fork.finished = {uid: dict(of) for uid, of in state.finished.items()}
     return fork
 
@@ -226,6 +226,7 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
         pods_of=pods_of,
         finished={uid: dict(of) for uid, of in state.finished.items()} if of_pods else state.finished,
         repelling=dict(state.repelling) if of_pods else state.repelling,
+        deleting=dict(state.deleting) if of_pods else state.deleting,
         pod_groups=dict(state.pod_groups),
         volumes=state.volumes.copy(),
         devices=state.devices.copy(),
