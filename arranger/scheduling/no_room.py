@@ -1,6 +1,6 @@
 """Why a quorum that fits nowhere takes no room from jobs that run: for each of them the first thing that forbids it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -78,20 +78,19 @@ def why_no_room(
     None for nodes."""
     candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms, by_qos=config.qos_order), time_ms)
     rules = candidates.rules(queue_of(state, job))
-    if job.placements:
-        return (NoRoom(NoRoomKind.HAS_NODES),)
-    if infeasible:
-        return (NoRoom(NoRoomKind.INFEASIBLE),)
-    if lacks not in (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES):
-        return (NoRoom(NoRoomKind.QUOTA),)
-    if config.verdicts >= 7 and _comes(state, job, config, time_ms, policies):
-        return (NoRoom(NoRoomKind.COMES),)
-    if _none_of(config.preemption):
-        return (NoRoom(NoRoomKind.OFF),)
-    if rules is None or _none_of(rules):
-        return (NoRoom(NoRoomKind.QUEUE_NEVER),)
-    if took_in_vain(job, config):
-        return (NoRoom(NoRoomKind.IN_VAIN),)
+    limits = (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
+    about_quorum: dict[NoRoomKind, Callable[[], bool]] = {
+        NoRoomKind.HAS_NODES: lambda: bool(job.placements),
+        NoRoomKind.INFEASIBLE: lambda: infeasible,
+        NoRoomKind.QUOTA: lambda: lacks not in limits,
+        NoRoomKind.COMES: lambda: config.verdicts >= 7 and _comes(state, job, config, time_ms, policies),
+        NoRoomKind.OFF: lambda: _none_of(config.preemption),
+        NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),
+        NoRoomKind.IN_VAIN: lambda: took_in_vain(job, config),
+    }
+    kind = next((kind for kind, holds in about_quorum.items() if holds()), None)
+    if kind is not None or rules is None:
+        return (NoRoom(kind or NoRoomKind.QUEUE_NEVER),)
     needs = quorum_needs(job, policies.pod_policy(job, config))
     asked = sum_by_group(job, pods_of(needs))
     found: dict[NoRoomKind, dict[str, int]] = {}
