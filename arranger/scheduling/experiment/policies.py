@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from arranger.model.config import ANY_GPU, CycleConfig
+from arranger.model.config import ANY_ACCELERATOR, CycleConfig
 from arranger.scheduling.experiment.trace import Cluster, Indices, Policy, Shape
 from arranger.scheduling.fragmentation import GPU_MILLI, NO_FIT, Amounts, Mask, Mix, score_placements
 from arranger.scheduling.policies.base import ONE
@@ -20,7 +20,7 @@ from arranger.scheduling.policies.leader_first import RAISED
 _FULL_CPU_MILLI, _FULL_GPU_MILLI, _PERFECT = 128_000, 8_000, 100
 
 _WEIGHTS = dict(CycleConfig().weights)
-_CPU, _MEMORY, _GPU = _WEIGHTS["cpu"], _WEIGHTS["memory"], _WEIGHTS[ANY_GPU]
+_CPU, _MEMORY, _GPU = _WEIGHTS["cpu"], _WEIGHTS["memory"], _WEIGHTS[ANY_ACCELERATOR]
 
 
 def fragment_gradient(nodes: Cluster, shape: Shape, fits: Mask, mix: Mix) -> tuple[Amounts, Indices]:
