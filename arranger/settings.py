@@ -159,6 +159,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _about("seconds that a started job may lack a part of its quorum before it gives up all its nodes", 1, _WEEK_S),
     ] = 300
+    start_grace_s: Annotated[
+        int,
+        _about(
+            "seconds that pods of a quorum may be unable to start (image, configuration) before their job gives its "
+            "nodes up, if startGraceSeconds doesn't say it",
+            1,
+            _WEEK_S,
+        ),
+    ] = 300
+    ready_grace_s: Annotated[
+        int,
+        _about(
+            "seconds from its start until a job's quorum has to be ready, before it gives its nodes up, if "
+            "startGraceSeconds doesn't say it; 0: no limit",
+            0,
+            _WEEK_S,
+        ),
+    ] = 7200
     refused_grace_s: Annotated[
         int,
         _about(
@@ -318,6 +336,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             lost_ms=self.lost_node_s * 1000,
             quorum_ms=self.quorum_grace_s * 1000,
             refused_ms=self.refused_grace_s * 1000,
+            start_ms=self.start_grace_s * 1000,
+            ready_ms=self.ready_grace_s * 1000,
             provisioning=Provisioning(self.provisioning),
             provisioning_class=self.provisioning_class,
         )

@@ -358,6 +358,7 @@ class World:
         grace_s: int = 30,
         created_by: tuple[str, str] = ("", ""),
         permits: tuple[str, ...] = (),
+        start_grace_s: int | None = None,
     ) -> JobRecord:
         """Observe a TYJob; call again with the same name to edit it. `workers` is the count of one set, or all sets.
         `minimums` is minCount by worker set, `restart`, `rendezvous`, `group_sizes` and `topologies` are what a worker
@@ -384,7 +385,7 @@ class World:
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,
             priority_class, not priority_class, keep_failed, tuple(after), success, (topologies or {}).get(""),
-            of_queue, preemptible, expected_s, image,
+            of_queue, preemptible, expected_s, image, start_grace_s=start_grace_s,
         )  # fmt: skip
         uid = uid or f"uid-{name}"
         version = self._version()

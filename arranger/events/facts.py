@@ -190,7 +190,8 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The facts behind a decision on a job's stage. The reason (`StageReason`) determines which fields are set.
 
     `node` is the leader's; `gone` means that it no longer exists, `cordoned` and `taint` how it was closed. `seconds`
-    is for how long a node is down, a quorum incomplete, or how long the job may be active; of a limit of restarts, its
+    is for how long a node is down, a quorum incomplete or not ready (of which `count` pods are the cause, and the other
+    fields describe the first), or how long the job may be active; of a limit of restarts, its
     window. `count` counts restarts of the leader or workers, `limit` is their limit of restarts, `needed` the number of
     workers that a quorum needs. With `worker_set`, `count` and `needed` are that set's, or the decision is about its
     worker `index`. `address` is the leader's, `was` the one before it. `words` come from another program, and `ended`

@@ -16,6 +16,7 @@ from arranger.lifecycle.pods_to_place import decision_on_pods
 from arranger.lifecycle.provisioning import nodes_requested
 from arranger.lifecycle.refusals import refused_by_nodes, refused_quorum, refused_workers
 from arranger.lifecycle.replacements import Fallen, barred, cause_of, fallen, replacement, room_taken
+from arranger.lifecycle.start_timeouts import start_timeout
 from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope, ScheduleState, Stage
 from arranger.model.pod import Phase
 from arranger.model.stages import TRANSITIONS
@@ -56,8 +57,7 @@ def next_decision(
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _pending(state, job, config, time_ms)
     missing = _image_missing(state, job, config, time_ms, no_image_ms)
-    led = job.spec.has_leader and LEADER not in job.slots.finished
-    return missing or (_with_leader if led else _without_leader)(state, job, config, time_ms)
+    return missing or _begun(state, job, config, time_ms) or start_timeout(state, job, config, time_ms)
 
 
 def _unusable(job: JobRecord) -> StageDecided:
@@ -119,6 +119,12 @@ def _pending(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int
             return _decide(job, R.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
         return start(job.uid, job.version, job.attempt, leaderless=not job.valid_spec.has_leader)
     return nodes_requested(state, job, config, time_ms)
+
+
+def _begun(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
+    """The decision for Starting and Running."""
+    led = job.valid_spec.has_leader and LEADER not in job.slots.finished
+    return (_with_leader if led else _without_leader)(state, job, config, time_ms)
 
 
 def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:

@@ -194,6 +194,15 @@ def _quorum_incomplete(facts: StageFacts) -> str:
     return f"its quorum wasn't complete for {facts.seconds} s ({why}); it gives its nodes up"
 
 
+def _start_timeout(facts: StageFacts) -> str:
+    if not facts.count:
+        return f"its quorum wasn't ready {facts.seconds} s after its start; it gives its nodes up"
+    who = f"worker {facts.worker_set}-{facts.index}" if facts.worker_set else "the leader"
+    who += f" and {facts.count - 1} more" if facts.count > 1 else ""
+    how = "couldn't start" if facts.words else "wasn't ready" if facts.count == 1 else "weren't ready"
+    return f"{who} {how} in {facts.seconds} s on {facts.node}{_in_brackets(facts.words)}; it gives its nodes up"
+
+
 def _shortage(facts: StageFacts) -> str:
     return shortage_text(facts.shortage) if facts.shortage is not None else ""
 
@@ -264,6 +273,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.QUORUM_REFUSED: lambda facts: (
         f"pods of its quorum are refused{_in_brackets(facts.words)}; it gives its nodes up"
     ),
+    _R.START_TIMEOUT: _start_timeout,
     _R.TEMPLATE_EDITED: lambda _: (
         "its template was edited before its status told that it starts; scheduled again with that"
     ),

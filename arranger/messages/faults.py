@@ -153,7 +153,7 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         ),
         _K.IMMUTABLE: (
             "can't be changed once the job has started; only terminating, suspend, priority, preemptible, "
-            "minWorkersNum, replicas, scaledSet, activeDeadlineSeconds, expectedRuntimeSeconds, "
+            "minWorkersNum, replicas, scaledSet, activeDeadlineSeconds, expectedRuntimeSeconds, startGraceSeconds, "
             "ttlSecondsAfterFinished, keepFailedPods, and counts, minCount and restart of worker sets can"
         ),
         _K.OWN_PARENT: "Invalid value: a queue can't be its own parent",

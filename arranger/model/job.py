@@ -257,6 +257,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     orders equals by that class, and is 0 in all others and in the log. `task_minimums` are the tasks of a Volcano
     PodGroup, each with how many of its pods a quorum needs. `min_resources` are what all nodes together must have free
     before a pod group gets any, and `schedule_timeout_s` for how long room may be reserved for it; None for no limit.
+    `start_grace_s` is how long it may take from the start of an attempt until its quorum is ready, in seconds; None if
+    it doesn't say.
     """
 
     groups: tuple[PodGroup, ...]
@@ -289,6 +291,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     task_minimums: tuple[tuple[str, int], ...] = ()
     min_resources: tuple[tuple[str, int], ...] = ()
     schedule_timeout_s: int | None = None
+    start_grace_s: int | None = None
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

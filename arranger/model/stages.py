@@ -41,6 +41,8 @@ class StageReason(StrEnum):
     QUORUM_INCOMPLETE = "QuorumIncomplete"
     #: The API server refuses pods of its quorum: from then on the job waits behind the other jobs of its priority.
     QUORUM_REFUSED = "QuorumRefused"
+    #: Its quorum wasn't ready in time, most often because pods can't start. It is queued as after a refusal.
+    START_TIMEOUT = "StartTimeout"
     TEMPLATE_EDITED = "TemplateEdited"
     UNSCHEDULABLE = "Unschedulable"
     #: A job failed that must have succeeded first.
@@ -78,7 +80,7 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
     (_BEGUN, (_R.PREEMPTED,), Stage.RESCHEDULING),
     ((Stage.PENDING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER), Stage.PENDING),
     ((Stage.RESCHEDULING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER), Stage.RESCHEDULING),
-    ((Stage.STARTING,), (_R.QUORUM_REFUSED, _R.TEMPLATE_EDITED), Stage.RESCHEDULING),
+    ((Stage.STARTING,), (_R.QUORUM_REFUSED, _R.START_TIMEOUT, _R.TEMPLATE_EDITED), Stage.RESCHEDULING),
     (_BEGUN, (_R.QUORUM_INCOMPLETE,), Stage.RESCHEDULING),
     (_WAITING, (_R.UNSCHEDULABLE, _R.DEPENDENCY_FAILED), Stage.FAILED),
     (_BEGUN, (_R.RESTART_LIMIT, _R.IMAGE_ERROR), Stage.FAILED),

@@ -79,6 +79,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         expected_s=whole_of(spec, "expectedRuntimeSeconds", None),
         image=_image(spec),
         qos=lowest_qos(map(qos_class, _templates(spec))),
+        start_grace_s=whole_of(spec, "startGraceSeconds", None),
     )
 
 

@@ -375,6 +375,7 @@ def _spec(policies: PolicyNames) -> Check:
             "ttlSecondsAfterFinished": whole(0, _MAX_INT32),
             "activeDeadlineSeconds": whole(1, _MAX_INT32),
             "expectedRuntimeSeconds": whole(1, _MAX_INT32),
+            "startGraceSeconds": whole(1, _MAX_INT32),
             "replicas": whole(0, MAX_WORKERS),
             "scaledSet": text(most=MAX_NAMES_LENGTH - 1),
             "minWorkersNum": whole(0, MAX_WORKERS),

@@ -215,8 +215,10 @@ class JobLife(Slots):
         held_ms = self.time_ms - job.times.stage_ms if job.stage in (Stage.STARTING, Stage.RUNNING) else 0
         if event.back_off_ms:
             times = job.back_offs.attempt.in_a_row(self.time_ms, held_ms=held_ms)
+            if event.reason == StageReason.START_TIMEOUT:  # it held its nodes for nothing, however long
+                times = job.back_offs.attempt.in_a_row(job.times.stage_ms)
             job.back_offs.attempt = BackOff(times + 1, self.time_ms + event.back_off_ms)
-        if event.reason == StageReason.QUORUM_REFUSED:
+        if event.reason in (StageReason.QUORUM_REFUSED, StageReason.START_TIMEOUT):
             job.back_offs.held_back = True
         elif event.stage == Stage.RUNNING:
             job.back_offs.held_back = False

@@ -219,8 +219,8 @@ class BackOffs:
 
     attempt: BackOff = NO_BACK_OFF
     further: BackOff = NO_BACK_OFF
-    #: The API server refused the job's quorum, and the job hasn't been Running since: it is queued behind other jobs of
-    #: its priority.
+    #: The API server refused the job's quorum, or it didn't start in time, and the job hasn't been Running since: it is
+    #: queued behind other jobs of its priority.
     held_back: bool = False
 
     def end(self) -> None:

@@ -240,6 +240,7 @@ def test_a_leader_image_that_cannot_be_pulled_fails_the_job_after_the_grace_and_
 
 def test_an_image_that_can_be_pulled_in_between_has_its_grace_again() -> None:
     world, job = starting_world()
+    world.lifecycle = msgspec.structs.replace(world.lifecycle, start_ms=world.lifecycle.ready_ms)
     uid = world.run_pod(job, LEADER, "n1", phase="Pending")
     for _ in range(3):  # of several containers one after the other, say
         world.change_pod(uid, waiting="ErrImagePull", ready=False, ip="")
@@ -255,7 +256,7 @@ def test_an_image_that_can_be_pulled_in_between_has_its_grace_again() -> None:
 def test_any_other_reason_to_wait_is_no_image_error(waiting: str) -> None:
     world, job = starting_world()
     world.change_pod(world.run_pod(job, LEADER, "n1", phase="Pending"), waiting=waiting, ip="")
-    world.pass_time(10_000)
+    world.pass_time(2 * world.lifecycle.image_grace_ms / 1000)
     assert world.control() == [] and job.stage == Stage.STARTING
 
 

@@ -21,6 +21,7 @@ _FIELDS = {
     "terminating": "terminating",
     "deadline_s": "activeDeadlineSeconds",
     "expected_s": "expectedRuntimeSeconds",
+    "start_grace_s": "startGraceSeconds",
     "ttl_s": "ttlSecondsAfterFinished",
     "clean_pod_policy": "cleanPodPolicy",
     "leader_service": "leaderService",

@@ -1,0 +1,95 @@
+"""Quorums that don't start: when a starting job gives its nodes up, so that others can use them.
+
+A pod whose containers its kubelet can't make (a wrong image, a missing ConfigMap) is unable to start. If the quorum
+isn't complete without such pods, the job gives its nodes up after `start_ms`. What is only slow, such as the pull of a
+large image or the load of a checkpoint, has `ready_ms`. A job that says `startGraceSeconds` has that for both. No
+program failed, so no restart is counted, and the job comes again after a back-off.
+"""
+
+from collections.abc import Collection
+
+from arranger.events.facts import StageFacts
+from arranger.events.kinds import PodSeen, StageDecided
+from arranger.lifecycle.config import LifecycleConfig
+from arranger.model.job import Stage
+from arranger.model.stages import TRANSITIONS, StageReason
+from arranger.projections.job_parts import LEADER, SlotKey
+from arranger.projections.jobs import JobRecord, by_group
+from arranger.projections.state import State
+
+#: The kubelet's reason for a container that was made and failed: its restarts are counted, and their limit ends that.
+_CRASHED = "CrashLoopBackOff"
+
+
+def start_timeout(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
+    """The decision of a job that has been Starting for too long; None if it hasn't been."""
+    if job.stage != Stage.STARTING:
+        return None
+    own_s, held_ms = job.valid_spec.start_grace_s, time_ms - job.times.stage_ms
+    longest_ms = own_s * 1000 if own_s is not None else config.ready_ms
+    if longest_ms and held_ms >= longest_ms:
+        return _timeout(state, job, config, _waited_for(state, job), longest_ms)
+    if own_s is not None or held_ms < config.start_ms:
+        return None
+    unable = [
+        slot for slot in _unable(state, job) if _since_ms(job, _pod(state, job, slot), time_ms) >= config.start_ms
+    ]
+    if not unable or _holds_without(job, unable):
+        return None
+    return _timeout(state, job, config, unable, config.start_ms)
+
+
+def _timeout(
+    state: State, job: JobRecord, config: LifecycleConfig, slots: list[SlotKey], limit_ms: int
+) -> StageDecided:
+    reason = StageReason.START_TIMEOUT
+    back_off_ms = config.back_off_after(job.back_offs.attempt.in_a_row(job.times.stage_ms))
+    facts = StageFacts(seconds=limit_ms // 1000, count=len(slots))
+    if slots:
+        slot = slots[0]
+        pod, of = state.pods.get(job.bound.get(slot, "")), job.valid_spec.groups[slot[0]]
+        words = (f"{pod.waiting}: {pod.message}" if pod.message else pod.waiting) if pod is not None else ""
+        name, node = "" if slot == LEADER else of.name, job.placements.get(slot, "")
+        facts = StageFacts(
+            node, seconds=limit_ms // 1000, count=len(slots), words=words, worker_set=name, index=slot[1]
+        )
+    return StageDecided(
+        job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts, back_off_ms
+    )  # fmt: skip
+
+
+def _pod(state: State, job: JobRecord, slot: SlotKey) -> PodSeen:
+    return state.pods[job.bound[slot]]
+
+
+def _unable(state: State, job: JobRecord) -> list[SlotKey]:
+    """The slots whose pods their kubelets can't start, in order."""
+    pods = ((slot, _pod(state, job, slot)) for slot in sorted(job.bound))
+    return [slot for slot, pod in pods if pod.waiting not in ("", _CRASHED) and not pod.deleting]
+
+
+def _waited_for(state: State, job: JobRecord) -> list[SlotKey]:
+    """The pods for which the job waits, in order: those that can't start, or else those that aren't ready."""
+    return _unable(state, job) or sorted(job.placements.keys() - job.slots.ready.keys() - job.slots.finished.keys())
+
+
+def _since_ms(job: JobRecord, pod: PodSeen, time_ms: int) -> int:
+    """For how long a pod has had the chance to start, in milliseconds: since its kubelet took it, and in this stage. A
+    kubelet's clock may be ahead."""
+    began_ms = pod.times.started_ms if pod.times.started_ms <= time_ms else 0
+    return time_ms - max(began_ms, job.times.stage_ms)
+
+
+def _holds_without(job: JobRecord, unable: Collection[SlotKey]) -> bool:
+    """Whether the quorum is complete without these pods, and without sets that wait for their sets."""
+    spec, held = job.valid_spec, {group for group, _ in unable}
+    if LEADER in unable:
+        return False
+    for _ in spec.groups:
+        held |= {
+            group
+            for group, of in enumerate(spec.groups)
+            if of.start_after in held and not job.may_start_after(of)
+        }  # fmt: skip
+    gone = set(unable) | {slot for slot in job.provided if slot[0] in held and not job.may_start(slot[0])}
+    return not spec.workers_missing(by_group(spec, job.provided - gone))

@@ -1,0 +1,162 @@
+"""Quorums that don't start give their nodes up in time, back off, and say which pod kept them from starting."""
+
+import pytest
+
+from arranger.events import kinds as k
+from arranger.lifecycle.desired import desired_status
+from arranger.messages.decisions import stage_text
+from arranger.model.job import Stage
+from arranger.model.pod import PodTimes
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord
+from tests.world import World, shape, starting
+
+
+def led(*, workers: int = 2, min_workers: int = 2, **more: object) -> tuple[World, JobRecord]:
+    """A starting job whose leader runs, and whose workers have nodes."""
+    world, job = starting(cpu=workers + 1, workers=workers, min_workers=min_workers)
+    if more:
+        world.job("ppo", workers=workers, min_workers=min_workers, generation=2, **more)  # type: ignore[arg-type]
+    world.run_pod(job, LEADER, "n1")
+    world.control()
+    return world, job
+
+
+def unable(world: World, job: JobRecord, index: int = 0, *, waiting: str = "ErrImagePull") -> str:
+    """A worker that its kubelet can't start; its UID."""
+    uid = world.run_pod(job, (1, index), "n1", phase="Pending", ip="", ready=False)
+    world.change_pod(uid, waiting=waiting, ready=False, ip="", message="no such thing")
+    return uid
+
+
+def given_up(world: World) -> k.StageDecided:
+    [decision] = world.control()
+    assert isinstance(decision, k.StageDecided)
+    assert (decision.stage, decision.reason) == (Stage.RESCHEDULING, "StartTimeout")
+    return decision
+
+
+@pytest.mark.parametrize("waiting", ["ErrImagePull", "CreateContainerConfigError", "InvalidImageName"])
+def test_workers_that_cannot_start_beside_a_good_leader_give_their_nodes_up_after_the_grace(waiting: str) -> None:
+    world, job = led()
+    unable(world, job, 0, waiting=waiting)
+    unable(world, job, 1, waiting=waiting)
+    world.pass_time(world.lifecycle.start_ms / 1000 - 1)
+    assert world.control() == []
+    world.pass_time(1)
+    decision = given_up(world)
+    said = stage_text(decision)
+    assert said == (
+        f"worker actors-0 and 1 more couldn't start in 300 s on n1 ({waiting}: no such thing); it gives its nodes up"
+    )
+    assert (job.placements, job.attempt, job.leader.restarts, job.spent) == ({}, 1, 0, {})
+    assert decision.back_off_ms == 10_000 and job.back_offs.held_back
+    world.state.validate()
+    assert desired_status(world.state, job)["message"].startswith(said)
+
+
+def test_a_leader_that_lacks_its_configuration_gives_the_nodes_up_too() -> None:
+    world, job = starting(cpu=3, workers=2, min_workers=2)
+    uid = world.run_pod(job, LEADER, "n1", phase="Pending", ip="", ready=False)
+    world.change_pod(uid, waiting="CreateContainerConfigError", ready=False, ip="")
+    world.pass_time(world.lifecycle.start_ms / 1000)
+    assert stage_text(given_up(world)).startswith(
+        "the leader couldn't start in 300 s on n1 (CreateContainerConfigError)"
+    )
+
+
+def test_a_pod_that_the_quorum_does_not_need_keeps_no_job_from_its_nodes() -> None:
+    world, job = led(workers=3, min_workers=2)
+    unable(world, job, 0)
+    for index in (1, 2):
+        world.change_pod(world.run_pod(job, (1, index), "n1"), ready=False)
+    world.pass_time(world.lifecycle.start_ms / 1000)
+    assert world.control() == [] and job.stage == Stage.STARTING, "two are slow, and enough"
+
+
+def test_what_is_slow_has_much_more_time_than_what_cannot_start() -> None:
+    world, job = led()
+    for index in range(2):
+        world.change_pod(world.run_pod(job, (1, index), "n1"), ready=False)
+    world.pass_time(world.lifecycle.ready_ms / 1000 - 1)
+    assert world.control() == []
+    world.pass_time(1)
+    assert stage_text(given_up(world)) == (
+        "worker actors-0 and 1 more weren't ready in 7200 s on n1; it gives its nodes up"
+    )
+
+
+def test_a_pod_that_its_kubelet_took_later_has_its_own_grace() -> None:
+    world, job = led(workers=1, min_workers=1)
+    world.pass_time(world.lifecycle.start_ms / 1000 - 10)
+    uid = unable(world, job)
+    world.change_pod(uid, waiting="ErrImagePull", ready=False, ip="", times=PodTimes(0, world.now_ms, 0))
+    world.pass_time(20)
+    assert world.control() == []
+    world.pass_time(world.lifecycle.start_ms / 1000 - 20)
+    given_up(world)
+
+
+def test_the_job_itself_may_say_how_long_its_start_may_take() -> None:
+    world, job = led(start_grace_s=40)
+    for index in range(2):
+        world.change_pod(world.run_pod(job, (1, index), "n1"), ready=False)
+    world.pass_time(39)
+    assert world.control() == []
+    world.pass_time(1)
+    assert given_up(world).facts.seconds == 40
+    world, job = led(start_grace_s=4000)
+    unable(world, job)
+    world.pass_time(world.lifecycle.start_ms / 1000)
+    assert world.control() == [], "the job's own bound holds, also where it is longer"
+
+
+def test_a_running_job_keeps_its_nodes_whatever_a_replaced_worker_lacks() -> None:
+    world, job = led(workers=1, min_workers=1)
+    uid = world.run_pod(job, (1, 0), "n1")
+    world.control()
+    assert job.stage == Stage.RUNNING
+    world.change_pod(uid, waiting="ErrImagePull", ready=False)
+    world.pass_time(10_000)
+    assert world.control() == [] and job.stage == Stage.RUNNING
+
+
+def test_a_crashing_worker_is_left_to_the_limit_of_its_restarts() -> None:
+    world, job = led()
+    unable(world, job, waiting="CrashLoopBackOff")
+    world.pass_time(world.lifecycle.start_ms / 1000)
+    assert world.control() == []
+
+
+@pytest.mark.parametrize("grace_s", [None, 900, 10_000])
+def test_its_back_off_grows_however_long_it_holds_its_nodes_each_time(grace_s: int | None) -> None:
+    world = World()
+    world.node("n1", gpus=8)
+    job = world.job("j", workers=1, worker=shape(gpus=8), min_workers=1, equals=True, start_grace_s=grace_s)
+    waited = []
+    for _ in range(7):
+        world.cycle()
+        world.control()
+        assert job.stage == Stage.STARTING
+        uid = world.run_pod(job, (1, 0), "n1", phase="Pending", ip="", ready=False)
+        world.change_pod(uid, waiting="CreateContainerError", ready=False, ip="")
+        world.pass_time(grace_s or world.lifecycle.start_ms / 1000)
+        waited.append(given_up(world).back_off_ms // 1000)
+        world.pod_gone(uid)
+        world.wait_for_back_offs()
+        world.wait_for_late_pods()
+    assert waited == [10, 20, 40, 80, 160, 300, 300]
+
+
+def test_a_set_that_waits_for_one_that_cannot_start_counts_for_no_quorum() -> None:
+    world = World()
+    world.node("n1", cpu=4)
+    sets = [("rollout", 1, shape(cpu=1)), ("envs", 2, shape(cpu=1))]
+    job = world.job("j", workers=sets, min_workers=2, equals=True, start_after={"envs": 1})
+    world.cycle()
+    world.control()
+    assert len(job.placements) == 3
+    uid = world.run_pod(job, (1, 0), "n1", phase="Pending", ip="", ready=False)
+    world.change_pod(uid, waiting="ErrImagePull", ready=False, ip="")
+    world.pass_time(world.lifecycle.start_ms / 1000)
+    assert stage_text(given_up(world)).startswith("worker rollout-0 couldn't start")
