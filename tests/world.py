@@ -16,6 +16,7 @@ from arranger.events.log import Entry
 from arranger.events.log_keys import next_chain
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_pods
+from arranger.lifecycle.freshness import awaited_ms
 from arranger.lifecycle.images import ImageWaits
 from arranger.lifecycle.stages import next_decision
 from arranger.model.config import VERDICTS, CycleConfig
@@ -112,6 +113,8 @@ class World:
         #: The jobs that all changes so far have touched.
         self.touched: dict[str, None] = {}
         self.verdicts: list[Verdict] = []
+        #: Whether watchers tell up to when everything is known.
+        self.hears = True
         self._seq = 0
         self._chain = ""
         self._versions = 0
@@ -454,8 +457,15 @@ class World:
 
     # --- rounds of the workers -----------------------------------------------------------------------------
 
+    def hear(self) -> None:
+        """Do what watchers do for decisions that wait until everything is known up to their time."""
+        for kind in (k.Watched.POD, k.Watched.NODE):
+            if self.hears and awaited_ms(self.state, kind, self.config, self.now_ms):
+                self.say(k.WatchHeard(kind, self.terms[kind], self.now_ms))
+
     def cycle(self) -> tuple[k.Event, ...]:
         """Take one scheduling cycle, append it and fold it."""
+        self.hear()
         events = take_cycle(self.state, self.config, self.now_ms, policies=self.policies)
         if events:
             self.say(*events)
@@ -463,6 +473,7 @@ class World:
 
     def control(self) -> list[k.Event]:
         """Append and fold every present decision of the controllers."""
+        self.hear()
         jobs = [self.state.jobs[uid] for uid in sorted(self.state.jobs)] if self.state.synced else []
         decisions = [
             next_decision(

@@ -200,8 +200,9 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `cause` is why that worker ended, or the first of the workers that were lost; earlier versions gave `words` and
     `ended` instead, or nothing. `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's
     `restartLimit`. `taken_by` is the job that this one gave its room to. `claim` is the
-    one with which pods can't start on the node. `sentence` is the text of an earlier version,
-    or of an adopted job's status; then no other field is set.
+    one with which pods can't start on the node. `active_s` is how long the job was active, in seconds; 0 in logs of
+    versions that didn't record it. `sentence` is the text of an earlier version, or of an adopted job's status; then no
+    other field is set.
     """
 
     node: str = ""
@@ -227,6 +228,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     limit_of: str = ""
     taken_by: TakenBy | None = None
     claim: str = ""
+    active_s: int = 0
 
 
 #: For a decision without facts beyond its reason.

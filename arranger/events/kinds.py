@@ -69,7 +69,9 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     here on, it is recorded when a job's condition Ready changes, since when a running job lacks a part of its quorum,
     and what a job had when it ended. `late_pods` applies to pods too: from here on, an assumed pod may be on several
     nodes. `volumes` applies to pods as well: from here on, the claims of pods are recorded, and what volumes require of
-    nodes counts; `devices` is the same for resource claims. Watchers of earlier versions set none of them.
+    nodes counts; `devices` is the same for resource claims. `exact_ends` applies to pods too: from here on, a deadline
+    counts the time in which a job is active, a success before the deadline wins over it, and nothing final is decided
+    by time before the watch was heard up to then (`WatchHeard`). Watchers of earlier versions set none of them.
     """
 
     kind: Watched
@@ -81,13 +83,14 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     late_pods: bool = False
     volumes: bool = False
     devices: bool = False
+    exact_ends: bool = False
 
 
 def claim(
     kind: Watched, watcher: str, cluster: str = "", *, with_volumes: bool = False, with_devices: bool = False
 ) -> WatchClaimed:
     """The claim of one kind by a watcher of this version, with the settings `volumes` and `devices` or without."""
-    rules = (True, True, True, True, with_volumes, with_devices) if kind == Watched.POD else ()
+    rules = (True, True, True, True, with_volumes, with_devices, True) if kind == Watched.POD else ()
     return WatchClaimed(kind, watcher, cluster, *rules)
 
 
@@ -104,6 +107,14 @@ class ListingEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     kind: Watched
     term: int
     resource_version: str
+
+
+class WatchHeard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchHeard.1"):
+    """The log has every change of this kind that the API server had until `until_ms` (milliseconds since 1970)."""
+
+    kind: Watched
+    term: int
+    until_ms: int
 
 
 class NodeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="NodeSeen.1"):
@@ -422,7 +433,7 @@ class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     tries: int = 0
 
 
-_OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded
+_OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded | WatchHeard
 _OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
 _OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
 _OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone

@@ -317,7 +317,13 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
         failed_before=tuple((names.index(name), charges_of(of_set.get("failedBefore"))) for name, of_set in sets),
         after=_after_seen(status),
         finished=_finished_seen(status, names),
+        active_s=_active_seen(status),
     )
+
+
+def _active_seen(status: Json) -> int | None:
+    told = status.get("activeSecondsOfEarlierAttempts")
+    return _whole(told) if told is not None else None
 
 
 def _finished_seen(status: Json, names: tuple[str, ...]) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:

@@ -209,13 +209,16 @@ def desired_status(state: State, job: JobRecord) -> dict[str, Any]:
 
 
 def _times(state: State, job: JobRecord) -> dict[str, Any]:
-    """When the job started, ended, or is expected to start, as far as that is known."""
+    """When the job started, ended, or is expected to start, as far as that is known, and how long it was active."""
     times = {
         "startTime": job.times.start_ms,
         "completionTime": job.times.completion_ms,
         "expectedStartTime": expected_start_ms(state, job),
     }
-    return {name: rfc3339(time_ms) for name, time_ms in times.items() if time_ms}
+    told: dict[str, Any] = {name: rfc3339(time_ms) for name, time_ms in times.items() if time_ms}
+    if job.spec is not None and job.spec.deadline_s is not None and job.times.start_ms:
+        told["activeSecondsOfEarlierAttempts"] = job.times.active_ms // 1000
+    return told
 
 
 def _in_window(job: JobRecord) -> dict[str, Any]:

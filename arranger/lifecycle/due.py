@@ -5,6 +5,7 @@ from arranger.lifecycle.awaited_room import awaited_until_ms
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.pods_to_place import reserved_until_ms
 from arranger.model.job import Stage
+from arranger.projections.deadlines import deadline_of
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 
@@ -16,4 +17,5 @@ def due_ms(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
         found += [reserved_until_ms(state, job)] if job.of_group else []
     else:
         found = [refusals.due_ms(job, config), replacements.due_ms(job, config, time_ms)]
+        found += [deadline_of(state, job)] if job.spec is not None else []
     return min((moment for moment in found if moment is not None and moment > time_ms), default=None)

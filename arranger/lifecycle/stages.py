@@ -9,7 +9,15 @@ from collections.abc import Sequence
 import msgspec
 
 from arranger.events.facts import NO_FACTS, EndKind, ShortageFacts, StageFacts
-from arranger.events.kinds import LeaderAddressed, NodesRequested, PodSeen, StageDecided, WorkersReplaced, start
+from arranger.events.kinds import (
+    LeaderAddressed,
+    NodesRequested,
+    PodSeen,
+    StageDecided,
+    Watched,
+    WorkersReplaced,
+    start,
+)
 from arranger.lifecycle.awaited_room import room_is_free, room_lost
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.pods_to_place import decision_on_pods
@@ -21,6 +29,7 @@ from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope,
 from arranger.model.pod import Phase
 from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
+from arranger.projections.deadlines import active_ms, not_overdue
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, by_group, short_set
@@ -50,8 +59,8 @@ def next_decision(
     if job.spec is None:
         return None
     if job.stands_still or job.suspended:
-        return _as_asked(job, time_ms)
-    over = _over(job, time_ms)
+        return _as_asked(state, job, time_ms)
+    over = _over(state, job, time_ms)
     if over is not None:
         return over
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
@@ -76,9 +85,9 @@ def _deleted(job: JobRecord) -> StageDecided | None:
     return _decide(job, R.DELETED)
 
 
-def _over(job: JobRecord, time_ms: int) -> StageDecided | None:
+def _over(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
     """The end of a job in any stage: its deadline is over, its pods are invalid, or its workers have finished."""
-    overdue = _overdue(job, time_ms)
+    overdue = _overdue(state, job, time_ms)
     if overdue is not None:
         return overdue
     if job.failure is not None and job.failure.permanent:
@@ -86,22 +95,23 @@ def _over(job: JobRecord, time_ms: int) -> StageDecided | None:
     return _decide(job, R.WORKERS_SUCCEEDED) if job.succeeded else None
 
 
-def _overdue(job: JobRecord, time_ms: int) -> StageDecided | None:
-    """The deadline counts from the job's start. A suspension resets the start."""
+def _overdue(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
+    """The deadline counts the time in which the job is active. What succeeded before it has succeeded."""
     limit_s = job.valid_spec.deadline_s
-    if limit_s is None or not job.times.start_ms or time_ms - job.times.start_ms < limit_s * 1000:
+    was_ms = active_ms(state, job, time_ms)
+    if limit_s is None or not was_ms or was_ms < limit_s * 1000 or not_overdue(state, job):
         return None
-    return _decide(job, R.DEADLINE_EXCEEDED, StageFacts(seconds=limit_s))
+    return _decide(job, R.DEADLINE_EXCEEDED, StageFacts(seconds=limit_s, active_s=was_ms // 1000))
 
 
-def _as_asked(job: JobRecord, time_ms: int) -> StageDecided | None:
+def _as_asked(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
     """Apply the user's request: terminate the job, suspend it in any stage, or resume it."""
     if job.valid_spec.terminating:
         return _decide(job, R.TERMINATED)
     # A brief resumption, of which a cycle knew, may have given it nodes or a reason to wait.
     tried_since = job.valid_spec.suspend and (job.placements or job.waits is not None)
     if not job.suspended or tried_since:
-        return _overdue(job, time_ms) or _decide(job, R.SUSPENDED)
+        return _overdue(state, job, time_ms) or _decide(job, R.SUSPENDED)
     return None if job.valid_spec.suspend else _decide(job, R.RESUMED)
 
 
@@ -251,7 +261,9 @@ def _image_missing(
     state: State, job: JobRecord, config: LifecycleConfig, time_ms: int, no_image_ms: int | None
 ) -> StageDecided | None:
     pod = pod_without_image(state, job)
-    if pod is None or pod.owner is None or no_image_ms is None or time_ms - no_image_ms < config.image_grace_ms:
+    if pod is None or pod.owner is None or no_image_ms is None:
+        return None
+    if min(time_ms, state.heard_ms(Watched.POD)) - no_image_ms < config.image_grace_ms:
         return None
     worker = StageFacts(words=pod.waiting, worker_set=pod.owner.group_name, index=pod.owner.index)
     return _decide(job, R.IMAGE_ERROR, StageFacts(words=pod.waiting) if pod.owner.leader else worker)

@@ -157,6 +157,12 @@ def _restart_limit(facts: StageFacts) -> str:
     return f"the leader failed ({_ending(facts)}) and {_limit(facts, 'leader')}{_window(facts)}"
 
 
+def _deadline_exceeded(facts: StageFacts) -> str:
+    if not facts.active_s:  # of an earlier version, which counted waiting too
+        return f"it was active for longer than activeDeadlineSeconds ({facts.seconds})"
+    return f"it was active for {facts.active_s} s, and activeDeadlineSeconds is {facts.seconds}"
+
+
 def _limit(facts: StageFacts, of: str = "") -> str:
     """The limit of restarts, with the field that sets it; `of` is the field of its group if it isn't a worker set."""
     own = f"{of or f'workerSets[{facts.limit_of}]'}.restart.limit"
@@ -285,7 +291,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.RESTART_LIMIT: _restart_limit,
     _R.IMAGE_ERROR: lambda facts: f"{_whose(facts)} image can't be pulled ({facts.words})",
     _R.POD_REFUSED: lambda facts: f"the API server refuses its pods: {facts.words}",
-    _R.DEADLINE_EXCEEDED: lambda facts: f"it was active for longer than activeDeadlineSeconds ({facts.seconds})",
+    _R.DEADLINE_EXCEEDED: _deadline_exceeded,
     _R.INVALID_SPEC: lambda facts: faults_text(facts.faults) or facts.words,
     _R.DELETED: lambda _: "it is being deleted; places without a pod are given up",
     _R.ADOPTED: lambda _: "taken over from its status",

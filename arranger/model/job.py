@@ -35,6 +35,8 @@ class Stage(StrEnum):
 
 
 ENDED = frozenset({Stage.SUCCEEDED, Stage.FAILED})
+#: The stages in which a job has nodes and pods: only in these the clock of its deadline runs.
+ACTIVE = frozenset({Stage.STARTING, Stage.RUNNING})
 
 #: The condition of a running job with as many ready pods as its quorum needs, and its reason while there are fewer.
 READY = "Ready"
@@ -242,7 +244,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     without a leader, `groups[0]` has no name and the count 0.
 
     `queue_policy` and `pod_policy` are empty if the job names none and the configured default applies. `ttl_s` is how
-    long an ended job is kept, `deadline_s` how long it may be active since its start; seconds, None for no limit.
+    long an ended job is kept, `deadline_s` how long it may be active; seconds, None for no limit.
     `leader_service`: workers reach the leader by a fixed name, whatever its address. `scaled` is the group that the
     scale subresource counts; 0 without worker sets, and in logs of versions without that subresource. A job that names
     a `priority_class` has the priority of that; in an observation it isn't known, and 0. `keep_failed`: how many failed
@@ -414,7 +416,8 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     workers were ready or had finished when it ended, and how many had failed. `failed_before` has the numbers of failed
     pods of each slot that were replaced in this attempt and kept, in the form of `charged`. `after` are the jobs that
     it waited for and that have ended, each with its stage. `finished` are the slots whose pods have done their part, in
-    the form of `given_up`; group 0 is the leader.
+    the form of `given_up`; group 0 is the leader. `active_s` is how long it was active before its present attempt, as
+    its deadline counts it, in seconds; None if the status doesn't tell.
     """
 
     stage: str
@@ -438,3 +441,4 @@ class JobStatusSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     failed_before: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = ()
     after: tuple[tuple[str, str], ...] = ()
     finished: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()
+    active_s: int | None = None

@@ -1,6 +1,6 @@
 """When a job is expected to end: by its deadline, by what its spec says, or as earlier jobs of its kind did.
 
-`activeDeadlineSeconds` counts from the first start of a job and ends it. What the spec expects
+`activeDeadlineSeconds` counts the time in which a job is active, and ends it. What the spec expects
 (`expectedRuntimeSeconds`) and what earlier jobs needed count from the nodes of the present attempt. A job that runs for
 longer than that has *outlived* its expectation. It is then expected to run for twice as long, or four times, and so on:
 the first of these times that isn't over. So an expected end is never in the past, never becomes earlier with time, and
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
+from arranger.projections.deadlines import active_ms, deadline_of
 from arranger.projections.jobs import JobRecord
 from arranger.projections.run_times import usual_run_time_ms
 from arranger.projections.state import State
@@ -46,7 +47,7 @@ def expected_end(state: State, job: JobRecord, config: CycleConfig, time_ms: int
     begun_ms = job.began_ms if job.stage in (Stage.STARTING, Stage.RUNNING) and job.spec is not None else 0
     if not begun_ms:
         return None
-    deadline_ms = _deadline_ms(job)
+    deadline_ms = deadline_of(state, job)
     if deadline_ms is not None and deadline_ms <= time_ms:
         return ExpectedEnd(_extended(deadline_ms, ENDING_MS, time_ms), EndSource.DEADLINE, outlived=True)
     run = _run_ms(state, job, config)
@@ -61,22 +62,15 @@ def expected_end(state: State, job: JobRecord, config: CycleConfig, time_ms: int
 
 def expected_runtime_ms(state: State, job: JobRecord, config: CycleConfig, time_ms: int) -> int | None:
     """How long a waiting job is expected to run if it gets its nodes at `time_ms`, in milliseconds; None if that isn't
-    known. Of a job that is scheduled again, the deadline goes on."""
+    known. For a job that is scheduled again, what is left of its deadline counts."""
     if job.spec is None or job.ended:
         return None
     found = _run_ms(state, job, config)
     known = [found[0]] if found is not None else []
     if job.spec.deadline_s is not None:
         limit_ms = job.spec.deadline_s * 1000
-        passed_ms = max(time_ms - job.times.start_ms, 0) if job.times.start_ms else 0
-        known.append(max(limit_ms - passed_ms, _LEAST_MS))
+        known.append(max(limit_ms - active_ms(state, job, time_ms), _LEAST_MS))
     return min(known, default=None)
-
-
-def _deadline_ms(job: JobRecord) -> int | None:
-    """When the job is ended; a suspension resets its start."""
-    limit_s = job.valid_spec.deadline_s
-    return job.times.start_ms + limit_s * 1000 if limit_s is not None and job.times.start_ms else None
 
 
 def _run_ms(state: State, job: JobRecord, config: CycleConfig) -> tuple[int, EndSource] | None:

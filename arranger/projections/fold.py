@@ -13,7 +13,7 @@ from arranger.events.devices import DevicesMatched
 from arranger.events.facts import EndKind
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
-from arranger.model.job import Replacement, Stage
+from arranger.model.job import ACTIVE, Replacement, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
 from arranger.projections import dependencies, devices, job_indexes, placeholders, placements, provisioning, volumes
 from arranger.projections.awaited_room import (
@@ -115,7 +115,7 @@ class _Fold(JobLife):
     def _take_rules(self, event: k.WatchClaimed) -> None:
         """Apply the rules for pods that the watcher's version has."""
         state = self.state
-        state.late_pods = event.late_pods
+        state.late_pods, state.exact_ends = event.late_pods, event.exact_ends
         volumes.take_volumes(state, with_volumes=event.volumes)
         devices.take_devices(state, with_devices=event.devices)
         if event.exact_slots != state.exact_slots:
@@ -146,6 +146,17 @@ class _Fold(JobLife):
                     job.slots.leaving = ()  # the listing had every old pod; a pod seen from now on is a new one
                     self._note_ready(job)
                     self._adopt_kept(job)
+
+    def watch_heard(self, _offset: int, event: k.WatchHeard) -> None:
+        state = self.state
+        if not self._current(event.kind, event.term):
+            return
+        state.heard[event.kind] = max(event.until_ms, state.heard.get(event.kind, 0))
+        if event.kind == _POD:
+            self.changes.jobs.update({uid: None for uid, job in state.jobs.items() if job.stage in ACTIVE})
+        else:
+            state.job_changes += 1
+            self.changes.schedulable = True
 
     def node_seen(self, _offset: int, event: k.NodeSeen) -> None:
         if self._current(k.Watched.NODE, event.term) and self.state.nodes.see(
@@ -351,7 +362,7 @@ class _Fold(JobLife):
 
     def stage_decided(self, offset: int, event: k.StageDecided) -> None:
         job = self.state.jobs.get(event.job_uid)
-        refused = outdated(job, event.based_on, event.attempt, spec_needed=False) or out_of_turn(job, event)
+        refused = outdated(job, event.based_on, event.attempt, spec_needed=False) or out_of_turn(self.state, job, event)
         if self._judge(offset, "StageDecided", refused) and job is not None:
             self._enter(job, event)
             job.version = offset
@@ -496,6 +507,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.WatchClaimed: _Fold.claimed,
     k.ListingBegun: _only_recorded,
     k.ListingEnded: _Fold.listing_ended,
+    k.WatchHeard: _Fold.watch_heard,
     k.NodeSeen: _Fold.node_seen,
     k.NodeGone: _Fold.node_gone,
     k.PodSeen: placeholders.followed(_Fold.pod_seen),

@@ -8,6 +8,7 @@ from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
 from arranger.events.facts import EndCause, EndKind, PreemptionKind, StageFacts, TakenBy, Victim
 from arranger.model.job import (
+    ACTIVE,
     PREEMPTED,
     READY,
     JobSpec,
@@ -95,6 +96,7 @@ class JobLife(Slots):
         job.decided = k.StageDecided(event.uid, 0, status.attempt, job.stage, reason, facts_of(reason, status.message))
         ours = dict(job.conditions())
         job.times.turned = {of[0]: of[1:] for of in status.turned if of[0] in ours or of[0] == PREEMPTED}
+        _adopt_activity(job, status)
         for name, is_so in ours.items():
             if name != READY:  # its pods aren't known yet
                 self._note_turn(job, name, is_so)
@@ -149,6 +151,7 @@ class JobLife(Slots):
         self.changes.jobs[job.uid] = None
         if job.stage == Stage.STARTING and not job.times.start_ms:
             job.times.start_ms = self.time_ms
+        self._note_active(job, before)
         if event.reason == StageReason.WORKER_ENDED:  # the whole job is restarted
             job.slots.finished = {}
         if job.slots.charged and not charges(event):
@@ -169,6 +172,19 @@ class JobLife(Slots):
         self._note_turns(job)
         self._note_short(job)
         tell_dependents(self.state, job, self.changes)
+
+    def _note_active(self, job: JobRecord, before: Stage) -> None:
+        """Let the clock of the job's deadline run or stand. It begins anew after a preemption and a suspension."""
+        times = job.times
+        if job.stage in ACTIVE:
+            if before not in ACTIVE and self.state.exact_ends:
+                times.active_since_ms = self.time_ms
+            return
+        if times.active_since_ms:
+            times.active_ms += self.time_ms - times.active_since_ms
+            times.active_since_ms = 0
+        if job.stage == Stage.PENDING or job.preempted:
+            times.active_ms = 0
 
     def _note_end(self, job: JobRecord) -> None:
         """Record how many workers of each set the ending job has, while they still fill its slots."""
@@ -459,6 +475,13 @@ def _adopt_ends(job: JobRecord, spec: JobSpec, status: JobStatusSeen, time_ms: i
     for slot, count in _numbers_of(spec, status.charged):
         job.slots.charged[slot] = (count, time_ms)
     job.slots.failed_before = dict(_numbers_of(spec, status.failed_before))
+
+
+def _adopt_activity(job: JobRecord, status: JobStatusSeen) -> None:
+    """Take from a status how long the job was active, and that it is."""
+    if status.active_s is not None:
+        job.times.active_ms = status.active_s * 1000
+        job.times.active_since_ms = job.began_ms if job.stage in ACTIVE else 0
 
 
 def _failed_workers(state: State, job: JobRecord) -> list[SlotKey]:

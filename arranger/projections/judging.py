@@ -13,11 +13,13 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import FREEING, GANG, WHOLE_JOB, JobSpec, Replacement, Stage, Topology, TopologyMode, Unit
 from arranger.model.stages import StageReason, may_enter
+from arranger.projections.deadlines import not_overdue
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group, exists, requests_of, short_set
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
+from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
 
 #: Node → room there that will be free.
@@ -43,7 +45,7 @@ def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_
     return ""
 
 
-def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
+def out_of_turn(state: State, job: JobRecord | None, event: k.StageDecided) -> str:
     """Why a job can't enter a stage from its present one; empty if it may."""
     if job is None:
         return ""
@@ -59,7 +61,7 @@ def out_of_turn(job: JobRecord | None, event: k.StageDecided) -> str:
         return "it hasn't succeeded: workers whose end is the job's haven't finished"
     if event.reason == StageReason.LEADER_SUCCEEDED and job.spec is not None and not job.spec.ends_with_leader:
         return "it hasn't succeeded: the leader's end isn't the job's"
-    return ""
+    return not_overdue(state, job) if event.reason == StageReason.DEADLINE_EXCEEDED else ""
 
 
 def too_early(job: JobRecord) -> str:

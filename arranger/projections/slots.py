@@ -123,6 +123,7 @@ class Slots:
             return
         self._unplace(job, slot, job.stage)
         job.slots.finished[slot] = None
+        job.times.finished_ms = max(job.times.finished_ms, pod.times.ended_ms)
         self.state.job_changes += 1
         self._settle_schedule(job)
 

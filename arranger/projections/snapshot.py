@@ -136,6 +136,8 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     decided: tuple[tuple[str, Holding], ...] = ()  # by UID of the claim, or the decision for a slot
     unread: tuple[str, ...] = ()
     claim_templates: tuple[ResourceClaimTemplateSeen, ...] = ()  # by namespace and name
+    exact_ends: bool = False
+    heard: dict[str, int] = {}
 
 
 #: An unchanged worker set, which isn't written.
@@ -144,7 +146,8 @@ _UNTOUCHED = SetRecord()
 #: What a snapshot has as the state does.
 _SAME = (
     "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
-    "pod_addresses", "readiness", "late_pods", "with_volumes", "with_devices",
+    "pod_addresses", "readiness", "late_pods", "with_volumes", "with_devices", "exact_ends",
+    "heard",
 )  # fmt: skip
 
 #: The index of the state's time in a snapshot.

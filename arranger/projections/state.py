@@ -4,6 +4,7 @@ Only `fold.apply_entry` changes a `State`; decisions only read it. `Changes` rep
 of the state: it only saves its readers a full scan.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -38,6 +39,10 @@ from arranger.projections.volume_table import VolumeTable
 
 #: No decision is made until these kinds are listed.
 _NEEDED = (Watched.NODE, Watched.POD, Watched.JOB)
+
+
+#: Later than any time, in milliseconds since 1970.
+_FOREVER = 1 << 60
 
 
 class InconsistentState(ValueError):
@@ -169,6 +174,10 @@ class State:
     readiness: bool = False
     #: Whether a slot may have an assumed pod on several nodes (`WatchClaimed.late_pods`).
     late_pods: bool = False
+    #: Whether deadlines count active time, and a success in time wins over them (`WatchClaimed.exact_ends`).
+    exact_ends: bool = False
+    #: Kind → up to when the log has all of its changes, in milliseconds since 1970.
+    heard: dict[str, int] = field(default_factory=dict)
     #: Whether volumes decide on nodes (`WatchClaimed.volumes`), and what is known of them.
     with_volumes: bool = False
     volumes: VolumeTable = field(default_factory=VolumeTable)
@@ -245,6 +254,15 @@ class State:
     def tree_changed(self) -> None:
         """Note that a queue has changed."""
         self._tree = None
+
+    def heard_ms(self, kind: Watched) -> float:
+        """Up to when all changes of a kind are known, in milliseconds since 1970; in older logs that never kept anybody
+        from a decision."""
+        return self.heard.get(kind, 0) if self.exact_ends else math.inf
+
+    def hear_all(self) -> None:
+        """Let all changes be known at any time: for a state that has no watches."""
+        self.heard = dict.fromkeys(Watched, _FOREVER)
 
     def validate(self) -> None:
         """Raise `InconsistentState` unless the state is consistent; slow for a large one."""

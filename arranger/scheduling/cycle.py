@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arranger.events.facts import ShortageFacts
-from arranger.events.kinds import CycleTaken, Event, Placed, Waits
+from arranger.events.kinds import CycleTaken, Event, Placed, Waits, Watched
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.projections.giving_up import gives_up_ms
@@ -282,7 +282,8 @@ class _Reasons:
     def _state(self, tried: PlacementTry, shortage: Shortage) -> ScheduleState:
         job = tried.job
         due_ms = self.gives_up_ms(job) if shortage.infeasible else None
-        if due_ms is not None and self.time_ms >= due_ms:
+        heard_ms = self._projected.heard_ms(Watched.NODE) if self.config.verdicts >= 7 else self.time_ms
+        if due_ms is not None and min(self.time_ms, heard_ms) >= due_ms:
             return ScheduleState.FAILED
         return ScheduleState.PARTLY if tried.quorum_stands or job.placements else ScheduleState.UNSCHEDULED
 

@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from arranger.errors import EpochLost, WatchSuperseded
+from arranger.errors import ClockOff, EpochLost, WatchSuperseded
 from arranger.events import kinds as k
 from arranger.events.fence import Fence
 from arranger.events.log import Appended
@@ -44,6 +44,7 @@ from arranger.kube.cluster import (
     Object,
     Watchable,
 )
+from arranger.lifecycle.freshness import awaited_ms
 from arranger.logs import log_event
 from arranger.model.validation import tyjob_checks
 from arranger.projections.state import State
@@ -92,6 +93,11 @@ _COMPARE_PAGE, _RESTS_S = 50, 60.0
 _COMPARE_S = 60.0
 #: The cursor during a listing: its pages are newer than any version from which a watch could continue.
 _LISTING = "-"
+
+#: The kinds of which the log says up to when everything is known; that is looked for this often, and after some work
+#: for it not before this many times as long.
+_HEARD = frozenset({k.Watched.POD, k.Watched.NODE})
+_HEAR_S, _HEAR_TIMES = 1.0, 10.0
 
 #: The codes with which an API server refuses to read optional kinds, or lacks them.
 _REFUSED = frozenset({403, 404, 405})
@@ -205,6 +211,7 @@ class Observer:
         #: The resourceVersion up to which the log is complete; empty if only a listing can provide it.
         self._version = version if version != _LISTING and parts.follower.state.listed.get(kind, False) else ""
         self._compare_at_s = 0.0
+        self._cycles = parts.settings.cycle_config()
         #: The comparison that runs beside the watch, and what the watch has told since it began.
         self._comparing: asyncio.Task[None] | None = None
         self._told = _Told()
@@ -216,6 +223,17 @@ class Observer:
 
         Ends only by an exception: `WatchSuperseded`, `EpochLost`, or an error of the API server.
         """
+        tasks = [asyncio.create_task(self._observe(), name=f"observing-{self._kind}")]
+        if self._kind in _HEARD:
+            tasks.append(asyncio.create_task(self._hear(), name=f"hearing-{self._kind}"))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task
+        finally:
+            await end(tasks)
+
+    async def _observe(self) -> None:
         while True:
             try:
                 await self._list_and_watch()
@@ -363,6 +381,50 @@ class Observer:
                 await self._append(gone, cursor=version if begun else self._version)
         self._hearing.answered()
         return version, changed, len(gone) - begun
+
+    # --- what is known up to now ---------------------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        """Record up to when everything is known, whenever a decision waits for that."""
+        rest_s = _HEAR_S
+        while True:
+            await self._clock.sleep(rest_s)
+            began_s, rest_s = self._clock.monotonic_s(), _HEAR_S
+            with suppress(ApiError, ClusterUnavailable, ClockOff):  # then nothing is decided by time
+                until_ms = self._clock.now_ms()
+                if not self._version or not awaited_ms(self._follower.state, self._kind, self._cycles, until_ms):
+                    continue
+                if await self._is_complete():
+                    async with self._turn:
+                        heard = k.WatchHeard(self._kind, self._term, until_ms)
+                        await self._append([heard], cursor=self._version)
+            rest_s = max(_HEAR_S, _HEAR_TIMES * (self._clock.monotonic_s() - began_s))
+
+    async def _is_complete(self) -> bool:
+        """Whether the log has everything that the API server has now. Mostly the watch soon tells of something later;
+        one that has nothing to tell is compared with a listing."""
+        async with aclosing(self._cluster.listing(RESOURCES[self._kind], limit=1)) as pages:
+            latest = (await anext(pages)).resource_version
+        if not self._has(latest):
+            await self._clock.sleep(_HEAR_S)
+        return self._has(latest) or await self._is_as_listed()
+
+    def _has(self, version: str) -> bool:
+        """Whether the watch has told of everything up to a version. Only versions that are numbers have an order."""
+        return version == self._version or (
+            version.isdecimal() and self._version.isdecimal() and int(version) <= int(self._version)
+        )
+
+    async def _is_as_listed(self) -> bool:
+        there: set[str] = set()
+        async with aclosing(self._cluster.listing(RESOURCES[self._kind])) as pages:
+            async for page in pages:
+                state = self._follower.state
+                seen = [self._translation.seen(item, state) for item in page.items]
+                there.update(event.uid for event in seen)
+                if not all([known(state, event) for event in seen]):
+                    return False
+        return all([uid in there for uid, _ in projected(self._follower.state, self._kind, self._term)])
 
     # --- watching ------------------------------------------------------------------------------------------
 

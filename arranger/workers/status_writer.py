@@ -64,7 +64,7 @@ _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "leaderFinished",
     "totalWorkers", "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration",
     "startTime", "completionTime", "lastFailures", "gpus", "replicas", "selector", "priority", "after",
-    "restartsInWindow", "expectedStartTime", QUEUE_POSITION,
+    "restartsInWindow", "expectedStartTime", "activeSecondsOfEarlierAttempts", QUEUE_POSITION,
 )  # fmt: skip
 
 

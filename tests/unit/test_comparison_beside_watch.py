@@ -317,3 +317,61 @@ def test_nothing_older_follows_and_nothing_is_missed_or_left_running(
         assert [name for name in named if name.startswith(("compare-", "changes-", "observe-"))] == []
 
     finish(loop, whole())
+
+
+# --- up to when everything is known -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision waits for the watch of the pods at all times."""
+    monkeypatch.setattr(observer, "awaited_ms", lambda *_: 1)
+
+
+def heard_ms(scene: Scene) -> float:
+    return scene.follower.state.heard_ms(k.Watched.POD)
+
+
+@pytest.mark.usefixtures("_awaited")
+def test_a_watch_with_nothing_to_tell_is_heard_within_seconds() -> None:
+    async def test(scene: Scene, _: Failing) -> None:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        await asyncio.sleep(30)
+        before = heard_ms(scene)
+        await asyncio.sleep(5)
+        assert heard_ms(scene) > before > 0
+
+    run(test)
+
+
+@pytest.mark.usefixtures("_awaited")
+def test_a_watch_that_misses_a_change_is_not_heard_before_the_log_has_it() -> None:
+    async def test(scene: Scene, cluster: Failing) -> None:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        await asyncio.sleep(5)
+        cluster.loses = lambda _: True
+        await scene.create("b")
+        before = heard_ms(scene)
+        await asyncio.sleep(20)
+        assert scene.names() == ["a"] and heard_ms(scene) == before
+
+    run(test)
+
+
+@pytest.mark.usefixtures("_awaited")
+def test_a_watch_is_not_heard_while_the_log_takes_nothing() -> None:
+    async def test(scene: Scene, _: Failing) -> None:
+        await scene.create("a")
+        await scene.until(lambda: scene.names() == ["a"])
+        late_s = 30.0
+        delay(scene, lambda: late_s, lambda: 0.0)
+        began = len(await events_of(scene))
+        await scene.create("b")
+        await asyncio.sleep(100)
+        told = [event for event in (await events_of(scene))[began:] if isinstance(event, k.PodSeen | k.WatchHeard)]
+        after = told.index(next(event for event in told if isinstance(event, k.PodSeen)))
+        assert after <= 1, "at most one was under way already"
+
+    run(test)

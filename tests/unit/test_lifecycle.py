@@ -231,7 +231,7 @@ def test_a_leader_image_that_cannot_be_pulled_fails_the_job_after_the_grace_and_
     assert world.control() == []
     world.pass_time(world.lifecycle.image_grace_ms / 1000 - 1)
     assert world.control() == []
-    world.pass_time(1)
+    world.pass_time(6)  # until its watch is made sure of again
     world.settle()
     assert (job.stage, reason(job)) == (Stage.FAILED, "ImageError")
     assert job.decided is not None and waiting in stage_text(job.decided)

@@ -3,9 +3,14 @@
 import pytest
 
 from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind, Victim
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status, expires_ms
-from arranger.model.job import ScheduleState, Stage
+from arranger.lifecycle.stages import next_decision
+from arranger.model.job import PlacedPods, ScheduleState, Stage
+from arranger.model.pod import PodTimes
+from arranger.model.stages import StageReason
+from arranger.projections.jobs import JobRecord, compact
 from tests.world import Edited, World
 
 LEADER = (0, 0)
@@ -175,7 +180,9 @@ def test_a_job_that_is_active_for_too_long_fails_and_not_a_moment_before() -> No
     assert asked.settle() == (Stage.RUNNING, "WorkersReady")
     asked.world.pass_time(0.001)
     assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
-    assert desired_status(asked.world.state, asked.job)["message"].endswith("activeDeadlineSeconds (100)")
+    assert desired_status(asked.world.state, asked.job)["message"] == (
+        "it was active for 100 s, and activeDeadlineSeconds is 100"
+    )
     assert not asked.world.state.pods
 
 
@@ -203,6 +210,198 @@ def test_a_deadline_can_be_set_and_moved_on_a_running_job() -> None:
     assert asked.settle() == (Stage.RUNNING, "WorkersReady")
     asked.edit(deadline_s=500)
     assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
+
+
+def preempted_at(seconds: float) -> tuple[Asked, JobRecord]:
+    """A job with a deadline of 100 s, which another one preempted when it had been active for so long."""
+    asked = Asked(deadline_s=100, priority=2)
+    asked.settle()
+    asked.world.pass_time(seconds)
+    high = running_over(asked)
+    assert (asked.job.stage, reason_of(asked)) == (Stage.RESCHEDULING, "Preempted")
+    return asked, high
+
+
+def running_over(asked: Asked) -> JobRecord:
+    world = asked.world
+    high = world.job("high", workers=3, min_workers=3, priority=8)
+    pods = tuple(PlacedPods("n1", group, ((0, last),)) for group, last in ((0, 0), (1, 2)))
+    placed = k.Placed(high.uid, high.version, 0, ScheduleState.SUCCEED, pods)
+    job = asked.job
+    victim = Victim(job.uid, job.version, job.attempt, PreemptionKind.PRIORITY, compact(job.placements), 0)
+    world.say(
+        k.CycleTaken(world.state.offset, world.now_ms, world.config),
+        k.Preempted(placed, (victim,), (), (), world.now_ms + 60_000),
+    )
+    return high
+
+
+def reason_of(asked: Asked) -> str:
+    assert asked.job.decided is not None
+    return asked.job.decided.reason
+
+
+def test_a_preemption_stops_the_clock_of_the_deadline_and_it_begins_anew_with_the_next_attempt() -> None:
+    asked, high = preempted_at(60)
+    asked.world.pass_time(500)
+    asked.settle()
+    assert asked.job.stage == Stage.RESCHEDULING, "it doesn't fail while it waits"
+    asked.world.job_gone(high)
+    asked.world.wait_for_late_pods()
+    for uid in [uid for uid, pod in asked.world.state.pods.items() if pod.owner and pod.owner.job_uid == high.uid]:
+        asked.world.pod_gone(uid)
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+    asked.world.pass_time(99)
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+    asked.world.pass_time(1)
+    assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
+    assert "active for 100 s" in str(desired_status(asked.world.state, asked.job)["message"])
+
+
+def waits_without_nodes() -> Asked:
+    """A job with a deadline of 100 s that was active for 60 s, lost its leader, and finds no node since."""
+    asked = Asked(deadline_s=100)
+    asked.settle()
+    asked.world.pass_time(60)
+    asked.world.node("n1", cpu=4, cordoned=True)
+    asked.world.pod_gone(asked.job.bound[LEADER])
+    asked.settle()
+    assert asked.job.stage == Stage.RESCHEDULING
+    return asked
+
+
+def test_the_clock_of_the_deadline_stands_while_a_job_waits_for_nodes() -> None:
+    asked = waits_without_nodes()
+    asked.world.pass_time(500)
+    asked.settle()
+    assert asked.job.stage == Stage.RESCHEDULING
+    asked.world.node("n1", cpu=4)
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+    asked.world.pass_time(39)
+    assert asked.settle() == (Stage.RUNNING, "WorkersReady")
+    asked.world.pass_time(1)
+    assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
+
+
+@pytest.mark.parametrize("while_waiting", [False, True])
+def test_a_new_epoch_knows_how_long_a_job_was_active(while_waiting: bool) -> None:
+    asked = waits_without_nodes()
+    if not while_waiting:
+        asked.world.node("n1", cpu=4)
+        asked.settle()
+    shown = desired_status(asked.world.state, asked.job)
+    assert shown["activeSecondsOfEarlierAttempts"] == 60
+    new = World()
+    new.now_ms = asked.world.now_ms
+    new.node("n1", cpu=8)
+    again = new.job("ppo", workers=3, min_workers=1, deadline_s=100, status=job_status_seen(shown, asked.job.spec))
+    new.pass_time(30)
+    new.settle()
+    if while_waiting:
+        new.pass_time(30)
+    assert again.stage != Stage.FAILED
+    new.pass_time(10)
+    new.settle()
+    assert again.stage == Stage.FAILED
+
+
+# --- a success in time --------------------------------------------------------------------------------------------
+
+
+def finish(asked: Asked, seconds: float) -> None:
+    """The pods whose end is the job's have succeeded so long after its start; the log tells of it now."""
+    ended_ms = asked.job.times.start_ms + round(seconds * 1000)
+    slots = [LEADER] if asked.job.valid_spec.ends_with_leader else [slot for slot in asked.job.bound if slot != LEADER]
+    for slot in slots:
+        times = PodTimes(ended_ms=ended_ms)
+        asked.world.change_pod(asked.job.bound[slot], phase="Succeeded", ready=False, times=times)
+
+
+BOTH_SUCCESSES = pytest.mark.parametrize("success", [(0,), (1,)])
+
+
+@BOTH_SUCCESSES
+@pytest.mark.parametrize(("ended_s", "stage"), [(99, Stage.SUCCEEDED), (100, Stage.SUCCEEDED), (101, Stage.FAILED)])
+def test_what_ended_in_time_succeeds_however_late_it_is_seen(
+    success: tuple[int, ...], ended_s: float, stage: Stage
+) -> None:
+    asked = Asked(deadline_s=100, success=success)
+    asked.settle()
+    asked.world.pass_time(500)
+    finish(asked, ended_s)
+    assert asked.settle()[0] == stage
+
+
+@BOTH_SUCCESSES
+def test_a_decision_on_the_deadline_is_void_once_the_log_tells_of_a_success_in_time(success: tuple[int, ...]) -> None:
+    asked = Asked(deadline_s=100, success=success)
+    asked.settle()
+    asked.world.pass_time(500)
+    asked.world.hear()
+    late = next_decision(asked.world.state, asked.job, asked.world.lifecycle, asked.world.now_ms)
+    assert isinstance(late, k.StageDecided) and late.reason == "DeadlineExceeded"
+    finish(asked, 99)
+    asked.world.say(late)
+    assert asked.world.verdict("StageDecided").reason == "it had succeeded before its deadline"
+    assert asked.settle()[0] == Stage.SUCCEEDED
+
+
+def test_a_deadline_waits_until_everything_is_known_that_happened_before_it() -> None:
+    asked = Asked(deadline_s=100)
+    asked.settle()
+    asked.world.hears = False
+    asked.world.pass_time(100)
+    assert asked.settle()[0] == Stage.RUNNING
+    pods = asked.world.terms[k.Watched.POD]
+    asked.world.say(k.WatchHeard(k.Watched.POD, pods, asked.world.now_ms - 1))
+    assert asked.settle()[0] == Stage.RUNNING
+    asked.world.say(k.WatchHeard(k.Watched.POD, pods - 1, asked.world.now_ms))
+    assert asked.settle()[0] == Stage.RUNNING, "another watcher has claimed the watch"
+    asked.world.say(k.WatchHeard(k.Watched.POD, pods, asked.world.now_ms))
+    assert asked.settle() == (Stage.FAILED, "DeadlineExceeded")
+
+
+def test_a_decision_on_the_deadline_is_void_before_everything_is_known() -> None:
+    asked = Asked(deadline_s=100)
+    asked.settle()
+    asked.world.hears = False
+    asked.world.pass_time(100)
+    job = asked.job
+    early = k.StageDecided(job.uid, job.version, job.attempt, Stage.FAILED, StageReason.DEADLINE_EXCEEDED)
+    asked.world.say(early)
+    assert not asked.world.verdict("StageDecided").accepted and job.stage == Stage.RUNNING
+
+
+def test_an_image_that_cant_be_pulled_ends_no_job_on_a_late_view() -> None:
+    asked = Asked()
+    asked.world.cycle()
+    asked.world.apply()
+    leader = asked.job.bound[LEADER]
+    asked.world.change_pod(leader, phase="Pending", ready=False, waiting="ErrImagePull")
+    asked.world.hears = False
+    for _ in range(3):
+        asked.world.pass_time(61)
+        asked.world.control()
+    assert asked.job.stage == Stage.STARTING
+    asked.world.hears = True
+    asked.world.control()
+    assert asked.job.stage == Stage.FAILED
+
+
+def test_older_logs_count_the_deadline_from_the_start() -> None:
+    asked = Asked(deadline_s=100)
+    asked.world.terms[k.Watched.POD] = asked.world.say(
+        k.WatchClaimed(k.Watched.POD, "older", exact_slots=True, pod_addresses=True, readiness=True, late_pods=True)
+    )
+    asked.settle()
+    asked.world.pass_time(60)
+    asked.world.node("n1", cpu=4, cordoned=True)
+    asked.world.pod_gone(asked.job.bound[LEADER])
+    asked.settle()
+    assert asked.job.stage == Stage.RESCHEDULING
+    asked.world.pass_time(40)
+    asked.settle()
+    assert asked.job.stage == Stage.FAILED
 
 
 # --- ttl ----------------------------------------------------------------------------------------------------------

@@ -477,7 +477,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
     JobImage: {"placements": _second("node"), "bound": keep, "members": keep},
     StateImage: {
-        **dict.fromkeys(("terms", "listed", "verdicts", "unwatched"), keep),
+        **dict.fromkeys(("terms", "listed", "verdicts", "unwatched", "heard"), keep),
         "cluster": _named("cluster"),
         **volume_rules.OF_STATES,
     },

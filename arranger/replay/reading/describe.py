@@ -362,6 +362,7 @@ _WORDS: dict[type, Any] = {
     k.WatchClaimed: lambda event, _: f"{event.watcher} watches{_of_cluster(event.cluster)}",
     k.ListingBegun: lambda event, _: "a listing of all of them begins",
     k.ListingEnded: lambda event, _: f"at resourceVersion {event.resource_version}",
+    k.WatchHeard: lambda event, _: f"all changes until {rfc3339(event.until_ms)} are known",
     k.NodeSeen: lambda event, _: _facts(event.facts),
     k.NodeGone: lambda event, _: "gone",
     k.PodSeen: _pod_seen,

@@ -192,7 +192,7 @@ class Listing:
             return f"{event.namespace}/{event.name}"
         if isinstance(event, _BY_NAME):
             return event.name
-        if isinstance(event, (k.WatchClaimed, k.ListingBegun, k.ListingEnded)):
+        if isinstance(event, (k.WatchClaimed, k.ListingBegun, k.ListingEnded, k.WatchHeard)):
             return str(event.kind)
         return job
 

@@ -78,6 +78,7 @@ class Continuation:
         too_large: TooLarge | None = None,
     ) -> None:
         self.state = state
+        state.hear_all()
         self._future = future
         self._config = msgspec.structs.replace(config, reasons_refresh_ms=_NEVER_MS, reasons_a_second=0)
         self._cycles = Cycles(policies, too_large)

@@ -128,6 +128,7 @@ class Simulation:
         with_devices: bool = False,
     ) -> None:
         self.state = State()
+        self.state.hear_all()
         self.time_ms = time_ms
         self._config = config
         self._policies = policies

@@ -1,0 +1,58 @@
+"""How long a job was active, when its deadline is, and whether it had succeeded by then.
+
+The deadline (`activeDeadlineSeconds`) counts the time in which a job is active: Starting or Running, with nodes and
+pods. While it waits to be scheduled again, the clock stands. A suspension and a preemption let it begin anew, as with a
+batch/v1 Job, which a queue preempts by suspending it.
+"""
+
+from arranger.events.kinds import Watched
+from arranger.model.job import ACTIVE
+from arranger.model.pod import Phase
+from arranger.projections.job_parts import LEADER
+from arranger.projections.jobs import JobRecord, blameless
+from arranger.projections.state import State
+
+
+def active_ms(state: State, job: JobRecord, time_ms: int) -> int:
+    """How long the job was active until `time_ms`, as its deadline counts it, in milliseconds."""
+    times = job.times
+    if times.active_since_ms:
+        return times.active_ms + max(time_ms - times.active_since_ms, 0)
+    if state.exact_ends and job.stage not in ACTIVE:
+        return times.active_ms
+    return max(time_ms - times.start_ms, 0) if times.start_ms else 0  # it began in a log that didn't record more
+
+
+def deadline_of(state: State, job: JobRecord) -> int | None:
+    """When the deadline of an active job is over, in milliseconds since 1970; None without one, or while it waits."""
+    times, limit_s = job.times, job.valid_spec.deadline_s
+    since_ms = times.active_since_ms - times.active_ms if times.active_since_ms else times.start_ms
+    if limit_s is None or not since_ms or (state.exact_ends and job.stage not in ACTIVE):
+        return None
+    return since_ms + limit_s * 1000
+
+
+def not_overdue(state: State, job: JobRecord) -> str:
+    """Why a job doesn't fail because of its deadline, as far as the log tells; empty if it may."""
+    deadline_ms = deadline_of(state, job) if job.spec is not None else None
+    if deadline_ms is not None and state.heard_ms(Watched.POD) < deadline_ms:
+        return "not everything is known that its pods did before its deadline"
+    return "it had succeeded before its deadline" if succeeded_in_time(state, job) else ""
+
+
+def succeeded_in_time(state: State, job: JobRecord) -> bool:
+    """Whether the pods whose end is the job's have ended well, and before its deadline as far as their times are known.
+    The log may tell of that only later, because nobody watched."""
+    if not state.exact_ends or job.spec is None:
+        return False
+    deadline_ms = deadline_of(state, job)
+    if job.spec.ends_with_leader:
+        leader = state.pods.get(job.bound.get(LEADER, ""), job.leader.ended)
+        if leader is None or leader.phase != Phase.SUCCEEDED or blameless(leader):
+            return False
+        ended_ms = leader.times.ended_ms
+    elif job.succeeded:
+        ended_ms = job.times.finished_ms
+    else:
+        return False
+    return deadline_ms is None or ended_ms <= deadline_ms
