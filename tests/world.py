@@ -33,6 +33,7 @@ from arranger.model.job import (
     RestartPolicy,
     Stage,
     Topology,
+    with_needed,
 )
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
@@ -384,6 +385,7 @@ class World:
         )  # fmt: skip
         least = max(min_workers, sum(group.min_count for group in groups), int(equals))
         success = tuple(range(1, len(groups))) if equals and success == (0,) else success
+        groups = with_needed(groups, least)
         spec = None if invalid else JobSpec(
             groups, least, 0 if priority_class else priority, queue, policy, restart_limit, clean, terminating,
             suspend, ttl_s, deadline_s, leader_service, scaled if len(groups) > scaled else 0,

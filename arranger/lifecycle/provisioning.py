@@ -62,7 +62,7 @@ def quorum_pods(job: JobRecord) -> tuple[RequestedPods, ...]:
     gone = by_group(spec, job.slots.given_up)
     counts = [0] * len(spec.groups)
     counts[LEADER_GROUP] = spec.groups[LEADER_GROUP].count - (LEADER in job.provided)
-    least = [max(of.min_count - there[group], 0) for group, of in enumerate(spec.groups)]
+    least = [max(of.least - there[group], 0) for group, of in enumerate(spec.groups)]
     asked = job.waits.shortage.asked - counts[LEADER_GROUP] if job.waits is not None else 0
     spare = max(max(spec.min_workers - sum(there[1:]), asked) - sum(least[1:]), 0)
     for group, of in enumerate(spec.groups[1:], start=1):

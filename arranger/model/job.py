@@ -232,11 +232,47 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     grace_s: int = DEFAULT_GRACE_S
     #: The task of pods of a Volcano PodGroup; "" for none.
     task: str = ""
+    #: How many of the pods a quorum gets nodes for because other sets of it start after this one (`with_needed`); 0 in
+    #: logs of versions that didn't record it.
+    needed: int = 0
+
+    @property
+    def least(self) -> int:
+        """How many of the pods have nodes in each quorum, whichever sets provide the others."""
+        return max(self.min_count, self.needed)
 
     def worker_group(self, index: int) -> range:
         """The indices of the worker group of a pod: the pod's alone in a set without worker groups."""
         first = index - index % self.group_size
         return range(first, first + self.group_size)
+
+
+def with_needed(groups: tuple[PodGroup, ...], min_workers: int) -> tuple[PodGroup, ...]:
+    """The groups, with the sets that each quorum needs because other sets of it start after them: without these, the
+    others would hold their nodes and never start.
+
+    They are the sets that a set with a minimum waits for, by itself or through others. While a quorum has further
+    workers, which any set may provide, they are all sets that others wait for, in the given order.
+    """
+    least = [group.least for group in groups]
+    for group in groups:
+        if group.min_count:
+            _add_awaited(groups, group.start_after, least)
+    awaited = sorted({group.start_after or LEADER_GROUP for group in groups if group.count} - {LEADER_GROUP})
+    for number in awaited:
+        if sum(least[1:]) < min_workers:  # the further workers may be of any set
+            _add_awaited(groups, number, least)
+    return tuple(
+        msgspec.structs.replace(group, needed=few) if few > group.min_count else group
+        for group, few in zip(groups, least, strict=True)
+    )
+
+
+def _add_awaited(groups: Sequence[PodGroup], number: int | None, least: list[int]) -> None:
+    """Add a set to a quorum, and all that it waits for."""
+    while number is not None and number != LEADER_GROUP:
+        least[number] = max(least[number], min(groups[number].group_size, groups[number].count))
+        number = groups[number].start_after
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):

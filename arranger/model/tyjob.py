@@ -23,6 +23,7 @@ from arranger.model.job import (
     Topology,
     TopologyMode,
     TopologyScope,
+    with_needed,
 )
 from arranger.model.names import known_labels
 from arranger.model.pod import PodShape, lowest_qos
@@ -46,14 +47,15 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
     name, leader = tyjob["metadata"]["name"], spec.get("leader")
     scaled, of_class = scaled_set(spec), spec.get("priorityClassName") or ""
-    return JobSpec(
-        groups=(
-            _group(name, spec, leader, 1, leader=True) if leader is not None else NO_LEADER,
-            *(
-                _group(name, spec, workers, count, leader=False)
-                for workers, count in zip(spec["workerSets"], counts_of(spec), strict=True)
-            ),
+    groups = (
+        _group(name, spec, leader, 1, leader=True) if leader is not None else NO_LEADER,
+        *(
+            _group(name, spec, workers, count, leader=False)
+            for workers, count in zip(spec["workerSets"], counts_of(spec), strict=True)
         ),
+    )
+    return JobSpec(
+        groups=with_needed(groups, least_workers(spec)),
         min_workers=least_workers(spec),
         priority=0 if of_class else whole_of(spec, "priority", DEFAULT_PRIORITY),
         queue_policy=policy.get("jobQueuePolicy") or "",

@@ -16,7 +16,7 @@ from arranger.model.stages import StageReason, may_enter
 from arranger.projections.deadlines import not_overdue
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, by_group, exists, requests_of, short_set
+from arranger.projections.jobs import JobRecord, by_group, exists, requests_of
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
 from arranger.projections.state import State
@@ -96,13 +96,14 @@ def _not_whole(spec: JobSpec, desired: dict[SlotKey, str], provided: Set[SlotKey
     """What a quorum lacks beside these slots, as text; empty for a whole one."""
     if spec.has_leader and LEADER not in desired and LEADER not in provided:
         return "the quorum is not whole: the leader has no node"
-    there = [spec.has_leader, len(desired) + len(provided) - spec.has_leader]
-    if spec.has_minimums or spec.has_worker_groups:
+    there, least = [spec.has_leader, len(desired) + len(provided) - spec.has_leader], [of.least for of in spec.groups]
+    if any(least) or spec.has_worker_groups:
         there = by_group(spec, [*desired, *provided])
     if sum(there[1:]) < spec.min_workers:
         return f"the quorum is not whole: {spec.min_workers} workers needed"
-    if spec.has_minimums and (short := short_set(spec, there)) is not None:
-        return f"the quorum is not whole: {short.min_count} workers of {short.name} needed"
+    short = next((of for of, count in zip(spec.groups, there, strict=False) if count < of.least), None)
+    if short is not None:
+        return f"the quorum is not whole: {short.least} workers of {short.name} needed"
     return ""
 
 

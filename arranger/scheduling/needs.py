@@ -60,9 +60,10 @@ def least_of(job: JobRecord, needs: Needs) -> dict[int, int]:
     """Group → how many pods of it a quorum lacks, whichever other workers it has; without groups that lack none."""
     spec = job.valid_spec
     least = {LEADER_GROUP: 1} if LEADER_GROUP in needs else {}
-    if spec.has_minimums:
-        missing = spec.pods_missing(by_group(spec, job.provided))
-        least |= {group: count for group, count in enumerate(missing) if count}
+    if any([group.least for group in spec.groups]):
+        there = by_group(spec, job.provided)
+        missing = [group.least - count for group, count in zip(spec.groups, there, strict=True)]
+        least |= {group: count for group, count in enumerate(missing) if count > 0}
     return least
 
 
@@ -158,7 +159,7 @@ def lacks_room(view: ClusterView, filters: Filters, job: JobRecord, policy: PodP
     possible = sum(whole_groups(group, min(group.count, int(room.sum()))) for group, room in sets)
     if (leaders and not rooms[LEADER_GROUP].any()) or possible < workers:
         return True
-    if any(int(room.sum()) < group.min_count for group, room in zip(spec.groups, rooms, strict=True)):
+    if any(int(room.sum()) < group.least for group, room in zip(spec.groups, rooms, strict=True)):
         return True
     if spec.has_topology and never_together(view, spec, rooms, workers, whole=policy.whole):
         return True
@@ -182,7 +183,7 @@ def whole_groups(group: PodGroup, pods: int) -> int:
 def _least_of_all(spec: JobSpec, workers: int, *, whole: bool) -> list[int]:
     """How many pods of each group every quorum of so many workers has; all of them if `whole`."""
     counts = [group.count for group in spec.groups]
-    least = [count if whole else group.min_count for group, count in zip(spec.groups, counts, strict=True)]
+    least = [count if whole else group.least for group, count in zip(spec.groups, counts, strict=True)]
     others = sum(counts[1:])
     return [
         counts[LEADER_GROUP],

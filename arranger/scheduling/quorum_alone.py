@@ -60,7 +60,7 @@ class QuorumAlone:
         possible = sum(min(group.count, room) for group, room in zip(groups[1:], rooms[1:], strict=True))
         if (leaders and not rooms[LEADER_GROUP]) or possible < workers:
             return False
-        if any(room < group.min_count for group, room in zip(groups, rooms, strict=True)):
+        if any(room < group.least for group, room in zip(groups, rooms, strict=True)):
             return False
         # No pod takes more than one that is as large as the largest in every resource.
         everywhere = np.logical_and.reduce(self._masks)

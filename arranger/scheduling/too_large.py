@@ -78,8 +78,8 @@ def _least_asked(spec: JobSpec, view: ClusterView) -> Amounts:
     total: Amounts = each[LEADER_GROUP] * spec.groups[LEADER_GROUP].count
     least = 0
     for group, amounts in zip(spec.groups[1:], each[1:], strict=True):
-        total = total + amounts * group.min_count
-        least += group.min_count
+        total = total + amounts * group.least
+        least += group.least
     if spec.min_workers > least and len(each) > 1:
         total = total + np.min(each[1:], axis=0) * (spec.min_workers - least)
     return total

@@ -279,7 +279,7 @@ def _job(state: State, job: JobRecord, held: int) -> MomentJob:
 
 def _minimum(spec: JobSpec) -> int:
     """How many pods the quorum has at least."""
-    return spec.groups[0].count + max(spec.min_workers, sum(group.min_count for group in spec.groups[1:]))
+    return spec.groups[0].count + max(spec.min_workers, sum(group.least for group in spec.groups[1:]))
 
 
 class _Drawn(NamedTuple):

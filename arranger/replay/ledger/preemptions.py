@@ -211,7 +211,7 @@ class PreemptionLedger:
 
 def fits_amounts(spec: JobSpec, free: Amounts, vectors: list[Amounts]) -> bool:
     """Whether a quorum fits these free amounts: the largest pods first, on the first nodes that take them."""
-    least = [group.count if number == 0 else group.min_count for number, group in enumerate(spec.groups)]
+    least = [group.count if number == 0 else group.least for number, group in enumerate(spec.groups)]
     left = spec.min_workers - sum(least[1:])
     for number, group in enumerate(spec.groups[1:], start=1):
         more = max(min(group.count - least[number], left), 0)

@@ -194,7 +194,7 @@ def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:
     provide a worker, the first ones do."""
     leader, *sets = spec.groups
     total, left = leader.count * gpus_of(leader.shape.requests), spec.min_workers
-    least = [group.count if whole else group.min_count for group in sets]
+    least = [group.count if whole else group.least for group in sets]
     left -= sum(least)
     for group, needed in zip(sets, least, strict=True):
         more = max(min(group.count - needed, left), 0)
