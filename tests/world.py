@@ -51,6 +51,7 @@ from arranger.model.pod import (
     PodTraits,
     Preference,
     QosClass,
+    RuntimeNeeds,
     Toleration,
 )
 from arranger.model.queue import QueueSpec
@@ -142,6 +143,10 @@ class World:
     def watch_classes(self) -> int:
         """Watch PriorityClasses from now on, which a world doesn't by default; returns the term."""
         return self._watch(k.Watched.PRIORITY_CLASS)
+
+    def watch_runtimes(self) -> int:
+        """Watch RuntimeClasses from now on, which a world doesn't by default; returns the term."""
+        return self._watch(k.Watched.RUNTIME_CLASS)
 
     def watch_queues(self) -> int:
         """Watch Queues from now on, which a world doesn't by default; returns the term."""
@@ -426,6 +431,13 @@ class World:
 
     def priority_class_gone(self, name: str, *, uid: str = "") -> None:
         self.say(k.PriorityClassGone(self.terms[k.Watched.PRIORITY_CLASS], name, uid or f"uid-{name}"))
+
+    def runtime_class(self, name: str, needs: RuntimeNeeds) -> None:
+        """Observe a RuntimeClass; call again to change it."""
+        self.say(k.RuntimeClassSeen(self.watch_runtimes(), name, f"uid-{name}", self._version(), needs))
+
+    def runtime_class_gone(self, name: str) -> None:
+        self.say(k.RuntimeClassGone(self.terms[k.Watched.RUNTIME_CLASS], name, f"uid-{name}"))
 
     def queue(self, name: str, spec: QueueSpec | None = None, *, invalid: str = "", uid: str = "", **of: Any) -> None:
         """Observe a Queue with the given fields of a `QueueSpec`; call again with the same name to change it. `invalid`

@@ -18,7 +18,16 @@ from arranger.model.devices import DecidedDevices
 from arranger.model.faults import Fault
 from arranger.model.job import JobSpec, JobStatusSeen, PlacedPods, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
-from arranger.model.pod import NO_TIMES, NO_TRAITS, ContainerEnd, PodOwner, PodTimes, PodToPlace, PodTraits
+from arranger.model.pod import (
+    NO_TIMES,
+    NO_TRAITS,
+    ContainerEnd,
+    PodOwner,
+    PodTimes,
+    PodToPlace,
+    PodTraits,
+    RuntimeNeeds,
+)
 from arranger.model.quota import QuotaScope
 from arranger.model.stages import StageReason
 
@@ -274,6 +283,24 @@ class PriorityClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, 
     uid: str
 
 
+class RuntimeClassSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="RuntimeClassSeen.1"):
+    """A RuntimeClass, with what admission adds to the pods that name it."""
+
+    term: int
+    name: str
+    uid: str
+    resource_version: str
+    needs: RuntimeNeeds
+
+
+class RuntimeClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="RuntimeClassGone.1"):
+    """A RuntimeClass was deleted. Pods that name it are refused from now on, so jobs that need nodes wait for it."""
+
+    term: int
+    name: str
+    uid: str
+
+
 class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchRefused.1"):
     """The API server refuses the watch of an optional kind, whose objects are unknown from here on. `code` is the HTTP
     status."""
@@ -436,9 +463,10 @@ class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 _OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded | WatchHeard
 _OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
 _OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
+_OfRuntimes = RuntimeClassSeen | RuntimeClassGone
 _OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone
 _OfOthers = ProvisioningSeen | ProvisioningGone | volumes.Observation | devices.Observation
-Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfGroups | _OfOthers | WatchRefused
+Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfRuntimes | _OfGroups | _OfOthers | WatchRefused
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
 Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced | NodesRequested
 Outcome = EffectFailed
@@ -451,6 +479,7 @@ WATCHED: dict[type, Watched] = {
     **dict.fromkeys((JobSeen, JobGone), Watched.JOB),
     **dict.fromkeys((QuotaSeen, QuotaGone), Watched.QUOTA),
     **dict.fromkeys((PriorityClassSeen, PriorityClassGone), Watched.PRIORITY_CLASS),
+    **dict.fromkeys((RuntimeClassSeen, RuntimeClassGone), Watched.RUNTIME_CLASS),
     **dict.fromkeys((QueueSeen, QueueGone), Watched.QUEUE),
     **dict.fromkeys((NamespaceSeen, NamespaceGone), Watched.NAMESPACE),
     **dict.fromkeys((ProvisioningSeen, ProvisioningGone), Watched.PROVISIONING),

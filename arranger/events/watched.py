@@ -27,6 +27,7 @@ class Watched(StrEnum):
     DEVICE_CLASS = "deviceclass"
     RESOURCE_CLAIM = "resourceclaim"
     RESOURCE_CLAIM_TEMPLATE = "resourceclaimtemplate"
+    RUNTIME_CLASS = "runtimeclass"
 
 
 #: The watch of the PodGroups of each kind.
@@ -55,4 +56,5 @@ OPTIONAL = (
     *OF_DEVICES,
     Watched.RESOURCE_CLAIM_TEMPLATE,
     Watched.PROVISIONING,
+    Watched.RUNTIME_CLASS,
 )

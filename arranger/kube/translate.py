@@ -11,7 +11,16 @@ from typing import Any
 
 import msgspec
 
-from arranger.events.kinds import JobSeen, NamespaceSeen, NodeSeen, PodSeen, PriorityClassSeen, QueueSeen, QuotaSeen
+from arranger.events.kinds import (
+    JobSeen,
+    NamespaceSeen,
+    NodeSeen,
+    PodSeen,
+    PriorityClassSeen,
+    QueueSeen,
+    QuotaSeen,
+    RuntimeClassSeen,
+)
 from arranger.kube.annotations import checkpoint_ms, permits_of
 from arranger.kube.creator import creator_of
 from arranger.kube.pods_to_place import pod_to_place
@@ -53,6 +62,7 @@ from arranger.model.template import (
     effective_requests,
     host_ports,
     pod_terms,
+    runtime_needs,
 )
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
@@ -229,6 +239,10 @@ def quota_seen(quota: Json, term: int) -> QuotaSeen:
 
 def priority_class_seen(of_class: Json, term: int) -> PriorityClassSeen:
     return PriorityClassSeen(*_cluster_head(of_class["metadata"], term), int(of_class.get("value") or 0))
+
+
+def runtime_class_seen(of_class: Json, term: int) -> RuntimeClassSeen:
+    return RuntimeClassSeen(*_cluster_head(of_class["metadata"], term), runtime_needs(of_class))
 
 
 def queue_seen(queue: Json, term: int) -> QueueSeen:

@@ -51,7 +51,8 @@ def lacks_nodes(state: State, job: JobRecord) -> bool:
         return False
     if job.schedule_state == ScheduleState.FAILED or (job.waits is not None and not job.waits.shortage.of_nodes):
         return False
-    return not awaited_jobs(job) and not lacks_class(job) and kept_out(state, job) is None
+    missing = lacks_class(job) or job.valid_spec.missing_runtimes
+    return not missing and not awaited_jobs(job) and kept_out(state, job) is None
 
 
 def quorum_pods(job: JobRecord) -> tuple[RequestedPods, ...]:

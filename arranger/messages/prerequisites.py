@@ -11,6 +11,7 @@ from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
 from arranger.projections.priorities import lacks_class
 from arranger.projections.queue_membership import kept_out
+from arranger.projections.runtime_classes import missing_classes
 from arranger.projections.state import State
 
 #: The HTTP status of a kind that the API server doesn't have.
@@ -32,6 +33,9 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
     parts = [f"waits for {'; for '.join(jobs)}{more}"] if jobs else []
     if lacks_class(job):
         parts.append(_class(state, job))
+    if missing := missing_classes(job):
+        classes = ", ".join(missing)
+        parts.append(f"waits for RuntimeClass {classes}, which doesn't exist: create it, or edit the template")
     if (denial := kept_out(state, job)) is not None:
         parts.append(denial_text(denial, state.unwatched.get(Watched.QUEUE, 0)))
     return "; ".join(parts)
@@ -78,6 +82,7 @@ def short_text(job: JobRecord, *, queue: str = "") -> str:
     """The same by names alone; `queue` is one that the job can't use, if any."""
     names = [f"job {of.name}" for of in awaited_jobs(job)]
     names += [f"PriorityClass {job.valid_spec.priority_class}"] if lacks_class(job) else []
+    names += [f"RuntimeClass {name}" for name in missing_classes(job)]
     names += [f"queue {queue}"] if queue else []
     return f"waits for {', '.join(names)}" if names else ""
 

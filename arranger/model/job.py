@@ -297,6 +297,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     before a pod group gets any, and `schedule_timeout_s` for how long room may be reserved for it; None for no limit.
     `start_grace_s` is how long it may take from the start of an attempt until its quorum is ready, in seconds; None if
     it doesn't say.
+    `missing_runtimes` are the RuntimeClasses that its templates name and that don't exist, while they are watched.
     """
 
     groups: tuple[PodGroup, ...]
@@ -330,6 +331,12 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     min_resources: tuple[tuple[str, int], ...] = ()
     schedule_timeout_s: int | None = None
     start_grace_s: int | None = None
+    missing_runtimes: tuple[str, ...] = ()
+
+    @property
+    def classes_known(self) -> bool:
+        """Whether the job waits for no class: priority, or runtime."""
+        return self.priority_known and not self.missing_runtimes
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

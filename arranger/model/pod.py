@@ -263,6 +263,23 @@ class VolumeNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_
     reaches: tuple[Reach, ...] = ()
 
 
+class RuntimeNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the admission of the API server adds to pods of a RuntimeClass, once their node is decided: `overhead` to
+    their requests, and a selector and tolerations, with which a node has to have the runtime."""
+
+    overhead: tuple[tuple[str, int], ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class OwnNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a pod itself asks for, without what its RuntimeClass adds; fields as in `PodShape`."""
+
+    requests: tuple[tuple[str, int], ...]
+    node_selector: tuple[tuple[str, str], ...]
+    tolerations: tuple[Toleration, ...]
+
+
 class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """Everything that determines where a pod may run, and which nodes it prefers.
 
@@ -270,7 +287,9 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     ephemeral-storage in bytes, everything else in units; zero amounts are left out, and `pods` (always 1) is
     not listed. `required_terms` is None without required node affinity. `labels` are the template's own.
     `rules` is None for a pod without rules about other pods. `claims` is None for a pod that names none. `volumes` is
-    what follows from them: only the projection knows that, while volumes are watched.
+    what follows from them: only the projection knows that, while volumes are watched. `runtime_class` is the class that
+    the template of a TYJob names, "" for none, and in logs of versions that didn't record it. The projection knows what
+    such a class adds: `own` is then what the pod asks for without that, and None otherwise.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -282,6 +301,8 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     rules: PodRules | None = None
     claims: PodClaims | None = None
     volumes: VolumeNeeds | None = None
+    runtime_class: str = ""
+    own: OwnNeeds | None = None
 
 
 class QosClass(StrEnum):

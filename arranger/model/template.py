@@ -32,6 +32,7 @@ from arranger.model.pod import (
     Preference,
     QosClass,
     Requirement,
+    RuntimeNeeds,
     Selector,
     SpreadRule,
     Toleration,
@@ -80,6 +81,18 @@ def pod_shape(
         preferred=_preferred(affinity),
         rules=None if rules == _NO_RULES else rules,
         claims=_claims(spec, name),
+        runtime_class="" if name else spec.get("runtimeClassName") or "",  # a pod that is there has what it adds
+    )
+
+
+def runtime_needs(of_class: Mapping[str, Any]) -> RuntimeNeeds:
+    """What a RuntimeClass adds to pods."""
+    scheduling = of_class.get("scheduling") or {}
+    overhead = _amounts((of_class.get("overhead") or {}).get("podFixed"))
+    return RuntimeNeeds(
+        tuple(sorted((name, value) for name, value in overhead.items() if value)),
+        tuple(sorted(present(scheduling.get("nodeSelector")).items())),
+        tuple(_toleration(entry) for entry in scheduling.get("tolerations") or ()),
     )
 
 

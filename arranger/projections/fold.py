@@ -37,7 +37,15 @@ from arranger.projections.pods_to_place import follow_pod
 from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queue_use import hold_pod, is_other, release_pod, same_use
-from arranger.projections.queues import forget_namespace, forget_queue, forget_refused, see_namespace, see_queue
+from arranger.projections.queues import (
+    forget_namespace,
+    forget_queue,
+    forget_refused,
+    forget_runtime_class,
+    see_namespace,
+    see_queue,
+    see_runtime_class,
+)
 from arranger.projections.quotas import forget_quota, see_quota
 from arranger.projections.slots import assumed_of, forget_assumed, refuse_slot
 from arranger.projections.state import Changes, Forecasted, Reservation, State, Verdict
@@ -518,6 +526,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.QuotaGone: _observed(_before(quota_changed, forget_quota)),
     k.PriorityClassSeen: _observed(see_class),
     k.PriorityClassGone: _observed(forget_class),
+    k.RuntimeClassSeen: _observed(see_runtime_class),
+    k.RuntimeClassGone: _observed(forget_runtime_class),
     k.QueueSeen: _observed(see_queue),
     k.QueueGone: _observed(forget_queue),
     k.NamespaceSeen: _observed(see_namespace),

@@ -7,6 +7,7 @@ from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import PodTerm
 from arranger.model.selectors import selects
 from arranger.projections.devices import resolve_devices, spec_with_devices
+from arranger.projections.runtime_classes import resolve_runtimes, spec_with_runtimes
 from arranger.projections.state import State
 from arranger.projections.volumes import resolve_again, spec_with_volumes
 
@@ -15,8 +16,8 @@ Terms = tuple[PodTerm, ...]
 
 def resolved_spec(state: State, spec: JobSpec, namespace: str) -> JobSpec:
     """The spec of a job in this namespace with everything that follows from other objects than the job: the namespaces
-    that its pods' terms select, and what their claims of volumes and devices require."""
-    spec = spec_with_volumes(state, spec_with_selected(state, spec), namespace)
+    that its pods' terms select, what their RuntimeClasses add, and what their claims of volumes and devices require."""
+    spec = spec_with_volumes(state, spec_with_selected(state, spec_with_runtimes(state, spec)), namespace)
     return spec_with_devices(state, spec, namespace)
 
 
@@ -49,6 +50,8 @@ def note_listed(state: State, kind: Watched) -> None:
     """Bring up to date what follows from objects of a kind that has been listed in full."""
     if kind == Watched.NAMESPACE:
         select_again(state)
+    elif kind == Watched.RUNTIME_CLASS:
+        resolve_runtimes(state)
     elif kind in OF_VOLUMES:
         resolve_again(state)
     elif SETTING_OF.get(kind) == "devices":

@@ -2,12 +2,23 @@
 
 from collections.abc import Callable
 
-from arranger.events.kinds import OF_VOLUMES, SETTING_OF, NamespaceGone, NamespaceSeen, QueueGone, QueueSeen, Watched
+from arranger.events.kinds import (
+    OF_VOLUMES,
+    SETTING_OF,
+    NamespaceGone,
+    NamespaceSeen,
+    QueueGone,
+    QueueSeen,
+    RuntimeClassGone,
+    RuntimeClassSeen,
+    Watched,
+)
 from arranger.projections.devices import forget_devices
 from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
 from arranger.projections.provisioning import forget_requests
 from arranger.projections.queue_use import count_all, count_jobs
+from arranger.projections.runtime_classes import resolve_runtimes
 from arranger.projections.state import Changes, State
 from arranger.projections.volumes import forget_volumes
 
@@ -47,12 +58,27 @@ def forget_namespace(state: State, event: NamespaceGone, changes: Changes) -> No
         _namespace_changed(state, event.name, changes)
 
 
+def see_runtime_class(state: State, event: RuntimeClassSeen, changes: Changes) -> None:
+    state.runtime_classes[event.name] = event
+    resolve_runtimes(state, changes, event.name)
+
+
+def forget_runtime_class(state: State, event: RuntimeClassGone, changes: Changes) -> None:
+    known = state.runtime_classes.get(event.name)
+    if known is not None and known.uid == event.uid:
+        del state.runtime_classes[event.name]
+        resolve_runtimes(state, changes, event.name)
+
+
 def forget_refused(state: State, kind: Watched) -> None:
     """Forget all objects of an optional kind that the API server refuses to show: their present content is unknown."""
     if kind == Watched.QUOTA:
         state.quotas.clear()
     elif kind == Watched.PRIORITY_CLASS:
         state.priority_classes.clear()
+    elif kind == Watched.RUNTIME_CLASS:
+        state.runtime_classes.clear()
+        resolve_runtimes(state)
     elif kind == Watched.QUEUE:
         state.queues.clear()
         state.tree_changed()

@@ -6,8 +6,9 @@ Snapshots of earlier layouts are read (`layouts`), but never written.
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter, itemgetter
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +24,7 @@ from arranger.events.kinds import (
     ProvisioningSeen,
     QueueSeen,
     QuotaSeen,
+    RuntimeClassSeen,
 )
 from arranger.events.volumes import ClaimSeen, CSINodeSeen, StorageClassSeen, VolumeSeen
 from arranger.model.decayed_usage import DecayedUsage
@@ -138,7 +140,10 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     claim_templates: tuple[ResourceClaimTemplateSeen, ...] = ()  # by namespace and name
     exact_ends: bool = False
     heard: dict[str, int] = {}
+    runtime_classes: tuple[RuntimeClassSeen, ...] = ()  # by name
 
+
+_Named = TypeVar("_Named", PriorityClassSeen, RuntimeClassSeen)
 
 #: An unchanged worker set, which isn't written.
 _UNTOUCHED = SetRecord()
@@ -169,7 +174,8 @@ def encode(state: State) -> bytes:
             jobs=[_job_image(state.jobs[uid]) for uid in sorted(state.jobs)],
             assumed=tuple(state.assumed.values()),
             quotas=tuple(of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)),
-            priority_classes=tuple(state.priority_classes[name] for name in sorted(state.priority_classes)),
+            priority_classes=_by_name(state.priority_classes),
+            runtime_classes=_by_name(state.runtime_classes),
             queues=tuple(state.queues[name] for name in sorted(state.queues)),
             namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
             half_life_ms=state.queue_use.half_life_ms,
@@ -242,11 +248,20 @@ def mentions(content: bytes, name: str) -> bool:
     return msgspec.msgpack.encode(name) in content
 
 
+def _by_name(objects: Mapping[str, _Named]) -> tuple[_Named, ...]:
+    return tuple(objects[name] for name in sorted(objects))
+
+
+def _named(objects: Iterable[_Named]) -> dict[str, _Named]:
+    return {of.name: of for of in objects}
+
+
 def _state(image: StateImage) -> State:
     state = State(**{name: getattr(image, name) for name in _SAME})
     for quota in image.quotas:
         state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
-    state.priority_classes = {of_class.name: of_class for of_class in image.priority_classes}
+    state.priority_classes = _named(image.priority_classes)
+    state.runtime_classes = _named(image.runtime_classes)
     state.queues = {queue.name: queue for queue in image.queues}
     state.namespaces = {namespace.name: namespace for namespace in image.namespaces}
     for node in image.nodes:

@@ -22,6 +22,7 @@ from arranger.events.kinds import (
     QueueSeen,
     QuotaSeen,
     Reserved,
+    RuntimeClassSeen,
     StartForecast,
     Watched,
 )
@@ -159,6 +160,7 @@ class State:
     quotas: dict[str, dict[str, QuotaSeen]] = field(default_factory=dict)
     #: By name.
     priority_classes: dict[str, PriorityClassSeen] = field(default_factory=dict)
+    runtime_classes: dict[str, RuntimeClassSeen] = field(default_factory=dict)
     #: By name, as observed; `queue_tree` also has the queue `default` if nobody created it.
     queues: dict[str, QueueSeen] = field(default_factory=dict)
     namespaces: dict[str, NamespaceSeen] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, PODS, Object
+from arranger.kube.cluster import CRDS, PODS, ApiError, Object
 from arranger.sandbox import builtin, garbage
 from arranger.sandbox.history import Stored
 from arranger.sandbox.kinds import Kind, definition_errors
@@ -107,6 +107,40 @@ def prioritise(pod: Object, classes: dict[tuple[str, str], Stored]) -> None:
         why += f"controller computed {value} from the given PriorityClass name"
         raise forbidden("pods", "", pod["metadata"].get("name", ""), why)
     spec["priority"] = value
+
+
+def run_in_class(pod: Object, classes: dict[tuple[str, str], Stored]) -> None:
+    """Give a pod what its RuntimeClass adds; refuse it, with 403, if there is no such class or it contradicts it."""
+    spec = pod.get("spec") or {}
+    name = spec.get("runtimeClassName")
+    if not name:
+        return
+    of_class = classes.get(("", name))
+    if of_class is None:
+        raise _rejected(pod, f'RuntimeClass "{name}" not found')
+    overhead = (of_class.object.get("overhead") or {}).get("podFixed")
+    if overhead:
+        if spec.get("overhead") not in (None, overhead):
+            raise _rejected(pod, "Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+        spec["overhead"] = overhead
+    _schedule_in_class(pod, spec, of_class.object.get("scheduling") or {})
+
+
+def _schedule_in_class(pod: Object, spec: Object, scheduling: Object) -> None:
+    own, more = spec.get("nodeSelector") or {}, scheduling.get("nodeSelector") or {}
+    for key, value in more.items():
+        if own.get(key, value) != value:
+            why = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
+            raise _rejected(pod, f"{why}pod.spec.nodeSelector[{key}] = {own[key]}")
+    if more:
+        spec["nodeSelector"] = {**own, **more}
+    tolerations = spec.get("tolerations") or []
+    if new := [one for one in scheduling.get("tolerations") or () if one not in tolerations]:
+        spec["tolerations"] = [*tolerations, *new]
+
+
+def _rejected(pod: Object, why: str) -> ApiError:
+    return forbidden("pods", "", pod["metadata"].get("name", ""), f"pod rejected: {why}")
 
 
 def separated(kind: Kind, old: Object, new: Object, metadata: dict[str, Any], subresource: str) -> Object:

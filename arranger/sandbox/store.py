@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, NAMESPACES, PODS, PRIORITY_CLASSES, QUOTAS, Object, Resource
+from arranger.kube.cluster import CRDS, NAMESPACES, PODS, PRIORITY_CLASSES, QUOTAS, RUNTIME_CLASSES, Object, Resource
 from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
@@ -176,6 +176,7 @@ class Store:
             metadata["generation"] = 1
         if resource == PODS:
             admission.prioritise(body, self.collection(PRIORITY_CLASSES).objects)
+            admission.run_in_class(body, self.collection(RUNTIME_CLASSES).objects)
         admission.check(kind, body, None)
         key = (namespace if kind.resource.namespaced else "", metadata["name"])
         # As on a real server, a quota refuses an already existing pod with 403 and not with 409.

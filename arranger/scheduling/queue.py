@@ -205,7 +205,7 @@ def _wants_nodes(state: State, job: JobRecord, known: Known) -> bool:
     if not job.active or job.stands_still or job.schedule_state == ScheduleState.FAILED or job.slots.room is not None:
         return False
     spec, begun = job.valid_spec, job.stage in _BEGUN
-    if not spec.priority_known or (spec.after and spec.unmet) or (not begun and denied(state, job, known)):
+    if not spec.classes_known or (spec.after and spec.unmet) or (not begun and denied(state, job, known)):
         return False
     if job.of_pods and job.pods_lacking:
         return False

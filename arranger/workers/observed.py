@@ -27,6 +27,7 @@ from arranger.kube.translate import (
     priority_class_seen,
     queue_seen,
     quota_seen,
+    runtime_class_seen,
 )
 from arranger.kube.volumes import claim_seen, csi_node_seen, storage_class_seen, volume_seen
 from arranger.model.checks import Check
@@ -46,7 +47,7 @@ _ORDER: dict[str, int] = {
 }
 
 #: Observations of objects without a namespace, which the projection has by name.
-ByName = k.PriorityClassSeen | k.QueueSeen | k.NamespaceSeen | v.SeenByName | d.SeenByName
+ByName = k.PriorityClassSeen | k.RuntimeClassSeen | k.QueueSeen | k.NamespaceSeen | v.SeenByName | d.SeenByName
 _OfClaims = v.ClaimSeen | d.ResourceClaimSeen | d.ResourceClaimTemplateSeen
 _Namespaced = k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | k.ProvisioningSeen | _OfClaims
 Seen = k.NodeSeen | _Namespaced | ByName
@@ -56,6 +57,7 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.NODE: node_seen,
     k.Watched.QUOTA: quota_seen,
     k.Watched.PRIORITY_CLASS: priority_class_seen,
+    k.Watched.RUNTIME_CLASS: runtime_class_seen,
     k.Watched.QUEUE: queue_seen,
     k.Watched.NAMESPACE: namespace_seen,
     k.Watched.PROVISIONING: provisioning_seen,
@@ -173,6 +175,7 @@ def _by_name(state: State, kind: k.Watched) -> Mapping[str, ByName]:
     """The projection's objects of a kind without namespaces."""
     there: dict[k.Watched, Mapping[str, ByName]] = {
         k.Watched.PRIORITY_CLASS: state.priority_classes,
+        k.Watched.RUNTIME_CLASS: state.runtime_classes,
         k.Watched.QUEUE: state.queues,
         k.Watched.NAMESPACE: state.namespaces,
         k.Watched.VOLUME: state.volumes.volumes,
@@ -245,6 +248,7 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
 _GONE: dict[type, Callable[[int, str, str], k.Event]] = {
     k.NodeSeen: k.NodeGone,
     k.PriorityClassSeen: k.PriorityClassGone,
+    k.RuntimeClassSeen: k.RuntimeClassGone,
     k.QueueSeen: k.QueueGone,
     k.NamespaceSeen: k.NamespaceGone,
     v.VolumeSeen: v.VolumeGone,

@@ -29,6 +29,7 @@ from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.job_parts import STEPS_KEPT
 from arranger.projections.jobs import JobRecord
 from arranger.projections.priorities import lacks_class
+from arranger.projections.runtime_classes import missing_classes
 
 _log = logging.getLogger(__name__)
 
@@ -178,10 +179,11 @@ class Reporter:
                 await self._create(job, name, reason="Scaled", message=message, time_ms=scaled.time_ms)
 
     async def _tell_before(self, job: JobRecord, told: Told) -> None:
-        """Report for which jobs it waits, for which PriorityClass, and for which queue."""
+        """Report for which jobs it waits, for which classes, and for which queue."""
         jobs = tuple(of.name for of in awaited_jobs(job))
         of_class = (job.valid_spec.priority_class,) if lacks_class(job) else ()
-        before = (*jobs, *of_class, *([f"queue {told.queue}"] if told.queue else []))
+        runtimes = tuple(f"RuntimeClass {name}" for name in missing_classes(job))
+        before = (*jobs, *of_class, *runtimes, *([f"queue {told.queue}"] if told.queue else []))
         if before == told.before:
             return
         told.before = before
@@ -190,6 +192,8 @@ class Reporter:
             await self._update(job, told, _BEFORE, reason="WaitsForJobs", message=text, kind=_NORMAL)
         elif of_class:
             await self._update(job, told, _BEFORE, reason="WaitsForPriorityClass", message=text, kind=_NORMAL)
+        elif runtimes:
+            await self._update(job, told, _BEFORE, reason="WaitsForRuntimeClass", message=text, kind=_NORMAL)
         elif before:
             await self._update(job, told, _BEFORE, reason="WaitsForQueue", message=text, kind=_NORMAL)
 

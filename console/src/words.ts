@@ -112,6 +112,7 @@ const CAUSES: Record<string, string> = {
   Infeasible: "no cluster of these nodes has room",
   Dependency: "jobs that it starts after",
   PriorityClass: "its PriorityClass",
+  RuntimeClass: "its RuntimeClass",
   BackOff: "back-off",
 };
 // Each cause has the same colour in every log.

@@ -50,7 +50,7 @@ def test_a_job_runs_to_its_end_with_rights_in_its_namespace_alone(
             assert "train" in {item["involvedObject"]["name"] for item in events}
         for one in workers:
             refused = {right for right, codes in asked(one).items() if 403 in codes}
-            optional = {("list", kind) for kind in ("namespaces", "queues", "priorityclasses")}
+            optional = {("list", kind) for kind in ("namespaces", "queues", "priorityclasses", "runtimeclasses")}
             assert refused == (optional if one.name == "arranger-watcher" else set())
             assert one.stop() == 0
     finally:

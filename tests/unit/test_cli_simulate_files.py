@@ -357,9 +357,8 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
     ] in lines
     assert lines[-1] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
     assert (
-        told.err
-        == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, "
-        "Namespaces and TYJobs)\n"
+        told.err == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, "
+        "RuntimeClasses, Queues, Namespaces and TYJobs)\n"
     )
 
 

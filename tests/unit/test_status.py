@@ -42,6 +42,7 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20, others: bool
     world = World()
     world.watch_quotas()
     world.watch_classes()
+    world.watch_runtimes()
     world.queue("team")
     world.queue("lost", parent="none")
     world.watch_namespaces()
@@ -197,6 +198,7 @@ async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRe
         "no watcher holds the watch of podgroup.scheduling.x-k8s.io objects",
         "no watcher holds the watch of podgroup.scheduling.volcano.sh objects",
         "no watcher holds the watch of podgroup.scheduling.k8s.io objects",
+        "no watcher holds the watch of runtimeclass objects",
     ]  # fmt: skip
     assert "arranger run applier" in answer["problems"][0]["next"]
 

@@ -31,6 +31,7 @@ from arranger.kube.translate import (
     priority_class_seen,
     queue_seen,
     quota_seen,
+    runtime_class_seen,
 )
 from arranger.model.checks import Check
 from arranger.model.job import PodGroup
@@ -51,6 +52,7 @@ _KINDS = {
     ("Pod", ""): True,
     ("ResourceQuota", ""): True,
     ("PriorityClass", "scheduling.k8s.io"): False,
+    ("RuntimeClass", "node.k8s.io"): False,
     (QUEUE_KIND, GROUP): False,
     ("Namespace", ""): False,
     (KIND, GROUP): True,
@@ -59,6 +61,7 @@ _KINDS = {
 #: Kind without a namespace, beside nodes → how it is observed.
 _BY_NAME: dict[str, tuple[Callable[..., k.Event], k.Watched]] = {
     "PriorityClass": (priority_class_seen, k.Watched.PRIORITY_CLASS),
+    "RuntimeClass": (runtime_class_seen, k.Watched.RUNTIME_CLASS),
     QUEUE_KIND: (queue_seen, k.Watched.QUEUE),
     "Namespace": (namespace_seen, k.Watched.NAMESPACE),
 }
@@ -77,8 +80,8 @@ class Described(msgspec.Struct, frozen=True):
 def described(
     objects: Iterable[Found], checks: Check, *, with_volumes: bool = False, with_devices: bool = False
 ) -> Described:
-    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, Namespaces and TYJobs, `with_volumes`
-    of claims and volumes, and `with_devices` of devices and resource claims.
+    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces and TYJobs,
+    `with_volumes` of claims and volumes, and `with_devices` of devices and resource claims.
 
     Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob or Queue is not an error:
     it is observed as invalid, as by the watcher.
@@ -125,8 +128,8 @@ def say_ignored(cluster: Described) -> None:
         if cluster.ignored.keys() & device_input.OBSERVED.keys():
             more += "; with --devices true, on devices and resource claims, too"
         say(
-            f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, Queues, "
-            f"Namespaces and TYJobs{more})",
+            f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, "
+            f"RuntimeClasses, Queues, Namespaces and TYJobs{more})",
             err=True,
         )
 

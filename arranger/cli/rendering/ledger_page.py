@@ -46,6 +46,7 @@ _CAUSES = {
     Cause.INFEASIBLE: "no cluster of these nodes has room",
     Cause.DEPENDENCY: "jobs that it starts after",
     Cause.PRIORITY_CLASS: "its PriorityClass",
+    Cause.RUNTIME_CLASS: "its RuntimeClass",
     Cause.BACK_OFF: "back-off",
     Cause.EARLIER_PODS: "pods of its earlier attempt",
     Cause.SCHEDULER: "a scheduling cycle or a controller",

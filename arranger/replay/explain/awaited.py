@@ -26,6 +26,7 @@ class What(StrEnum):
     RESUME = "Resume"
     OTHER_JOBS = "OtherJobs"
     PRIORITY_CLASS = "PriorityClass"
+    RUNTIME_CLASS = "RuntimeClass"
     QUEUE = "Queue"
     EARLIER_PODS = "EarlierPods"
     CONTROLLER = "Controller"
@@ -96,8 +97,8 @@ def _before_start(state: State, job: JobRecord) -> Awaited:
         return Awaited(_held_back(state, job) if job.of_pods else What.RESUME)
     if awaited_jobs(job):
         return Awaited(What.OTHER_JOBS)
-    if job.spec is not None and not job.spec.priority_known:
-        return Awaited(What.PRIORITY_CLASS)
+    if job.spec is not None and not job.spec.classes_known:
+        return Awaited(What.RUNTIME_CLASS if job.spec.priority_known else What.PRIORITY_CLASS)
     if kept_out(state, job) is not None:
         return Awaited(What.QUEUE)
     if has_earlier_pods(state, job):
@@ -135,6 +136,7 @@ _WORDS = {
     What.RESUME: "its user to resume it",
     What.OTHER_JOBS: "other jobs to end",
     What.PRIORITY_CLASS: "the value of its PriorityClass",
+    What.RUNTIME_CLASS: "its RuntimeClass",
     What.QUEUE: "a queue that it can use",
     What.EARLIER_PODS: "the pods of its earlier attempt to be gone",
     What.CONTROLLER: "its controller",

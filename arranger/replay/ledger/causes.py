@@ -37,6 +37,7 @@ class Cause(StrEnum):
     INFEASIBLE = "Infeasible"
     DEPENDENCY = "Dependency"
     PRIORITY_CLASS = "PriorityClass"
+    RUNTIME_CLASS = "RuntimeClass"
     BACK_OFF = "BackOff"
     EARLIER_PODS = "EarlierPods"
     SCHEDULER = "Scheduler"
@@ -56,6 +57,7 @@ _OF_LIMIT = {
 _OF_WHAT = {
     What.OTHER_JOBS: Cause.DEPENDENCY,
     What.PRIORITY_CLASS: Cause.PRIORITY_CLASS,
+    What.RUNTIME_CLASS: Cause.RUNTIME_CLASS,
     What.QUEUE: Cause.QUEUE,
     What.EARLIER_PODS: Cause.EARLIER_PODS,
     What.BACK_OFF: Cause.BACK_OFF,

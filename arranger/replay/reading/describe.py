@@ -357,6 +357,18 @@ def _back_off(event: k.StageDecided | k.WorkersReplaced) -> str:
     return f"; no nodes for {event.back_off_ms / 1000:g} s" if event.back_off_ms else ""
 
 
+def _runtime_class(event: k.RuntimeClassSeen, _state: State | None) -> str:
+    needs = event.needs
+    parts = [f"adds {amounts_text(needs.overhead)} to pods"] if needs.overhead else []
+    parts += (
+        [f"nodes with {', '.join(f'{key}={value}' for key, value in needs.node_selector)}"]
+        if needs.node_selector
+        else []
+    )
+    parts += [counted(len(needs.tolerations), "toleration")] if needs.tolerations else []
+    return "; ".join(parts) or "adds nothing to pods"
+
+
 _WORDS: dict[type, Any] = {
     k.EpochBegun: lambda event, _: f"epoch {event.epoch}: {event.reason}{_of_cluster(event.cluster)}",
     k.WatchClaimed: lambda event, _: f"{event.watcher} watches{_of_cluster(event.cluster)}",
@@ -373,6 +385,8 @@ _WORDS: dict[type, Any] = {
     k.QuotaGone: lambda event, _: "gone",
     k.PriorityClassSeen: lambda event, _: f"value {event.value}",
     k.PriorityClassGone: lambda event, _: "gone",
+    k.RuntimeClassSeen: _runtime_class,
+    k.RuntimeClassGone: lambda event, _: "gone",
     k.QueueSeen: _queue_seen,
     k.QueueGone: lambda event, _: "gone",
     k.NamespaceSeen: _namespace_seen,

@@ -33,6 +33,7 @@ from arranger.replay.reading.verdicts import Judged, fold_noting
 #: Observations of objects without a namespace.
 _BY_NAME = (
     *(k.NodeSeen, k.NodeGone, k.PriorityClassSeen, k.PriorityClassGone),
+    *(k.RuntimeClassSeen, k.RuntimeClassGone),
     *(k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone),
     *(d.ResourceSliceSeen, d.ResourceSliceGone, d.DeviceClassSeen, d.DeviceClassGone),
     *(v.VolumeSeen, v.VolumeGone, v.StorageClassSeen, v.StorageClassGone, v.CSINodeSeen, v.CSINodeGone),

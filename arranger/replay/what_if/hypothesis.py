@@ -240,6 +240,7 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
         verdicts={kind: list(counts) for kind, counts in state.verdicts.items()},
         quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
         priority_classes=dict(state.priority_classes),
+        runtime_classes=dict(state.runtime_classes),
         queues=dict(state.queues),
         namespaces=dict(state.namespaces),
         unwatched=dict(state.unwatched),
