@@ -218,6 +218,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _about("seconds for which room is kept for a job after the grace periods of the pods that leave it", 1, 86_400),
     ] = 60
+    min_runtime_s: Annotated[
+        int,
+        _about("seconds that jobs of queues without minRuntimeSeconds keep their quorum once they have it", 0, _WEEK_S),
+    ] = 120
     evict: Annotated[bool, _about("whether preempted pods are evicted, which honours PodDisruptionBudgets")] = False
     qos_order: Annotated[bool, _about("whether QoS classes decide the order of jobs of the same priority")] = False
     scheduler_name: Annotated[
@@ -327,6 +331,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             provisioning=Provisioning(self.provisioning),
             filter_order=names_in(self.filter_order),
             qos_order=self.qos_order,
+            min_runtime_ms=self.min_runtime_s * 1000,
         )
 
     def lifecycle_config(self) -> LifecycleConfig:

@@ -51,7 +51,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `qos_order`: among jobs of the same priority, those whose pods have the better QoS class come first.
     `scheduled_failed` says whether jobs fail after the grace, where their queue doesn't say it, and `provisioning`
     how autoscalers learn of them: none fails while a request for its nodes is under way. A node counts under the first
-    filter that refuses it: `filter_order` has the names of those that come before all others.
+    filter that refuses it: `filter_order` has the names of those that come before all others. Before `min_runtime_ms`
+    have passed, nobody takes the quorum of a job of a queue that says nothing of that itself.
     """
 
     queue_policy: str = "Priority"
@@ -76,6 +77,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     provisioning: Provisioning = Provisioning.NONE
     filter_order: tuple[str, ...] = ()
     qos_order: bool = False
+    min_runtime_ms: int = 0
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

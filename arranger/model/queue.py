@@ -75,8 +75,8 @@ class QueueSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A valid Queue's spec. `parent` is empty for a queue below the root. A resource without an amount in `guarantee`
     or `deserved` has none, and one without an amount in `capability` has no limit. `namespaces` is None if all may use
     the queue. `max_priority`, `max_running` and `max_waiting` are None for no limit. `queue_policy` is empty if the
-    configured default applies. `min_runtime_s` is in seconds. `scheduled_failed` and `provisioning` are None if
-    the configured ones apply."""
+    configured default applies. `min_runtime_s` is in seconds. It, `scheduled_failed` and `provisioning` are
+    None if the configured ones apply."""
 
     parent: str = ""
     weight: int = 1
@@ -90,7 +90,7 @@ class QueueSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_waiting: int | None = None
     queue_policy: str = ""
     user_fairness: bool = False
-    min_runtime_s: int = 0
+    min_runtime_s: int | None = None
     preemption: Preemption = Preemption()
     state: QueueState = QueueState.OPEN
     scheduled_failed: ScheduledFailed | None = None

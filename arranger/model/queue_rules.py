@@ -128,7 +128,7 @@ def queue_spec(queue: Mapping[str, Any]) -> QueueSpec:
         max_waiting=whole_of(spec, "maxWaiting", None),
         queue_policy=spec.get("jobQueuePolicy") or "",
         user_fairness=spec.get("userFairness") is True,
-        min_runtime_s=whole_of(spec, "minRuntimeSeconds", 0),
+        min_runtime_s=whole_of(spec, "minRuntimeSeconds", None),
         preemption=Preemption(**{name: PreemptionMode(mode) for name, mode in modes.items()}),
         state=QueueState(spec.get("state") or QueueState.OPEN),
         scheduled_failed=ScheduledFailed(failed) if (failed := spec.get("scheduledFailed")) else None,

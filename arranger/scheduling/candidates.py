@@ -4,7 +4,7 @@ First comes surplus, workers above a quorum, of the lowest priority and the high
 Then come whole jobs of queues above their share (reclaim), if the quorum's queue stays within its own; then jobs of
 lower priority in the same queue. Among these the lowest priority comes first, then whoever loses the least work. No job
 is a candidate that isn't preemptible, that has run for less than the `minRuntimeSeconds` of its queue, or that got
-nodes in the same cycle.
+nodes in the same cycle. For less than the configured least time, a job gives at most surplus.
 """
 
 import math
@@ -56,12 +56,14 @@ class Candidate(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """A job that has nodes, with its queue and the priority that counts there."""
+    """A job that has nodes, with its queue and the priority that counts there. One that is `young` gives at most its
+    surplus."""
 
     priority: int
     queue: str
     job: JobRecord
     known: KnownJob
+    young: bool
 
 
 class Candidates:
@@ -106,26 +108,22 @@ class Candidates:
     @cached_property
     def _givers(self) -> list[_Begun]:
         """The same in any order: most cycles need no other."""
-        found, since_ms = [], dict[str, int]()
+        found, since_ms = [], dict[str, tuple[int, int]]()
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.slots.nodes:
                 known = self._jobs.of(job)
                 queue = known.queue
                 if queue not in since_ms:
-                    since_ms[queue] = self._time_ms - self._least_ms(queue)
-                if self._may_give(known, since_ms[queue]):
-                    found.append(_Begun(self._counted(job, queue), queue, job, known))
-                elif known.may_give:
-                    self.due_ms = min(self.due_ms, known.began_ms + self._time_ms - since_ms[queue])
+                    since_ms[queue] = least_runtime_ms(self._state, self._config, queue)
+                least_ms, whole_ms = since_ms[queue]
+                age_ms = self._time_ms - known.began_ms
+                if not known.may_give:
+                    continue
+                if age_ms >= least_ms:
+                    found.append(_Begun(self._counted(job, queue), queue, job, known, age_ms < whole_ms))
+                if age_ms < whole_ms:
+                    self.due_ms = min(self.due_ms, known.began_ms + (least_ms if age_ms < least_ms else whole_ms))
         return found
-
-    def _may_give(self, known: KnownJob, since_ms: int) -> bool:
-        """Whether a job may give room at all, and has run since this time, as its queue says."""
-        return known.may_give and known.began_ms <= since_ms
-
-    def _least_ms(self, queue: str) -> int:
-        """How long jobs of a queue run before they may give room, in milliseconds."""
-        return self._state.queue_tree.specs.get(queue, DEFAULT_SPEC).min_runtime_s * 1000
 
     def _standing_of(self, job: JobRecord) -> tuple[int, str]:
         """The priority of a job that counts in its queue, and the queue."""
@@ -260,7 +258,7 @@ class Candidates:
 
     def _whole(self, jobs: list[_Begun], kind: PreemptionKind, queue: str, line: "Line | None") -> Iterator[Candidate]:
         """Whole jobs, the lowest priority first, then those that lose the least work; equals stay in their order."""
-        for _, of_priority in groupby(jobs, key=attrgetter("priority")):
+        for _, of_priority in groupby([of for of in jobs if not of.young], key=attrgetter("priority")):
             found = [self._candidate(of, kind, (of.known.slots,), queue) for of in of_priority]
             for candidate in sorted(found, key=attrgetter("lost_ms")):
                 yield from self._within(line, candidate)
@@ -321,6 +319,14 @@ class Candidates:
     def lost_ms(self, job: JobRecord, slots: Iterable[SlotKey]) -> int:
         """GPU-milliseconds of work that are lost with these pods of a job."""
         return lost_ms(self._state, job, slots, self._time_ms, self._config.verdicts)
+
+
+def least_runtime_ms(state: State, config: CycleConfig, queue: str) -> tuple[int, int]:
+    """How long jobs of a queue have their nodes before they may give surplus, and before they may give all, in
+    milliseconds. What the queue says is for both. The configured time is for the quorum alone: who loses surplus runs
+    on, and workers that just came into free room would keep others from it."""
+    own_s = state.queue_tree.specs.get(queue, DEFAULT_SPEC).min_runtime_s
+    return (own_s * 1000, own_s * 1000) if own_s is not None else (0, config.min_runtime_ms)
 
 
 def _on(nodes: dict[str, None] | None, job: JobRecord, units: Units) -> Units:

@@ -7,14 +7,14 @@ import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
-from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
+from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.quota import LimitKind
 from arranger.projections.awaited_room import took_in_vain
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of, sum_by_group
 from arranger.projections.state import State
-from arranger.scheduling.candidates import Candidates, Line
+from arranger.scheduling.candidates import Candidates, Line, least_runtime_ms
 from arranger.scheduling.needs import pods_of, quorum_needs
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
@@ -32,9 +32,10 @@ class NoRoomKind(StrEnum):
     or its job has nodes already (HAS_NODES).
 
     About jobs that run: they don't have a lower priority in its queue, they aren't preemptible, they haven't run for as
-    long as their queue says; and of other queues: with the quorum, its own queue would be above its share, those aren't
-    above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end.
-    TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs. IN_VAIN: the job took room and didn't start.
+    long as their queue or the configuration says; and of other queues: with the quorum, its own queue would be above
+    its share, those aren't above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits
+    for their end. TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs. IN_VAIN: the job took room
+    and didn't start.
     """
 
     OFF = "Off"
@@ -94,7 +95,7 @@ def why_no_room(
     needs = quorum_needs(job, policies.pod_policy(job, config))
     asked = sum_by_group(job, pods_of(needs))
     found: dict[NoRoomKind, dict[str, int]] = {}
-    for uid, kind, until_ms in _kinds(state, job, rules, candidates.line(job, asked, {}), time_ms):
+    for uid, kind, until_ms in _kinds(state, job, config, rules, candidates.line(job, asked, {}), time_ms=time_ms):
         found.setdefault(kind, {})[uid] = until_ms
     if not found:
         return (NoRoom(NoRoomKind.NOBODY),)
@@ -118,7 +119,7 @@ def _rank(kind: NoRoomKind) -> int:
 
 
 def _kinds(
-    state: State, job: JobRecord, rules: Preemption, line: Line, time_ms: int
+    state: State, job: JobRecord, config: CycleConfig, rules: Preemption, line: Line, *, time_ms: int
 ) -> Iterator[tuple[str, NoRoomKind, int]]:
     """Each job that runs with what forbids to take its room, and from when that is over."""
     queue, own = queue_of(state, job), counted_priority(state, job)
@@ -131,8 +132,7 @@ def _kinds(
             kind = _in_queue(rules, lower=counted_priority(state, of) < own)
         else:
             kind = _of_other(state, rules, line, of_queue)
-        spec = state.queue_tree.specs.get(of_queue, DEFAULT_SPEC)
-        until_ms = of.began_ms + spec.min_runtime_s * 1000
+        until_ms = of.began_ms + least_runtime_ms(state, config, of_queue)[1]
         if kind == NoRoomKind.TOO_LITTLE and not of.valid_spec.preemptible:
             kind = NoRoomKind.NOT_PREEMPTIBLE
         elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:

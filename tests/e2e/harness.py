@@ -229,6 +229,7 @@ class Fleet:
     #: Short enough for a takeover within a test, long enough for a busy machine.
     SETTINGS: Mapping[str, str] = {
         "ARRANGER_LEASE_S": "4",
+        "ARRANGER_MIN_RUNTIME_S": "0",
         "ARRANGER_HEARTBEAT_S": "1",
         "ARRANGER_SNAPSHOT_EVERY_S": "2",
         "ARRANGER_UPGRADE_GRACE_S": "0",

@@ -301,12 +301,14 @@ class RoomRecord:
 
     def _back_at_once(self, state: State, event: k.Preempted, cycle_ms: int) -> str:
         """Whether a queue takes room back from a job that took it from this queue, before that job has had it for the
-        `minRuntimeSeconds` of its own queue; empty if not."""
+        least time of its own queue; empty if not."""
         by = state.jobs[event.placed.job_uid]
         for victim in event.victims:
             of = state.jobs[victim.job_uid]
             since_ms, queues = self.took.get(of.uid, (0, {}))
-            kept_ms = spec_of(state, name_of(state, of)).min_runtime_s * 1000
+            kept_s = spec_of(state, name_of(state, of)).min_runtime_s
+            whole = victim.kind != PreemptionKind.SURPLUS
+            kept_ms = kept_s * 1000 if kept_s is not None else self._world.cycle_config.min_runtime_ms * whole
             if max(cycle_ms - since_ms, 0) < kept_ms and name_of(state, by) in queues and self._rules_ms < since_ms:
                 return f"{by.seen.name} takes room back from {of.seen.name} after {cycle_ms - since_ms} of {kept_ms} ms"
         return ""

@@ -99,7 +99,7 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
             continue
         if PreemptionKind.PRIORITY not in allowed or not job.valid_spec.preempts or job.quorum_placed():
             continue  # a group whose minimum has finished takes no room for the rest of it
-        lower = [of for of in _lower(state, cycle, job) if of.placements]
+        lower = [of for of in _lower(state, cycle, job) if of.placements and not _young(state, cycle, of)]
         if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it room"
 
@@ -133,7 +133,12 @@ def _forbidden(
             yield f"{job.seen.name} counts on the room of pod {pod.name}, which its job keeps"
     for victim in event.victims:
         of = state.jobs[victim.job_uid]
-        why = _protected(state, cycle.time_ms, of) or (f"{victim.kind} is Never" if victim.kind not in allowed else "")
+        young = _young(state, cycle, of) if victim.kind != PreemptionKind.SURPLUS else ""
+        why = (
+            _protected(state, cycle.time_ms, of)
+            or young
+            or (f"{victim.kind} is Never" if victim.kind not in allowed else "")
+        )
         if victim in reclaimed:
             why = why or _not_reclaimable(state, cycle, job, victim, before)
             if victim.kind == PreemptionKind.PRIORITY or PreemptionKind.RECLAIM not in allowed:
@@ -162,12 +167,19 @@ def _is_kept(state: State, pod: k.PodSeen) -> bool:
 def _protected(state: State, time_ms: int, of: JobRecord) -> str:
     """Why a job gives no room to any other; empty if it may."""
     runs_s = (time_ms - of.began_ms) / 1000
-    least_s = spec_of(state, name_of(state, of)).min_runtime_s
+    least_s = spec_of(state, name_of(state, of)).min_runtime_s or 0
     if not of.active or of.stands_still or of.stage not in (Stage.STARTING, Stage.RUNNING):
         return f"it is {of.stage}, and may be about to end"
     if not of.valid_spec.preemptible:
         return "it isn't preemptible"
     return f"it has run for {runs_s} s of {least_s}" if runs_s < least_s else ""
+
+
+def _young(state: State, cycle: k.CycleTaken, of: JobRecord) -> str:
+    """Why a job doesn't give its quorum yet, as the configuration says; empty if it may."""
+    runs_ms, least_ms = cycle.time_ms - of.began_ms, cycle.config.min_runtime_ms
+    own_s = spec_of(state, name_of(state, of)).min_runtime_s
+    return f"it has run for {runs_ms} ms of {least_ms}" if own_s is None and runs_ms < least_ms else ""
 
 
 # --- shares ------------------------------------------------------------------------------------------------

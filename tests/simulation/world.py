@@ -88,6 +88,8 @@ SETTINGS = Settings(
 #: The time to settle after the faults stopped, in virtual seconds: a refused watch is tried again after 300 s, and a
 #: job that was refused meanwhile backs off for as long.
 _SETTLES_WITHIN_S = 700.0
+#: How long jobs keep their quorums in the worlds, in seconds.
+_LEAST_S = (0, 0, 0, 10)
 #: The number of changes of a resource that a watch may lag behind.
 _HISTORY = 400
 #: The number of steps between comparisons of projections.
@@ -383,7 +385,10 @@ class World:
         self.claims = Claims(self)
         self.autoscaler = Autoscaler(self)
         self.settings = msgspec.structs.replace(
-            SETTINGS, volumes=self.claims.comes, provisioning=self.autoscaler.way.value
+            SETTINGS,
+            volumes=self.claims.comes,
+            provisioning=self.autoscaler.way.value,
+            min_runtime_s=_LEAST_S[seed % len(_LEAST_S)],
         )
         self.cycle_config = self.settings.cycle_config(VERSIONS)
         self.forecasts = Forecasts(self)

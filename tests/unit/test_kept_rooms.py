@@ -16,7 +16,7 @@ from arranger.scheduling.vacating import Vacating
 from arranger.settings import Settings
 from tests.world import World, shape
 
-CONFIG = Settings().cycle_config(VERSIONS)
+CONFIG = Settings(min_runtime_s=0).cycle_config(VERSIONS)
 GPU = "nvidia.com/gpu"
 
 

@@ -23,7 +23,7 @@ from tests.world import World, shape
 
 pytestmark = pytest.mark.slow
 
-SHIPPED = Settings().cycle_config(VERSIONS)
+SHIPPED = Settings(min_runtime_s=0).cycle_config(VERSIONS)
 WITHOUT = msgspec.structs.replace(SHIPPED, preemption=None, reservations=0)
 GPU = "nvidia.com/gpu"
 

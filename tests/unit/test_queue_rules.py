@@ -68,7 +68,7 @@ def test_the_check_answers_for_any_json(junk: Any) -> None:
 def test_a_queue_without_fields_has_the_defaults() -> None:
     spec = queue_spec(queue())
     assert spec == DEFAULT_SPEC == QueueSpec()
-    assert (spec.weight, spec.reclaimable, spec.state, spec.min_runtime_s) == (1, True, QueueState.OPEN, 0)
+    assert (spec.weight, spec.reclaimable, spec.state, spec.min_runtime_s) == (1, True, QueueState.OPEN, None)
     assert queue_spec(queue(**dict.fromkeys(EVERY_FIELD))) == DEFAULT_SPEC
 
 

@@ -44,8 +44,14 @@ LIMIT_S = 110.0
 CLEAN_S = 5.0
 _LOOK_S = 0.2
 
-#: Grace periods are short to keep the demo short. All other settings are as in production.
-_SETTINGS = {"ARRANGER_INFEASIBLE_GRACE_S": "8", "ARRANGER_LEASE_S": "5", "ARRANGER_HTTP_PORT": "0"}
+#: Grace periods, and the time for which jobs keep their nodes at least, are short to keep the demo short. All other
+#: settings are as in production.
+_SETTINGS = {
+    "ARRANGER_INFEASIBLE_GRACE_S": "8",
+    "ARRANGER_MIN_RUNTIME_S": "5",
+    "ARRANGER_LEASE_S": "5",
+    "ARRANGER_HTTP_PORT": "0",
+}
 #: An API server adds this useless text to every refusal that has another cause.
 _NOT_CHECKED = re.compile(r",? <nil>: Invalid value: null: some validation rules were not checked[^]]*")
 _ADDRESS = re.compile(r"http://\S+")
@@ -71,8 +77,8 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
     """Run the example jobs on an embedded cluster and watch them.
 
     The exit status is 0 if every job with the annotation demo.arranger.dev/expect ended as this annotation says. A job
-    that doesn't fit an empty cluster fails after 8 seconds here, to keep the demo short. In production the setting
-    infeasible_grace_s decides that time.
+    that doesn't fit an empty cluster fails after 8 seconds here, and nodes may be taken from a job after 5 seconds, to
+    keep the demo short. In production the settings infeasible_grace_s and min_runtime_s decide these times.
 
     \b
       arranger demo                          the examples, on 4 nodes of 8 GPUs

@@ -28,6 +28,7 @@ _DECIDING = {
     "search_steps": "search_steps",
     "preemption": "preemption",
     "preemption_bound_s": "room_bound_ms",
+    "min_runtime_s": "min_runtime_ms",
     "backfill": "reservations",
     "reservations": "reservations",
     "reservation_refresh_s": "reservation_refresh_ms",

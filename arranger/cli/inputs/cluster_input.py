@@ -78,13 +78,18 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def described(
-    objects: Iterable[Found], checks: Check, *, with_volumes: bool = False, with_devices: bool = False
+    objects: Iterable[Found],
+    checks: Check,
+    *,
+    with_volumes: bool = False,
+    with_devices: bool = False,
+    now_ms: int = 0,
 ) -> Described:
     """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces and TYJobs,
     `with_volumes` of claims and volumes, and `with_devices` of devices and resource claims.
 
     Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob or Queue is not an error:
-    it is observed as invalid, as by the watcher.
+    it is observed as invalid, as by the watcher. The cluster is seen at `now_ms`, unless a TYJob is newer.
     """
     ignored: dict[str, int] = {}
     known: dict[tuple[str, str, str], Found] = {}
@@ -116,7 +121,7 @@ def described(
         seen.append(_seen(found, *volume_input.OBSERVED[found.kind]))
     seen += [_seen(of, *device_input.OBSERVED[of.kind]) for of in known.values() if of.kind in device_input.OBSERVED]
     created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
-    return Described(tuple(seen), max(created, default=0) + 1000, ignored)
+    return Described(tuple(seen), max(now_ms, max(created, default=0) + 1000), ignored)
 
 
 def say_ignored(cluster: Described) -> None:
@@ -226,17 +231,23 @@ def _with_text_amounts(value: Any) -> Any:
 
 
 def _with_times(jobs: list[Found]) -> Iterator[Found]:
-    """The jobs with creation times: jobs without one count as created after the others, in their order."""
+    """The jobs with creation times: jobs without one count as created after the others, in their order. A job that says
+    it has nodes, but not since when, counts as having them since its creation."""
     given = [parse_time_ms(job.item["metadata"].get("creationTimestamp")) for job in jobs]
     latest_s = max(given, default=0) // 1000
     for job, created_ms in zip(jobs, given, strict=True):
-        if created_ms:
-            yield job
-            continue
-        latest_s += 1
-        created = datetime.fromtimestamp(latest_s, UTC).isoformat()
-        metadata = {**job.item["metadata"], "creationTimestamp": created}
-        yield msgspec.structs.replace(job, item={**job.item, "metadata": metadata})
+        latest_s += not created_ms
+        created = datetime.fromtimestamp(created_ms / 1000 if created_ms else latest_s, UTC).isoformat()
+        metadata = job.item["metadata"] if created_ms else {**job.item["metadata"], "creationTimestamp": created}
+        yield msgspec.structs.replace(job, item=_with_nodes_since(created, {**job.item, "metadata": metadata}))
+
+
+def _with_nodes_since(created: str, job: Object) -> Object:
+    status = job.get("status")
+    if not isinstance(status, dict) or not status.get("allocations") or "conditions" in status:
+        return job
+    since = {"type": "Scheduled", "status": "True", "lastTransitionTime": created}
+    return {**job, "status": {**status, "conditions": [since]}}
 
 
 def _owned(pod: Found, uids: dict[tuple[str, str], str]) -> Found:

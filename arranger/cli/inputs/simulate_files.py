@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from arranger.cli.inputs.cluster_files import read_objects
 from arranger.cli.inputs.cluster_input import described, say_ignored
 from arranger.cli.rendering.output import print_json, print_table, print_text, resource_columns, say
+from arranger.clock import SystemClock
 from arranger.model.text import counted
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
@@ -17,7 +18,8 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
     """Take the cycles and print the plan. Returns the exit status, 1 if a TYJob is invalid."""
     checks = tyjob_checks(installed.names)
     volumes, devices = settings.volumes, settings.devices
-    cluster = described(read_objects(names), checks, with_volumes=volumes, with_devices=devices)
+    now_ms = SystemClock().now_ms()  # ages count: of jobs that run, and of pods that are being deleted
+    cluster = described(read_objects(names), checks, with_volumes=volumes, with_devices=devices, now_ms=now_ms)
     say_ignored(cluster)
     policies = installed.policies
     config = settings.cycle_config(policies.versions())

@@ -139,7 +139,8 @@ def takes_none_text(one: TakesNone, time: _Time) -> str:
     """Why a job takes no room, in words."""
     who = _who(one.jobs)
     if one.kind == NoRoomKind.TOO_YOUNG:
-        return f"{who} ran for less than minRuntimeSeconds of the queue, until {time(one.until_ms)} at the earliest"
+        until = f"until {time(one.until_ms)} at the earliest"
+        return f"{who} keeps its nodes for the minRuntimeSeconds of its queue or the setting min_runtime_s, {until}"
     return _TAKES_NONE[one.kind].format(who=who)
 
 

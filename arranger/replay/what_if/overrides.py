@@ -68,6 +68,7 @@ class Overrides(msgspec.Struct, frozen=True):
     scheduled_failed: ScheduledFailed | None = None
     filter_order: tuple[str, ...] | None = None
     qos_order: bool | None = None
+    min_runtime_ms: int | None = None
     every_job: bool = False
     queues: OtherQueues = OtherQueues()
 
