@@ -142,7 +142,7 @@ class TakenBy(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class EndKind(StrEnum):
     """Why workers are replaced: they failed by their own fault, once or repeatedly on a node, were evicted, refused or
     lost without it, were restarted beyond the limit, the API server refuses their pods, they go with others of their
-    set or worker group, or they gave room to another job."""
+    set or worker group, they gave room to another job, or somebody deleted their pods."""
 
     FAILED = "Failed"
     LOST = "Lost"
@@ -152,6 +152,7 @@ class EndKind(StrEnum):
     WITH_GROUP = "WithGroup"
     FAILED_AGAIN = "FailedAgain"
     PREEMPTED = "Preempted"
+    DELETED = "Deleted"
 
 
 class NodeTrouble(StrEnum):

@@ -128,8 +128,8 @@ def _missing(state: State, job: JobRecord) -> list[tuple[SlotKey, str]]:
     """Slots with a node and no pod whose group may start: first only the leader, then the workers."""
     if job.stage not in (Stage.STARTING, Stage.RUNNING) or job.refused or job.seen.faults:
         return []  # room was decided for other templates
-    if job.leader.address and LEADER not in job.bound and LEADER not in job.slots.finished:
-        return []  # the controller decides on a lost leader
+    if job.begins_again:
+        return []
     start = [job.may_start(group) for group in range(len(job.valid_spec.groups))]
     slots = sorted(slot for slot in job.placements if slot not in job.bound and start[slot[0]])
     occupied = _occupied(state, job) if slots else {}

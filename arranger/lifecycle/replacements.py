@@ -6,6 +6,7 @@ decision on failures waits a moment, in case the leader failed too: then a new a
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import repeat
 
 import msgspec
 import numpy as np
@@ -35,15 +36,17 @@ FAILURES_BEFORE_MOVE = 2
 
 class Fallen(msgspec.Struct):
     """Workers whose pods ended by their own fault (`failed`) or without it (`lost`), or exceed the limit (`over`); and
-    slots of worker groups of which other slots have no node (`parted`)."""
+    slots of worker groups of which other slots have no node (`parted`). `deleted` are those whose pods
+    somebody deleted, which restarts the whole job."""
 
     failed: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
     lost: list[tuple[SlotKey, PodSeen | None]] = msgspec.field(default_factory=list)
     over: list[tuple[SlotKey, PodSeen]] = msgspec.field(default_factory=list)
     parted: list[SlotKey] = msgspec.field(default_factory=list)
+    deleted: list[tuple[SlotKey, PodSeen | None]] = msgspec.field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.failed or self.lost or self.over or self.parted)
+        return bool(self.failed or self.lost or self.over or self.parted or self.deleted)
 
 
 def closed(state: State, job: JobRecord, slot: SlotKey) -> bool:
@@ -130,6 +133,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     over = {slot for slot, _ in found.over}
     found.failed = [one for one in found.failed if one[0] not in over]
     _keep_due(job, found, config, time_ms)
+    found.deleted = [*zip(job.deleted, repeat(None))]
     found.parted = [slot for slot in parted(job.valid_spec, job.provided) if slot in job.placements]
     return found or None
 
@@ -343,6 +347,8 @@ def cause_of(state: State, job: JobRecord, pods: Sequence[tuple[SlotKey, PodSeen
     slot, pod = min(pods, key=lambda one: one[0])
     if pod is not None and (pod.ended is not None or pod.reason or pod.message):
         return EndCause(kind, Slot(*slot), len(pods), pod.reason or pod.message, ended=pod.ended)
+    if kind == EndKind.DELETED:
+        return EndCause(kind, Slot(*slot), len(pods))
     node = job.placements[slot]
     how = (barred(state, job, slot) if state.nodes.has(node) else None) or Closed()
     trouble = _trouble(state, job, slot) if kind == EndKind.LOST and how == Closed() else None

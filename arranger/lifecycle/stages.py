@@ -350,7 +350,12 @@ def _restarts_job(
 ) -> StageDecided | None:
     """The end of a worker whose policy restarts the whole job: a new attempt, or the job's failure at its limit."""
     spec = job.valid_spec
-    kinds = ((ended.over, EndKind.OVER_LIMIT), (ended.failed, EndKind.FAILED), (ended.lost, EndKind.LOST))
+    kinds = (
+        (ended.over, EndKind.OVER_LIMIT),
+        (ended.failed, EndKind.FAILED),
+        (ended.lost, EndKind.LOST),
+        (ended.deleted, EndKind.DELETED),
+    )
     of_job = [(kind, [one for one in pods if _of_whole_job(spec, one[0])]) for pods, kind in kinds]
     kind, pods = next(((kind, pods) for kind, pods in of_job if pods), (EndKind.LOST, []))
     if not pods:

@@ -107,6 +107,8 @@ def _ended(cause: EndCause, spec: JobSpec | None) -> str:
     if cause.kind == EndKind.WITH_GROUP:
         return f"{counted(cause.count, 'other worker')} of {name} in the same worker groups"
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
+    if cause.kind == EndKind.DELETED:
+        return f"deleted: {name} {index}{others}"
     if cause.kind == EndKind.FAILED_AGAIN:
         ending = _in_brackets(failure_text(cause.ended, cause.words))
         return (
@@ -191,6 +193,8 @@ def _workers_lost(facts: StageFacts) -> str:
 
 
 def _worker_ended(facts: StageFacts) -> str:
+    if facts.cause is not None and facts.cause.kind == EndKind.DELETED:
+        return f"the pod of worker {facts.worker_set}-{facts.index} was deleted; the whole job is restarted"
     how = "was lost" if facts.cause is not None and facts.cause.kind == EndKind.LOST else "ended"
     return f"worker {facts.worker_set}-{facts.index} {how} ({_ending(facts)}); the whole job is restarted"
 

@@ -77,15 +77,25 @@ class RestartScope(StrEnum):
     JOB = "Job"
 
 
+class RestartEvent(StrEnum):
+    """Which end of a worker restarts others under the scopes Set and Job: any, or only that of a pod that has failed,
+    was evicted by its kubelet or was lost with its node, and not a deletion."""
+
+    POD_ENDED = "PodEnded"
+    POD_FAILED = "PodFailed"
+
+
 class RestartPolicy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How pods of a group are restarted. Each slot may be restarted `limit` times, within `window_s` seconds from the
     first of these restarts; None: within the attempt, or with the scope Job within the job's life. `own_limit`: the
-    limit is the group's own, not the job's `restartLimit`; False in logs of versions that didn't record it."""
+    limit is the group's own, not the job's `restartLimit`; False in logs of versions that didn't record it. `event`
+    says which ends of a worker restart others; in logs of versions that didn't record it, those of failed pods."""
 
     scope: RestartScope = RestartScope.WORKER
     limit: int = 0
     window_s: int | None = None
     own_limit: bool = False
+    event: RestartEvent = RestartEvent.POD_FAILED
 
 
 class RendezvousScope(StrEnum):

@@ -16,6 +16,7 @@ from arranger.model.job import (
     PodGroup,
     Rendezvous,
     RendezvousScope,
+    RestartEvent,
     RestartPolicy,
     RestartScope,
     StartAfter,
@@ -128,11 +129,14 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
     known = known_labels(job, group["name"], leader=leader)
     shape = pod_shape(template["spec"], tuple(sorted(labels.items())), known=known)
     size = group_size_of(group)
+    scope = RestartScope(restart.get("scope") or (RestartScope.GROUP if size > 1 else RestartScope.WORKER))
+    event = RestartEvent(restart.get("event") or RestartEvent.POD_ENDED)
     policy = RestartPolicy(
-        scope=RestartScope(restart.get("scope") or (RestartScope.GROUP if size > 1 else RestartScope.WORKER)),
+        scope=scope,
         limit=whole_of(restart, "limit", whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT)),
         window_s=whole_of(restart, "windowSeconds", None),
         own_limit=restart.get("limit") is not None,
+        event=event if scope in (RestartScope.SET, RestartScope.JOB) else RestartEvent.POD_FAILED,
     )
     least = whole_of(group, "minCount", 0) * size
     traits = quota_traits(template["spec"])

@@ -17,6 +17,7 @@ from arranger.model.job import (
     CleanPodPolicy,
     OnFailure,
     RendezvousScope,
+    RestartEvent,
     RestartScope,
     StartAfter,
     SuccessType,
@@ -299,6 +300,7 @@ _LEADER = record(
 _RESTART = record(
     {
         "scope": one_of(*(scope.value for scope in RestartScope)),
+        "event": one_of(*(event.value for event in RestartEvent)),
         "limit": _LIMIT,
         "windowSeconds": whole(1, _MAX_INT32),
     },

@@ -15,6 +15,7 @@ from arranger.model.job import (
     JobStatusSeen,
     PlacedPods,
     Replacement,
+    RestartEvent,
     RestartScope,
     ScheduleState,
     Slot,
@@ -213,6 +214,7 @@ class JobLife(Slots):
         job.attempt += 1
         job.leader.address, job.leader.ended = "", None
         job.waits = job.failure = None
+        job.deleted = ()
         if job.refused and job.seen.spec is not None:
             job.refused = ()
             self._take_spec(job, job.seen.spec)
@@ -433,6 +435,7 @@ class JobLife(Slots):
         self._keep_or_release(job, slot, pod)
         if not replaced:
             self._restart_group(job, slot)
+            self._restart_others(job, slot, pod)
         self._bind_waiting(job)  # the next pod of that name may have been observed before this deletion
         self._note_short(job)
         self._note_ready(job)
@@ -444,6 +447,23 @@ class JobLife(Slots):
             if (uid := job.bound.get(other)) is not None:
                 job.retired[uid] = None
         self._unfinish(job, members & job.slots.finished.keys())
+
+    def _restart_others(self, job: JobRecord, slot: SlotKey, pod: k.PodSeen) -> None:
+        """A worker's pod that somebody else deleted has ended: the others of its set begin again with it, or the whole
+        job does. One that had finished before ends nothing."""
+        policy = job.valid_spec.restart_of(slot[0])
+        finished = pod.phase == Phase.SUCCEEDED and not blameless(pod)
+        if slot == LEADER or policy.event != RestartEvent.POD_ENDED or finished or job.stage not in ACTIVE:
+            return
+        if policy.scope == RestartScope.JOB:
+            job.deleted = (*job.deleted, slot)
+        elif policy.scope == RestartScope.SET:
+            others = [(of, uid) for of, uid in sorted(job.bound.items()) if of[0] == slot[0]]
+            job.retired.update({uid: None for _, uid in others})
+            self._unfinish(job, {of for of in job.slots.finished if of[0] == slot[0]})
+            causes = [EndCause(EndKind.DELETED, Slot(*slot), 1)]
+            causes += [EndCause(EndKind.WITH_SET, Slot(*of), len(others)) for of, _ in others[:1]]
+            job.replaced = Replaced(job.replaced.times + 1, tuple(causes), self.time_ms)
 
     def _disown_strangers(self, job: JobRecord) -> None:
         """Detach pods that name the job as their owner without being its own."""

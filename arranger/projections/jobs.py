@@ -75,6 +75,8 @@ class JobRecord:
     steps: tuple[tuple[StageDecided, int], ...] = ()
     waits: Waits | None = None
     failure: EffectFailed | None = None
+    #: Slots whose pods somebody else deleted, and whose end restarts the whole job, until that is decided.
+    deleted: tuple[SlotKey, ...] = ()
     #: Room that it took from others and hasn't been Running with.
     taken: TakenRoom | None = None
 
@@ -288,6 +290,13 @@ class JobRecord:
         if group == LEADER_GROUP or not self.led:
             return (group == LEADER_GROUP) != self.led
         return self.may_start_after(self.valid_spec.groups[group])
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether the controller has to decide before any pod is created: the leader was lost, or a worker whose end
+        restarts the whole job."""
+        lost = self.leader.address and LEADER not in self.slots.pods and LEADER not in self.slots.finished
+        return bool(self.deleted or lost)
 
     @property
     def led(self) -> bool:

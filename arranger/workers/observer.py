@@ -225,9 +225,10 @@ class Observer:
 
         Ends only by an exception: `WatchSuperseded`, `EpochLost`, or an error of the API server.
         """
-        tasks = [asyncio.create_task(self._observe(), name=f"observing-{self._kind}")]
-        if self._kind in _HEARD:
-            tasks.append(asyncio.create_task(self._hear(), name=f"hearing-{self._kind}"))
+        if self._kind not in _HEARD:
+            await self._observe()
+        parts = {"observing": self._observe(), "hearing": self._hear()}
+        tasks = [asyncio.create_task(part, name=f"{name}-{self._kind}") for name, part in parts.items()]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

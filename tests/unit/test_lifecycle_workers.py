@@ -2,13 +2,22 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status, orphans
 from arranger.messages.decisions import replaced_text, stage_text
-from arranger.model.job import CleanPodPolicy, Replacement, RestartPolicy, RestartScope, ScheduleState, Stage
+from arranger.model.job import (
+    CleanPodPolicy,
+    Replacement,
+    RestartEvent,
+    RestartPolicy,
+    RestartScope,
+    ScheduleState,
+    Stage,
+)
 from arranger.model.node import Taint
 from arranger.model.pod import FAILURES_KEPT, ContainerEnd, Toleration
 from arranger.projections import snapshot
@@ -288,6 +297,82 @@ def test_a_set_is_restarted_as_a_whole_on_its_nodes() -> None:
     assert (job.placements, job.stage, job.attempt) == (nodes, Stage.RUNNING, 0)
     assert job.spent == {"actors": 1} and job.slots.charged.keys() == {(1, 1)} and not job.retired
     assert not world.control()
+
+
+ANY = RestartEvent.POD_ENDED
+
+
+def versions_of(world: World, job: JobRecord) -> dict[tuple[int, int], str]:
+    """The version of each slot's pod."""
+    return {slot: world.state.pods[uid].resource_version for slot, uid in job.bound.items()}
+
+
+def created_since(world: World, job: JobRecord, versions: dict[tuple[int, int], str]) -> set[tuple[int, int]]:
+    """The slots whose pods are others than then: in a world, pods of one name have one UID."""
+    return {slot for slot, version in versions_of(world, job).items() if versions[slot] != version}
+
+
+def test_a_deleted_worker_restarts_its_set_on_its_nodes_and_none_is_counted() -> None:
+    """However it went: by `kubectl delete`, an eviction, or a drain."""
+    world, job = running(cpu=2, restart={"actors": msgspec.structs.replace(SET, event=ANY)})
+    before, nodes, versions = dict(job.bound), dict(job.placements), versions_of(world, job)
+    world.change_pod(before[(1, 1)], deleting=True)
+    assert not world.control() and not desired_pods(world.state, job).delete, "it hasn't ended yet"
+    world.pod_gone(before[(1, 1)])
+    world.state.validate()
+    assert {pod.uid for pod in desired_pods(world.state, job).delete} == {before[(1, 0)], before[(1, 2)]}
+    said = replaced_text(job.replaced.causes, job.spec)
+    assert said == "workers replaced: deleted: actors 1; 2 other workers of actors restarted too"
+    world.settle()
+    world.state.validate()
+    assert created_since(world, job, versions) == {(1, 0), (1, 1), (1, 2)}
+    assert (job.placements, job.stage, job.attempt, job.spent) == (nodes, Stage.RUNNING, 0, {})
+
+
+def test_a_deleted_worker_restarts_the_whole_job_where_its_policy_says_so() -> None:
+    world, job = running(restart={"actors": msgspec.structs.replace(JOB, event=ANY)})
+    world.pod_gone(job.bound[(1, 1)])
+    assert not desired_pods(world.state, job).create, "it isn't created again in this attempt"
+    world.settle()
+    world.state.validate()
+    assert (job.stage, job.attempt, job.spent, job.deleted) == (Stage.RUNNING, 1, {}, ())
+    decision = next(of for of, _ in job.steps if of.reason == "WorkerEnded")
+    assert decision.back_off_ms == 0
+    assert stage_text(decision) == "the pod of worker actors-1 was deleted; the whole job is restarted"
+
+
+@pytest.mark.parametrize("scope", [SET, JOB])
+def test_a_deleted_worker_is_only_created_again_where_failed_pods_alone_restart_others(scope: RestartPolicy) -> None:
+    world, job = running(restart={"actors": scope})
+    versions = versions_of(world, job)
+    world.pod_gone(job.bound[(1, 1)])
+    world.settle()
+    assert (job.stage, job.attempt) == (Stage.RUNNING, 0)
+    assert created_since(world, job, versions) == {(1, 1)}
+
+
+@pytest.mark.parametrize("scope", [SET, JOB])
+def test_a_finished_worker_that_is_deleted_restarts_nothing(scope: RestartPolicy) -> None:
+    world, job = running(restart={"actors": msgspec.structs.replace(scope, event=ANY)})
+    uid = job.bound[(1, 1)]
+    world.change_pod(uid, phase="Succeeded", ready=False)
+    world.pod_gone(uid)
+    assert not job.retired and not job.deleted
+
+
+@pytest.mark.parametrize("scope", [SET, JOB])
+def test_a_drained_worker_restarts_the_others_too(scope: RestartPolicy) -> None:
+    world, job = running(restart={"actors": msgspec.structs.replace(scope, event=ANY)})
+    versions = versions_of(world, job)
+    node = job.placements[(1, 1)]
+    world.node("further", cpu=9)
+    world.node(node, cpu=3, cordoned=True)
+    world.pod_gone(job.bound[(1, 1)])
+    world.settle()
+    world.state.validate()
+    again = created_since(world, job, versions)
+    assert again >= {(1, 0), (1, 1), (1, 2)} and (LEADER in again) == (scope is JOB)
+    assert job.placements[(1, 1)] != node and job.stage == Stage.RUNNING
 
 
 def test_an_edit_while_a_set_is_restarted_keeps_its_nodes() -> None:

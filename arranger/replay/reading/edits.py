@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from arranger.events import kinds as k
-from arranger.model.job import JobSpec, Rendezvous, RestartPolicy, Topology
+from arranger.model.job import JobSpec, Rendezvous, RestartEvent, RestartPolicy, Topology
 from arranger.model.queue import QueueSpec
 from arranger.replay.reading.describe import amounts_text
 from arranger.replay.reading.queue_fields import other_fields
@@ -83,7 +83,8 @@ def shown(value: object) -> str:
 
 def _policy(policy: RestartPolicy) -> str:
     within = f" in {policy.window_s} s" if policy.window_s is not None else ""
-    return f"{policy.scope}, limit {policy.limit}{within}"
+    event = f", {policy.event}" if policy.event == RestartEvent.POD_ENDED else ""
+    return f"{policy.scope}{event}, limit {policy.limit}{within}"
 
 
 def _rendezvous(rendezvous: Rendezvous | None) -> str:
