@@ -16,6 +16,7 @@ from arranger.lifecycle.giving_way import expected_start_ms, preempted_text, une
 from arranger.lifecycle.replacements import again_ms, closed, spot_of
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
 from arranger.messages.decisions import in_vain_text, quorum_text, replaced_text, stage_text
+from arranger.messages.departures import earlier_pods_text, hanging_text, left_behind_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
 from arranger.messages.readiness import below_quorum_text, claims_text, finished_text, finished_workers, held_text
@@ -27,7 +28,6 @@ from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line, rfc3339
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, compact, runs
-from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted, with_whole
 
@@ -343,20 +343,32 @@ def _message(state: State, job: JobRecord) -> str:
     refusal = job.refusal()
     if refusal is not None:
         return f"{refusal.effect} refused: {refusal.message}"
+    behind = left_behind_text(state, job)
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
-        if has_earlier_pods(state, job):
-            kept = unevicted_text(state, job)
-            return f"{decided}; the pods of the earlier attempt have to go first{f'; {kept}' if kept else ''}"
-        if job.slots.room is not None:
-            return vacated_text(state, job)
-        return _and_in_vain(job, _waiting(state, job) or decided)
+        return _joined(_before_start(state, job, decided), behind)
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
     below = below_quorum_text(state, job)
     kept = unevicted_text(state, job)
     claims = claims_text(state, job)
-    parts = (below, claims, _stuck(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job))
-    said = "; ".join(part for part in parts if part) or _awaited(state, job)
-    return "; ".join(part for part in (said, held_text(job)) if part) or decided
+    hanging = "" if below else hanging_text(state, job, state.time_ms)
+    said = _joined(
+        below, claims, _stuck(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job), hanging
+    )
+    return _joined(said or _awaited(state, job), held_text(job), behind) or decided
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join([part for part in parts if part])
+
+
+def _before_start(state: State, job: JobRecord, decided: str) -> str:
+    """What a waiting job waits for."""
+    if earlier := earlier_pods_text(state, job):
+        first = f"the pods of the earlier attempt have to go first: {earlier}"
+        return _joined(decided, first, unevicted_text(state, job))
+    if job.slots.room is not None:
+        return vacated_text(state, job)
+    return _and_in_vain(job, _waiting(state, job) or decided)
 
 
 def _waiting(state: State, job: JobRecord) -> str:

@@ -20,6 +20,7 @@ from arranger.events.kinds import (
 )
 from arranger.lifecycle.awaited_room import room_is_free, room_lost
 from arranger.lifecycle.config import LifecycleConfig
+from arranger.lifecycle.left_behind import left_behind
 from arranger.lifecycle.pods_to_place import decision_on_pods
 from arranger.lifecycle.provisioning import nodes_requested
 from arranger.lifecycle.refusals import refused_by_nodes, refused_quorum, refused_workers
@@ -122,6 +123,9 @@ def _pending(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int
     beyond = _beyond_quorum(job)
     if beyond is not None:
         return beyond
+    behind = left_behind(state, job, config, time_ms)
+    if behind is not None:
+        return behind
     if job.schedule_state == ScheduleState.FAILED:
         return _decide(job, R.UNSCHEDULABLE, StageFacts(shortage=_shortage(job)))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():

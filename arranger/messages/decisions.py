@@ -146,6 +146,12 @@ def _node_lost(facts: StageFacts) -> str:
     return f"{_whose_node(facts)} {since}; scheduled again"
 
 
+def _left_behind(facts: StageFacts) -> str:
+    others = f" and {facts.count - 1} more" if facts.count > 1 else ""
+    how = "is gone" if facts.gone else f"has not been ready for {facts.seconds} s"
+    return f"pod {facts.words}{others} of its earlier attempt hangs on {facts.node}, which {how}: it goes on without it"
+
+
 def _whose_node(facts: StageFacts) -> str:
     return f"its node {facts.node}" if facts.leaderless else f"the leader's node {facts.node}"
 
@@ -273,6 +279,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.ROOM_TAKEN: lambda facts: f"{_whose_node(facts)} has no room for it any more; scheduled again",
     _R.PREEMPTED: lambda facts: f"preempted for {taken_text(facts.taken_by)}; scheduled again",
     _R.ROOM_NOT_FREED: lambda _: "other pods didn't leave its nodes in time, or a node closed; scheduled again",
+    _R.PODS_LEFT_BEHIND: _left_behind,
     _R.RESERVATION_OVER: lambda facts: (
         f"no room came in the {facts.seconds} s for which room may be reserved for it (scheduleTimeoutSeconds); "
         "it backs off"

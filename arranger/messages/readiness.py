@@ -2,6 +2,7 @@
 
 import math
 
+from arranger.messages.departures import deleted_pods_text
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.pod import Phase
 from arranger.model.text import rfc3339
@@ -26,7 +27,8 @@ def below_quorum_text(state: State, job: JobRecord) -> str:
             parts.append(_of(*counts, f" of set {of.name}", what))
     if spec.min_workers > sum(ready[1:]):
         parts.append(_of(sum(ready[1:]), spec.min_workers, sum(finished)))
-    return f"running below its quorum: {', '.join(parts)}"
+    deleted = deleted_pods_text(state, job)
+    return f"running below its quorum: {', '.join(parts)}{f'; {deleted}' if deleted else ''}"
 
 
 def held_text(job: JobRecord) -> str:

@@ -33,6 +33,8 @@ class StageReason(StrEnum):
     PREEMPTED = "Preempted"
     #: The pods that gave it room didn't leave in time, or its nodes closed.
     ROOM_NOT_FREED = "RoomNotFreed"
+    #: The pods of its earlier attempts hang on lost nodes: the next attempt doesn't wait for them.
+    PODS_LEFT_BEHIND = "PodsLeftBehind"
     #: The reservation of a pod group was there for as long as its PodGroup allows.
     RESERVATION_OVER = "ReservationOver"
     WORKERS_LOST = "WorkersLost"
@@ -78,8 +80,8 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
     (_BEGUN, (_R.LEADER_FAILED, _R.LEADER_EVICTED, _R.LEADER_LOST, _R.LEADER_MOVED), Stage.RESCHEDULING),
     (_BEGUN, (_R.NODE_LOST, _R.NODE_CLOSED, _R.ROOM_TAKEN, _R.WORKERS_LOST, _R.WORKER_ENDED), Stage.RESCHEDULING),
     (_BEGUN, (_R.PREEMPTED,), Stage.RESCHEDULING),
-    ((Stage.PENDING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER), Stage.PENDING),
-    ((Stage.RESCHEDULING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER), Stage.RESCHEDULING),
+    ((Stage.PENDING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER, _R.PODS_LEFT_BEHIND), Stage.PENDING),
+    ((Stage.RESCHEDULING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER, _R.PODS_LEFT_BEHIND), Stage.RESCHEDULING),
     ((Stage.STARTING,), (_R.QUORUM_REFUSED, _R.START_TIMEOUT, _R.TEMPLATE_EDITED), Stage.RESCHEDULING),
     (_BEGUN, (_R.QUORUM_INCOMPLETE,), Stage.RESCHEDULING),
     (_WAITING, (_R.UNSCHEDULABLE, _R.DEPENDENCY_FAILED), Stage.FAILED),

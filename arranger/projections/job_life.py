@@ -33,7 +33,7 @@ from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
 from arranger.projections.jobs import JobRecord, blameless, by_group, exists, expand, requests_of
 from arranger.projections.namespace_terms import resolved_spec
-from arranger.projections.ownership import disown, is_own
+from arranger.projections.ownership import disown, earlier_pods, is_own
 from arranger.projections.priorities import resolved, with_priority
 from arranger.projections.run_times import note_run_time
 from arranger.projections.slots import Slots
@@ -139,6 +139,9 @@ class JobLife(Slots):
 
     def _enter(self, job: JobRecord, event: k.StageDecided) -> None:
         """Enter the decided stage."""
+        if event.reason == StageReason.PODS_LEFT_BEHIND:
+            self._leave_behind(job, event)
+            return
         self._note_back_off(job, event)
         forget_start(self.state, job.uid)
         if job.slots.room is not None:
@@ -186,6 +189,14 @@ class JobLife(Slots):
             times.active_since_ms = 0
         if job.stage == Stage.PENDING or job.preempted:
             times.active_ms = 0
+
+    def _leave_behind(self, job: JobRecord, event: k.StageDecided) -> None:
+        """The job stays in its stage, and waits no longer for the pods of its earlier attempts."""
+        job.left_behind = (*job.left_behind, *sorted(pod.uid for pod in earlier_pods(self.state, job)))
+        job.steps = (*job.steps[1 - STEPS_KEPT :], (event, self.time_ms))
+        self.state.job_changes += 1
+        self.changes.jobs[job.uid] = None
+        self.changes.schedulable = True
 
     def _note_end(self, job: JobRecord) -> None:
         """Record how many workers of each set the ending job has, while they still fill its slots."""
@@ -480,6 +491,8 @@ class JobLife(Slots):
             return False
         retired = pod.uid in job.retired
         job.retired.pop(pod.uid, None)
+        if pod.uid in job.left_behind:
+            job.left_behind = tuple(uid for uid in job.left_behind if uid != pod.uid)
         for of in job.keepers:
             if pod.uid in of.kept:
                 of.kept = tuple(uid for uid in of.kept if uid != pod.uid)

@@ -79,6 +79,8 @@ class JobRecord:
     deleted: tuple[SlotKey, ...] = ()
     #: Room that it took from others and hasn't been Running with.
     taken: TakenRoom | None = None
+    #: UIDs of pods of earlier attempts that hang on lost nodes: no new attempt waits for them.
+    left_behind: tuple[str, ...] = ()
 
     @property
     def placements(self) -> dict[SlotKey, str]:

@@ -19,6 +19,7 @@ from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group, exists, requests_of
 from arranger.projections.nodes import NOWHERE, Amounts, NodeTable
 from arranger.projections.openness import closed_to_next
+from arranger.projections.ownership import earlier_pods
 from arranger.projections.state import State
 from arranger.projections.worker_groups import parted
 
@@ -55,13 +56,29 @@ def out_of_turn(state: State, job: JobRecord | None, event: k.StageDecided) -> s
         return f"a job doesn't go from {job.stage} to {event.stage} for the reason {event.reason}"
     if event.stage in (Stage.STARTING, Stage.RUNNING) and not job.quorum_placed():
         return f"it can't be {event.stage}: its quorum has no nodes"
+    return _without_ground(state, job, event)
+
+
+def _without_ground(state: State, job: JobRecord, event: k.StageDecided) -> str:
+    """Why the reason for a stage doesn't hold; empty if it may."""
     if event.reason == StageReason.DEPENDENCY_FAILED and failed_dependency(job) is None:
         return "no job has failed that has to succeed first"
     if event.reason == StageReason.WORKERS_SUCCEEDED and not job.succeeded:
         return "it hasn't succeeded: workers whose end is the job's haven't finished"
     if event.reason == StageReason.LEADER_SUCCEEDED and job.spec is not None and not job.spec.ends_with_leader:
         return "it hasn't succeeded: the leader's end isn't the job's"
+    if event.reason == StageReason.PODS_LEFT_BEHIND:
+        return _not_left_behind(state, job)
     return not_overdue(state, job) if event.reason == StageReason.DEADLINE_EXCEEDED else ""
+
+
+def _not_left_behind(state: State, job: JobRecord) -> str:
+    """Why a job has to wait for the pods of its earlier attempts; empty if all are being deleted on nodes that are not
+    ready."""
+    for pod in earlier_pods(state, job):
+        if not (pod.deleting and pod.node and state.nodes.down_for_ms(pod.node, state.time_ms) >= 0):
+            return f"its pod {pod.name} may go by itself"
+    return ""
 
 
 def too_early(job: JobRecord) -> str:

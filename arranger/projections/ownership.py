@@ -48,11 +48,19 @@ def namespace_of(state: State, uid: str) -> str:
 
 
 def has_earlier_pods(state: State, job: JobRecord) -> bool:
-    """Whether pods of an earlier attempt still exist, beside failed ones that are kept: a new attempt waits until they
-    are deleted."""
+    """Whether pods of an earlier attempt still exist, beside failed ones that are kept and those that the job left
+    behind: a new attempt waits until they are deleted."""
+    return bool(earlier_pods(state, job))
+
+
+def earlier_pods(state: State, job: JobRecord) -> list[PodSeen]:
+    """These pods."""
     pods = state.pods_of.get(job.uid, {}).values()
-    earlier = [pod.uid for pod in pods if pod.owner is not None and pod.owner.attempt < job.attempt]
-    return bool(earlier) and not job.kept.issuperset(earlier)
+    earlier = [pod for pod in pods if pod.owner is not None and pod.owner.attempt < job.attempt]
+    if not earlier:
+        return []
+    kept = job.kept
+    return [pod for pod in earlier if pod.uid not in kept and pod.uid not in job.left_behind]
 
 
 def disown(state: State, pod: PodSeen) -> None:

@@ -47,11 +47,23 @@ _BEFORE = "before"
 _TAKING = "taking"
 _BOUND = "bound"
 _LACKING = "lacking"
+_HANGING = "hanging"
 
 #: The order of Events with the same time in their names; those about a stage come after its own.
 _ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 3, Stage.RUNNING: 6}
 _LAST = 9
-_WITHIN = {"": 0, _BEFORE: 1, _WAITING: 1, _WORKERS: 1, _REFUSED: 1, _TAKING: 1, _LACKING: 1, _WHOLE: 2, _BOUND: 2}
+_WITHIN = {
+    "": 0,
+    _BEFORE: 1,
+    _WAITING: 1,
+    _WORKERS: 1,
+    _REFUSED: 1,
+    _TAKING: 1,
+    _LACKING: 1,
+    _HANGING: 1,
+    _WHOLE: 2,
+    _BOUND: 2,
+}
 
 
 class Told(msgspec.Struct):
@@ -75,6 +87,9 @@ class Told(msgspec.Struct):
     #: From whom the job takes room, "" for nobody, and what was reported of that.
     taking: str = ""
     taken: str = ""
+    #: Which pods hang, "" for none, and what was reported of that.
+    hanging: str = ""
+    hung: str = ""
     replacements: int = 0
     #: The generation of the TYJob in which its worker sets were last scaled.
     scaled: int = 0
@@ -125,6 +140,10 @@ class Reporter:
             told.taken = told.taking
             if told.taking:
                 await self._update(job, told, _TAKING, reason="Preempting", message=told.taking, kind=_NORMAL)
+        if told.hanging != told.hung:
+            told.hung = told.hanging
+            if told.hanging:
+                await self._update(job, told, _HANGING, reason="PodHangs", message=told.hanging)
         await self._tell_before(job, told)
         await self._tell_waiting(job, told)
 

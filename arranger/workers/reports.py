@@ -65,6 +65,8 @@ class Reports:
         """The job's status is stored already. If nobody here reports it, another process did."""
         if told.step is None and job.uid != self._recording and job.uid not in self._waiting:
             told.step, told.scaled = step_of(job), scaled_in(job)
+        if told.hanging != told.hung:  # that comes with time alone
+            self.report(job, told)
 
     def clear(self) -> None:
         """Forget every job."""

@@ -763,7 +763,8 @@ def test_the_message_of_a_job_that_starts_again_says_that_old_pods_have_to_go_fi
     world.control()
     message = desired_status(world.state, job)["message"]
     assert message == (
-        "the leader's pod ended (Evicted); scheduled again; the pods of the earlier attempt have to go first"
+        "the leader's pod ended (Evicted); scheduled again; the pods of the earlier attempt have to go first: pod "
+        f"ppo-actors-0 and {len(job.retired) + len(world.state.pods) - 1} more on n1"
     )
     world.apply()
     assert "earlier attempt" not in desired_status(world.state, job)["message"]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.messages.departures import earlier_pods_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
@@ -15,7 +16,6 @@ from arranger.model.reasons import ReasonKind
 from arranger.model.text import counted
 from arranger.projections.giving_up import gives_up_ms, infeasible_since_ms
 from arranger.projections.jobs import JobRecord, expand
-from arranger.projections.ownership import has_earlier_pods
 from arranger.projections.state import State
 from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.awaited import awaited, awaited_text
@@ -219,10 +219,11 @@ def _why_not_now(state: State, job: JobRecord) -> str:
     """Why a job with a valid, active spec isn't in the queue."""
     if job.schedule_state == ScheduleState.FAILED:
         return "it was given up, because its quorum doesn't fit even an empty cluster of these nodes"
-    left_ms = job.not_before_ms - state.time_ms
-    if left_ms > 0 and not has_earlier_pods(state, job):
+    left_ms, pods = job.not_before_ms - state.time_ms, earlier_pods_text(state, job)
+    if left_ms > 0 and not pods:
         return f"it backs off: it gets no nodes for {left_ms / 1000:g} s more"
-    return f"it isn't in the queue: it waits for {awaited_text(awaited(state, job)) or 'nothing'}"
+    what = awaited_text(awaited(state, job)) or "nothing"
+    return f"it isn't in the queue: it waits for {what}{f' ({pods})' if pods else ''}"
 
 
 def _room(job: JobRecord, gets: int) -> str:

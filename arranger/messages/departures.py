@@ -1,0 +1,62 @@
+"""Pods of a job that are being deleted, for which it waits or which hang, in one line."""
+
+from collections.abc import Collection
+
+from arranger.events.kinds import PodSeen
+from arranger.model.text import rfc3339
+from arranger.projections.jobs import JobRecord
+from arranger.projections.ownership import earlier_pods
+from arranger.projections.state import State
+
+#: A pod that is still there so long after its grace period hangs, in milliseconds.
+HANGS_AFTER_MS = 60_000
+
+
+def earlier_pods_text(state: State, job: JobRecord) -> str:
+    """The pods of earlier attempts, for which a waiting job waits; empty without any."""
+    return _text(state, earlier_pods(state, job))
+
+
+def deleted_pods_text(state: State, job: JobRecord) -> str:
+    """The pods of the present attempt that are being deleted; empty without any."""
+    return _text(state, [pod for pod in _deleted(state, job) if _present(job, pod)])
+
+
+def hanging_text(state: State, job: JobRecord, time_ms: int) -> str:
+    """The pods of a job that should be gone, and that it doesn't leave behind; empty without any, and for an ended
+    job."""
+    found = [
+        pod for pod in _deleted(state, job) if not job.ended and 0 < pod.times.leave_by_ms <= time_ms - HANGS_AFTER_MS
+    ]
+    found = [pod for pod in found if pod.uid not in job.left_behind]
+    return f"{_text(state, found)}: it hangs" if found else ""
+
+
+def left_behind_text(state: State, job: JobRecord) -> str:
+    """The pods on lost nodes that a job has left behind and that still exist; empty without any."""
+    found = [pod for uid in job.left_behind if (pod := state.pods.get(uid)) is not None]
+    return f"left behind: {_text(state, found)}" if found else ""
+
+
+def _present(job: JobRecord, pod: PodSeen) -> bool:
+    return pod.owner is not None and pod.owner.attempt == job.attempt
+
+
+def _deleted(state: State, job: JobRecord) -> list[PodSeen]:
+    pods = state.pods_of.get(job.uid, {})
+    uids = pods if len(pods) < len(state.deleting) else state.deleting
+    return [state.pods[uid] for uid in uids if uid in pods and uid in state.deleting]
+
+
+def _text(state: State, pods: Collection[PodSeen]) -> str:
+    """The first of the pods, its node, and when its grace period ends: of those that are deleted, the first to go."""
+    if not pods:
+        return ""
+    pod = min(pods, key=lambda of: (not of.deleting, of.times.leave_by_ms, of.name, of.uid))
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    down = bool(pod.node) and state.nodes.down_for_ms(pod.node, state.time_ms) >= 0
+    where = f" on {pod.node}{', which is not ready,' if down else ''}" if pod.node else ""
+    if not pod.deleting:
+        return f"pod {pod.name}{more}{where}"
+    until = f", with time to end until {rfc3339(pod.times.leave_by_ms)}" if pod.times.leave_by_ms else ""
+    return f"pod {pod.name}{more}{where} is being deleted{until}"
