@@ -354,6 +354,7 @@ class _Demo:
         waited = max(rows, key=lambda row: row.waited_s)
         at = await self._waited_at(waited.uid) or max(1, events // 2)
         lines = (
+            (f"ui {log}", "the console: the cluster and its jobs at any point of the log, in a browser"),
             (f"explain {waited.name} --at {at} {log}", "why it waited then, and for what"),
             (f"explain {waited.name} {log}", "its whole life, and why its pods were where they were"),
             (f"replay --at {at} {log}", "the cluster as it was at that point of the log"),
