@@ -108,6 +108,9 @@ class Metrics:
         self.preempted_gpu_seconds = self._counter(
             "preempted_gpu_seconds", "GPU seconds of work that was lost by giving room to other jobs."
         )
+        self.preemption_gained_gpu_seconds = self._counter(
+            "preemption_gained_gpu_seconds", "GPU seconds that jobs ran with room that others gave to them."
+        )
         self.reservations = self._counter(
             "reservations", "Decisions on reservations, by result: made, moved (another start) or ended.", ["result"]
         )

@@ -19,6 +19,7 @@ from arranger.model.stages import StageReason
 from arranger.projections.job_parts import STEPS_KEPT
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, Forecasted, State
+from arranger.projections.work_at_risk import working_gpus
 from arranger.replay.forecast.score import HORIZONS_MS
 from arranger.workers.cluster_measures import MeasuredQueues
 
@@ -54,6 +55,8 @@ class DecisionCounts:
             WorkersReplaced: self._workers_replaced,
             StartForecast: self._forecast,
         }
+        #: Jobs, by UID, that got room from others by our decisions, with the attempts, and until when they are counted.
+        self._gaining: dict[str, tuple[int, int]] = {}
         #: Our entries among those that are being folded, and the reservations' starts and the forecasts before them.
         self._ours: list[Entry] = []
         self._starts: dict[str, int] = {}
@@ -75,6 +78,7 @@ class DecisionCounts:
             self._metrics.decisions.labels(verdict.kind, "accepted" if verdict.accepted else "rejected").inc()
             if not verdict.accepted and (verdict.kind == "CycleTaken" or not verdict.superseded):
                 log_event(_log, "decision rejected", kind=verdict.kind, offset=verdict.offset, reason=verdict.reason)
+        self._count_gains(state)
         if not self._ours:
             return
         offsets = {verdict.offset for verdict in changes.verdicts if verdict.accepted}
@@ -95,7 +99,8 @@ class DecisionCounts:
     def _placed(self, state: State, event: Placed) -> None:
         self._count_start(state, event.job_uid, event.based_on)
 
-    def _preempted(self, _state: State, event: Preempted) -> None:
+    def _preempted(self, state: State, event: Preempted) -> None:
+        self._gaining[event.placed.job_uid] = (event.placed.attempt, state.time_ms)
         for victim in event.victims:
             self._metrics.preemptions.labels(str(victim.kind)).inc()
             self._metrics.preempted_gpu_seconds.inc(victim.lost_ms / 1000)
@@ -104,6 +109,20 @@ class DecisionCounts:
             else:
                 pods = sum(last - first + 1 for of in victim.pods for first, last in of.indices)
                 self._metrics.restarts.labels("worker", str(EndKind.PREEMPTED)).inc(pods)
+
+    def _count_gains(self, state: State) -> None:
+        """Count how long jobs have run with room of others, up to now or to their end."""
+        for uid, (attempt, since_ms) in list(self._gaining.items()):
+            job = state.jobs.get(uid)
+            over = job is None or job.ended or job.attempt != attempt or not job.placements
+            if job is not None and not over and job.stage == Stage.RUNNING:
+                ran_ms = max(state.time_ms - max(since_ms, job.times.stage_ms), 0)
+                gpus = working_gpus(state, job, job.placements)
+                self._metrics.preemption_gained_gpu_seconds.inc(gpus * ran_ms / 1000)
+            if over:
+                del self._gaining[uid]
+            else:
+                self._gaining[uid] = (attempt, state.time_ms)
 
     def _stage_decided(self, state: State, event: StageDecided) -> None:
         if event.reason == StageReason.ROOM_NOT_FREED:

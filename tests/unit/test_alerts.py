@@ -50,6 +50,14 @@ def queue(*, used: int, share: int, room: int, other: int = 0) -> Series:
     }
 
 
+def churn(*, lost: int, gained: int) -> Series:
+    """GPU seconds a minute, in all processes together."""
+    return {
+        **each("arranger_preempted_gpu_seconds_total", f"0+{lost}x120", "0x120"),
+        **each("arranger_preemption_gained_gpu_seconds_total", f"0+{gained}x120", "0x120"),
+    }
+
+
 def memory(used: int, limit: int) -> Series:
     return {
         'arranger_redis_memory_bytes{memory="used"}': f"{used}x60",
@@ -126,6 +134,9 @@ CASES = {
     "ArrangerQueueStarved": Case(
         queue(used=8, share=16, room=2), queue(used=15, share=16, room=2), minutes=40, labels={"queue": "a"}
     ),
+    "ArrangerPreemptionChurn": Case(
+        churn(lost=200, gained=300), churn(lost=200, gained=500), minutes=90
+    ),
     "ArrangerWebhookLate": Case(
         each("arranger_webhook_age_seconds", "0x60", "0+60x60"), each("arranger_webhook_age_seconds", "0x60", "590x60")
     ),
@@ -135,6 +146,7 @@ CASES = {
 ALSO_QUIET = {
     "ArrangerQueueStarved": queue(used=0, share=16, room=0, other=3),
     "ArrangerRedisNearlyFull": memory(900, 0),
+    "ArrangerPreemptionChurn": churn(lost=20, gained=0),
 }
 
 

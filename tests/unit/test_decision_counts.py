@@ -10,6 +10,7 @@ from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.metrics import Metrics
+from arranger.model.job import Stage
 from arranger.model.pod import Phase
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
@@ -193,3 +194,21 @@ async def test_entries_that_are_folded_again_are_not_counted_again() -> None:
     await follower.catch_up()
     assert samples(metrics) == before
     running.cancel()
+
+
+def test_what_jobs_run_with_room_of_others_is_counted_until_they_lose_it() -> None:
+    world = with_room_rules()
+    gpu_job(world, "low", 4, priority=1)
+    world.settle()
+    high = gpu_job(world, "high", 4, priority=9)
+    world.settle()
+    assert high.stage == Stage.RUNNING
+    world.pass_time(100)
+    world.node("another")
+    world.pass_time(50)
+    world.job_gone(high)
+    world.pass_time(500)
+    world.node("a-third")
+    found = counted(written(world.entries, "us"))
+    assert found["preemption_gained_gpu_seconds_total"] == 4 * 100
+    assert counted(written(world.entries, "them")).get("preemption_gained_gpu_seconds_total") is None
