@@ -30,10 +30,13 @@ def offered(state: State, time_ms: int, verdicts: int = VERDICTS) -> Mapping[str
     ready = remembered(nodes.facts_version, "ready", lambda: _ready(nodes))
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes, ready)))
     _add(found, state.queue_use.others_total.items(), -1)
+    held = _held_where_short(state, ready, others, verdicts)
     for pod in _left_behind(state, time_ms) if verdicts >= 7 else ():
         if pod.node in ready:
             _add(found, pod.requests, -1)
-    for name, amounts in _held_where_short(state, ready, others, verdicts).items():
+            if pod.node in held:
+                _count(held[pod.node], pod.requests)
+    for name, amounts in held.items():
         there = nodes.allocatable[nodes.rows[name]] if name in ready else np.zeros(len(nodes.columns), np.int64)
         for resource, amount in amounts.items():
             if resource in found:
@@ -49,7 +52,7 @@ def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
 
 def _held_where_short(
     state: State, ready: Set[str], others: Mapping[str, Mapping[str, int]], verdicts: int
-) -> Mapping[str, Mapping[str, int]]:
+) -> Mapping[str, dict[str, int]]:
     """Node → what pods of other programs and slots of jobs hold there, of the nodes that have less than is used there:
     not ready, or overbooked."""
     nodes = state.nodes
@@ -58,10 +61,13 @@ def _held_where_short(
     held = {name: dict(others.get(name, _NOTHING)) for name in short}
     if any(_has_ours(nodes, row, held[name]) for name, row in short.items()):
         for node, requests in _held_on(state, held.keys()):
-            amounts = held[node]
-            for resource, amount in requests:
-                amounts[resource] = amounts.get(resource, 0) + amount
+            _count(held[node], requests)
     return held
+
+
+def _count(amounts: dict[str, int], requests: Requests) -> None:
+    for resource, amount in requests:
+        amounts[resource] = amounts.get(resource, 0) + amount
 
 
 def _overbooked(nodes: NodeTable) -> Set[int]:

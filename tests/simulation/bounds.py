@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import SimulatedProcess, World
 
 #: Tasks of one idle process: its roles, their watches, and the tasks in which each of these waits.
-_TASKS = 95
+_TASKS = 120
 #: Waiters for the fold in one process: the watcher of each kind waits for the end of its term.
-_WAITERS = 18
+_WAITERS = 19
 #: Events that the log may have when maintenance keeps up: its reserve, its tolerance, and some in flight.
 _EVENTS = 600
 #: Batches whose identity the log's server remembers.

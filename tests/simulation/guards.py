@@ -22,7 +22,7 @@ from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.store import Store
-from arranger.scheduling import candidates, queue, refusals, reservations, volume_filters
+from arranger.scheduling import candidates, queue, queue_offer, refusals, reservations, volume_filters
 from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
@@ -393,6 +393,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the jobs that a job waits for": _without(placements, "too_early", ""),
     "the queue that a job may use": _without(queue_membership, "outside_its_queue", ""),
     "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
+    "that what jobs hold beyond their node is offered": _without(queue_offer, "_overbooked", frozenset()),
     "that no cycle exceeds the limits of a queue": _no_limits_in_cycles,
     "that a job without room holds up no other": _one_holds_up_all,
     "that the status of a queue is written": _without(QueueWriter, "_turn", None),

@@ -243,6 +243,12 @@ class Oracle:
         self._late = cycle is not None and any(
             cycle.time_ms < pod.until_ms <= entry.batch.time_ms for pod in self.state.assumed.values()
         )
+        if (
+            cycle is not None
+            and self.state.queues
+            and (problem := room_rules.misjudged_offer(self.state, cycle.time_ms))
+        ):
+            raise Violation(problem)
         if not any(isinstance(event, k.Preempted) for event in entry.batch.events):
             return None
         if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):

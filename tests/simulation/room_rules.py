@@ -1,7 +1,7 @@
 """The rules of who gives room to whom, beside the product's own, on the state on which a cycle was taken."""
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
@@ -12,15 +12,19 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, CleanPodPolicy, Stage
 from arranger.model.node import NodeFacts
+from arranger.model.pod import TERMINAL
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections import snapshot
+from arranger.projections.departing import hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, is_quorum
+from arranger.projections.preemption import leaves
 from arranger.projections.state import Changes, State
 from arranger.projections.worker_groups import parted
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import considered, waiting_jobs
+from arranger.scheduling.queue_offer import offered
 from arranger.scheduling.queue_room import QueueLimits
 from arranger.scheduling.queue_standing import QueueStanding
 from arranger.scheduling.registry import BUILT_IN
@@ -102,6 +106,34 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
         lower = [of for of in _lower(state, cycle, job) if of.placements and not _young(state, cycle, of)]
         if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it room"
+
+
+def misjudged_offer(state: State, time_ms: int) -> str:
+    """How what the nodes offer to queues differs from what it is, added up node by node; empty if it doesn't. On a node
+    that has less than is used there, what jobs hold is in it, so that nobody loses a share for that."""
+    ours, others = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
+    for job in state.jobs.values():
+        for (group, _), node in job.placements.items():
+            ours[node].update(dict(job.valid_spec.groups[group].shape.requests))
+    for assumed in state.assumed.values():
+        ours[assumed.node].update(dict(assumed.requests))
+    for pod in state.pods.values():
+        if pod.node and pod.owner is None and pod.asks is None and pod.phase not in TERMINAL:
+            others[pod.node].update(dict(pod.requests))
+    for uid in hanging(state, time_ms, 0):
+        pod, facts = state.pods[uid], state.nodes.facts_of(state.pods[uid].node)
+        if leaves(state, pod) and facts is not None and facts.ready:  # its room is nobody's
+            others[pod.node].update(dict(pod.requests))
+    total, offer = Counter[str](), offered(state, time_ms)
+    for name, row in state.nodes.rows.items():
+        facts, amounts = state.nodes.facts_of(name), state.nodes.amounts(row)
+        has = dict(facts.allocatable) if facts is not None and facts.ready else {}
+        short = not has or any(used > has.get(of, 0) for of, (used, _) in amounts.items() if of != "pods")
+        for of in offer:
+            left = has.get(of, 0) - others[name][of]
+            total[of] += max(left, ours[name][of]) if short else left
+    wrong = {of: (amount, max(total[of], 0)) for of, amount in offer.items() if amount != max(total[of], 0)}
+    return f"what the nodes offer to queues isn't what they have, or what jobs hold: {wrong}" if wrong else ""
 
 
 # --- who may give room -------------------------------------------------------------------------------------

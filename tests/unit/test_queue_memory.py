@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import JobSpec
-from arranger.model.pod import Phase
+from arranger.model.pod import Phase, PodTimes
 from arranger.model.queue import Preemption
 from arranger.projections import snapshot
 from arranger.projections.state import State
@@ -403,3 +403,20 @@ def test_no_queue_gives_room_below_its_share_because_a_node_has_lost_its_gpus() 
     found = there.cycle()
     (taken,) = [of for of in found if isinstance(of, k.Preempted)]
     assert [of.job_uid[:5] for of in taken.victims] == ["uid-b"]
+
+
+def test_a_pod_that_hangs_on_a_node_that_has_lost_its_gpus_takes_nothing_from_other_nodes() -> None:
+    there = World()
+    there.node("n1", gpus=8)
+    there.node("n2", gpus=8)
+    job = there.job("a", leader=shape(gpus=8))
+    there.cycle()
+    there.settle()
+    (node,) = job.placements.values()
+    (pod,) = there.pods_of(job).values()
+    there.change_pod(pod.uid, deleting=True, times=PodTimes(leave_by_ms=there.now_ms))
+    there.job_gone(job)
+    there.pass_time(600)
+    assert offered(there.state, there.now_ms)[GPU] == 8, "its room is nobody's"
+    there.node(node, gpus=0)
+    assert offered(there.state, there.now_ms)[GPU] == 8
