@@ -327,6 +327,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reservation_refresh_ms=self.reservation_refresh_s * 1000,
             learned_runtimes=self.runtime_quantiles,
             room_bound_ms=self.preemption_bound_s * 1000,
+            dry_run=True,
             scheduled_failed=ScheduledFailed(self.scheduled_failed),
             provisioning=Provisioning(self.provisioning),
             filter_order=names_in(self.filter_order),

@@ -64,7 +64,8 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `sentence` is the text that an earlier version recorded, if its facts can't be parsed from that. `searched` is the
     number of steps after which the complete search gave up: the quorum may fit. It is 0 if the search ended by itself,
     so the quorum doesn't fit, and if there was none. With `topology` the nodes together have room, and no domain has.
-    With `objection` a plugin keeps the quorum from its nodes, and `reasons` say the same.
+    With `objection` a plugin keeps the quorum from its nodes, and `reasons` say the same. `untried`: others would give
+    room, once a dry run shows that the API server takes the pods.
     """
 
     group: str
@@ -78,6 +79,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     searched: int = 0
     topology: UnitLack | None = None
     objection: Objection | None = None
+    untried: bool = False
 
     @property
     def of_nodes(self) -> bool:
@@ -92,7 +94,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Everything that is reported: equal amounts are no news."""
         never = self.quota is not None and self.quota.never
         counts = (self.found, self.asked, self.searched)
-        told = (self.reasons, never, self.sentence, self.topology, self.objection)
+        told = (self.reasons, never, self.sentence, self.topology, self.objection, self.untried)
         return (self.group, *counts, self.further, self.infeasible, *told)
 
 

@@ -460,6 +460,18 @@ class EffectFailed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     tries: int = 0
 
 
+class PodsTried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="PodsTried.1"):
+    """The API server was asked by a dry run whether it takes the pods of a waiting job in this generation: one pod of
+    each group. `slot` is the one that it refuses, with the HTTP status `code`; None if it refuses none."""
+
+    job_uid: str
+    generation: int
+    slot: Slot | None = None
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
 _OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded | WatchHeard
 _OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
 _OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
@@ -469,7 +481,7 @@ _OfOthers = ProvisioningSeen | ProvisioningGone | volumes.Observation | devices.
 Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfRuntimes | _OfGroups | _OfOthers | WatchRefused
 _OfScheduling = CycleTaken | Placed | Preempted | Reserved | StartForecast | Waits
 Decision = _OfScheduling | StageDecided | LeaderAddressed | WorkersReplaced | NodesRequested
-Outcome = EffectFailed
+Outcome = EffectFailed | PodsTried
 Event = Observation | Decision | Outcome
 
 #: Observations of objects but PodGroups, and their watches: each counts only in the current term of its watch.

@@ -210,6 +210,9 @@ class HttpCluster:
         finally:
             _still.reset(before)
 
+    async def try_create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
+        await self._call("create", resource, resource.path(namespace), query={"dryRun": "All"}, body=body)
+
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:

@@ -156,6 +156,10 @@ class Cluster(Watchable, Protocol):
         takes time to open, and the process may be paused meanwhile for any length of time.
         """
 
+    async def try_create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
+        """Ask whether an object would be created, as in `create`, by a dry run: nothing is stored, and no quota counts
+        it."""
+
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:

@@ -15,7 +15,7 @@ from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.giving_way import expected_start_ms, preempted_text, unevicted_text, vacated_text
 from arranger.lifecycle.replacements import again_ms, closed, spot_of
 from arranger.lifecycle.stages import WorkerCounts, leader_pod, worker_counts
-from arranger.messages.decisions import in_vain_text, quorum_text, replaced_text, stage_text
+from arranger.messages.decisions import dry_run_text, in_vain_text, quorum_text, replaced_text, stage_text
 from arranger.messages.departures import earlier_pods_text, hanging_text, left_behind_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
@@ -275,7 +275,18 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
     ends = tuple(of.ended for of in job.spec.after) if job.spec is not None else ()
     kept, start_ms = unevicted_text(state, job), expected_start_ms(state, job)
     held = (refused, stuck, why, claims_text(state, job))
-    return (*known, job.waits, job.not_before_ms, job.taken, *held, ends, kept, start_ms, request_text(state, job))
+    return (
+        *known,
+        job.waits,
+        job.not_before_ms,
+        job.taken,
+        job.dry_run,
+        *held,
+        ends,
+        kept,
+        start_ms,
+        request_text(state, job),
+    )
 
 
 def _replacing(state: State, job: JobRecord) -> dict[int, list[int]]:
@@ -377,7 +388,10 @@ def _waiting(state: State, job: JobRecord) -> str:
 
 
 def _and_in_vain(job: JobRecord, said: str) -> str:
-    """What is said of a waiting job, and that it took room in vain; with the cause, unless that was said."""
+    """What is said of a waiting job, and why nobody gives it room: a dry run was refused, or it took some in vain; with
+    the cause unless that was said."""
+    if job.dry_run is not None and job.dry_run.slot is not None and not job.placements:
+        return "; ".join(part for part in (said, dry_run_text(job.dry_run, job.valid_spec)) if part)
     ended = job.taken.ended if job.taken is not None and not job.placements else None
     if ended is None:
         return said

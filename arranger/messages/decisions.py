@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from arranger.events.facts import EndCause, EndKind, NodeTrouble, StageFacts, TakenBy
-from arranger.events.kinds import StageDecided
+from arranger.events.kinds import PodsTried, StageDecided
 from arranger.messages.faults import faults_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import JobSpec, PodGroup
@@ -77,6 +77,16 @@ def in_vain_text(why: str) -> str:
     return (
         f"it took room from others in vain{_in_brackets(why)}, and takes no more until its spec, a quota of its "
         "namespace or one of the nodes that it got changes; free room is open to it"
+    )
+
+
+def dry_run_text(tried: PodsTried, spec: JobSpec) -> str:
+    """That the API server refuses a pod of a waiting job, so nobody gives room to it."""
+    group = tried.slot.group if tried.slot is not None else 0
+    of = spec.groups[group].name if group < len(spec.groups) else f"group {group}"
+    return (
+        f"nobody gives it room, because the API server refuses pods of {of} in a dry run: {tried.message}; it is tried "
+        "again now and then, and after each edit"
     )
 
 

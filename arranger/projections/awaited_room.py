@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from arranger.events.kinds import Preempted, QuotaGone, QuotaSeen, StageDecided
+from arranger.events.kinds import PodsTried, Preempted, QuotaGone, QuotaSeen, StageDecided
 from arranger.model.config import CycleConfig
 from arranger.model.job import ENDED, Stage
 from arranger.model.stages import StageReason
@@ -61,6 +61,11 @@ def took_in_vain(job: JobRecord, config: CycleConfig) -> bool:
     return job.taken is not None and job.taken.ended is not None and config.verdicts >= _SINCE
 
 
+def refused_by_dry_run(job: JobRecord) -> bool:
+    """Whether the API server refused a pod of the job in its last dry run."""
+    return job.dry_run is not None and job.dry_run.slot is not None
+
+
 def take_room(state: State, job: JobRecord, event: Preempted, config: CycleConfig, time_ms: int) -> None:
     """Others give room to a job."""
     if config.verdicts >= _SINCE:
@@ -93,6 +98,17 @@ def ran(state: State, job: JobRecord) -> None:
 def spec_changed(state: State, job: JobRecord, changes: Changes) -> None:
     """Somebody edited a job."""
     _forget([job] if job.taken is not None else [], state, changes)
+
+
+def pods_tried(state: State, job: JobRecord, event: PodsTried, changes: Changes) -> None:
+    """The API server took the pods of a job in a dry run, or refused one. If it refused one before, whatever kept the
+    job from starting has changed."""
+    before, job.tried = job.dry_run, event
+    mended = before is not None and before.slot is not None and event.slot is None and job.taken is not None
+    _forget([job] if mended else [], state, changes)
+    state.job_changes += 1
+    changes.jobs[job.uid] = None
+    changes.schedulable = True
 
 
 def node_changed(state: State, node: str, changes: Changes) -> None:

@@ -20,6 +20,7 @@ from arranger.projections.awaited_room import (
     await_room,
     node_changed,
     pod_left,
+    pods_tried,
     quota_changed,
     spec_changed,
     take_room,
@@ -434,6 +435,11 @@ class _Fold(JobLife):
         self._note_short(job)
         self.changes.jobs[job.uid] = None
 
+    def pods_tried(self, _offset: int, event: k.PodsTried) -> None:
+        job = self.state.jobs.get(event.job_uid)
+        if job is not None and not job.ended and event.generation == job.seen.generation:
+            pods_tried(self.state, job, event, self.changes)
+
     # --- verdicts ------------------------------------------------------------------------------------------
 
     def _current(self, kind: str | None, term: int) -> bool:
@@ -548,6 +554,7 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.LeaderAddressed: _Fold.leader_addressed,
     k.WorkersReplaced: _Fold.workers_replaced,
     k.EffectFailed: _Fold.effect_failed,
+    k.PodsTried: _Fold.pods_tried,
 }
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, StageDecided, Waits
+from arranger.events.kinds import EffectFailed, JobSeen, PodSeen, PodsTried, StageDecided, Waits
 from arranger.model.faults import Fault
 from arranger.model.job import (
     ENDED,
@@ -81,6 +81,8 @@ class JobRecord:
     taken: TakenRoom | None = None
     #: UIDs of pods of earlier attempts that hang on lost nodes: no new attempt waits for them.
     left_behind: tuple[str, ...] = ()
+    #: Whether the API server took its pods in the last dry run.
+    tried: PodsTried | None = None
 
     @property
     def placements(self) -> dict[SlotKey, str]:
@@ -330,6 +332,12 @@ class JobRecord:
     def quorum_placed(self) -> bool:
         """Whether the leader and a quorum's workers have nodes, or have finished."""
         return self.spec is not None and is_quorum(self.spec, self.provided)
+
+    @property
+    def dry_run(self) -> PodsTried | None:
+        """The result of the last dry run of its pods; None if there was none of the present generation."""
+        tried = self.tried
+        return tried if tried is not None and tried.generation == self.seen.generation else None
 
     def refusal(self) -> EffectFailed | None:
         """The last refusal by the API server; None once its slot has no node, because nothing updates it then."""

@@ -9,6 +9,7 @@ import msgspec
 
 from arranger.clock import Clock, SystemClock
 from arranger.kube.cluster import ApiError, Change, Object, Page, Resource, Withdrawn, always
+from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.eviction import evict
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.history import Event, Stored
@@ -101,6 +102,9 @@ class DirectCluster:
         if not still():
             raise Withdrawn(f"create {resource.plural}: no longer wanted")
         return _decoded(self._store.create(resource, namespace or "", _own(body)).stored.raw)
+
+    async def try_create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
+        self._store.create(resource, namespace or "", _own(body), WriteOptions(dry_run=True))
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""

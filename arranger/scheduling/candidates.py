@@ -18,7 +18,7 @@ from arranger.events.facts import PreemptionKind
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
-from arranger.projections.awaited_room import took_in_vain
+from arranger.projections.awaited_room import refused_by_dry_run, took_in_vain
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, by_group
 from arranger.projections.queue_membership import most_priority
@@ -177,6 +177,8 @@ class Candidates:
     def may_be_some(self, job: JobRecord) -> bool:
         """Whether a job may take room from anybody. It is found quickly, and most jobs may not."""
         if self._config.preemption is None or took_in_vain(job, self._config):
+            return False
+        if self._config.dry_run and refused_by_dry_run(job):
             return False
         priority, queue = self._standing_of(job)
         found = self._some.get((priority, queue))

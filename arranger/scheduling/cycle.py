@@ -273,7 +273,7 @@ class _Reasons:
         was, found = old.shortage, self._facts_of(tried, shortage)
         if was == found or was.amounts() == found.amounts():  # the common case, found without sorting
             return math.inf
-        if was.infeasible != found.infeasible or _hold(was) != _hold(found):
+        if (was.infeasible, was.untried, _hold(was)) != (found.infeasible, found.untried, _hold(found)):
             return -math.inf
         if (was.group, was.topology is None) != (found.group, found.topology is None) or was.kinds() != found.kinds():
             return self._apart_ms or -math.inf
@@ -397,4 +397,5 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         searched=shortage.searched,
         topology=shortage.topology,
         objection=shortage.objection,
+        untried=shortage.untried,
     )

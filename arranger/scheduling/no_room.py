@@ -9,7 +9,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.quota import LimitKind
-from arranger.projections.awaited_room import took_in_vain
+from arranger.projections.awaited_room import refused_by_dry_run, took_in_vain
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of, sum_by_group
@@ -35,7 +35,7 @@ class NoRoomKind(StrEnum):
     long as their queue or the configuration says; and of other queues: with the quorum, its own queue would be above
     its share, those aren't above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits
     for their end. TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs. IN_VAIN: the job took room
-    and didn't start.
+    and didn't start. REFUSED: the API server refused a pod of it in a dry run.
     """
 
     OFF = "Off"
@@ -54,6 +54,7 @@ class NoRoomKind(StrEnum):
     TOO_LITTLE = "TooLittle"
     NOBODY = "Nobody"
     IN_VAIN = "InVain"
+    REFUSED = "Refused"
 
 
 class NoRoom(msgspec.Struct, frozen=True):
@@ -87,6 +88,7 @@ def why_no_room(
         NoRoomKind.COMES: lambda: config.verdicts >= 7 and _comes(state, job, config, time_ms, policies),
         NoRoomKind.OFF: lambda: _none_of(config.preemption),
         NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),
+        NoRoomKind.REFUSED: lambda: config.dry_run and refused_by_dry_run(job),
         NoRoomKind.IN_VAIN: lambda: took_in_vain(job, config),
     }
     kind = next((kind for kind, holds in about_quorum.items() if holds()), None)

@@ -37,6 +37,8 @@ class Shortage:
     topology: UnitLack | None = None
     #: A plugin refuses the quorum or holds it back.
     objection: Objection | None = None
+    #: Others would give room, once a dry run shows that the API server takes the pods.
+    untried: bool = False
 
     @property
     def of_nodes(self) -> bool:

@@ -9,6 +9,7 @@ and those of jobs that gave room earlier in the cycle.
 """
 
 from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 
@@ -28,7 +29,7 @@ from arranger.projections.slots import may_come
 from arranger.projections.state import State
 from arranger.scheduling.candidates import Candidate, Candidates
 from arranger.scheduling.needs import pods_of, quorum_needs
-from arranger.scheduling.placement_try import Piece, PlacementTry
+from arranger.scheduling.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_shares import Amounts
 from arranger.scheduling.registry import Policies
@@ -66,6 +67,7 @@ class Preemption:
         self._candidates = Candidates(state, config, policies, waiting, time_ms, jobs=placer.placing.jobs)
         self._time_ms = time_ms
         self._bound_ms = config.room_bound_ms
+        self._dry_run = config.dry_run
         self._vacating = Vacating(state, placer.placing)
         self._searches = 0
         #: What determines whether a quorum gets room → the content of the view when it got none.
@@ -135,7 +137,10 @@ class Preemption:
         found = self._search(tried, kept)
         placing.observer = observer
         if found is None:
-            self._failed[key] = view.content
+            if tried.shortage is not None and tried.shortage.untried:
+                self._searches += 1
+            else:
+                self._failed[key] = view.content
             return None
         if not found.quorum_stands:
             return found
@@ -171,6 +176,9 @@ class Preemption:
                 if (held := self._placer.held_back(found, may_keep=False)) is not None:
                     outcome.undo(self._placer.placing, self._vacating)
                     self._placer.leave(found, held)
+                elif self._dry_run and job.dry_run is None and not job.of_pods:
+                    outcome.undo(self._placer.placing, self._vacating)
+                    found, tried.shortage = None, _untried(tried.shortage)
                 else:
                     self._decide(outcome, sorted([*pods, *self._departing], key=by_uid))
         for of in vacated:
@@ -332,3 +340,8 @@ class Preemption:
                 if of.job.uid not in victims and of.job.uid not in found:
                     found[of.job.uid] = Spared(of.job.uid, of.kind, of.lost_ms, needless)
         return tuple(islice(found.values(), OTHERS))
+
+
+def _untried(shortage: Shortage | None) -> Shortage | None:
+    """The shortage of a quorum to which others would give room once its pods have been tried; equal jobs share one."""
+    return replace(shortage, untried=True) if shortage is not None else None

@@ -15,6 +15,7 @@ from arranger.model.names import LABEL_PREFIX
 from arranger.model.text import one_line
 from arranger.projections.job_parts import SlotKey
 from arranger.workers.backoff import Backoff
+from arranger.workers.dry_run import DryRun
 from arranger.workers.effects import STALE_S, Effects
 from arranger.workers.follower import Writer
 from arranger.workers.progress import Look, Refusals
@@ -47,6 +48,7 @@ class Creation:
         self._effects = effects
         self._queue = queue
         self._writer = writer
+        self.dry_run = DryRun(effects, queue, writer)
         self._clock = effects.parts.time
         # Random delays, so that slots refused together aren't retried together.
         self._chance = Backoff(self._clock, first_s=0.5, longest_s=0.5)

@@ -92,6 +92,7 @@ class PodReconciler:
         if job.stage == Stage.RUNNING and not effects and len(job.bound) == len(job.placements):
             progress.template = None
         await together(effects)
+        await self._creation.dry_run.look(look, self._templates)
         await self._services.keep(look)
         await self._members.keep(look)
         await self._claims.keep(look)

@@ -91,6 +91,9 @@ class Progress(msgspec.Struct):
     #: The UIDs of the placeholders that say that they are Unschedulable.
     unschedulable: dict[str, None] = msgspec.field(default_factory=dict)
     members: MembersFile = msgspec.field(default_factory=MembersFile)
+    #: The generation of which a dry run was done last, how often in a row it failed or was refused, and from when on it
+    #: is repeated.
+    dry_runs: tuple[int, int, float] = (0, 0, 0.0)
     #: The position in the queue that was stored last.
     position: int | None = None
     #: Since when pods of the job exist without the job being in the projection; None otherwise.

@@ -126,3 +126,25 @@ async def test_a_resource_that_a_pod_does_not_use_may_be_overdrawn(subject: Subj
         await refusal(place, asking("over", {"cpu": "2"}))
         await place.cluster.create(PODS, place.namespace, asking("small", {"cpu": "1"}))
         assert await used(place, "over") == {"requests.example.com/gpu": "0", "pods": "1", "requests.cpu": "1"}
+
+
+async def test_a_dry_run_is_judged_as_a_creation_and_neither_stored_nor_counted(subject: Subject) -> None:  # noqa: F811
+    async with subject.open() as place:
+        await with_quota(place, "compute", {"limits.cpu": "4"}, {"limits.cpu": "0"})
+        refusal_of = await refusal(place, asking("first"))
+        with pytest.raises(ApiError) as tried:
+            await place.cluster.try_create(PODS, place.namespace, asking("without"))
+        assert (tried.value.code, tried.value.reason) == (403, "Forbidden")
+        told = [error.detail.partition(" is forbidden: ")[2] for error in (refusal_of, tried.value)]
+        assert told[0] == told[1] == "failed quota: compute: must specify limits.cpu for: main"
+        await place.cluster.try_create(PODS, place.namespace, asking("with", limits={"cpu": "1"}))
+        with pytest.raises(ApiError) as absent:
+            await place.cluster.get(PODS, place.namespace, "with")
+        assert absent.value.code == 404 and await used(place, "compute") == {"limits.cpu": "0"}
+        await place.cluster.create(PODS, place.namespace, asking("with", limits={"cpu": "1"}))
+        with pytest.raises(ApiError) as taken:
+            await place.cluster.try_create(PODS, place.namespace, asking("with", limits={"cpu": "1"}))
+        assert (taken.value.code, taken.value.reason) == (409, "AlreadyExists")
+        with pytest.raises(ApiError) as invalid:
+            await place.cluster.try_create(PODS, place.namespace, {**pod("bad"), "spec": {"containers": []}})
+        assert invalid.value.code == 422

@@ -1,5 +1,6 @@
 """Room that jobs give to others, end to end on both clusters, with kubectl."""
 
+import json
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -11,13 +12,14 @@ import pytest
 
 from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.both_clusters import BOTH, Cluster, cluster_of
-from tests.e2e.harness import TYJOBS, apply, await_stage, eventually, job, pods_of, stages, status_of
+from tests.e2e.harness import TYJOBS, apply, arranger, await_stage, eventually, job, pods_of, stages, status_of
 from tests.e2e.history import History
 from tests.servers import KubeServer
 from tests.unit.queue_table import queue
 
 pytestmark = pytest.mark.timeout(300)
 
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
@@ -28,7 +30,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
     settings = {"evict": "true"} if evict else {}
     with cluster_of(request, tmp_path, NodeTemplate("node-1", cpu="8"), stop_s=1.0, **settings) as running:
         yield running
-        running.kube.kubectl("delete", "queues", "--all")
+        running.kube.kubectl("delete", "queues,resourcequotas", "--all")
 
 
 @pytest.fixture
@@ -256,3 +258,53 @@ def test_processes_killed_during_a_preemption_disturb_nobody_else(
     assert not any(name.startswith("bystander") for name in deleted(history))
     for worker in cluster.fleet.workers.values():
         worker.wait_ready()
+
+
+def with_quota(kube: KubeServer) -> None:
+    """A quota that wants limits of memory, as its controller shows it: the real server has none."""
+    hard = {"limits.memory": "1Ti"}
+    kube.request("POST", QUOTAS, {"metadata": {"name": "strict"}, "spec": {"hard": hard}})
+    body = {"status": {"hard": hard, "used": {"limits.memory": "0"}}}
+    kube.request("PATCH", f"{QUOTAS}/strict/status", body, content_type="application/merge-patch+json")
+
+
+def told(kube: KubeServer, name: str, words: str) -> str:
+    """The message of a job, once it has these words."""
+    message: str = eventually(words, lambda: message_has(kube, name, words) and status_of(kube, name)["message"])
+    return message
+
+
+def test_nobody_is_preempted_for_a_job_whose_pods_the_api_server_refuses(kube: KubeServer) -> None:
+    """A quota wants limits that its template lacks, until somebody removes the quota."""
+    apply(kube, job("low", workers=7, priority=1))
+    await_stage(kube, "Running", "low")
+    before = uids(kube, "low")
+    with_quota(kube)
+    apply(kube, job("high", workers=3, priority=9))
+    message = told(kube, "high", "nobody gives it room, because the API server refuses pods of learner in a dry run")
+    assert "must specify limits.memory" in message
+    time.sleep(3)
+    assert uids(kube, "low") == before and condition(kube, "low", "Preempted") == {}
+    kube.kubectl("delete", "resourcequota", "strict")
+    kube.kubectl("patch", "tyj", "high", "--type=merge", "-p", '{"spec":{"priority":8}}')
+    await_stage(kube, "Running", "high")
+    assert condition(kube, "low", "Preempted")["status"] == "True"
+
+
+def test_who_took_room_that_kubelets_refuse_takes_none_again(cluster: Cluster, kube: KubeServer) -> None:
+    """All kubelets refuse its pods. The job that gave room runs again, and gives it once."""
+    apply(kube, job("low", workers=7, priority=1))
+    await_stage(kube, "Running", "low")
+    high = job("high", workers=3, priority=9)
+    for of in (high["spec"]["leader"], *high["spec"]["workerSets"]):
+        notes = of["template"].setdefault("metadata", {}).setdefault("annotations", {})
+        notes["sandbox.arranger.dev/fail"] = "UnexpectedAdmissionError"
+    apply(kube, high)
+    message = told(kube, "high", "it took room from others in vain")
+    assert "UnexpectedAdmissionError" in message and "takes no more until its spec" in message
+    await_stage(kube, "Running", "low")
+    time.sleep(25)
+    status = status_of(kube, "low")
+    assert (status["stage"], status["attempt"]) == ("Running", 1)
+    listed = arranger("preemptions", "--log", cluster.redis_url, "-o", "json").stdout
+    assert [one["in_vain"] for one in json.loads(listed)["preemptions"]] == ["LeaderEvicted"]

@@ -427,6 +427,8 @@ class FaultyKubelets(SimulatedKubelets):
         faults = self._world.faults
         if faults.at("kubelet refuses: UnexpectedAdmissionError"):
             return "UnexpectedAdmissionError", "Allocate failed due to no healthy devices present, which is unexpected"
+        if self._world.vain.refuses(run.pod):
+            return "UnexpectedAdmissionError", "Allocate failed due to a device plugin that knows no such device"
         lacking = super()._lacking(run)
         if lacking is not None:
             faults.hit("kubelet refuses: no room")

@@ -125,6 +125,7 @@ ROOM = (
     "a node closes while its room is awaited", "a node is deleted while its room is awaited",
     "a pod that gives room hangs", "the log is lost while room is awaited",
     "the log loses its tail while room is awaited", "two writers: too little room",
+    "kubelets refuse each pod of a job", "room is taken in vain",
     "a reserved job starts as promised", "a reserved job starts as promised after others behind it",
 )  # fmt: skip
 FORECASTS = ("a forecast is recorded", "a forecast of a job that changed meanwhile")

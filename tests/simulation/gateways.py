@@ -386,6 +386,20 @@ class FaultyCluster(DirectCluster):
 
         return await self._write(f"create {resource.plural}", name, namespace, effect)
 
+    async def try_create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
+        """A dry run is judged as a creation is, and nothing is stored."""
+        what, parent = f"create {resource.plural}", super().try_create
+        await self._gateway.latency()
+        self._connected(what)
+        self._refuse(what)
+        await self._world.refusals.judge(what, namespace or "")
+        await self._world.denials.judge(what, namespace or "", body["metadata"]["name"])
+        before = self._world.store.version
+        await parent(resource, namespace, body)
+        if self._world.store.version != before:
+            raise Violation("a dry run changed something")
+        await self._gateway.latency()
+
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:

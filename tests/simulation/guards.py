@@ -17,7 +17,7 @@ from arranger.lifecycle import giving_way, replacements, stages
 from arranger.model.job import JobSpec, Topology
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
-from arranger.projections import fold, giving_up, judging, placements, queue_membership
+from arranger.projections import fold, giving_up, judging, placements, preemption, queue_membership
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -55,6 +55,7 @@ from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
 from tests.simulation.room import CROWD
 from tests.simulation.topologies import RACE
+from tests.simulation.vain import REFUSED
 from tests.simulation.world import World
 
 #: The guards of room that is taken back.
@@ -70,6 +71,7 @@ OF_ROOM = (
     "that no restart of a preempted job counts",
     "that room is kept for whom others gave it",
     "that only victims' pods leave",
+    "that who took room in vain takes none again",
 )
 #: The guards of claims.
 OF_CLAIMS = (
@@ -94,6 +96,7 @@ _OFTEN = {
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
+    "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
     "that reserved room is kept": {CALM: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},
@@ -246,6 +249,13 @@ def _one_holds_up_all() -> Iterator[None]:
         return tried
 
     with mock.patch.object(Placer, "quorum", held_up):
+        yield
+
+
+@contextmanager
+def _takes_in_vain_again() -> Iterator[None]:
+    """Neither a cycle nor the fold asks whether a job took room in vain before."""
+    with _without(candidates, "took_in_vain", False)(), _without(preemption, "took_in_vain", False)():
         yield
 
 
@@ -440,6 +450,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that surplus goes before whole jobs": _without(Candidates, "_surplus", ()),
     "that no restart of a preempted job counts": _restarts_of_victims_count,
     "that room is kept for whom others gave it": _room_is_anyones,
+    "that who took room in vain takes none again": _takes_in_vain_again,
     "that only victims' pods leave": _another_pod_goes_too,
     "that reserved room is kept": _without(Reservations, "hold", None),
     "that only who ends in time goes before a reservation": _without(reservations, "expected_runtime_ms", 1),

@@ -130,6 +130,7 @@ class Oracle:
         self._world.windows.forget()
         self._world.claims.forget()
         self._world.room_record.forget()
+        self._world.vain.forget()
         self._world.forecasts.forget()
         self.promises.forget()
         self.epochs.append(epoch)
@@ -179,6 +180,7 @@ class Oracle:
         verdicts = {verdict.offset: verdict for verdict in changes.verdicts}
         if problem := record.after(self.state, entry, verdicts, of_room):
             raise Violation(problem)
+        self._world.vain.after(self.state, entry, verdicts)
         uid, problem = moved(self.state, bound)
         if problem:
             raise Violation(problem, job=uid)
@@ -385,6 +387,7 @@ class Oracle:
         self.state = _folded(State(epoch=self.state.epoch), kept)
         self.entries = kept
         self._world.room_record.lose_after(self.state)
+        self._world.vain.forget()
         self._world.forecasts.lose_after(offset)
         self.promises.forget()
         self._identities = {(entry.batch.writer, entry.batch.seq) for entry in kept}

@@ -103,6 +103,8 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
             continue
         if PreemptionKind.PRIORITY not in allowed or not job.valid_spec.preempts or job.quorum_placed():
             continue  # a group whose minimum has finished takes no room for the rest of it
+        if job.taken is not None and job.taken.ended is not None:
+            continue  # `vain` checks whether that is so
         lower = [of for of in _lower(state, cycle, job) if of.placements and not _young(state, cycle, of)]
         if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it room"

@@ -77,6 +77,7 @@ from tests.simulation.stalls import Stalls
 from tests.simulation.topologies import Topologies
 from tests.simulation.trials import Trials
 from tests.simulation.upgrades import Upgrade, bridges
+from tests.simulation.vain import Vain
 from tests.simulation.windows import Windows
 
 ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
@@ -422,6 +423,7 @@ class World:
         self.refusals = Refusals(self)
         self.room_record = RoomRecord(self)
         self.room = Room(self)
+        self.vain = Vain(self)
         self.trials = Trials(self)
         self.upgrade = Upgrade(self)
         self.checks = Checks(self)

@@ -4,6 +4,7 @@ What it knows of a job is always what the job is now."""
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
@@ -16,7 +17,7 @@ from arranger.scheduling.vacating import Vacating
 from arranger.settings import Settings
 from tests.world import World, shape
 
-CONFIG = Settings(min_runtime_s=0).cycle_config(VERSIONS)
+CONFIG = msgspec.structs.replace(Settings(min_runtime_s=0).cycle_config(VERSIONS), dry_run=False)
 GPU = "nvidia.com/gpu"
 
 

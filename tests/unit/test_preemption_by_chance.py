@@ -23,7 +23,7 @@ from tests.world import World, shape
 
 pytestmark = pytest.mark.slow
 
-SHIPPED = Settings(min_runtime_s=0).cycle_config(VERSIONS)
+SHIPPED = msgspec.structs.replace(Settings(min_runtime_s=0).cycle_config(VERSIONS), dry_run=False)
 WITHOUT = msgspec.structs.replace(SHIPPED, preemption=None, reservations=0)
 GPU = "nvidia.com/gpu"
 

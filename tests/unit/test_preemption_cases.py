@@ -23,7 +23,7 @@ from tests.unit.preemption_table import Amounts, Case, Job, Takes, Took
 from tests.unit.preemption_volcano import VOLCANO
 from tests.world import GIB, World, shape
 
-SHIPPED = Settings(min_runtime_s=0).cycle_config(VERSIONS)
+SHIPPED = msgspec.structs.replace(Settings(min_runtime_s=0).cycle_config(VERSIONS), dry_run=False)
 #: The settings with which the running jobs get their nodes.
 WITHOUT = msgspec.structs.replace(SHIPPED, preemption=None, reservations=0)
 CASES = {"kube-scheduler": KUBE, "Volcano": VOLCANO, "Kueue": KUEUE, "KAI": KAI, "loops": LOOPS}

@@ -59,6 +59,7 @@ def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -
             reservations=1,
             reservation_refresh_ms=30_000,
             min_runtime_ms=120_000,
+            dry_run=True,
             learned_runtimes=True,
             room_bound_ms=60_000,
         )

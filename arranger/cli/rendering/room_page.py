@@ -163,6 +163,7 @@ _TAKES_NONE = {
     NoRoomKind.AWAITED: "the reservation of another job waits for the end of {who}",
     NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",
     NoRoomKind.NOBODY: "no other job runs",
+    NoRoomKind.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",
     NoRoomKind.IN_VAIN: (
         "it took room and didn't start; it takes none again until its spec, a quota of its namespace or one of the "
         "nodes that it got changes"

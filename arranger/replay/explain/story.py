@@ -90,6 +90,8 @@ class Story:
             self.consequences += self.pod_histories.seen(offset, time_ms, event, job, self.state)
         elif isinstance(event, k.PodGone):
             self.pod_histories.pod_gone(offset, time_ms, event.uid)
+        elif isinstance(event, k.PodsTried):
+            pass
         elif isinstance(event, k.EffectFailed):
             self.pod_histories.effect_failed(offset, time_ms, event)
         elif judged.verdict == ACCEPTED:

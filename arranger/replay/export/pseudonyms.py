@@ -421,6 +421,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     k.LeaderAddressed: {"job_uid": Pseudonyms.job_uid, "address": Pseudonyms.address},
     k.EndedWorker: {"pod_uid": keep, "how": keep},
     k.WorkersReplaced: {"job_uid": Pseudonyms.job_uid},
+    k.PodsTried: {"job_uid": Pseudonyms.job_uid, "reason": word, "message": left_out},
     k.EffectFailed: {"job_uid": Pseudonyms.job_uid, "effect": keep, "reason": word, "message": left_out},
     n.NodeFacts: {"allocatable": keep, "labels": Pseudonyms.labels},
     p.HostPort: {"protocol": keep, "address": Pseudonyms.address},
@@ -476,7 +477,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "at_end": _first("set"),
         "after": _first("job"),
     },
-    JobRecord: {"sets": _keys("set"), "retired": keep, "refusals": _keys("node")},
+    JobRecord: {"sets": _keys("set"), "retired": keep, "left_behind": keep, "refusals": _keys("node")},
     SlotTable: {"nodes": keep, "pods": keep, "members": keep, "names": keep},  # empty: they follow in the snapshot
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
     SetRecord: {"kept": keep, "avoids": _keys("node")},

@@ -43,6 +43,7 @@ ABOUT_A_JOB = (
     k.WorkersReplaced,
     k.NodesRequested,
     k.EffectFailed,
+    k.PodsTried,
 )
 
 
@@ -408,6 +409,11 @@ _WORDS: dict[type, Any] = {
     k.StageDecided: lambda event, _: f"to {event.stage} ({event.reason}): {stage_text(event)}{_back_off(event)}",
     k.LeaderAddressed: lambda event, _: f"leader at {event.address}",
     k.WorkersReplaced: _workers_replaced,
+    k.PodsTried: lambda event, _: (
+        f"the API server refuses a pod: {event.code} {event.reason}: {event.message}"
+        if event.slot is not None
+        else "the API server takes the pods"
+    ),
     k.EffectFailed: lambda event, _: (
         f"{event.effect}: {event.code} {event.reason}{', permanently' if event.permanent else ''}: {event.message}"
     ),

@@ -80,7 +80,7 @@ class Continuation:
         self.state = state
         state.hear_all()
         self._future = future
-        self._config = msgspec.structs.replace(config, reasons_refresh_ms=_NEVER_MS, reasons_a_second=0)
+        self._config = msgspec.structs.replace(config, reasons_refresh_ms=_NEVER_MS, reasons_a_second=0, dry_run=False)
         self._cycles = Cycles(policies, too_large)
         self._too_large = too_large
         self._meter = meter

@@ -130,7 +130,7 @@ class Simulation:
         self.state = State()
         self.state.hear_all()
         self.time_ms = time_ms
-        self._config = config
+        self._config = msgspec.structs.replace(config, dry_run=False)
         self._policies = policies
         self._seq = 0
         self._observer = _Reasons()

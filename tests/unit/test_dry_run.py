@@ -1,0 +1,196 @@
+"""Before others give room to a job, the API server is asked by a dry run whether it takes the job's pods."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from arranger.clock import SystemClock
+from arranger.events import kinds as k
+from arranger.events.facts import ShortageFacts
+from arranger.kube.cluster import ApiError, Resource
+from arranger.lifecycle.desired import desired_status
+from arranger.lifecycle.refusals import tries_pods
+from arranger.model.job import ScheduleState, Slot, Stage
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from tests.unit.replay_worlds import verified
+from tests.unit.test_applier import Scene
+from tests.unit.test_preemption import preempted, running, waiting, world
+from tests.unit.test_replay_room import explained
+from tests.world import World
+
+WHY = "failed quota: compute: must specify limits.cpu for: c"
+
+
+def competing() -> tuple[World, JobRecord]:
+    """A job that would take the room of another one, after the first cycle that knows both."""
+    of = world(dry_run=True)
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is None
+    return of, high
+
+
+def tried(of: World, job: JobRecord, *, refused: bool = False) -> None:
+    result = (Slot(1, 0), 403, "Forbidden", WHY) if refused else ()
+    of.say(k.PodsTried(job.uid, job.seen.generation, *result))
+
+
+def test_nobody_gives_room_before_the_pods_were_tried() -> None:
+    of, high = competing()
+    assert high.waits is not None and high.waits.shortage.untried and tries_pods(high)
+    assert preempted(of) is None and of.cycle() == (), "nothing is recorded again"
+    tried(of, high)
+    assert not tries_pods(high)
+    decision = preempted(of)
+    assert decision is not None and decision.placed.job_uid == high.uid
+    of.settle()
+    assert high.stage == Stage.RUNNING
+    verified(of.entries)
+
+
+def test_nobody_gives_room_to_a_job_whose_pods_the_api_server_refuses() -> None:
+    of, high = competing()
+    tried(of, high, refused=True)
+    for _ in range(5):
+        assert preempted(of) is None
+        of.pass_time(300)
+    assert of.state.jobs["uid-low"].stage == Stage.RUNNING
+    assert tries_pods(high), "it is tried again now and then"
+    said = desired_status(of.state, high)["message"]
+    assert said.startswith("0 of 4") and f"refuses pods of actors in a dry run: {WHY}" in said
+    waits = explained(of.entries, "high").waiting
+    assert waits is not None and [str(of.kind) for of in waits.takes_none] == ["Refused"]
+    tried(of, high)
+    assert preempted(of) is not None
+    verified(of.entries)
+
+
+def test_an_edit_is_tried_again() -> None:
+    of, high = competing()
+    tried(of, high, refused=True)
+    of.say(msgspec.structs.replace(high.seen, generation=high.seen.generation + 1))
+    assert high.dry_run is None
+    of.cycle()
+    assert tries_pods(high)
+
+
+def test_a_result_of_an_earlier_generation_counts_for_nothing() -> None:
+    of, high = competing()
+    of.say(k.PodsTried(high.uid, high.seen.generation - 1))
+    assert high.dry_run is None and preempted(of) is None
+
+
+def test_a_job_that_finds_free_room_is_not_tried() -> None:
+    of = world(nodes=2, dry_run=True)
+    high = waiting(of, "high", 4, priority=9)
+    of.settle()
+    assert high.stage == Stage.RUNNING and high.tried is None and not tries_pods(high)
+
+
+def test_the_result_is_in_snapshots() -> None:
+    of, high = competing()
+    tried(of, high, refused=True)
+    copied = snapshot.restore(snapshot.encode(of.state))
+    assert copied.jobs[high.uid].dry_run == high.dry_run is not None
+
+
+def test_equal_jobs_are_marked_each() -> None:
+    of = world(nodes=2, dry_run=True)
+    running(of, "low", 8, priority=1)
+    first, second = waiting(of, "first", 4, priority=9), waiting(of, "second", 4, priority=9)
+    of.cycle()
+    assert tries_pods(first) and tries_pods(second)
+
+
+# --- the applier ---------------------------------------------------------------------------------------------
+
+
+class Stopped(SystemClock):
+    """A clock that tests set."""
+
+    now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        """The seconds that have passed."""
+        return self.now_s
+
+
+class Asking(Scene):
+    """A job that others would give room to, an API server that answers dry runs so, one after the other (None: it takes
+    the pod), and what the applier appends."""
+
+    def __init__(self, *answers: ApiError | None) -> None:
+        self.clock = Stopped()
+        super().__init__(self.clock)
+        self.answers, self.asked, self.appended = list(answers), list[str](), list[k.Event]()
+        self.job.waits = k.Waits(self.job.uid, 0, ScheduleState.UNSCHEDULED, ShortageFacts("", 0, 1, untried=True))
+        self.dry_run = self.applier._creation.dry_run
+        self.dry_run._writer = self  # type: ignore[assignment]
+        self.cluster.try_create = self.answer  # type: ignore[method-assign]
+
+    async def answer(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
+        self.asked.append(body["metadata"]["name"])
+        if self.answers and (answer := self.answers.pop(0)) is not None:
+            raise answer
+
+    async def append(self, events: list[k.Event]) -> None:
+        self.appended += events
+        self.world.say(*events)
+
+    async def ask(self, *, after_s: float = 0.0) -> None:
+        self.clock.now_s += after_s
+        await self.dry_run.look(self.look(), self.applier._pods._templates)
+
+
+def said(code: int, words: str) -> ApiError:
+    return ApiError(code, "Forbidden", words)
+
+
+async def test_each_group_is_tried_once_for_each_generation() -> None:
+    scene = Asking()
+    await scene.ask()
+    assert scene.asked == ["j-learner-0"] and scene.appended == [k.PodsTried(scene.job.uid, 1)]
+    await scene.ask(after_s=600)
+    assert len(scene.asked) == 1
+
+
+async def test_a_refusal_is_recorded_once_and_tried_again_more_and_more_rarely() -> None:
+    refused = [said(403, WHY)] * 3
+    scene = Asking(*refused)
+    await scene.ask()
+    assert scene.appended == [k.PodsTried(scene.job.uid, 1, Slot(0, 0), 403, "Forbidden", WHY)]
+    await scene.ask(after_s=29)
+    assert len(scene.asked) == 1
+    await scene.ask(after_s=1)
+    await scene.ask(after_s=59)
+    assert (len(scene.asked), len(scene.appended)) == (2, 1)
+    await scene.ask(after_s=1)
+    await scene.ask(after_s=120)
+    assert scene.appended[1:] == [k.PodsTried(scene.job.uid, 1)], "the API server takes it now"
+
+
+@pytest.mark.parametrize("words", ["exceeded quota: compute, requested: pods=1", "hook x does not support dry run"])
+async def test_a_refusal_that_says_nothing_of_the_pods_does_not_count(words: str) -> None:
+    scene = Asking(said(403, words))
+    await scene.ask()
+    assert scene.appended == [k.PodsTried(scene.job.uid, 1)]
+
+
+async def test_an_api_server_that_fails_keeps_nobody_from_room_for_long() -> None:
+    scene = Asking(*[said(500, "etcd is slow")] * 3)
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await scene.ask()
+    assert scene.appended == []
+    await scene.ask()
+    assert scene.appended == [k.PodsTried(scene.job.uid, 1)]
+
+
+async def test_jobs_to_which_nobody_would_give_room_are_not_tried() -> None:
+    scene = Asking()
+    scene.job.waits = None
+    await scene.ask()
+    assert scene.asked == []
