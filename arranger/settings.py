@@ -250,6 +250,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     forecast_jobs: Annotated[
         int, _about("how many of the first waiting jobs are forecast; those behind them are left out", 1, 10_000)
     ] = 100
+    clean_pod_policy: Annotated[
+        Literal["All", "Running", "None"],
+        _about("which pods of an ended job are deleted if it names no cleanPodPolicy; failed ones stay as it says"),
+    ] = "All"
     image_grace_s: Annotated[
         int, _about("seconds that the leader's image may fail to pull before the job fails", 0, _WEEK_S)
     ] = 120

@@ -28,7 +28,7 @@ from arranger.kube.times import parse_time_ms
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import BELOW_QUORUM, ENDED, LEADER_GROUP, READY, JobSpec, JobStatusSeen
+from arranger.model.job import BELOW_QUORUM, ENDED, LEADER_GROUP, READY, CleanPodPolicy, JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, USER_LABEL, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
@@ -191,12 +191,21 @@ def _traits(labels: Json, spec: Json, claims: tuple[str, ...], *, ours: bool) ->
     return PodTraits(_label_pairs(_encode(own)), ports, terms, claims) if said else NO_TRAITS
 
 
-def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, last: JobSeen | None = None) -> JobSeen:
+def job_seen(
+    job: Json,
+    term: int,
+    *,
+    with_status: bool,
+    checks: Check = TYJOB,
+    clean: CleanPodPolicy = CleanPodPolicy.ALL,
+    last: JobSeen | None = None,
+) -> JobSeen:
     """The observation of a TYJob; `with_status` adds the fields from which a new epoch adopts the job.
 
     `checks` define a valid TYJob: the policies that it may name depend on what is installed. This never raises,
     whatever the object contains: `faults` describe a wrong spec. `last` is an earlier observation of the same TYJob
-    with the same checks: while the generation is the same, the spec is the same and isn't checked again.
+    with the same checks: while the generation is the same, the spec is the same and isn't checked again. `clean` as in
+    `job_spec`.
     """
     metadata = job["metadata"]
     generation = _whole(metadata.get("generation"))
@@ -204,7 +213,7 @@ def job_seen(job: Json, term: int, *, with_status: bool, checks: Check = TYJOB, 
         spec, faults = last.spec, last.faults
     else:
         found = validate(job, checks)
-        spec, faults = None if found else job_spec(job), reported(found)
+        spec, faults = None if found else job_spec(job, clean=clean), reported(found)
     status = job.get("status")
     if not isinstance(status, dict):
         status = {}

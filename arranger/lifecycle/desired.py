@@ -98,15 +98,15 @@ def _highest_first(pod: PodSeen) -> tuple[int, str, str]:
 
 
 def _cleaned(job: JobRecord) -> Callable[[PodSeen], bool]:
-    """Which pods of an ended job are deleted: the policy keeps only pods of the attempt that ended, and failed ones of
-    before that are kept."""
+    """Which pods of an ended job are deleted: the policy concerns pods of the attempt that ended. Failed ones that are
+    kept for their logs stay in any case."""
     policy = job.spec.clean_pod_policy if job.spec is not None else CleanPodPolicy.ALL
     kept = job.kept
 
     def cleaned(pod: PodSeen) -> bool:
-        if policy == CleanPodPolicy.ALL or pod.owner is None:
+        if pod.owner is None:
             return True
-        if pod.owner.attempt != job.attempt or job.replaced_before(pod.owner):
+        if policy == CleanPodPolicy.ALL or pod.owner.attempt != job.attempt or job.replaced_before(pod.owner):
             return pod.uid not in kept
         return policy == CleanPodPolicy.RUNNING and pod.phase not in TERMINAL
 

@@ -191,7 +191,8 @@ WHOLE_JOB = -1
 
 
 class CleanPodPolicy(StrEnum):
-    """Which pods are deleted when the job has ended."""
+    """Which pods are deleted when the job has ended: those that still run, all but the failed ones that are kept for
+    their logs, or none."""
 
     RUNNING = "Running"
     ALL = "All"
@@ -308,6 +309,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `start_grace_s` is how long it may take from the start of an attempt until its quorum is ready, in seconds; None if
     it doesn't say.
     `missing_runtimes` are the RuntimeClasses that its templates name and that don't exist, while they are watched.
+    `clean_named`: the job itself names its `clean_pod_policy`; False in logs of versions that didn't record it.
     """
 
     groups: tuple[PodGroup, ...]
@@ -342,6 +344,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     schedule_timeout_s: int | None = None
     start_grace_s: int | None = None
     missing_runtimes: tuple[str, ...] = ()
+    clean_named: bool = False
 
     @property
     def classes_known(self) -> bool:

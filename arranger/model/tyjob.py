@@ -42,8 +42,9 @@ from arranger.model.validation import (
 )
 
 
-def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
-    """The spec of a TYJob that passes `validate`; the leader's group comes first, also where there is no leader."""
+def job_spec(tyjob: Mapping[str, Any], *, clean: CleanPodPolicy = CleanPodPolicy.ALL) -> JobSpec:
+    """The spec of a TYJob that passes `validate`; the leader's group comes first, also where there is no leader.
+    `clean` is the policy of jobs that name none."""
     spec: Mapping[str, Any] = tyjob["spec"]
     policy: Mapping[str, Any] = spec.get("schedulerPolicy") or {}
     name, leader = tyjob["metadata"]["name"], spec.get("leader")
@@ -62,7 +63,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         queue_policy=policy.get("jobQueuePolicy") or "",
         pod_policy=policy.get("basicPolicy") or "",
         restart_limit=whole_of(spec, "restartLimit", DEFAULT_RESTART_LIMIT),
-        clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or CleanPodPolicy.RUNNING),
+        clean_pod_policy=CleanPodPolicy(spec.get("cleanPodPolicy") or clean),
         terminating=spec.get("terminating") is True,
         suspend=spec.get("suspend") is True,
         ttl_s=whole_of(spec, "ttlSecondsAfterFinished", None),
@@ -82,6 +83,7 @@ def job_spec(tyjob: Mapping[str, Any]) -> JobSpec:
         expected_s=whole_of(spec, "expectedRuntimeSeconds", None),
         image=_image(spec),
         qos=lowest_qos(map(qos_class, _templates(spec))),
+        clean_named=bool(spec.get("cleanPodPolicy")),
         start_grace_s=whole_of(spec, "startGraceSeconds", None),
     )
 
@@ -186,7 +188,7 @@ def refused_change(old: JobSpec, new: JobSpec, *, waits: bool = False) -> tuple[
             ("spec.successPolicy", old.success == new.success or old.has_leader != new.has_leader),
             ("spec.leaderService", old.leader_service == new.leader_service),
             ("spec.topology", old.topology == new.topology),
-            ("spec.cleanPodPolicy", old.clean_pod_policy == new.clean_pod_policy),
+            ("spec.cleanPodPolicy", _same_cleaning(old, new)),
             ("spec.priorityClassName", old.priority_class == new.priority_class),
             ("spec.queue", waits or old.queue == new.queue),
             ("spec.after", _jobs_before(old) == _jobs_before(new)),
@@ -194,6 +196,11 @@ def refused_change(old: JobSpec, new: JobSpec, *, waits: bool = False) -> tuple[
         )
         if not same
     )
+
+
+def _same_cleaning(old: JobSpec, new: JobSpec) -> bool:
+    """Whether the policy is the same, unless it is that of the installation, which may change."""
+    return old.clean_pod_policy == new.clean_pod_policy or not (old.clean_named or new.clean_named)
 
 
 def _jobs_before(spec: JobSpec) -> list[tuple[str, OnFailure]]:

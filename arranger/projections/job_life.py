@@ -11,6 +11,7 @@ from arranger.model.job import (
     ACTIVE,
     PREEMPTED,
     READY,
+    CleanPodPolicy,
     JobSpec,
     JobStatusSeen,
     PlacedPods,
@@ -171,6 +172,7 @@ class JobLife(Slots):
             note_run_time(self.state.run_times, job, self.time_ms)
             if self.state.readiness:
                 self._note_end(job)
+            self._keep_at_end(job)
             self._release_all(job, before)
             job.times.completion_ms = self.time_ms
         self._note_turns(job)
@@ -324,6 +326,20 @@ class JobLife(Slots):
         of.kept = (*of.kept, pod.uid)[-limit:]
         return True
 
+    def _keep_at_end(self, job: JobRecord) -> None:
+        """Keep the failed pods of the last attempt of a job that deletes all others."""
+        if not self._keeps_only_failed(job):
+            return
+        kept = job.kept
+        pods = [(pod.owner, uid) for uid, pod in self.state.pods_of.get(job.uid, {}).items() if uid not in kept]
+        for _, uid in sorted((-of.index, uid) for of, uid in pods if of is not None and of.attempt == job.attempt):
+            self._keep_pod(job, self.state.pods[uid])
+
+    def _keeps_only_failed(self, job: JobRecord) -> bool:
+        """Whether a job has ended that keeps its failed pods, and no others."""
+        all_others = job.spec is not None and job.spec.clean_pod_policy == CleanPodPolicy.ALL
+        return job.ended and all_others and self.state.exact_ends
+
     def _adopt_kept(self, job: JobRecord) -> None:
         """Keep the failed pods of earlier attempts and of replaced workers that a new epoch finds."""
         if not job.adopted_at or job.kept:
@@ -331,7 +347,9 @@ class JobLife(Slots):
         found = [
             (pod.owner.attempt, pod.owner.failed_before, -pod.owner.index, pod.uid)
             for pod in self.state.pods_of.get(job.uid, {}).values()
-            if pod.owner is not None and pod.owner.attempt <= job.attempt and job.slot_of(pod.owner) is None
+            if pod.owner is not None
+            and pod.owner.attempt <= job.attempt
+            and (job.slot_of(pod.owner) is None or self._keeps_only_failed(job))
         ]
         for *_, uid in sorted(found):
             self._keep_pod(job, self.state.pods[uid])

@@ -31,7 +31,7 @@ from arranger.kube.translate import (
 )
 from arranger.kube.volumes import claim_seen, csi_node_seen, storage_class_seen, volume_seen
 from arranger.model.checks import Check
-from arranger.model.job import ENDED, Stage
+from arranger.model.job import ENDED, CleanPodPolicy, Stage
 from arranger.model.pods_to_place import group_uid
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State
@@ -80,16 +80,17 @@ def translate(
     *,
     with_status: bool,
     checks: Check,
+    clean: CleanPodPolicy = CleanPodPolicy.ALL,
     scheduler: str = "",
     with_volumes: bool = False,
     with_devices: bool = False,
     last: k.JobSeen | None = None,
 ) -> Seen:
     """The observation of an object. The status of a TYJob counts only `with_status`: if the job may be new. `last` is
-    an earlier observation of the same TYJob by the same process. `scheduler`, `with_volumes` and
-    `with_devices` as in `pod_seen`."""
+    an earlier observation of the same TYJob by the same process. `clean` as in `job_spec`. `scheduler`,
+    `with_volumes` and `with_devices` as in `pod_seen`."""
     if kind == k.Watched.JOB:
-        return job_seen(item, term, with_status=with_status, checks=checks, last=last)
+        return job_seen(item, term, with_status=with_status, checks=checks, clean=clean, last=last)
     if kind == k.Watched.POD:
         return pod_seen(item, term, scheduler, with_volumes=with_volumes, with_devices=with_devices)
     return _PLAIN[kind](item, term)
@@ -102,6 +103,7 @@ def news(
     state: State,
     *,
     checks: Check,
+    clean: CleanPodPolicy = CleanPodPolicy.ALL,
     scheduler: str = "",
     with_volumes: bool = False,
     with_devices: bool = False,
@@ -115,7 +117,8 @@ def news(
         added, last = change.type == "ADDED", last_seen(change.object, kind, term, state)
         seen = translate(
             change.object, kind, term, with_status=added,
-            checks=checks, scheduler=scheduler, with_volumes=with_volumes, with_devices=with_devices, last=last,
+            checks=checks, clean=clean, scheduler=scheduler, with_volumes=with_volumes, with_devices=with_devices,
+            last=last,
         )  # fmt: skip
         if change.type == "DELETED":
             if not isinstance(seen, k.ProvisioningSeen) or seen.job_uid:

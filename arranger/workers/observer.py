@@ -47,6 +47,7 @@ from arranger.kube.cluster import (
 )
 from arranger.lifecycle.freshness import awaited_ms
 from arranger.logs import log_event
+from arranger.model.job import CleanPodPolicy
 from arranger.model.validation import tyjob_checks
 from arranger.projections.state import State
 from arranger.workers.backoff import Backoff
@@ -117,6 +118,7 @@ class _Translation:
         self._how: dict[str, Any] = {
             # The checks of a valid TYJob, with the names of the installed policies.
             "checks": tyjob_checks(parts.installed.names),
+            "clean": CleanPodPolicy(parts.settings.clean_pod_policy),
             # Pods that name this scheduler are to be placed.
             "scheduler": parts.settings.scheduler_name,
             "with_volumes": parts.settings.volumes,

@@ -315,7 +315,7 @@ async def test_an_object_of_no_namespace_is_created_read_changed_and_deleted(sub
 async def test_a_tyjob_gets_the_defaults_of_its_schema(subject: Subject) -> None:
     async with subject.open() as place:
         spec = (await place.cluster.create(TYJOBS, place.namespace, tyjob("a")))["spec"]
-        expected = {"restartLimit": 3, "cleanPodPolicy": "Running", "minWorkersNum": None, "priority": None}
+        expected = {"restartLimit": 3, "cleanPodPolicy": None, "minWorkersNum": None, "priority": None}
         expected["terminating"] = False
         assert {key: spec.get(key) for key in expected} == expected
 

@@ -858,17 +858,14 @@ class Checks:
         return [*found, *self._kept()]
 
     def _kept(self) -> list[tuple[str, str]]:
-        """Pods that are kept for their logs although they run, or are too many, or their job's policy keeps none."""
+        """Pods that are kept for their logs although they run, or are too many."""
         there = {pod["metadata"]["uid"]: pod for pod in self._objects(PODS)}
         found: list[tuple[str, str]] = []
         for uid, job in self._world.oracle.state.jobs.items():
-            of_spec = job.spec.clean_pod_policy if job.ended and job.spec is not None else None
             for of in job.keepers:
                 pods = [there[pod] for pod in of.kept if pod in there]
                 if len(of.kept) > (job.spec.keep_failed if job.spec is not None else 0) or any(map(_live, pods)):
                     found.append((uid, f"{job.seen.name} keeps the pods {of.kept}"))
-                if of_spec == CleanPodPolicy.ALL and any("deletionTimestamp" not in pod["metadata"] for pod in pods):
-                    found.append((uid, f"kept pods of {job.seen.name} outlived it, whose cleanPodPolicy is All"))
         return found
 
     def _backlog(self) -> list[tuple[str, str]]:

@@ -142,24 +142,34 @@ def test_of_a_set_that_restarts_as_a_whole_the_failed_pod_stays() -> None:
     assert live == {"ppo-learner-0", "ppo-actors-0", "ppo-actors-1-f1", "ppo-actors-2"}
 
 
-@pytest.mark.parametrize(
-    ("policy", "left"), [(CleanPodPolicy.RUNNING, True), (CleanPodPolicy.NONE, True), (CleanPodPolicy.ALL, False)]
-)
-def test_they_stay_after_the_end_of_the_job_unless_its_policy_deletes_all_pods(
-    policy: CleanPodPolicy, left: bool
-) -> None:
+@pytest.mark.parametrize("policy", CleanPodPolicy)
+def test_they_stay_after_the_end_of_the_job_whatever_its_policy(policy: CleanPodPolicy) -> None:
     world, job = running(clean=policy)
     kept = {fail(world, job, (1, 1)), fail(world, job, LEADER)}
     world.change_pod(job.bound[LEADER], phase="Succeeded", ready=False)
     world.settle()
     assert job.stage == Stage.SUCCEEDED
-    assert (kept <= world.state.pods.keys()) == left
+    assert kept <= world.state.pods.keys()
     if policy == CleanPodPolicy.ALL:
-        assert world.state.pods == {}
+        assert world.state.pods.keys() == kept
     elif policy == CleanPodPolicy.RUNNING:
         assert world.state.pods.keys() == kept | {
             uid for uid, pod in world.state.pods.items() if pod.owner.attempt == 1
         }  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3])
+def test_the_failed_pods_of_the_end_stay_where_all_others_are_deleted(keep: int) -> None:
+    world, job = running(keep=keep, clean=CleanPodPolicy.ALL, restart_limit=0, min_workers=2)
+    pods = dict(job.bound)
+    for slot in ((1, 0), (1, 1)):
+        world.change_pod(pods[slot], phase="Failed", ready=False)
+    world.pass_time(600)
+    world.settle()
+    world.state.validate()
+    assert (job.stage, job.decided and job.decided.reason) == (Stage.FAILED, "WorkersFailed")
+    left = [pods[slot] for slot in ((1, 0), (1, 1))][:keep]
+    assert sorted(world.state.pods) == sorted(left)
 
 
 def test_a_lowered_number_and_a_deletion_by_hand_are_noted() -> None:

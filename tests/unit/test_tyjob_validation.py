@@ -96,7 +96,7 @@ def test_defaults_are_applied() -> None:
     del job["spec"]["workerSets"][0]["counts"]
     spec = job_spec(job)
     assert [(group.name, group.count) for group in spec.groups] == [("learner", 1), ("actors", 1)]
-    assert (spec.min_workers, spec.priority, spec.restart_limit, spec.clean_pod_policy) == (1, 5, 3, "Running")
+    assert (spec.min_workers, spec.priority, spec.restart_limit, spec.clean_pod_policy) == (1, 5, 3, "All")
     assert (spec.queue_policy, spec.pod_policy, spec.terminating) == ("", "", False)
     assert (spec.preemptible, spec.expected_s) == (True, None)
 
