@@ -1,7 +1,8 @@
 """Trials of liveness with deadlines at the end of a run, because faults could delay it earlier.
 
 A job whose pods are refused makes room for a job of another namespace, and is scheduled again. A job that lacks a part
-of its quorum releases the other part. A worker that fails repeatedly on its node goes elsewhere.
+of its quorum releases the other part. A worker that fails repeatedly on its node goes elsewhere. Nobody gives room
+again and again to a job whose pods kubelets refuse.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from tests.simulation.conservation import of_quota
 from tests.simulation.denials import TEAM
 from tests.simulation.gateways import CLOCK_BOUND_MS
 from tests.simulation.invariants import Violation
+from tests.simulation.vain import REFUSED
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -27,6 +29,8 @@ _OTHER_COMES_S = 40.0
 _COMES_AGAIN_S = 400.0
 #: A job lacks nodes for a part of its quorum: `quorum_ms` is 40 s here, clocks differ by a minute, and a sweep is 5 s.
 _SHORT_S = 120.0
+#: A job whose pods kubelets refuse avoids the node for a minute each time, and backs off.
+_DISTURBED_S = 240.0
 
 
 class Trials:
@@ -37,6 +41,7 @@ class Trials:
         chance = random.Random(f"{world.seed} trials")
         self._refuses, self._raises = chance.random() < 0.4, chance.random() < 0.4
         self._fails = chance.random() < 0.4
+        self._disturbs = chance.random() < 0.4 or world.faults.often(REFUSED)
 
     async def run(self) -> None:
         """Run one trial after the other. Raises `Violation`."""
@@ -46,6 +51,24 @@ class Trials:
             await self._refused_namespace()
         if self._fails:
             await self._bad_node()
+        if self._disturbs:
+            await self._refused_by_kubelets()
+
+    async def _refused_by_kubelets(self) -> None:
+        """Kubelets refuse each pod of a job of high priority, and one of low priority has the only room for it: `vain`
+        checks that it is disturbed once at most."""
+        spot = _roomiest(self._state)
+        if spot is None or self._state.quotas:
+            return
+        giver = self._create("default", "giver", *spot, priority=1)
+        for _ in range(60):
+            await asyncio.sleep(0.5)
+            if (job := self._state.jobs.get(giver)) is not None and job.stage == Stage.RUNNING:
+                break
+        self._world.vain.always.add(self._create("default", "taker", *spot))
+        await asyncio.sleep(_DISTURBED_S)
+        self._world.store.delete(TYJOBS, "default", "taker")
+        self._world.store.delete(TYJOBS, "default", "giver")
 
     async def _raised_minimum(self) -> None:
         """Raise the minimum of a starting job above the room: the job must not keep a part of its quorum for long."""
@@ -113,7 +136,7 @@ class Trials:
     def _state(self) -> State:
         return self._world.oracle.state
 
-    def _create(self, namespace: str, name: str, node: str, cpu: int, *, workers: int = 0) -> str:
+    def _create(self, namespace: str, name: str, node: str, cpu: int, *, workers: int = 0, priority: int = 10) -> str:
         """Create a job whose leader needs all the room of a node and whose workers find none there; returns its UID.
         With workers it never runs."""
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}}
@@ -127,7 +150,7 @@ class Trials:
             "kind": "TYJob",
             "metadata": {"name": name},
             "spec": {
-                "priority": 10,
+                "priority": priority,
                 "leader": {"name": "learner", "template": template},
                 "workerSets": sets,
                 "minWorkersNum": 0,

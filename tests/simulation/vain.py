@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.kube.cluster import Object
+from arranger.kube.cluster import TYJOBS, Object
 from arranger.model.job import ENDED, Stage
 from arranger.model.names import GROUP_PREFIX, POD_PREFIX
 from arranger.model.stages import StageReason
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: In a run that is about this, kubelets refuse each pod of many jobs.
 REFUSED = "kubelets refuse each pod of a job"
 VAIN = "room is taken in vain"
+_LEAST_PRIORITY = 6
 _JOBS = ("crowd", "left", "right")
 _ASKED_FOR = (StageReason.SUSPENDED, StageReason.RESUMED)
 
@@ -44,7 +45,9 @@ class Vain:
         self._world = world
         chance = random.Random(f"{world.seed} vain")
         often = world.faults.often(REFUSED)
-        self._refused = 0.5 if often else chance.choice((0.0, 0.0, 0.2))
+        self._refused = 0.7 if often else chance.choice((0.0, 0.0, 0.2))
+        #: Jobs (UIDs) whose pods kubelets refuse even when the faults have stopped.
+        self.always: set[str] = set()
         #: By the UID of the job.
         self._taken: dict[str, _Taken] = {}
         #: (Namespace, name) of a quota → its limits.
@@ -53,13 +56,19 @@ class Vain:
         self._generations: dict[str, int | None] = {}
 
     def refuses(self, pod: Object) -> bool:
-        """Whether every kubelet refuses this pod, while there are faults."""
+        """Whether every kubelet refuses this pod, most of them only while there are faults."""
         owners = pod["metadata"].get("ownerReferences") or ()
+        if any(owner["uid"] in self.always for owner in owners):
+            self._world.faults.hit(REFUSED)
+            return True
         of = next((owner for owner in owners if owner["name"].startswith(_JOBS)), None)
         if of is None or not self._refused or not self._world.faults.on:
             return False
         if random.Random(f"{self._world.seed} {of['uid']}").random() >= self._refused:
             return False
+        stored = self._world.store.collection(TYJOBS).objects.get((pod["metadata"]["namespace"], of["name"]))
+        if stored is None or stored.object["spec"].get("priority", 0) < _LEAST_PRIORITY:
+            return False  # somebody must run who may give room
         self._world.faults.hit(REFUSED)
         return True
 
