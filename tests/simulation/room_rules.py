@@ -12,7 +12,7 @@ from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, CleanPodPolicy, Stage
 from arranger.model.node import NodeFacts
-from arranger.model.pod import TERMINAL
+from arranger.model.pod import TERMINAL, Phase
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections import snapshot
 from arranger.projections.departing import hanging
@@ -171,6 +171,7 @@ def _forbidden(
         why = (
             _protected(state, cycle.time_ms, of)
             or young
+            or _over(state, of)
             or (f"{victim.kind} is Never" if victim.kind not in allowed else "")
         )
         if victim in reclaimed:
@@ -207,6 +208,14 @@ def _protected(state: State, time_ms: int, of: JobRecord) -> str:
     if not of.valid_spec.preemptible:
         return "it isn't preemptible"
     return f"it has run for {runs_s} s of {least_s}" if runs_s < least_s else ""
+
+
+def _over(state: State, of: JobRecord) -> str:
+    """Why a job isn't asked for room because its leader's pod shows that it has succeeded; empty if it doesn't."""
+    leader = state.pods.get(of.bound.get((0, 0), ""))
+    if leader is None or leader.phase != Phase.SUCCEEDED or leader.reason or not of.valid_spec.ends_with_leader:
+        return ""
+    return "its leader has finished, so it would run again"
 
 
 def _young(state: State, cycle: k.CycleTaken, of: JobRecord) -> str:
@@ -387,7 +396,8 @@ def _fits(state: State, cycle: k.CycleTaken, job: JobRecord, units: Sequence[Uni
     hold_for_others(state, placer, cycle, job)
     vacating = Vacating(state, placer.placing)
     if leave:
-        vacating.release(vacating.of_pods(leaving(state)))
+        until_ms = cycle.time_ms - cycle.config.room_bound_ms
+        vacating.release(vacating.of_pods([pod for pod in leaving(state) if not 0 < pod.times.leave_by_ms <= until_ms]))
     for of, slots, whole in units:
         vacating.release(vacating.of_job(of, slots, whole=whole))
     return placer.fits(as_counted(state, job))

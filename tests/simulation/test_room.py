@@ -3,13 +3,18 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.model.job import ScheduleState
+from arranger.scheduling import known_jobs
+from arranger.scheduling.cycle import take_cycle
+from tests.simulation import room_rules
 from tests.simulation.room_record import TIMES, RoomRecord
-from tests.world import World
+from tests.unit.test_preemption import GPU, running, waiting, world
+from tests.world import World, shape
 
 SURPLUS, PRIORITY, RECLAIM = PreemptionKind
 
@@ -106,3 +111,34 @@ def test_a_queue_takes_no_room_back_before_the_minimum_runtime_is_over() -> None
     assert record._back_at_once(of.state, back, 61_000) == ""
     record.took["uid-taker"] = (1_000, {"c": None})
     assert record._back_at_once(of.state, back, 60_000) == ""
+
+
+def forbidden(of: World, *, least_ms: int = 0) -> list[str]:
+    """What is wrong, if jobs keep their quorums so long, with the preemption of a cycle that knows nothing of it."""
+    events = take_cycle(of.state, of.config, of.now_ms)
+    [event] = [event for event in events if isinstance(event, k.Preempted)]
+    config = msgspec.structs.replace(of.config, min_runtime_ms=least_ms)
+    cycle = k.CycleTaken(of.state.offset, of.now_ms, config)
+    return list(room_rules._forbidden(of.state, cycle, of.state.jobs[event.placed.job_uid], event, ()))
+
+
+@pytest.mark.parametrize("own_s", [None, 0])
+def test_a_job_that_gives_its_quorum_before_the_least_time_is_over_is_a_problem(own_s: int | None) -> None:
+    of = world()
+    of.watch_queues()
+    of.queue("default", min_runtime_s=own_s)
+    running(of, "low", 4, priority=1)
+    waiting(of, "high", 4, priority=9)
+    assert forbidden(of) == []
+    found = forbidden(of, least_ms=60_000)
+    assert [("it has run for 10000 ms of 60000" in problem) for problem in found] == [True] * (own_s is None)
+
+
+def test_a_job_whose_leader_has_finished_and_that_gives_room_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_jobs, "ends_by_itself", lambda _, job: False)
+    of = world()
+    low = of.job("low", leader=shape(cpu=1), workers=4, worker=GPU, min_workers=4, priority=1)
+    of.settle()
+    waiting(of, "high", 4, priority=9)
+    of.change_pod(low.bound[0, 0], phase="Succeeded", ready=False)
+    assert ["its leader has finished" in problem for problem in forbidden(of)] == [True]
