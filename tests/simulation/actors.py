@@ -442,7 +442,15 @@ class FaultyKubelets(SimulatedKubelets):
 
     async def _end(self, run: Any, grace_s: int) -> None:
         await self._world.room.hang(run.uid)
+        await self._world.starts.linger(run.pod["metadata"]["name"])
         await super()._end(run, grace_s)
+
+    async def _live(self, run: Any) -> None:
+        if (run.pod.get("status") or {}).get("phase") != "Running" and (why := self._world.starts.why_unable()):
+            run.started = run.started or self._timestamp()
+            await self._patch(run, run.pending(why, self._timestamp()))
+            await self._world.starts.end_of_hindrance()
+        await super()._live(run)
 
     def _backing_off(self, run: Any, code: int) -> Object:
         self._world.faults.hit("a container fails and restarts in place")
@@ -550,8 +558,18 @@ class Machines:
     async def _lose(self, node: NodeTemplate) -> None:
         await self._as_kubelet(self._kubelets.lose(node.name))
         self._did("node lost", f"loses {node.name}")
+        self._world.starts.node_lost(node.name)
         await self._while()
         await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+
+    async def lose(self, name: str) -> None:
+        """Lose one node, until it is found."""
+        await self._as_kubelet(self._kubelets.lose(name))
+        self._did("node lost", f"loses {name}")
+
+    async def find(self, name: str) -> None:
+        """A lost node is back."""
+        await self._as_kubelet(self._kubelets.set_ready(name, True))
 
     async def _shrink(self, node: NodeTemplate) -> None:
         amounts = {**node.amounts(), "cpu": "3", "nvidia.com/gpu": "0"}

@@ -195,11 +195,14 @@ AUTOSCALER_FAULTS = (
     *(f"delete provisioningrequests: {how}" for how in ("500 before", "time-out after", "409", "no connection")),
 )
 
+#: Pods that can't start, or don't end.
+STARTS = ("a pod can't start for a while", "a pod hangs in Terminating", "a pod hangs on a lost node")
+
 #: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
          *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
-         *STALLS, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
+         *STALLS, *STARTS, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
          *CLAIMS, *CLAIM_FAULTS, *AUTOSCALER, *AUTOSCALER_FAULTS)  # fmt: skip
 
 _FAMILIES = {

@@ -74,6 +74,7 @@ from tests.simulation.rogue import Rogue
 from tests.simulation.room import Room
 from tests.simulation.room_record import RoomRecord
 from tests.simulation.stalls import Stalls
+from tests.simulation.starts import Starts
 from tests.simulation.topologies import Topologies
 from tests.simulation.trials import Trials
 from tests.simulation.upgrades import Upgrade, bridges
@@ -84,6 +85,7 @@ ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 #: The shipped settings, with shorter periods and lower limits, because a run takes minutes and has few events.
 SETTINGS = Settings(
     cluster="sim", clock_bound_s=CLOCK_BOUND_MS / 1000, infeasible_grace_s=20, quorum_grace_s=40, image_grace_s=15,
+    start_grace_s=20,
     relist_s=20, snapshot_every_events=100, snapshot_every_s=20, keep_events=30, fair_share_half_life_s=60,
 )  # fmt: skip
 #: The time to settle after the faults stopped, in virtual seconds: a refused watch is tried again after 300 s, and a
@@ -425,6 +427,7 @@ class World:
         self.room = Room(self)
         self.vain = Vain(self)
         self.trials = Trials(self)
+        self.starts = Starts(self)
         self.upgrade = Upgrade(self)
         self.checks = Checks(self)
         self.ticks = Ticks(self)
@@ -572,6 +575,7 @@ class World:
         if self.queues.open():
             await self._settle()
         await self.trials.run()
+        await self.starts.run()
         await self._settle()
         self.checks.strangers_stand()
         self.checks.projections_agree()
@@ -636,6 +640,7 @@ class World:
         self.pod_groups.end()
         self.claims.end()
         self.topologies.heal()
+        self.starts.heal()
         await self.machines.heal()
 
     def _log_and_api_are_well(self) -> None:

@@ -1,0 +1,183 @@
+"""Pods that can't start, and pods that hang in Terminating, on good and on lost nodes.
+
+While the faults last, kubelets can't start a pod for a while, don't end it for a while, and a finalizer keeps pods on
+lost nodes. At the end, trials with deadlines: a quorum that can't start gives its nodes up, and a pod that hangs is
+named and, on a lost node, left behind.
+"""
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
+from arranger.lifecycle.desired import desired_status
+from arranger.model.job import Stage
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import State
+from arranger.sandbox.store import DeleteOptions, Refusal
+from tests.simulation.faults import STARTS
+from tests.simulation.invariants import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+UNABLE, LINGERS, KEPT = STARTS
+#: How long such a pod can't start, or doesn't end, in seconds: some beyond the bounds of the simulation.
+_LONG_S = (3.0, 20.0, 90.0)
+_REASONS = ("ErrImagePull", "CreateContainerConfigError", "CreateContainerError")
+#: Stands for a kubelet that never confirms a deletion.
+_KEEPS = "example.com/keeps"
+#: `start_ms` is 20 s here and `lost_ms` a minute; clocks differ, and a sweep takes 5 s.
+_HOLDS_S, _WAITS_S = 60.0, 130.0
+_RUNS_WITHIN_S = 60.0
+
+
+class Starts:
+    """The faults and the trials of a run."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = chance = random.Random(f"{world.seed} starts")
+        faults = world.faults
+        self._rates = {site: chance.choice((0.0, 0.03, 0.1)) for site in STARTS}
+        self._rates |= {site: 0.3 for site in STARTS if faults.often(site)}
+        self._tries_unable = chance.random() < 0.4 or faults.often(UNABLE)
+        self._tries_hanging = chance.random() < 0.4 or faults.often(KEPT)
+
+    def _happens(self, site: str) -> bool:
+        happens = self._world.faults.on and self._chance.random() < self._rates[site]
+        if happens:
+            self._world.faults.hit(site)
+        return happens
+
+    # --- faults --------------------------------------------------------------------------------------------
+
+    def why_unable(self) -> str:
+        """Why a pod can't start now; "" if it can."""
+        return self._chance.choice(_REASONS) if self._happens(UNABLE) else ""
+
+    async def end_of_hindrance(self) -> None:
+        """Wait until it can."""
+        await self._while()
+
+    async def linger(self, pod: str) -> None:
+        """The kubelet of a pod doesn't end it for a while, if it likes."""
+        if self._happens(LINGERS):
+            self._world.step("starts", f"pod {pod} hangs")
+            await self._while()
+
+    async def _while(self) -> None:
+        until_s = self._world.loop.time() + self._chance.choice(_LONG_S)
+        while self._world.faults.on and self._world.loop.time() < until_s:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.5)
+
+    def node_lost(self, node: str) -> None:
+        """A finalizer keeps a pod on a node that is lost, if it likes."""
+        pods = [
+            stored.object
+            for stored in self._world.store.collection(PODS).objects.values()
+            if stored.object["spec"].get("nodeName") == node and stored.object["metadata"].get("ownerReferences")
+        ]
+        for pod in sorted(pods, key=lambda of: of["metadata"]["uid"]):
+            if self._happens(KEPT):
+                self._keep(pod["metadata"]["namespace"], pod["metadata"]["name"], [_KEEPS])
+
+    def heal(self) -> None:
+        """No pod is kept any more."""
+        for namespace, name in list(self._world.store.collection(PODS).objects):
+            pod = self._world.store.collection(PODS).objects[namespace, name].object
+            if _KEEPS in (pod["metadata"].get("finalizers") or ()):
+                self._keep(namespace, name, None)
+
+    def _keep(self, namespace: str, name: str, finalizers: list[str] | None) -> None:
+        with suppress(ApiError, Refusal):
+            self._world.store.patch(PODS, namespace, name, {"metadata": {"finalizers": finalizers}})
+            self._world.step("starts", f"pod {name} {'is kept' if finalizers else 'is kept no more'}")
+
+    # --- trials --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """One trial after the other. Raises `Violation`."""
+        if self._state.quotas:
+            return
+        if self._tries_unable:
+            await self._unable_quorum()
+        if self._tries_hanging:
+            await self._pod_on_lost_node()
+
+    @property
+    def _state(self) -> State:
+        return self._world.oracle.state
+
+    async def _unable_quorum(self) -> None:
+        """A worker can't start beside a good leader: they don't hold their nodes for long."""
+        uid = self._create("unable", {"sandbox.arranger.dev/fail": self._chance.choice(_REASONS)}, leader=True)
+        held_s, passed_s = 0.0, 0.0
+        while passed_s < 2 * _HOLDS_S and self._job(uid, of_attempt=0) is not None:
+            await asyncio.sleep(0.5)
+            passed_s += 0.5
+            job = self._job(uid)
+            held_s = held_s + 0.5 if job is not None and job.stage == Stage.STARTING else 0.0
+            if held_s > _HOLDS_S:
+                raise Violation(f"a quorum that can't start holds its nodes for {held_s:.0f} s", job=uid)
+        job = self._job(uid)
+        if job is not None and job.attempt and not job.back_offs.attempt.times:
+            raise Violation("a quorum that couldn't start doesn't back off", job=uid)
+        self._world.store.delete(TYJOBS, "default", "unable")
+
+    async def _pod_on_lost_node(self) -> None:
+        """The node of a pod is lost, and the pod hangs there: it is named, and the job goes on without it."""
+        uid = self._create("hangs", {}, leader=False)
+        for _ in range(int(2 * _RUNS_WITHIN_S)):
+            await asyncio.sleep(0.5)
+            if (job := self._job(uid)) is None or job.quorum_ready:
+                break
+        job = self._job(uid)
+        if job is not None and job.quorum_ready:
+            await self._lose_node_of(self._state.pods[job.bound[1, 0]].name, job.placements[1, 0], uid)
+        self._world.store.delete(TYJOBS, "default", "hangs")
+
+    async def _lose_node_of(self, pod: str, node: str, uid: str) -> None:
+        attempt = self._state.jobs[uid].attempt
+        self._keep("default", pod, [_KEEPS])
+        await self._world.machines.lose(node)
+        self._world.store.delete(PODS, "default", pod, DeleteOptions(grace_s=1))
+        self._world.faults.hit(KEPT)
+        waited_s, named = 0.0, True
+        for _ in range(int(4 * _WAITS_S)):
+            await asyncio.sleep(0.5)
+            job = self._job(uid)
+            waits = job is not None and job.attempt > attempt and not job.left_behind and not job.placements
+            waited_s = waited_s + 0.5 if waits and job is not None else 0.0
+            if waits and job is not None:
+                named = named and pod in desired_status(self._state, job)["message"]
+            if waited_s > _WAITS_S / 2 or not named:
+                break
+            if job is not None and job.left_behind:
+                break
+        self._keep("default", pod, None)
+        await self._world.machines.find(node)
+        if not named:
+            raise Violation("a job waits for a pod that hangs and doesn't name it", job=uid)
+        if waited_s > _WAITS_S / 2:
+            raise Violation(f"a job waits {waited_s:.0f} s for a pod that hangs on a lost node", job=uid)
+
+    def _job(self, uid: str, *, of_attempt: int | None = None) -> JobRecord | None:
+        job = self._state.jobs.get(uid)
+        return job if job is not None and (of_attempt is None or job.attempt == of_attempt) else None
+
+    def _create(self, name: str, notes: dict[str, str], *, leader: bool) -> str:
+        """Create a job of one worker, which restarts the whole job; returns its UID."""
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
+        template: Object = {"spec": {"containers": [container]}}
+        worker: Object = {"metadata": {"annotations": notes}, **template}
+        workers = {"name": "w", "counts": 1, "minCount": 1, "restart": {"scope": "Job"}, "template": worker}
+        spec: dict[str, Any] = {"priority": 10, "workerSets": [workers]}
+        if leader:
+            spec["leader"] = {"name": "learner", "template": template}
+        body = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
+        stored = self._world.store.create(TYJOBS, "default", body).stored
+        self._world.user.names[stored.uid] = name
+        self._world.step("starts", f"creates {name} [{stored.uid}]")
+        return stored.uid
