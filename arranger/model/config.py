@@ -17,9 +17,9 @@ ANY_GPU = "*/gpu"
 #: queue's capability, or its jobs with nodes above `maxRunning`. From 6 on, an edit of a job that no empty cluster
 #: could hold doesn't keep cycles from giving it up, and the complete search takes a quorum of which one pod has volumes
 #: or devices. From 7 on, room that comes by itself isn't taken, room that doesn't come is no longer waited for, who
-#: took room in vain takes none again, and what pods hold beyond their node's allocatable belongs to both sides of each
-#: sum, a domain of a topology is a path of labels, and all accelerators count like GPUs. 0 means the rules of older
-#: logs.
+#: took room in vain takes none again, further workers get no node before the set that they start after has one, and
+#: what pods hold beyond their node's allocatable belongs to both sides of each sum, a domain of a topology is a path of
+#: labels, and all accelerators count like GPUs. 0 means the rules of older logs.
 VERDICTS = 7
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.

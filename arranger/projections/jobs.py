@@ -324,6 +324,17 @@ class JobRecord:
         return desired
 
     @property
+    def least(self) -> list[int]:
+        """How many pods of each group have nodes in each quorum. What others start after isn't needed once it is given
+        up."""
+        spec = self.valid_spec
+        if not self.slots.given_up:
+            return [of.least for of in spec.groups]
+        gone = Counter(map(itemgetter(0), self.slots.given_up))
+        left = [of.count - gone[group] for group, of in enumerate(spec.groups)]
+        return [max(of.min_count, min(of.needed, count)) for of, count in zip(spec.groups, left, strict=True)]
+
+    @property
     def provided(self) -> Set[SlotKey]:
         """The slots that count towards a quorum of nodes: those that have one, and those that have finished."""
         nodes, finished = self.slots.nodes.keys(), self.slots.finished.keys()

@@ -102,25 +102,26 @@ def misplaced(job: JobRecord, desired: dict[SlotKey, str], config: CycleConfig) 
             return f"the job has no slot {slot}"
         if job.of_group and slot in job.slots.given_up:
             return f"no pod may fill slot {slot}"
-    if refused := placed_in_part(job, desired) or _not_whole(spec, desired, provided):
+    if refused := placed_in_part(job, desired) or _not_whole(job, desired, provided):
         return refused
     if (spec.pod_policy or config.pod_policy) == GANG and len(desired) + len(placements) < job.pods_desired():
         return f"the gang is not whole: {job.pods_desired()} pods needed"
     return ""
 
 
-def _not_whole(spec: JobSpec, desired: dict[SlotKey, str], provided: Set[SlotKey]) -> str:
+def _not_whole(job: JobRecord, desired: dict[SlotKey, str], provided: Set[SlotKey]) -> str:
     """What a quorum lacks beside these slots, as text; empty for a whole one."""
+    spec, least = job.valid_spec, job.least
     if spec.has_leader and LEADER not in desired and LEADER not in provided:
         return "the quorum is not whole: the leader has no node"
-    there, least = [spec.has_leader, len(desired) + len(provided) - spec.has_leader], [of.least for of in spec.groups]
+    there = [spec.has_leader, len(desired) + len(provided) - spec.has_leader]
     if any(least) or spec.has_worker_groups:
         there = by_group(spec, [*desired, *provided])
     if sum(there[1:]) < spec.min_workers:
         return f"the quorum is not whole: {spec.min_workers} workers needed"
-    short = next((of for of, count in zip(spec.groups, there, strict=False) if count < of.least), None)
-    if short is not None:
-        return f"the quorum is not whole: {short.least} workers of {short.name} needed"
+    for of, count, few in zip(spec.groups, there, least, strict=False):
+        if count < few:
+            return f"the quorum is not whole: {few} workers of {of.name} needed"
     return ""
 
 

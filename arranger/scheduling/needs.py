@@ -61,8 +61,7 @@ def least_of(job: JobRecord, needs: Needs) -> dict[int, int]:
     spec = job.valid_spec
     least = {LEADER_GROUP: 1} if LEADER_GROUP in needs else {}
     if any([group.least for group in spec.groups]):
-        there = by_group(spec, job.provided)
-        missing = [group.least - count for group, count in zip(spec.groups, there, strict=True)]
+        missing = [few - count for few, count in zip(job.least, by_group(spec, job.provided), strict=True)]
         least |= {group: count for group, count in enumerate(missing) if count > 0}
     return least
 
@@ -106,6 +105,31 @@ def free_indices(job: JobRecord, groups: Iterable[int], pieces: Iterable[Piece] 
         _take(_mask(free, piece.group, counts), piece.indices)
     found = ((group, _set_in(free[group]) if group in free else range(counts[group])) for group in groups)
     return {group: indices for group, indices in found if indices}
+
+
+def in_start_order(spec: JobSpec) -> list[int]:
+    """The groups, each after the one that it starts after, and otherwise in the given order."""
+    order: list[int] = []
+    for number in range(len(spec.groups)):
+        waiting, at = [], number
+        while at not in order and at not in waiting:
+            waiting.append(at)
+            at = spec.groups[at].start_after or LEADER_GROUP
+        order += reversed(waiting)
+    return order
+
+
+def awaits_set(job: JobRecord, group: int, pieces: Iterable[Piece], verdicts: int) -> bool:
+    """Whether pods of a group would hold their nodes for nothing, because they wait for another worker set of which no
+    pod has a node, beside these pieces. By the rules before 7 that doesn't count."""
+    if verdicts < 7:
+        return False
+    of, groups = job.valid_spec.groups[group], _groups(job)
+    before = of.start_after or LEADER_GROUP
+    given_up = sum(slot[0] == before for slot in job.slots.given_up)
+    if before == LEADER_GROUP or groups[before].count <= given_up or job.may_start_after(of):
+        return False
+    return not any(piece.group == before for piece in pieces) and all(slot[0] != before for slot in job.provided)
 
 
 def _mask(free: dict[int, bytearray], group: int, counts: Sequence[int]) -> bytearray:

@@ -4,7 +4,7 @@
 a quorum, and `quorum_memory` reuses the results for identical jobs.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
@@ -15,7 +15,7 @@ from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
 from arranger.scheduling.consents import Consents
 from arranger.scheduling.kept import Kept
-from arranger.scheduling.needs import Needs, free_indices, pods_of, quorum_needs
+from arranger.scheduling.needs import Needs, awaits_set, free_indices, in_start_order, pods_of, quorum_needs
 from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry, Shortage
 from arranger.scheduling.placing import Placing
 from arranger.scheduling.quorum_memory import QuorumMemory
@@ -198,13 +198,13 @@ class Placer:
         Returns whether some were placed and more remain to be tried.
         """
         if tried.left is None:
-            free = free_indices(tried.job, range(len(tried.groups)), tried.pieces)
-            tried.left = {group: (indices, len(indices)) for group, indices in free.items()}
-            if not tried.pieces and (full := self._placing.quotas.full(tried.job)) is not None:
-                self._leave(tried, full)
+            tried.left = self._left(tried)
         placing, begun = self._placing, bool(tried.pieces)
         while tried.left:
             group, (indices, asked) = next(iter(tried.left.items()))
+            if awaits_set(tried.job, group, tried.pieces, placing.config.verdicts):
+                del tried.left[group]
+                continue
             size = tried.groups[group].group_size
             desired = indices if pods is None else indices[: -(-pods // size) * size]
             placed, short = placing.place_whole(tried, group, desired, asked - len(indices), asked)
@@ -222,13 +222,16 @@ class Placer:
                 return bool(tried.left)
         return False
 
-    def _leave(self, tried: PlacementTry, lack: QuotaLack) -> None:
-        """Place none of the further pods of a job that has lost all of its nodes, because of its queue."""
-        left = tried.left or {}
-        if left:
-            asked = sum(count for _, count in left.values())
-            tried.shortage = self._placing.short_of_quota(tried, min(left), lack, found=0, asked=asked)
-        tried.left = {}
+    def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
+        """The further pods of a job; none of one that has lost all of its nodes, if its queue has no room."""
+        free = free_indices(tried.job, in_start_order(tried.job.valid_spec), tried.pieces)
+        full = self._placing.quotas.full(tried.job) if not tried.pieces else None
+        if full is None:
+            return {group: (indices, len(indices)) for group, indices in free.items()}
+        if free:
+            asked = sum(map(len, free.values()))
+            tried.shortage = self._placing.short_of_quota(tried, min(free), full, found=0, asked=asked)
+        return {}
 
     def placed_pods(self, tried: PlacementTry) -> tuple[PlacedPods, ...]:
         """The try's placements as an event records them: by node name, then group, indices in runs."""

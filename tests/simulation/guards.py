@@ -14,6 +14,7 @@ import numpy as np
 from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import giving_way, replacements, stages
+from arranger.model import tyjob
 from arranger.model.job import JobSpec, Topology
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
@@ -22,7 +23,7 @@ from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.store import Store
-from arranger.scheduling import candidates, queue, queue_offer, refusals, reservations, volume_filters
+from arranger.scheduling import candidates, placer, queue, queue_offer, refusals, reservations, volume_filters
 from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
@@ -54,6 +55,7 @@ from tests.simulation.invariants import Violation
 from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
 from tests.simulation.room import CROWD
+from tests.simulation.starts import KEPT, UNABLE
 from tests.simulation.topologies import RACE
 from tests.simulation.vain import REFUSED
 from tests.simulation.world import World
@@ -108,6 +110,9 @@ _OFTEN = {
     "that no job fails while nodes are requested": {REQUESTS: 1.0},
     "that requests and placeholders are taken back": {PLACEHOLDERS: 1.0},
     "the UID of a pod that is bound": {HALF_WAY: 1.0},
+    "that a quorum which doesn't start gives its nodes up": {UNABLE: 1.0},
+    "that no attempt waits for pods on lost nodes": {KEPT: 1.0},
+    "the sets of a quorum that others start after": {"a set starts after another group": 1.0},
 }
 
 
@@ -130,6 +135,16 @@ def _any_pod_is_ours() -> Iterator[None]:
         return True
 
     with mock.patch.object(Creation, "_ours", ours):
+        yield
+
+
+@contextmanager
+def _sets_in_any_order() -> Iterator[None]:
+    """A quorum may lack the sets that others of it start after, and so may the pods beyond it."""
+    with (
+        mock.patch.object(tyjob, "with_needed", lambda groups, _: groups),
+        mock.patch.object(placer, "awaits_set", lambda *_: False),
+    ):
         yield
 
 
@@ -436,6 +451,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a Service is looked for again": lambda: mock.patch.object(service_writer, "_CHECK_S", math.inf),
     "the deadline of a part of a quorum": _without(stages, "_incomplete", None),
     "that a refused quorum gives its nodes up": _without(stages, "refused_quorum", None),
+    "that a quorum which doesn't start gives its nodes up": _without(stages, "start_timeout", None),
+    "that no attempt waits for pods on lost nodes": _without(stages, "left_behind", None),
+    "the sets of a quorum that others start after": _sets_in_any_order,
     "what a worker set starts after": _without(JobRecord, "may_start_after", True),
     "that all have finished whose end is the job's": lambda: mock.patch.object(
         JobRecord, "succeeded", property(lambda job: bool(job.slots.finished))

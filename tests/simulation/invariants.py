@@ -322,6 +322,9 @@ class Oracle:
         short = [group.name for number, group in enumerate(groups) if of_sets[number] < group.min_count]
         if of_sets[0] != groups[0].count or len(there) - of_sets[0] < job.spec.min_workers or short:
             raise Violation(f"part of a quorum was accepted: {sorted(job.placements)}", job=event.job_uid)
+        idle = [of.name for number, of in enumerate(groups) if of_sets[number] and _awaits(job, of_sets, number)]
+        if idle:
+            raise Violation(f"sets have nodes and wait for one that has none: {idle}", job=event.job_uid)
         if apart := scattered(self.state, job, event):
             raise Violation(apart, job=event.job_uid)
 
@@ -477,6 +480,15 @@ def _place(pod: Object, owner: dict[str, Any]) -> _Slot:
     labels = pod["metadata"]["labels"]
     role, index, attempt = (labels[f"arranger.dev/{name}"] for name in ("role", "index", "attempt"))
     return _Slot(owner["uid"], int(attempt), labels.get("arranger.dev/worker-set", ""), role, int(index))
+
+
+def _awaits(job: JobRecord, pods: Mapping[int, int], group: int) -> bool:
+    """Whether a set waits for another one of which no pod has a node; `pods` have one, by group."""
+    of = job.valid_spec.groups[group]
+    before = of.start_after or 0
+    given_up = sum(slot[0] == before for slot in job.slots.given_up)
+    left = job.valid_spec.groups[before].count - given_up if before else 0
+    return left > 0 and not pods[before] and not job.may_start_after(of)
 
 
 class Checks:

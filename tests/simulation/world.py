@@ -85,7 +85,7 @@ ROLES = ("watcher", "controller", "scheduler", "applier", "maintenance")
 #: The shipped settings, with shorter periods and lower limits, because a run takes minutes and has few events.
 SETTINGS = Settings(
     cluster="sim", clock_bound_s=CLOCK_BOUND_MS / 1000, infeasible_grace_s=20, quorum_grace_s=40, image_grace_s=15,
-    start_grace_s=20,
+    start_grace_s=30,
     relist_s=20, snapshot_every_events=100, snapshot_every_s=20, keep_events=30, fair_share_half_life_s=60,
 )  # fmt: skip
 #: The time to settle after the faults stopped, in virtual seconds: a refused watch is tried again after 300 s, and a

@@ -4,7 +4,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import desired_status
-from arranger.model.job import LEADER_GROUP, PlacedPods, PodGroup, ScheduleState, Stage, with_needed
+from arranger.model.job import LEADER_GROUP, PlacedPods, PodGroup, RestartPolicy, ScheduleState, Stage, with_needed
 from arranger.model.tyjob import NO_LEADER, job_spec
 from arranger.projections.jobs import JobRecord
 from tests.unit.tyjob_table import SETS, tyjob_with
@@ -80,3 +80,31 @@ def test_a_tyjob_is_read_with_that() -> None:
     sets = [SETS[0], {**SETS[1], "startAfter": "actors"}]
     spec = job_spec(tyjob_with({"spec/workerSets": sets, "spec/minWorkersNum": 2}))
     assert [group.needed for group in spec.groups] == [0, 1, 0]
+
+
+def test_workers_beyond_the_quorum_get_no_nodes_before_the_set_that_they_start_after_has_one() -> None:
+    world = World()
+    world.node("n1", gpus=7)
+    sets = [("main", 1, shape(gpus=1)), ("matches", 4, shape(gpus=1)), ("exploiters", 2, shape(gpus=8))]
+    job = world.job("league", workers=sets, min_workers=1, equals=True, start_after={"exploiters": 1, "matches": 3})
+    world.settle()
+    assert job.stage == Stage.RUNNING and set(job.placements) == {(MAIN, 0)}
+    world.node("n2", gpus=16)
+    world.settle()
+    assert len(job.placements) == 7
+
+
+def test_a_set_that_others_start_after_and_that_is_given_up_is_needed_no_more() -> None:
+    world = World()
+    world.node("n1", gpus=3)
+    sets = [("main", 1, shape(gpus=1)), ("exploiters", 4, shape(gpus=1))]
+    limits = {"main": RestartPolicy(limit=0)}
+    job = world.job("league", workers=sets, min_workers=3, equals=True, start_after={"exploiters": 1}, restart=limits)
+    world.settle()
+    assert job.stage == Stage.RUNNING and len(job.placements) == 3
+    world.change_pod(job.bound[(MAIN, 0)], phase="Failed", ready=False)
+    world.pass_time(60)
+    world.control()
+    world.cycle()
+    assert (MAIN, 0) in job.slots.given_up
+    assert len(job.placements) == 3 and all(verdict.accepted for verdict in world.verdicts)
