@@ -234,9 +234,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 600
     devices: Annotated[bool, _about("whether resource claims of pods get devices; needs rights")] = False
     backfill: Annotated[
-        Literal["On", "Off"],
-        _about("whether later jobs start only if they don't delay a job with a reservation; Off: no reservations"),
-    ] = "On"
+        Literal["Guests", "Known", "Off"],
+        _about(
+            "how later jobs use reserved room: Guests leave as soon as the job with the reservation can start; Known: "
+            "only those that are expected to end before; Off: no reservations"
+        ),
+    ] = "Guests"
     reservations: Annotated[int, _about("how many of the first waiting jobs get a reservation", 0, 100)] = 1
     reservation_refresh_s: Annotated[
         int, _about("least time in seconds between two revisions of a reservation", 1, 86_400)
@@ -327,7 +330,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             search_nodes=SEARCH_NODES,
             half_life_ms=self.fair_share_half_life_s * 1000,
             preemption=Preemption(**{kind: PreemptionMode(mode) for kind, mode in self.preemption.items()}),
-            reservations=self.reservations if self.backfill == "On" else 0,
+            reservations=self.reservations if self.backfill != "Off" else 0,
             reservation_refresh_ms=self.reservation_refresh_s * 1000,
             learned_runtimes=self.runtime_quantiles,
             room_bound_ms=self.preemption_bound_s * 1000,
@@ -337,6 +340,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             filter_order=names_in(self.filter_order),
             qos_order=self.qos_order,
             min_runtime_ms=self.min_runtime_s * 1000,
+            guests=self.backfill == "Guests",
         )
 
     def lifecycle_config(self) -> LifecycleConfig:

@@ -100,11 +100,13 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class PreemptionKind(StrEnum):
     """How room is taken from a job: workers above its quorum (surplus), or all of its pods, for a job of higher
-    priority in the same queue or (reclaim) for one of a queue below its share."""
+    priority in the same queue or (reclaim) for one of a queue below its share. A guest gives back all of the room that
+    was reserved for the job that gets it."""
 
     SURPLUS = "Surplus"
     PRIORITY = "Priority"
     RECLAIM = "Reclaim"
+    GUEST = "Guest"
 
 
 class Victim(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -132,13 +134,14 @@ class Spared(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class TakenBy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The job that pods gave room to, its queue and the priority that counts there. `reclaimed`: the pods were of
-    another queue, which was above its share."""
+    another queue, which was above its share. `guest`: the room was reserved for the job when the pods got it."""
 
     namespace: str
     name: str
     queue: str
     priority: int
     reclaimed: bool
+    guest: bool = False
 
 
 class EndKind(StrEnum):

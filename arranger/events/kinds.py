@@ -330,7 +330,8 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):
     """Pods of one job get nodes: all of `pods` or none. `schedule_state` is the job's new schedule state. The event
     starts a job that has not begun (from `CycleConfig.verdicts` 2 on). `devices` are those that its pods' claims get,
-    by the claim's name."""
+    by the claim's name. `hosts` are the UIDs of the jobs in whose reserved room a quorum is a guest: it leaves as soon
+    as one of them can start with its room."""
 
     job_uid: str
     based_on: int
@@ -338,6 +339,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed
     schedule_state: ScheduleState
     pods: tuple[PlacedPods, ...]
     devices: tuple[DecidedDevices, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 class Preempted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Preempted.1"):

@@ -67,6 +67,8 @@ def taken_text(taken_by: TakenBy | None) -> str:
     if taken_by is None:
         return "another job"
     name = f"job {taken_by.name} of namespace {taken_by.namespace}"
+    if taken_by.guest:
+        return f"{name}, whose reserved room it used as a guest"
     if taken_by.reclaimed:
         return f"{name}, whose queue {taken_by.queue} is below its share"
     return f"{name}, which has priority {taken_by.priority}"

@@ -9,6 +9,7 @@ from arranger.model.text import rfc3339
 from arranger.projections.devices import claim_for, needs_of, uses_devices
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord, by_group
+from arranger.projections.preemption import hosts_of
 from arranger.projections.state import State
 from arranger.projections.volumes import claims_to_provision, waits_for_volumes
 
@@ -100,3 +101,12 @@ def _of(ready: int, needed: int, finished: int, of_set: str = "", what: str = "w
 
 def finished_text(finished: int) -> str:
     return f"{finished} {'has' if finished == 1 else 'have'} finished"
+
+
+def guest_text(state: State, job: JobRecord) -> str:
+    """For which jobs the room is reserved that a job uses; empty for a job that is no guest."""
+    hosts = [f"{of.seen.namespace}/{of.seen.name}" for of in hosts_of(state, job)]
+    if not hosts:
+        return ""
+    who = f"job {hosts[0]}" if len(hosts) == 1 else f"jobs {', '.join(hosts)}"
+    return f"runs in room that is reserved for {who}, and gives it back as soon as that is enough for a start"

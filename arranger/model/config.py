@@ -53,7 +53,8 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     how autoscalers learn of them: none fails while a request for its nodes is under way. A node counts under the first
     filter that refuses it: `filter_order` has the names of those that come before all others. Before `min_runtime_ms`
     have passed, nobody takes the quorum of a job of a queue that says nothing of that itself. `dry_run`: a job
-    takes room from others only once the API server has taken its pods in a dry run.
+    takes room from others only once the API server has taken its pods in a dry run. `guests`: a job behind one with a
+    reservation may use the reserved room until that one can start.
     """
 
     queue_policy: str = "Priority"
@@ -80,6 +81,7 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     qos_order: bool = False
     min_runtime_ms: int = 0
     dry_run: bool = False
+    guests: bool = False
 
     def search_bound(self, nodes: int) -> int:
         """The bound of one complete search in a cluster of so many nodes, in steps. Small clusters have time: little

@@ -43,6 +43,8 @@ READY = "Ready"
 BELOW_QUORUM = "BelowQuorum"
 #: The condition of a job that waits again because another one got its room.
 PREEMPTED = "Preempted"
+#: The condition of a job that uses room which is reserved for another one.
+GUEST = "Guest"
 
 
 class ScheduleState(StrEnum):

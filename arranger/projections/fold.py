@@ -348,7 +348,7 @@ class _Fold(JobLife):
         if self._judge(offset, "Preempted", refused) and job is not None:
             for victim in event.victims:
                 of = self.state.jobs[victim.job_uid]
-                self._give_way(of, victim, taken_by(self.state, job, of))
+                self._give_way(of, victim, taken_by(self.state, job, of, victim.kind))
                 of.version = offset
             self._give_nodes(job, placed, desired, need)
             await_room(self.state, job, event)

@@ -77,6 +77,8 @@ class SlotTable:
     #: node, or have finished. `names` are the pods' names by slot; they follow from the pods.
     members: dict[str, SlotKey] = field(default_factory=dict)
     names: dict[SlotKey, str] = field(default_factory=dict)
+    #: The UIDs of the jobs in whose reserved room the job is a guest, as long as they have their reservations.
+    hosts: tuple[str, ...] = ()
     #: Counts the observations of the job's pods. It belongs to this process, as `State.job_changes` does.
     pod_changes: int = field(default=0, compare=False)
 

@@ -39,7 +39,7 @@ def no_victims(state: State, job: JobRecord, event: Preempted, config: CycleConf
         if not refused and victim.job_uid in named:
             refused = "it is named twice, or is the job itself"
         if not refused and of is not None:
-            refused = _keeps(of, victim)
+            refused = _keeps(of, victim) or _no_guest(of, victim, job)
         if refused:
             return f"victim {victim.job_uid}: {refused}"
         named[victim.job_uid] = None
@@ -63,6 +63,19 @@ def _keeps(of: JobRecord, victim: Victim) -> str:
     if parted(of.valid_spec, rest) or not is_quorum(of.valid_spec, rest):
         return "the rest isn't a quorum"
     return ""
+
+
+def _no_guest(of: JobRecord, victim: Victim, host: JobRecord) -> str:
+    """Why a job needn't leave as a guest: it isn't one of the job that gets its room."""
+    is_guest = victim.kind != PreemptionKind.GUEST or host.uid in of.slots.hosts
+    return "" if is_guest else f"it is no guest of {host.uid}"
+
+
+def hosts_of(state: State, job: JobRecord) -> list[JobRecord]:
+    """The jobs in whose reserved room a job is a guest now."""
+    if not job.slots.hosts or not job.placements:
+        return []
+    return [state.jobs[uid] for uid in job.slots.hosts if uid in state.reservations and uid in state.jobs]
 
 
 def leaves(state: State, pod: PodSeen) -> bool:
@@ -117,7 +130,9 @@ def _leaving(state: State, event: Preempted) -> Iterator[tuple[str, Requests]]:
                 yield state.pods[uid].node, state.pods[uid].requests
 
 
-def taken_by(state: State, job: JobRecord, victim: JobRecord) -> TakenBy:
+def taken_by(state: State, job: JobRecord, victim: JobRecord, kind: PreemptionKind) -> TakenBy:
     """The facts about the job that gets the room of a victim."""
     queue, priority = queue_of(state, job), counted_priority(state, job)
-    return TakenBy(job.seen.namespace, job.seen.name, queue, priority, queue != queue_of(state, victim))
+    guest = kind == PreemptionKind.GUEST
+    reclaimed = not guest and queue != queue_of(state, victim)
+    return TakenBy(job.seen.namespace, job.seen.name, queue, priority, reclaimed, guest)

@@ -74,6 +74,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     room: Preempted | None = None
     unevicted: EffectFailed | None = None
     members: tuple[tuple[str, SlotKey], ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -347,6 +348,7 @@ def _job_image(job: JobRecord) -> JobImage:
         slots.room,
         slots.unevicted,
         tuple(sorted(slots.members.items())),
+        slots.hosts,
     )
 
 
@@ -364,6 +366,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         dict.fromkeys(image.finished),
         image.room,
         image.unevicted,
+        hosts=image.hosts,
         members=dict(image.members),
     )
     for uid, slot in image.members:

@@ -228,6 +228,20 @@ class Candidates:
         if rules.priority == _ALLOWED:
             yield from self._whole([of for of in may if of.queue == queue], PreemptionKind.PRIORITY, queue, line)
 
+    def guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
+        """The jobs that use room which is reserved for a job, those that lose the least work first. No rule about who
+        may give room to whom protects them: they got it on these terms."""
+        if took_in_vain(host, self._config) or (self._config.dry_run and refused_by_dry_run(host)):
+            return []
+        queue, found = queue_of(self._state, host), []
+        for job in self._state.jobs.values():
+            if host.uid in job.slots.hosts and job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
+                known = self._jobs.of(job)
+                if not known.ends:
+                    begun = _Begun(self._counted(job, known.queue), known.queue, job, known, young=False)
+                    found.append(self._candidate(begun, PreemptionKind.GUEST, (known.slots,), queue))
+        return sorted(found, key=lambda of: (of.lost_ms, of.priority, of.job.uid))
+
     def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
         """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
         queue = queue_of(self._state, job)

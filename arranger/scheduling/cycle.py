@@ -224,7 +224,11 @@ class _Room(NamedTuple):
     too_large: TooLarge | None = None
 
     def make_room(self, tried: PlacementTry) -> PlacementTry | None:
-        """As `Preemption.make_room`, without the jobs for whose ends a reservation waits."""
+        """From the guests of the job, or else as `Preemption.make_room`, without the jobs for whose ends a reservation
+        waits."""
+        found = self.preemption.ask_guests(tried)
+        if found is not None:
+            return found
         if self.too_large is not None and not self.too_large.may_take_room(self.state, tried.job):
             return None
         return self.preemption.make_room(tried, self.reservations.awaited)
@@ -379,7 +383,7 @@ def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[E
         pods = placer.placed_pods(tried)
         whole = len(job.placements) + tried.pods == job.pods_desired()
         state = ScheduleState.SUCCEED if whole else ScheduleState.PARTLY
-        events.append(Placed(job.uid, job.version, job.attempt, state, pods, placer.devices(tried)))
+        events.append(Placed(job.uid, job.version, job.attempt, state, pods, placer.devices(tried), tried.hosts))
     return events
 
 

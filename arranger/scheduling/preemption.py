@@ -132,21 +132,24 @@ class Preemption:
         key = (queue_of(self._state, job), counted_priority(self._state, job), self._placer.alike(job))
         if self._failed.get(key) == view.content:
             return None
-        placing = self._placer.placing
-        observer, placing.observer = placing.observer, None  # it is shown only what a cycle decides by itself
-        found = self._search(tried, kept)
-        placing.observer = observer
+        found = self._search(tried, lambda: self._from_candidates(tried, kept))
         if found is None:
             if tried.shortage is not None and tried.shortage.untried:
                 self._searches += 1
             else:
                 self._failed[key] = view.content
-            return None
-        if not found.quorum_stands:
-            return found
-        self._searches += 1
-        placing.quotas.begin(job)
         return found
+
+    def ask_guests(self, tried: PlacementTry) -> PlacementTry | None:
+        """The quorum of a failed try of a job that has a reservation, placed where its guests give their room back;
+        None if it doesn't fit even then. As in `make_room`, just those leave that it needs."""
+        job = tried.job
+        if job.uid not in self._state.reservations or not self._helps(tried):
+            return None
+        guests = self._candidates.guests(job, {**self._placed, **self._victims})
+        if not guests:
+            return None
+        return self._search(tried, lambda: least_harm(self._placer, self._vacating, job, guests))
 
     def _helps(self, tried: PlacementTry) -> bool:
         """Whether a quorum fails for a reason that others can remedy. A job that a controller is about to resume takes
@@ -159,31 +162,43 @@ class Preemption:
             return False
         return shortage.quota is None or shortage.quota.limit in _OF_QUEUES
 
-    def _search(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> PlacementTry | None:
-        """`make_room`, without the checks."""
-        job, found = tried.job, None
-        asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
+    def _search(self, tried: PlacementTry, find: Callable[[], Outcome | None]) -> PlacementTry | None:
+        """The quorum of a failed try, placed with what `find` finds once those have left who leave anyway. None if it
+        finds nobody, or if nobody need be found because enough room comes by itself."""
+        job, found, placing = tried.job, None, self._placer.placing
+        observer, placing.observer = placing.observer, None  # it is shown only what a cycle decides by itself
         pods = self._vacating.leaving
         vacated = [self._vacating.of_pods(pods), *self._left]
         for of in vacated:
             self._vacating.release(of)
-        helpful = None if self._comes_anyway(job) else self._helpful(job, asked)
-        if helpful is not None:
-            taken = {**self._placed, **self._victims, **dict.fromkeys(kept())}
-            outcome = self._within_shares(job, asked, taken, helpful)
-            if outcome is not None:
-                found = outcome.tried
-                if (held := self._placer.held_back(found, may_keep=False)) is not None:
-                    outcome.undo(self._placer.placing, self._vacating)
-                    self._placer.leave(found, held)
-                elif self._dry_run and job.dry_run is None and not job.of_pods:
-                    outcome.undo(self._placer.placing, self._vacating)
-                    found, tried.shortage = None, _untried(tried.shortage)
-                else:
-                    self._decide(outcome, sorted([*pods, *self._departing], key=by_uid))
+        outcome = None if self._comes_anyway(job) else find()
+        if outcome is not None:
+            found = outcome.tried
+            if (held := self._placer.held_back(found, may_keep=False)) is not None:
+                outcome.undo(placing, self._vacating)
+                self._placer.leave(found, held)
+            elif self._dry_run and job.dry_run is None and not job.of_pods:
+                outcome.undo(placing, self._vacating)
+                found, tried.shortage = None, _untried(tried.shortage)
+            else:
+                self._decide(outcome, sorted([*pods, *self._departing], key=by_uid))
         for of in vacated:
             self._vacating.take_again(of)
+        placing.observer = observer
+        if found is not None and found.quorum_stands:
+            self._searches += 1
+            placing.quotas.begin(job)
         return found
+
+    def _from_candidates(self, tried: PlacementTry, kept: Callable[[], Collection[str]]) -> Outcome | None:
+        """Who gives room to a quorum by the rules of queues and priorities."""
+        job = tried.job
+        asked = sum_by_group(job, pods_of(quorum_needs(job, tried.policy)))
+        helpful = self._helpful(job, asked)
+        if helpful is None:
+            return None
+        taken = {**self._placed, **self._victims, **dict.fromkeys(kept())}
+        return self._within_shares(job, asked, taken, helpful)
 
     def _decide(self, outcome: Outcome, leaving: list[PodSeen]) -> None:
         """The victims give their room."""

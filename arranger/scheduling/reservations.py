@@ -11,7 +11,9 @@ as long as they come. So within a queue a new reservation is for the job of the 
 oldest, and it holds against all others, also if their turns come before.
 
 A job behind takes from the reserved nodes only what is left once the quorum is there (`backfill`). If it is expected to
-end before the reservation begins, it may use all that is free now.
+end before the reservation begins, it may use all that is free now. Any other may use it as a guest: it leaves as soon
+as the job with the reservation can start with its room (`Preemption.ask_guests`). So no room is idle because it is
+reserved.
 """
 
 import math
@@ -207,7 +209,7 @@ class Reservations:
         """When and where the quorum fits as others end; None if it doesn't fit even then."""
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
-        ends = self._ends()
+        ends = self._ends(job)
         first = self._vacating.of_pods(self._vacating.leaving)
         rest = (self._vacating.of_whole(of) for _, of in ends)
         departures = Departures(self._placer, self._vacating, job, chain([first], rest))
@@ -223,13 +225,15 @@ class Reservations:
         placing.observer = observer
         return found
 
-    def _ends(self) -> list[tuple[float, JobRecord]]:
-        """The jobs with nodes, and when they are expected to end, in that order; the unknown ends are infinite."""
+    def _ends(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
+        """The jobs with nodes, and when they are expected to end, in that order; the unknown ends are infinite. Guests
+        of the job that is to get their room leave when they are asked to."""
         found = []
         for job in self._state.jobs.values():
             if job.placements:
                 end = expected_end(self._state, job, self._config, self._time_ms)
-                found.append((math.inf if end is None else end.end_ms, job.began_ms, job.uid, job))
+                end_ms = math.inf if end is None else end.end_ms
+                found.append((self._time_ms if host.uid in job.slots.hosts else end_ms, job.began_ms, job.uid, job))
         found.sort()  # no two have the same UID
         return [(end_ms, job) for end_ms, _, _, job in found]
 
@@ -266,22 +270,35 @@ class Reservations:
     # --- jobs behind ----------------------------------------------------------------------------------------
 
     def backfill(self, tried: PlacementTry) -> PlacementTry | None:
-        """The quorum of a failed try, placed in reserved room that it leaves in time, or held back by a permit; None if
-        it has none."""
-        if not self._held or tried.job.placements or tried.shortage is None or not tried.shortage.of_nodes:
+        """The quorum of a failed try, placed in reserved room that it leaves in time, or as a guest, or held back by a
+        permit; None if it has none."""
+        job = tried.job
+        if not self._held or job.placements or tried.shortage is None or not tried.shortage.of_nodes:
             return None
-        run_ms = expected_runtime_ms(self._state, tried.job, self._config, self._time_ms)
-        if run_ms is None:
+        return self._in_time(job) or self._as_guest(job)
+
+    def _in_time(self, job: JobRecord) -> PlacementTry | None:
+        run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms)
+        free = [] if run_ms is None else [of for of in self._held.values() if self._time_ms + run_ms <= of.start_ms]
+        return self._in_held_room(job, free) if free else None
+
+    def _as_guest(self, job: JobRecord) -> PlacementTry | None:
+        if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
-        free = [of for of in self._held.values() if of.start_ms and self._time_ms + run_ms <= of.start_ms]
-        if not free:
-            return None
+        found = self._in_held_room(job, [*self._held.values()])
+        if found is not None and found.quorum_stands:
+            rows = {piece.row for piece in found.pieces}
+            found.hosts = tuple(uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist()))
+        return found
+
+    def _in_held_room(self, job: JobRecord, free: list[_Held]) -> PlacementTry | None:
+        """The quorum of a job, placed with this reserved room, or held back by a permit; None if it doesn't fit."""
         view, rows = self._placer.view, np.concatenate([of.rooms.rows for of in free])
         amounts = np.concatenate([of.rooms.amounts for of in free])
         before, key = view.content, (view.content, len(free))
         view.hold(rows, amounts, self._lifted.get(key), sign=-1)
         self._lifted[key] = view.content
-        again = self._placer.quorum(tried.job)
+        again = self._placer.quorum(job)
         view.hold(rows, amounts, None if again.quorum_stands else before)
         held = again.shortage is not None and again.shortage.objection is not None
         return again if again.quorum_stands or held else None

@@ -113,7 +113,7 @@ QUESTIONS = {
                 Parameter("policy", "--policy", "another pod policy"),
                 Parameter("weights", "--weights", "weights of resources, such as cpu=1,*/gpu=5"),
                 Parameter("preemption", "--preemption", "On, Off or KIND=MODE,…"),
-                Parameter("backfill", "--backfill", "On or Off"),
+                Parameter("backfill", "--backfill", "Guests, Known or Off"),
                 Parameter("reservations", "--reservations", "how many jobs get a reservation"),
                 Parameter("everyJob", "--every-job", "apply the policies also to jobs that name one", switch=True),
                 Parameter("until", "--until", "where both runs end: an offset, a time, a duration, or drained"),

@@ -16,6 +16,7 @@ export const VICTIMS: Record<string, string> = {
   Surplus: "workers above its quorum",
   Priority: "lower priority",
   Reclaim: "its queue was above its share",
+  Guest: "a guest in reserved room",
 };
 
 /** What is so at this point: restarts, pods, queue, room that was taken, given and reserved. */

@@ -470,6 +470,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that room is kept for whom others gave it": _room_is_anyones,
     "that who took room in vain takes none again": _takes_in_vain_again,
     "that only victims' pods leave": _another_pod_goes_too,
+    "that reserved room has guests": _without(Reservations, "_as_guest", None),
     "that reserved room is kept": _without(Reservations, "hold", None),
     "that only who ends in time goes before a reservation": _without(reservations, "expected_runtime_ms", 1),
     "that no cycle looks at forecasts": _waits_for_its_forecast,

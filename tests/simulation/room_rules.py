@@ -159,13 +159,19 @@ def _forbidden(
     """Why a job may not take room as an event says."""
     queue = name_of(state, job)
     allowed = _allowed(cycle.config, spec_of(state, queue))
-    reclaimed = [of for of in event.victims if name_of(state, state.jobs[of.job_uid]) != queue]
+    guests = [of for of in event.victims if of.kind == PreemptionKind.GUEST]
+    victims = [of for of in event.victims if of not in guests]
+    for victim in guests:
+        of = state.jobs[victim.job_uid]
+        if job.uid not in of.slots.hosts or job.uid not in state.reservations:
+            yield f"{of.seen.name} ({of.uid}) leaves for {job.seen.name} as a guest, and is none"
+    reclaimed = [of for of in victims if name_of(state, state.jobs[of.job_uid]) != queue]
     if reclaimed and (above := _above_its_share(state, cycle, job, event, before)):
         yield f"a job reclaims room for queue {above}, which is above its share with it"
     for pod in (state.pods[uid] for uid in event.leaving if uid in state.pods):
         if not pod.deleting and _is_kept(state, pod):
             yield f"{job.seen.name} counts on the room of pod {pod.name}, which its job keeps"
-    for victim in event.victims:
+    for victim in victims:
         of = state.jobs[victim.job_uid]
         young = _young(state, cycle, of) if victim.kind != PreemptionKind.SURPLUS else ""
         why = (
@@ -184,10 +190,13 @@ def _forbidden(
             yield f"{of.seen.name} ({of.uid}) gives room to {job.seen.name}, though {why}"
 
 
+_BY_RULES = (PreemptionKind.SURPLUS, PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
+
+
 def _allowed(config: CycleConfig, spec: QueueSpec) -> list[PreemptionKind]:
     """The ways in which jobs of a queue may take room."""
     both = [config.preemption or Preemption(*[PreemptionMode.NEVER] * 3), spec.preemption]
-    return [kind for kind in PreemptionKind if all(getattr(of, kind.lower()) == PreemptionMode.ALLOWED for of in both)]
+    return [kind for kind in _BY_RULES if all(getattr(of, kind.lower()) == PreemptionMode.ALLOWED for of in both)]
 
 
 def _is_kept(state: State, pod: k.PodSeen) -> bool:

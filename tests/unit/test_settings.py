@@ -61,6 +61,7 @@ def test_the_recorded_configuration_is_the_same_however_weights_were_ordered() -
             min_runtime_ms=120_000,
             dry_run=True,
             learned_runtimes=True,
+            guests=True,
             room_bound_ms=60_000,
         )
     )

@@ -71,7 +71,7 @@ def other_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     )(wrapped)
     for flag, name, metavar, text in (
         ("--reservations", "reservations", "N", "How many of the first jobs that lack room get a reservation."),
-        ("--backfill", "backfill", "On|Off", "Off: no reservations, so that any job may go first."),
+        ("--backfill", "backfill", "Guests|Known|Off", "Off: no reservations, so that any job may go first."),
         (
             "--preemption",
             "preemption",

@@ -21,6 +21,7 @@ _KINDS = {
     PreemptionKind.SURPLUS: "surplus",
     PreemptionKind.PRIORITY: "lower priority",
     PreemptionKind.RECLAIM: "queue above its share",
+    PreemptionKind.GUEST: "guest in its reserved room",
 }
 
 

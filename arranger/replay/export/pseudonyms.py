@@ -395,7 +395,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     qu.NamespaceRule: {"names": lambda names, of: tuple(names.name("namespace", one) for one in of)},
     k.CycleTaken: {"config": keep},
-    k.Placed: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
+    k.Placed: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep, "hosts": _job_uids},
     k.Preempted: {"leaving": keep},
     k.Reserved: {"job_uid": Pseudonyms.job_uid, "awaits": _job_uids, "outlived": _job_uids},
     k.StartForecast: {"job_uid": Pseudonyms.job_uid},
@@ -478,7 +478,8 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "after": _first("job"),
     },
     JobRecord: {"sets": _keys("set"), "retired": keep, "left_behind": keep, "refusals": _keys("node")},
-    SlotTable: {"nodes": keep, "pods": keep, "members": keep, "names": keep},  # empty: they follow in the snapshot
+    # Empty: they follow in the snapshot.
+    SlotTable: dict.fromkeys(("nodes", "pods", "members", "names", "hosts"), keep),
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
     SetRecord: {"kept": keep, "avoids": _keys("node")},
     JobTimes: {"turned": keep},
@@ -486,7 +487,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
     Assumed: {"node": _named("node"), "requests": keep, "queue": Pseudonyms.queue},
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
-    JobImage: {"placements": _second("node"), "bound": keep, "members": keep},
+    JobImage: {"placements": _second("node"), "bound": keep, "members": keep, "hosts": _job_uids},
     StateImage: {
         **dict.fromkeys(("terms", "listed", "verdicts", "unwatched", "heard"), keep),
         "cluster": _named("cluster"),

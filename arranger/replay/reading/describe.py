@@ -11,7 +11,7 @@ from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.readiness import below_quorum_text, claims_text
+from arranger.messages.readiness import below_quorum_text, claims_text, guest_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
@@ -62,7 +62,8 @@ def message_of(state: State, job: JobRecord) -> str:
     waits = why_it_waits(job)
     waiting = shortage_text(waits.shortage) if waits is not None else back_off_text(job)
     told = "; ".join(part for part in (below_quorum_text(state, job), claims_text(state, job), waiting) if part)
-    return told or (stage_text(job.decided) if job.decided is not None else "")
+    told = told or (stage_text(job.decided) if job.decided is not None else "")
+    return "; ".join(part for part in (told, guest_text(state, job)) if part)
 
 
 def why_it_waits(job: JobRecord) -> k.Waits | None:

@@ -1,0 +1,153 @@
+"""Reserved room isn't idle: jobs behind use it as guests, and leave once the job with the reservation can start."""
+
+import msgspec
+import pytest
+
+from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind
+from arranger.lifecycle.desired import desired_status
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
+from arranger.projections import snapshot
+from arranger.projections.jobs import JobRecord
+from arranger.scheduling.cycle import Cycles, take_cycle
+from tests.unit.test_preemption import CONFIG, GPU, running
+from tests.world import World, shape
+
+NODE = shape(cpu=1, gpus=8)
+
+
+def world(**config: object) -> World:
+    """Four nodes of 8 GPUs. One GPU is used by a job of which nobody knows when it ends, and a gang that needs all
+    nodes waits."""
+    of = World(
+        config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True, **config)
+    )
+    for number in range(4):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    running(of, "runs", 1, priority=9, preemptible=False)
+    of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9)
+    of.settle()
+    assert of.state.jobs["uid-big"].stage == Stage.PENDING and "uid-big" in of.state.reservations
+    return of
+
+
+def small(of: World, name: str, workers: int = 1, **spec: object) -> JobRecord:
+    job = of.job(name, workers=workers, worker=GPU, min_workers=workers, equals=True, **spec)  # type: ignore[arg-type]
+    of.settle()
+    return job
+
+
+def test_jobs_behind_use_the_room_until_the_job_in_front_can_start() -> None:
+    of = world()
+    one, two = small(of, "one"), small(of, "two", 4)
+    assert (one.stage, two.stage) == (Stage.RUNNING, Stage.RUNNING)
+    assert one.slots.hosts == two.slots.hosts == ("uid-big",)
+    runs = of.state.jobs["uid-runs"]
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    of.settle()
+    assert runs.stage == Stage.SUCCEEDED
+    assert of.state.jobs["uid-big"].stage == Stage.RUNNING
+    for job in (one, two):
+        assert job.stage == Stage.RESCHEDULING and job.decided is not None
+        assert job.decided.reason == StageReason.PREEMPTED and job.decided.facts.taken_by is not None
+        assert job.decided.facts.taken_by.guest and job.spent == {} and job.leader.restarts == 0
+        assert job.not_before_ms <= of.now_ms
+    of.state.validate()
+    assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == of.digest()
+
+
+def test_just_those_guests_leave_that_the_job_needs_and_those_first_that_lose_the_least() -> None:
+    of = world()
+    of.node("n4", cpu=64, gpus=4)
+    old = small(of, "old", 4)
+    of.pass_time(100)
+    young = small(of, "young", 8)
+    assert old.slots.hosts or young.slots.hosts
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    events: list[k.Event] = []
+    for _ in range(20):
+        events += (found := of.cycle())
+        if not (found or of.control() or of.apply()):
+            break
+    [decision] = [event for event in events if isinstance(event, k.Preempted)]
+    assert {victim.kind for victim in decision.victims} == {PreemptionKind.GUEST}
+    nodes = {pods.node for pods in decision.placed.pods}
+    for victim in decision.victims:
+        assert nodes & {pods.node for pods in victim.pods}, "who leaves makes room for the job"
+    for job in (old, young):
+        stays = job.uid not in {victim.job_uid for victim in decision.victims}
+        assert (job.stage == Stage.RUNNING) == stays
+
+
+def test_nobody_is_asked_to_leave_in_vain() -> None:
+    of = world()
+    guest = small(of, "guest", 8)
+    for _ in range(5):
+        of.pass_time(31)
+        assert not [event for event in of.cycle() if isinstance(event, k.Preempted)]
+    assert guest.stage == Stage.RUNNING
+
+
+def test_who_cannot_leave_again_is_no_guest() -> None:
+    assert small(world(), "small", preemptible=False).stage == Stage.PENDING
+
+
+def test_by_the_earlier_rule_there_are_no_guests() -> None:
+    of = world()
+    of.config = msgspec.structs.replace(of.config, guests=False)
+    assert small(of, "small").stage == Stage.PENDING
+
+
+def test_who_ends_before_the_reservation_begins_is_no_guest() -> None:
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(4):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    running(of, "runs", 1, priority=9, preemptible=False, deadline_s=1000)
+    of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9)
+    of.settle()
+    short, long = small(of, "short", expected_s=60), small(of, "long", expected_s=5000)
+    assert (short.stage, short.slots.hosts) == (Stage.RUNNING, ())
+    assert (long.stage, long.slots.hosts) == (Stage.RUNNING, ("uid-big",))
+
+
+def test_a_guest_is_told_whose_room_it_uses() -> None:
+    of = world()
+    guest = small(of, "guest")
+    [condition] = [one for one in desired_status(of.state, guest)["conditions"] if one["type"] == "Guest"]
+    assert condition["status"] == "True" and "reserved for job default/big" in condition["message"]
+    of.job("big", workers=1, worker=GPU, min_workers=1, equals=True, priority=9)
+    of.settle()
+    assert not [one for one in desired_status(of.state, guest)["conditions"] if one["type"] == "Guest"]
+
+
+def test_only_a_guest_of_a_job_leaves_for_it_as_a_guest() -> None:
+    of = world()
+    guest = small(of, "guest")
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    of.control()
+    for _ in range(3):
+        of.apply()
+    events = take_cycle(of.state, of.config, of.now_ms, policies=of.policies)
+    [decision] = [event for event in events if isinstance(event, k.Preempted)]
+    guest.slots.hosts = ()
+    of.say(*events)
+    assert not of.verdict("Preempted").accepted and "no guest" in of.verdict("Preempted").reason
+    assert decision.placed.job_uid == "uid-big"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_process_that_remembers_decides_the_same(seed: int) -> None:
+    of, cycles = world(), Cycles()
+    for number in range(6):
+        of.job(f"s{number}", workers=1 + (number + seed) % 4, worker=GPU, min_workers=1, equals=True)
+        if number == 4:
+            of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+        for _ in range(10):
+            events = take_cycle(of.state, of.config, of.now_ms, policies=of.policies)
+            assert cycles.take(of.state, of.config, of.now_ms) == events
+            if events:
+                of.say(*events)
+            if not (events or of.control() or of.apply()):
+                break
+        of.pass_time(40)
