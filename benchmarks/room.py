@@ -43,7 +43,7 @@ _TIMES = 5
 _HOUR_MS = 3_600_000
 #: Those of a worker process.
 _GC_THRESHOLDS = (10_000, 20, 100)
-_ON = Settings(min_runtime_s=0).cycle_config(VERSIONS)
+_ON = msgspec.structs.replace(Settings(min_runtime_s=0).cycle_config(VERSIONS), dry_run=False)
 _OFF = msgspec.structs.replace(_ON, preemption=None, reservations=0)
 #: The time of the cycles: the jobs run for an hour.
 _NOW_MS = TOLD_MS + _HOUR_MS
