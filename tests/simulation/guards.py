@@ -55,7 +55,7 @@ from tests.simulation.invariants import Violation
 from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
 from tests.simulation.room import CROWD
-from tests.simulation.starts import KEPT, UNABLE
+from tests.simulation.starts import KEPT, ORDER, UNABLE
 from tests.simulation.topologies import RACE
 from tests.simulation.vain import REFUSED
 from tests.simulation.world import World
@@ -112,7 +112,7 @@ _OFTEN = {
     "the UID of a pod that is bound": {HALF_WAY: 1.0},
     "that a quorum which doesn't start gives its nodes up": {UNABLE: 1.0},
     "that no attempt waits for pods on lost nodes": {KEPT: 1.0},
-    "the sets of a quorum that others start after": {"a set starts after another group": 1.0},
+    "the sets of a quorum that others start after": {ORDER: 1.0},
 }
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 UNABLE, LINGERS, KEPT = STARTS
+ORDER = "a set starts after another group"
 #: How long such a pod can't start, or doesn't end, in seconds: some beyond the bounds of the simulation.
 _LONG_S = (3.0, 20.0, 90.0)
 _REASONS = ("ErrImagePull", "CreateContainerConfigError", "CreateContainerError")
@@ -43,6 +44,7 @@ class Starts:
         self._rates = {site: chance.choice((0.0, 0.03, 0.1)) for site in STARTS}
         self._rates |= {site: 0.3 for site in STARTS if faults.often(site)}
         self._tries_unable = chance.random() < 0.4 or faults.often(UNABLE)
+        self._tries_order = chance.random() < 0.4 or faults.often(ORDER)
         self._tries_hanging = chance.random() < 0.4 or faults.often(KEPT)
 
     def _happens(self, site: str) -> bool:
@@ -85,9 +87,8 @@ class Starts:
 
     def heal(self) -> None:
         """No pod is kept any more."""
-        for namespace, name in list(self._world.store.collection(PODS).objects):
-            pod = self._world.store.collection(PODS).objects[namespace, name].object
-            if _KEEPS in (pod["metadata"].get("finalizers") or ()):
+        for (namespace, name), stored in list(self._world.store.collection(PODS).objects.items()):
+            if _KEEPS in (stored.object["metadata"].get("finalizers") or ()):
                 self._keep(namespace, name, None)
 
     def _keep(self, namespace: str, name: str, finalizers: list[str] | None) -> None:
@@ -103,6 +104,8 @@ class Starts:
             return
         if self._tries_unable:
             await self._unable_quorum()
+        if self._tries_order:
+            await self._awaited_set_without_room()
         if self._tries_hanging:
             await self._pod_on_lost_node()
 
@@ -127,6 +130,14 @@ class Starts:
         if job is not None and job.attempt and not job.back_offs.attempt.times:
             raise Violation("a quorum that couldn't start doesn't back off", job=uid)
         self._world.store.delete(TYJOBS, "default", "unable")
+
+    async def _awaited_set_without_room(self) -> None:
+        """A set that another one starts after fits no node: neither gets any, which is checked at each placement."""
+        uid = self._create("ordered", {}, leader=False, after="1000")
+        await asyncio.sleep(10.0)
+        if (job := self._job(uid)) is not None and job.placements:
+            raise Violation("a set has nodes that waits for one without room", job=uid)
+        self._world.store.delete(TYJOBS, "default", "ordered")
 
     async def _pod_on_lost_node(self) -> None:
         """The node of a pod is lost, and the pod hangs there: it is named, and the job goes on without it."""
@@ -168,13 +179,19 @@ class Starts:
     def _job(self, uid: str) -> JobRecord | None:
         return self._state.jobs.get(uid)
 
-    def _create(self, name: str, notes: dict[str, str], *, leader: bool) -> str:
-        """Create a job of one worker, which restarts the whole job; returns its UID."""
+    def _create(self, name: str, notes: dict[str, str], *, leader: bool, after: str = "") -> str:
+        """Create a job of one worker, which restarts the whole job; returns its UID. With `after`, the worker starts
+        after another set, whose worker asks for so many cpus."""
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
         template: Object = {"spec": {"containers": [container]}}
         worker: Object = {"metadata": {"annotations": notes}, **template}
         workers = {"name": "w", "counts": 1, "minCount": 1, "restart": {"scope": "Job"}, "template": worker}
         spec: dict[str, Any] = {"priority": 10, "workerSets": [workers]}
+        if after:
+            asked = {"requests": {"cpu": after}, "limits": {"cpu": after}}
+            large = {"spec": {"containers": [{"name": "c", "image": "i", "resources": asked}]}}
+            workers |= {"minCount": 0, "startAfter": "large"}
+            spec |= {"workerSets": [workers, {"name": "large", "counts": 1, "template": large}], "minWorkersNum": 1}
         if leader:
             spec["leader"] = {"name": "learner", "template": template}
         body = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}

@@ -1,8 +1,11 @@
 """Pods that hang in Terminating: they are named, and on a lost node no new attempt waits for them."""
 
+import msgspec
 import pytest
 
+from arranger.clock import SystemClock
 from arranger.events import kinds as k
+from arranger.kube.cluster import EVENTS
 from arranger.lifecycle.desired import desired_pods, desired_status
 from arranger.messages.decisions import stage_text
 from arranger.messages.departures import HANGS_AFTER_MS, hanging_text
@@ -10,6 +13,10 @@ from arranger.model.job import RestartPolicy, RestartScope, Stage
 from arranger.model.pod import PodTimes
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.listing import Selection
+from arranger.sandbox.store import Store
+from arranger.workers.reporter import Reporter, Told
 from tests.unit.test_replay_room import explained
 from tests.world import World, shape
 
@@ -120,3 +127,20 @@ def test_a_worker_that_hangs_is_named_while_the_job_runs_without_it() -> None:
     assert hanging_text(world.state, job, world.now_ms).startswith(
         "pod gang-w-1 on n1 is being deleted, with time to end"
     )
+
+
+async def test_an_event_tells_once_of_a_pod_that_hangs() -> None:
+    world, job = gang()
+    delete(world, job.bound[(1, 1)])
+    world.pass_time(GRACE_S + HANGS_AFTER_MS / 1000)
+    store, told = Store(now=lambda: world.now_ms / 1000), Told()
+    reporter = Reporter(DirectCluster(store), SystemClock())
+    for _ in range(3):
+        told.hanging = hanging_text(world.state, job, world.now_ms)
+        await reporter.report(job, told)
+    found = [
+        msgspec.json.decode(item.raw) for item in store.page(EVENTS, Selection(), limit=100, continuation="").items
+    ]
+    [event] = [of for of in found if of["reason"] == "PodHangs"]
+    assert event["message"].startswith("pod gang-w-1 on n1 is being deleted") and event["message"].endswith("it hangs")
+    assert event["count"] == 1 and event["type"] == "Warning"
