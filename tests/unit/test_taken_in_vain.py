@@ -7,6 +7,7 @@ import pytest
 
 from arranger.cli.rendering.ledger_page import Preemptions
 from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind
 from arranger.lifecycle.desired import desired_status, news_of
 from arranger.messages.decisions import stage_text
 from arranger.model.job import Slot, Stage
@@ -277,3 +278,23 @@ def test_the_list_of_preemptions_says_who_took_room_in_vain(
     assert found.vain is not None and found.vain.reason == reason
     [row] = Preemptions(ledger.found, 600_000).json()["preemptions"]
     assert row["in_vain"] == reason and row["in_vain_because"] == stage_text(found.vain)
+
+
+def test_room_that_was_reclaimed_in_vain_counts_as_well() -> None:
+    """Its queue is below its share, and the victim has the higher priority."""
+    of = world()
+    of.watch_queues()
+    of.queue("poor", deserved={"nvidia.com/gpu": 1})
+    of.queue("rich")
+    for number in range(4):
+        running(of, f"rich{number}", 1, priority=10, of_queue="rich")
+    poor = waiting(of, "poor", 1, priority=1, of_queue="poor")
+    decision = preempted(of)
+    assert decision is not None
+    [victim] = decision.victims
+    assert victim.kind == PreemptionKind.RECLAIM
+    leave(of, victim.job_uid.removeprefix("uid-"))
+    refuse(of, poor)
+    for _ in range(4):
+        assert not takes_again(of, poor)
+    assert all(of.state.jobs[f"uid-rich{number}"].stage == Stage.RUNNING for number in range(4))
