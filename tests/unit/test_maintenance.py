@@ -72,7 +72,7 @@ class Scene:
 
 
 async def test_a_snapshot_is_stored_once_so_many_events_came_and_equals_the_state() -> None:
-    scene = Scene(every_events=40)
+    scene = Scene(every_events=2 * len(k.Watched) + 5)
     await scene.begin()
     await scene.maintenance.maintain()
     assert await scene.log.newest_snapshot() is None

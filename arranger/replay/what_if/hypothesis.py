@@ -237,6 +237,7 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
         assumed=dict(state.assumed),
         terms=dict(state.terms),
         listed=dict(state.listed),
+        heard=dict(state.heard),
         verdicts={kind: list(counts) for kind, counts in state.verdicts.items()},
         quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
         priority_classes=dict(state.priority_classes),
