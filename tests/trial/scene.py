@@ -124,7 +124,9 @@ class Scene:
                 f"{group}-{len(self.processes)}",
                 [*roles, *flags],
                 folder=self.folder,
-                environment={"KUBECONFIG": "", "HOME": str(self.folder)} | settings | dict(environment or {}),
+                environment={"KUBECONFIG": "", "HOME": str(self.folder), "ARRANGER_MIN_RUNTIME_S": "0"}
+                | settings
+                | dict(environment or {}),
                 code=code or self.lab.code,
             )
             self.processes.append(worker)
