@@ -20,7 +20,7 @@ from arranger.workers.claim_writer import ClaimWriter
 from arranger.workers.creation import Creation
 from arranger.workers.deletions import delete_expired
 from arranger.workers.device_writer import DeviceWriter
-from arranger.workers.effects import SETTLE_S, STALE_S, Effects
+from arranger.workers.effects import SETTLE_S, STALE_S, Effects, Tally, tallied
 from arranger.workers.evictions import Evictions
 from arranger.workers.group_writer import GroupWriter
 from arranger.workers.parts import Parts
@@ -91,6 +91,7 @@ class Applier:
     def epoch_began(self) -> None:
         """Discard everything derived from the earlier projection."""
         self._queue.clear()
+        self._statuses.clear()
         self._reports.clear()
         self._progress.clear()
         self._retries.clear()
@@ -102,6 +103,7 @@ class Applier:
         reports = asyncio.create_task(self._reports.run(), name="reports")
         queue_statuses = asyncio.create_task(self._queue_statuses.run(), name="queue-statuses")
         positions = asyncio.create_task(self._statuses.positions.run(), name="queue-positions")
+        turns = asyncio.create_task(self._statuses.run(), name="first-statuses")
         self._runs = True
         self._group_statuses.begin()
         try:
@@ -114,7 +116,10 @@ class Applier:
             reports.cancel()
             queue_statuses.cancel()
             positions.cancel()
-            await asyncio.gather(reports, queue_statuses, positions, self._queue.finish(), return_exceptions=True)
+            turns.cancel()
+            await asyncio.gather(
+                reports, queue_statuses, positions, turns, self._queue.finish(), return_exceptions=True
+            )
             await self._group_statuses.end()
 
     def _sweep(self) -> dict[str, None]:
@@ -155,18 +160,24 @@ class Applier:
     async def _try(self, uid: str, job: JobRecord | None) -> None:
         """Look at one job once and carry out the resulting effects. A failure puts the job into back-off."""
         version = job.version if job is not None else 0
-        try:
-            await self._look(uid, job)
-            self._retries.forget(uid)
-        except ClockOff:  # the clock went wrong during the look
-            self._queue.look_again(uid, STALE_S)
-        except (ClusterError, EpochLost) as problem:
-            log_event(_log, "an effect is tried again", level=logging.WARNING, job=uid, problem=problem)
-            asked_s = getattr(problem, "retry_after_s", 0.0)
-            self._queue.look_again(uid, self._retries.failed(uid, version=version, asked_s=asked_s))
-        except Exception as problem:
-            log_event(_log, "applying failed", level=logging.ERROR, exc_info=problem, job=uid)
-            self._queue.look_again(uid, self._retries.failed(uid, version=version))
+        with tallied() as tally:
+            try:
+                await self._look(uid, job)
+                self._retries.forget(uid)
+            except ClockOff:  # the clock went wrong during the look
+                self._queue.look_again(uid, STALE_S)
+            except (ClusterError, EpochLost) as problem:
+                log_event(_log, "an effect is tried again", level=logging.WARNING, job=uid, problem=problem)
+                self._again(uid, version, tally, getattr(problem, "retry_after_s", 0.0))
+            except Exception as problem:
+                log_event(_log, "applying failed", level=logging.ERROR, exc_info=problem, job=uid)
+                self._again(uid, version, tally)
+
+    def _again(self, uid: str, version: int, tally: Tally, asked_s: float = 0.0) -> None:
+        """Look again after a failure. On an API server that fails now and then, each look gets further than the last
+        one: only one that achieved nothing makes the next delay longer."""
+        rest_s = self._retries.failed(uid, version=version, asked_s=asked_s, progressed=tally.done > 0)
+        self._queue.look_again(uid, rest_s)
 
     async def _look(self, uid: str, job: JobRecord | None) -> None:
         progress = self._progress.setdefault(uid, Progress())

@@ -1,7 +1,9 @@
 """The effects of an applier on the cluster: whether they are allowed, and how many run at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from arranger.errors import ClusterError
 from arranger.workers.identity import ForeignCluster
@@ -13,6 +15,27 @@ SETTLE_S = 10.0
 #: Delay before another look if the projection wasn't fresh.
 STALE_S = 0.2
 
+#: What this task and those that it began have carried out.
+_tally: ContextVar["Tally | None"] = ContextVar("tally", default=None)
+
+
+class Tally:
+    """How many effects were carried out."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+
+@contextmanager
+def tallied() -> Generator[Tally, None, None]:
+    """Count the effects of this task, and of those that it begins meanwhile."""
+    tally = Tally()
+    token = _tally.set(tally)
+    try:
+        yield tally
+    finally:
+        _tally.reset(token)
+
 
 class Effects:
     """The cluster, with a limited number of concurrent requests."""
@@ -23,6 +46,11 @@ class Effects:
         self.parts = parts
         self._metrics = parts.metrics
         self._slots = RequestSlots(parts.time, parts.settings.api_in_flight)
+
+    @property
+    def idle(self) -> bool:
+        """Whether few requests are in flight."""
+        return self._slots.idle
 
     def allowed(self) -> bool:
         """Whether this process may write and its state is fresh: without the log, or after a pause, it may be
@@ -40,6 +68,8 @@ class Effects:
             try:
                 done = await effect()
                 self._metrics.effects.labels(name, "ok" if done else "refused").inc()
+                if done and (tally := _tally.get()) is not None:
+                    tally.done += 1
                 return done
             except ClusterError:
                 self._metrics.effects.labels(name, "failed").inc()

@@ -15,6 +15,8 @@ from arranger.workers.turns import Turns
 
 #: While several namespaces have requests, each has at most this part of the slots.
 _PART = 8
+#: With more than this part of its slots free, a process is idle.
+_MOST = 0.75
 #: Namespaces share the slots until this long after another one than before had a request.
 _SHARED_S = 60.0
 
@@ -31,6 +33,11 @@ class RequestSlots:
         #: The namespace of the last request, and until when there is more than one.
         self._last: str | None = None
         self._shared_until_s = -math.inf
+
+    @property
+    def idle(self) -> bool:
+        """Whether most of the slots are free."""
+        return self._free > self._slots * _MOST
 
     @asynccontextmanager
     async def slot(self, namespace: str) -> AsyncIterator[None]:

@@ -31,11 +31,12 @@ class Retries:
         self._clock = clock
         self._rests: dict[str, _Rest] = {}
 
-    def failed(self, key: str, *, version: int, asked_s: float = 0.0) -> float:
+    def failed(self, key: str, *, version: int, asked_s: float = 0.0, progressed: bool = False) -> float:
         """Record a failure of work on that version of a key. Returns the delay in seconds.
 
         `asked_s` is the delay that the server requested (Retry-After). It is limited and added to the key's own delay,
-        so that clients with the same request don't return together.
+        so that clients with the same request don't return together. If a part of the work has succeeded (`progressed`),
+        the own delay is the first one again: what failed now isn't what failed before.
         """
         asked_s = min(asked_s, _LONGEST_ASKED_S)
         rest = self._rests.get(key)
@@ -43,6 +44,8 @@ class Retries:
             backoff = Backoff(self._clock, first_s=_FIRST_S, longest_s=_LONGEST_S)
             rest = self._rests[key] = _Rest(backoff, version, 0.0, 0.0)
         now_s = self._clock.monotonic_s()
+        if progressed:
+            rest.backoff.reset()
         rest.version = version
         rest.at_least_until_s = now_s + asked_s
         rest.until_s = rest.at_least_until_s + rest.backoff.next_s()

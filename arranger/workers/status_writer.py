@@ -4,7 +4,8 @@ A decision, and a problem that users can act on, are written at once. Everything
 intervals: counts, the queue position, and what a starting job waits for. Whether the quorum is ready is written soon,
 but a probe that flaps causes no more writes than counts do. A status costs the API server as much as
 several pods, so a job that starts at once gets two: `Starting` with its allocations, and `Running`. Jobs that only wait
-get theirs in turns once there are many of them in a namespace, because no pod waits for it.
+get theirs in turns once there are many of them in a namespace, because no pod waits for it. Their first ones come
+sooner while the process has little else to do.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from arranger.projections.state import State
 from arranger.scheduling import order_in_steps
 from arranger.workers.effects import SETTLE_S, Effects
 from arranger.workers.pacing import Pace, Rests, only_waits
-from arranger.workers.progress import Look
+from arranger.workers.progress import Look, Progress
 from arranger.workers.reports import Reports
 from arranger.workers.work_queue import SWEEP_S, WorkQueue
 
@@ -49,6 +50,8 @@ _STARTING_S, _COUNTS_S = 5.0, 1.0
 _TIMES_AS_LONG, _APART_S = 4.0, 2.0
 #: The same of the jobs of a namespace that only wait, for their statuses with news, after this many at once.
 _WAITING_TIMES_AS_LONG, _WAITING_AT_ONCE = 8.0, 20
+#: First statuses whose turns are brought forward are as far apart as a status takes, between these bounds.
+_FIRST_APART_S = (0.005, 0.03)
 #: All their statuses but the first ones are this far apart at least: somebody may edit many jobs again and again.
 _WAITING_AGAIN_S = 0.25
 #: How long a status takes is averaged over about so many. Paced by the last one alone, some would come in bursts.
@@ -139,8 +142,36 @@ class StatusWriter:
         self._took_s = 0.02
         self._counts_pace, self._waiting_pace = Pace(), Pace(at_once=_WAITING_AT_ONCE)
         self._again_pace = Pace(at_once=_WAITING_AT_ONCE)
+        #: Jobs whose first status waits for its turn, the first one first; and whether there are any.
+        self._first: dict[str, Progress] = {}
+        self._some = asyncio.Event()
         #: Until when statuses are written as v1, because the TYJob definition has no version for them.
         self._older_until_s = -math.inf
+
+    def clear(self) -> None:
+        """Forget who waits: another epoch has begun."""
+        self._first.clear()
+        self._some.clear()
+
+    async def run(self) -> None:
+        """While this process is idle, bring the turns of first statuses forward, one after another, until cancelled.
+
+        A turn is fixed by how long statuses took when it was given, and by all who waited then. While nothing else is
+        to do, nobody is helped by waiting that long.
+        """
+        while True:
+            await self._some.wait()
+            await self._clock.sleep(min(max(self._took_s, _FIRST_APART_S[0]), _FIRST_APART_S[1]))
+            now_s = self._clock.monotonic_s()
+            while self._first and self._effects.idle:
+                uid = next(iter(self._first))
+                progress = self._first.pop(uid)
+                if progress.turn_s is not None and progress.turn_s > now_s:
+                    progress.turn_s = now_s
+                    self._queue.look_again(uid, 0.0)
+                    break
+            if not self._first:
+                self._some.clear()
 
     async def stands(self, look: Look) -> bool:
         """Store the status that explains the desired pods; returns True once the projection's present one is stored."""
@@ -205,6 +236,9 @@ class StatusWriter:
         progress = look.progress
         if progress.turn_s is None:
             progress.turn_s = self._next_s(look.job, now_s)
+            if progress.turn_s > now_s and not progress.news:
+                self._first[look.job.uid] = progress
+                self._some.set()
         wait_s = progress.turn_s - now_s
         if wait_s > 0:
             self._queue.look_again(look.job.uid, wait_s)

@@ -240,3 +240,40 @@ def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
         assert len(scene.applier._retries.failing()) == 0
 
     scene.run(script)
+
+
+def test_a_look_that_gets_further_does_not_make_the_delay_longer() -> None:
+    """Of the effects of a look, some fail on an API server that fails now and then; the others are done for good."""
+    scene, looks = Scene(), []
+    scene.cluster.problem = None
+
+    async def done() -> bool:
+        return True
+
+    async def reconcile(look: Look) -> None:
+        looks.append(scene.loop.time())
+        await scene.applier._effects.carry_out("create", "default", done)
+        raise ClusterUnavailable("connection reset")
+
+    async def script() -> None:
+        scene.applier._pods.reconcile = reconcile  # type: ignore[method-assign]
+        await asyncio.sleep(120)
+
+    scene.run(script)
+    assert len(looks) > 50 and max(after - before for before, after in itertools.pairwise(looks)) <= 1.1
+
+
+def test_every_waiting_job_has_its_first_status_soon_while_nothing_else_is_to_do() -> None:
+    scene = Scene(jobs=300)
+    scene.cluster.problem = None
+    scene.run(lambda: asyncio.sleep(11))
+    assert len(scene.cluster.tried) == 300
+    assert all(len(tried) == 1 for tried in scene.cluster.tried.values())
+
+
+def test_first_statuses_keep_their_turns_while_much_else_is_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(jobs=300)
+    scene.cluster.problem = None
+    monkeypatch.setattr(type(scene.applier._effects), "idle", False)
+    scene.run(lambda: asyncio.sleep(11))
+    assert 20 < len(scene.cluster.tried) < 300
