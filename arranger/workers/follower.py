@@ -85,7 +85,7 @@ class Follower:
         #: Why the fold can't begin: the history belongs to a later version. None while it can.
         self.refused: LaterVersionAtWork | None = None
         #: Whether the log's server accepts this process's writes.
-        self.writes = Writes(metrics)
+        self.writes = Writes(metrics, clock)
         #: Whether the last read reached the log.
         self.connected = False
         self.caught_up = False

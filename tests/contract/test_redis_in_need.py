@@ -70,7 +70,7 @@ IN_NEED = [
 async def test_heartbeats_and_appends_tell_that_writes_are_refused_and_when_they_are_not_any_more(
     own_redis: RealRedis, begin: tuple[str, ...], end: tuple[str, ...]
 ) -> None:
-    log, writes = RedisLog(own_redis.url, "c"), Writes(Metrics(SystemClock()))
+    log, writes = RedisLog(own_redis.url, "c"), Writes(Metrics(SystemClock()), SystemClock())
     epoch = (await log.open()).epoch
     async with connected(own_redis) as client:
         one = member(client, "c", "one", writes=writes)
