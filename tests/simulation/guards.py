@@ -23,7 +23,16 @@ from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.store import Store
-from arranger.scheduling import candidates, placer, queue, queue_offer, refusals, reservations, volume_filters
+from arranger.scheduling import (
+    candidates,
+    known_jobs,
+    placer,
+    queue,
+    queue_offer,
+    refusals,
+    reservations,
+    volume_filters,
+)
 from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
@@ -72,6 +81,7 @@ OF_ROOM = (
     "that surplus goes before whole jobs",
     "that no restart of a preempted job counts",
     "that room is kept for whom others gave it",
+    "how long jobs keep what they have just got",
     "that only victims' pods leave",
     "that who took room in vain takes none again",
 )
@@ -470,6 +480,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that room is kept for whom others gave it": _room_is_anyones,
     "that who took room in vain takes none again": _takes_in_vain_again,
     "that only victims' pods leave": _another_pod_goes_too,
+    "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
     "that reserved room has guests": _without(Reservations, "_as_guest", None),
     "that reserved room is kept": _without(Reservations, "hold", None),
     "that only who ends in time goes before a reservation": _without(reservations, "expected_runtime_ms", 1),
