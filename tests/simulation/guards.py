@@ -25,7 +25,6 @@ from arranger.projections.state import State
 from arranger.sandbox.store import Store
 from arranger.scheduling import (
     candidates,
-    known_jobs,
     placer,
     queue,
     queue_offer,
