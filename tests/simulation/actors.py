@@ -210,6 +210,7 @@ class User:
         if chance.random() < 0.3:
             spec.setdefault("schedulerPolicy", {})["jobQueuePolicy"] = chance.choice(("Priority", "DRF"))
         self._world.endings.draw(spec)
+        self._world.clocks.draw(spec)
         self._world.claims.draw(spec, there=home_of(name) != TEAM)
         self._world.topologies.draw(spec)
         metadata = {"name": name, **self._world.queues.labels()}

@@ -5,15 +5,17 @@ far from the store's, and that no decision by time alone is early.
 import asyncio
 import datetime
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.kube.cluster import Object
+from arranger.kube.cluster import PODS, Object
+from arranger.kube.translate import owned_by, pod_seen
 from arranger.lifecycle.config import LifecycleConfig
-from arranger.projections.jobs import JobRecord
+from arranger.model.pod import Phase
+from arranger.projections.jobs import JobRecord, blameless
 from tests.simulation.gateways import CLOCK_BOUND_MS
 from tests.simulation.invariants import Violation
 
@@ -25,6 +27,8 @@ _HALF_AN_HOUR_MS, _FIVE_HOURS_MS = 1_800_000, 18_000_000
 _UNTIMED = ("rogue", "elsewhere", "forger")
 #: A time in a status is whole seconds.
 _SECOND_MS = 1_000
+#: A job whose pods end shortly before its deadline.
+JUST_IN_TIME = "a job ends shortly before its deadline"
 #: A clock that is wrong by hours, for a while.
 HOURS = "clock off by hours"
 
@@ -38,6 +42,7 @@ class Clocks:
         self._comes = self._chance.random() < 0.8 or world.faults.often(HOURS)
         self._pace_s = self._chance.choice((6.0, 25.0)) if not world.faults.often(HOURS) else 3.0
         self._from_the_start = self._chance.choice((0.0, 0.05, 0.3))
+        self._ends = random.Random(f"{world.seed} ends in time")
         #: The largest error so far of a clock within the bound.
         self.tolerated_ms = 0
 
@@ -98,6 +103,36 @@ class Clocks:
         active_ms = self._world.clock.now_ms() - job.times.start_ms
         if active_ms < limit_s * 1000 - self.tolerated_ms:
             raise Violation(f"the deadline of {limit_s} s came after {active_ms} ms", job=job.uid)
+        left_ms = limit_s * 1000 - job.times.active_ms
+        ended_ms = self._succeeded_ms(job)
+        if ended_ms is not None and ended_ms < job.times.completion_ms + left_ms - self.tolerated_ms - _SECOND_MS:
+            raise Violation("it failed by its deadline, before which it had succeeded", job=job.uid)
+
+    def _succeeded_ms(self, job: JobRecord) -> int | None:
+        """When the last pod ended whose end is the job's, as the API server has them; None if one hasn't succeeded."""
+        stored = self._world.store.collection(PODS).objects
+        pods = {of.object["metadata"]["name"]: of.object for of in stored.values() if owned_by(of.object, job.uid)}
+        latest_ms, spec = 0, job.valid_spec
+        for slot in [(group, index) for group in spec.success for index in range(spec.groups[group].count)]:
+            pod = pods.get(job.pod_name(slot))
+            seen = pod_seen(pod, 0) if pod is not None else None
+            if seen is None or seen.phase != Phase.SUCCEEDED or blameless(seen) or not seen.times.ended_ms:
+                return None
+            latest_ms = max(latest_ms, seen.times.ended_ms)
+        return latest_ms
+
+    def draw(self, spec: dict[str, Any]) -> None:
+        """Let a job now and then end shortly before its deadline."""
+        if self._ends.random() >= 0.05 and not self._world.faults.often(JUST_IN_TIME):
+            return
+        spec["activeDeadlineSeconds"] = deadline_s = self._ends.randrange(8, 25)
+        self._world.faults.hit(JUST_IN_TIME)
+        for of in (spec.get("leader"), *spec["workerSets"]):
+            if of is not None:
+                notes = of["template"]["metadata"]["annotations"]
+                notes["sandbox.arranger.dev/run-seconds"] = f"{deadline_s - self._ends.uniform(2.0, 5.0):.1f}"
+                notes.pop("sandbox.arranger.dev/failures", None)
+                of["template"]["spec"]["restartPolicy"] = "Never"
 
     def check_expiry(self, job: Object) -> None:
         """Check that a worker deletes an ended TYJob only after its time to live."""

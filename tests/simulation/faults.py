@@ -132,7 +132,7 @@ FORECASTS = ("a forecast is recorded", "a forecast of a job that changed meanwhi
 USERS = (
     "a TYJob that its schema refuses got in", "a TYJob of 1.4 MB", "user edits a template",
     "edit of a template refused", "a forbidden edit got in",
-    "user suspends", "user resumes", "a ttl runs out",
+    "user suspends", "user resumes", "a ttl runs out", "a job ends shortly before its deadline",
 )  # fmt: skip
 #: Another cluster answers a process for a while, whose open watches go on or break.
 ANSWERS = ("another cluster answers", "another cluster answers, and open watches break")

@@ -55,7 +55,7 @@ from tests import memory_log
 from tests.memory_log import MemoryLog
 from tests.simulation.actors import TAKEN, TTL
 from tests.simulation.calm import CALM
-from tests.simulation.clocks import HOURS
+from tests.simulation.clocks import HOURS, JUST_IN_TIME
 from tests.simulation.elsewhere import BREAKS
 from tests.simulation.faults import HALF_WAY, KINDS, PLACEHOLDERS, REQUESTS, WITH_CLAIMS
 from tests.simulation.forecasts import TOLD, TOO_LATE
@@ -122,6 +122,7 @@ _OFTEN = {
     "that a quorum which doesn't start gives its nodes up": {UNABLE: 1.0},
     "that no attempt waits for pods on lost nodes": {KEPT: 1.0},
     "the sets of a quorum that others start after": {ORDER: 1.0},
+    "that nothing final is decided by time on a view that is late": {JUST_IN_TIME: 1.0},
 }
 
 
@@ -458,6 +459,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "ending tasks for sure": _ends_once,
     "that a members file is read again": lambda: mock.patch.object(members_writer, "_CHECK_S", math.inf),
     "that a Service is looked for again": lambda: mock.patch.object(service_writer, "_CHECK_S", math.inf),
+    "that nothing final is decided by time on a view that is late": _without(State, "heard_ms", math.inf),
     "the deadline of a part of a quorum": _without(stages, "_incomplete", None),
     "that a refused quorum gives its nodes up": _without(stages, "refused_quorum", None),
     "that a quorum which doesn't start gives its nodes up": _without(stages, "start_timeout", None),
