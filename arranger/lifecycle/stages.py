@@ -178,17 +178,24 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
     ended = job.leader.ended
     if ended is not None and ended.phase == Phase.SUCCEEDED and not blameless(ended):
         return _succeeded(job)
-    if job.leader.address:
-        return _decide(job, R.LEADER_LOST)
     node = job.placements.get(LEADER, "")
+    if job.leader.address:
+        return _decide(job, R.LEADER_LOST, _closed(state, job, node))
     if not state.nodes.has(node):
         return _decide(job, R.NODE_LOST, StageFacts(node, gone=True))
     if room_taken(state, job, LEADER):
         return _decide(job, R.ROOM_TAKEN, StageFacts(node))
-    how = barred(state, job, LEADER)
-    if how is not None:
-        return _decide(job, R.NODE_CLOSED, StageFacts(node, cordoned=how.cordoned, taint=how.taint, claim=how.claim))
+    if barred(state, job, LEADER) is not None:
+        return _decide(job, R.NODE_CLOSED, _closed(state, job, node))
     return None  # not created yet
+
+
+def _closed(state: State, job: JobRecord, node: str) -> StageFacts:
+    """That the leader's node is gone, or how it is closed to its next pod. One that is drained is cordoned first."""
+    if not state.nodes.has(node):
+        return StageFacts(node, gone=True)
+    how = barred(state, job, LEADER)
+    return StageFacts(node, cordoned=how.cordoned, taint=how.taint, claim=how.claim) if how is not None else NO_FACTS
 
 
 def _leader_lost(

@@ -36,6 +36,14 @@ def _closed(facts: StageFacts) -> str:
     return closed_text(cordoned=facts.cordoned, taint=facts.taint, claim=facts.claim)
 
 
+def _from_closed(facts: StageFacts) -> str:
+    """What is so of a node from which a pod is gone: somebody deleted it too, or drains it."""
+    if facts.gone:
+        return f", and so is its node {facts.node}"
+    drained = " (drained)" if facts.cordoned else ""
+    return f", and its node {facts.node} {_closed(facts)}{drained}" if facts.node else ""
+
+
 def closed_text(*, cordoned: bool, taint: Taint | None, claim: str = "") -> str:
     """How a node is closed to new pods; empty for an open one."""
     if cordoned:
@@ -284,7 +292,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
         f"the leader failed ({_ending(facts)}); restart {facts.count} of {facts.limit}{_window(facts)}"
     ),
     _R.LEADER_EVICTED: lambda facts: f"the leader's pod ended ({_ending(facts)}); scheduled again",
-    _R.LEADER_LOST: lambda _: "the leader's pod is gone; scheduled again",
+    _R.LEADER_LOST: lambda facts: f"the leader's pod is gone{_from_closed(facts)}; scheduled again",
     _R.LEADER_MOVED: lambda facts: f"the leader's address changed from {facts.was} to {facts.address}; scheduled again",
     _R.NODE_LOST: _node_lost,
     _R.NODE_CLOSED: lambda facts: f"{_whose_node(facts)} {_closed(facts)}; scheduled again",

@@ -102,6 +102,9 @@ def node_text(reason: Reason, selector: str = "") -> str:
 
 def kind_text(reason: Reason) -> str:
     """A reason without its numbers."""
+    if reason.absent:
+        similar = f"; some have {reason.of}" if reason.of else ""
+        return f"without {reason.name}, which no node has{similar}"
     if reason.kind == ReasonKind.INSUFFICIENT:
         return f"insufficient {reason.name}"
     if (words := _OF_LIMITS.get(reason.kind)) is not None:
@@ -118,6 +121,8 @@ def quota_text(lack: QuotaLack) -> str:
 
 
 def _insufficient(reason: Reason, most: str = "") -> str:
+    if reason.absent:
+        return kind_text(reason)
     needed, free = amount_text(reason.name, reason.needed), amount_text(reason.name, reason.free)
     return f"{kind_text(reason)} (needs {needed}, {most}{free} free)"
 

@@ -78,7 +78,8 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     check or permit; `name` is the plugin's for the last two.
     `queue` and its `limit` are as in `QuotaLack`. For volumes, `name` is a claim, or the CSI driver whose volumes on a
     node reach their number `needed`; `of` is the volume or the StorageClass of the claim. For devices, `name` is a
-    resource claim, `of` its DeviceClass or a field of it, and `needed` how many devices it asks for (0: all).
+    resource claim, `of` its DeviceClass or a field of it, and `needed` how many devices it asks for (0: all). `absent`:
+    no node has the resource at all; `of` is then the most similar one that some node has, if any is similar.
     """
 
     kind: ReasonKind
@@ -91,12 +92,13 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queue: str = ""
     limit: int = 0
     of: str = ""
+    absent: bool = False
 
     def numberless(self) -> "Reason":
         """The same reason without its amounts: equal for all shortages of one resource."""
         if self.kind != ReasonKind.INSUFFICIENT and self.kind not in OF_LIMITS:
             return self
-        return Reason(self.kind, self.name, quota=self.quota, queue=self.queue)
+        return Reason(self.kind, self.name, quota=self.quota, queue=self.queue, of=self.of, absent=self.absent)
 
     def about(self, text: str) -> bool:
         """Whether each word of a text is its kind or a part of its names, ignoring case."""
@@ -147,6 +149,11 @@ def objected(plugin: str, words: str, *, permit: bool) -> Reason:
 def insufficient(resource: str, needed: int, free: int) -> Reason:
     free = rounded(resource, max(free, 0))
     return Reason(ReasonKind.INSUFFICIENT, resource, needed=rounded(resource, needed), free=free)
+
+
+def absent(resource: str, needed: int, similar: str) -> Reason:
+    """That no node has a resource; `similar` as in `Reason.of`."""
+    return Reason(ReasonKind.INSUFFICIENT, resource, needed=rounded(resource, needed), of=similar, absent=True)
 
 
 def beyond_quota(lack: QuotaLack) -> Reason:

@@ -9,6 +9,7 @@ a filter that uses node facts alone is cached for each different question until 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from itertools import takewhile
 from typing import ClassVar
 
@@ -17,7 +18,16 @@ import numpy.typing as npt
 
 from arranger.model.node import Taint
 from arranger.model.pod import PodShape
-from arranger.model.reasons import FITS, RESERVED, Reason, ReasonCounts, ReasonKind, insufficient, most_frequent_first
+from arranger.model.reasons import (
+    FITS,
+    RESERVED,
+    Reason,
+    ReasonCounts,
+    ReasonKind,
+    absent,
+    insufficient,
+    most_frequent_first,
+)
 from arranger.model.taints import given, kept_off_by_cordon, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
 from arranger.scheduling.requirements import NO_VALUE, satisfying
@@ -419,9 +429,8 @@ class Filters:
         if view.held is not None and self._reserved(shape)[row]:
             return RESERVED
         for resource, column, need in self._by_scarcity(shape):
-            free = int(view.free[row, column])
-            if free < need:
-                return insufficient(resource, need, free)
+            if view.free[row, column] < need:
+                return self._lack_of(resource, need, int(view.free[row, column]))
         inside = self._inside(shape)
         return FITS if inside is None or inside[row] else self._outside
 
@@ -442,7 +451,7 @@ class Filters:
             short = left & (free < need)
             if short.any():
                 most = int(free.max(where=short, initial=-np.inf))
-                counts[insufficient(resource, need, most)] = int(np.count_nonzero(short))
+                counts[self._lack_of(resource, need, most)] = int(np.count_nonzero(short))
                 left &= ~short
         inside = self._inside(shape)
         if inside is not None and (left & ~inside).any():
@@ -451,6 +460,13 @@ class Filters:
         if left.any():
             counts[FITS] = int(np.count_nonzero(left))
         return most_frequent_first(counts)
+
+    def _lack_of(self, resource: str, need: int, most: int) -> Reason:
+        """Why nodes have too little of a resource, of which none has more than `most` free."""
+        if self._view.verdicts >= 7 and resource not in self._view.known:
+            similar = get_close_matches(resource, sorted(self._view.known), n=1, cutoff=0.8)
+            return absent(resource, need, similar[0] if similar else "")
+        return insufficient(resource, need, most)
 
     def _reserved(self, shape: PodShape) -> Mask:
         """The nodes that have room for a pod only in what is reserved for other jobs."""

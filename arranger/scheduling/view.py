@@ -157,6 +157,19 @@ class ClusterView:
         if not empty:
             self.free -= nodes.used[rows]
 
+    @property
+    def known(self) -> frozenset[str]:
+        """The resources of which some node has something."""
+        return self.derived("known", self._known)
+
+    def _known(self) -> frozenset[str]:
+        some = np.any(self.allocatable > 0, axis=0).tolist()
+        return frozenset(
+            name
+            for name, column in self._table.columns.items()
+            if name != NOWHERE and column < len(some) and some[column]
+        )
+
     @classmethod
     def of(cls, state: State, verdicts: int = VERDICTS) -> "ClusterView":
         """The state's nodes, with the pods on them if some pod has rules about other pods."""

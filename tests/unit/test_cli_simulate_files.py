@@ -148,6 +148,7 @@ def test_reasons_count_every_node_once_for_every_pod_without_one(simulate: Simul
     assert (elastic["scheduleState"], len(elastic["placed"]), len(elastic["unplaced"])) == ("ScheduledPartly", 12, 9)
     nothing = {
         "name": "", "taint": None, "needed": 0, "free": 0, "quota": "", "words": "", "queue": "", "limit": 0, "of": "",
+        "absent": False,
     }  # fmt: skip
     taint = {"key": "dedicated", "value": "infra", "effect": "NoSchedule"}
     refused = [
