@@ -432,3 +432,9 @@ async def test_a_damaged_record_of_the_log_is_told_in_one_line(redis_server: Rea
 def test_a_log_file_has_no_members(tmp_path: Path) -> None:
     problem = run("--log", str(tmp_path / "log")).exception
     assert isinstance(problem, UsageError) and "a log file has no members" in str(problem)
+
+
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf", "-1"])
+def test_a_lag_that_is_no_number_within_bounds_is_refused(value: str) -> None:
+    refused = run(f"--max-lag={value}").exception
+    assert isinstance(refused, click.UsageError) and "is not in the range" in str(refused)

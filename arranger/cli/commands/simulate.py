@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from arranger.cli.inputs.alternative import with_switch
 from arranger.cli.inputs.flags import setting_flags
-from arranger.cli.rendering.output import output_option
+from arranger.cli.rendering.output import FiniteRange, output_option
 from arranger.errors import UsageError
 from arranger.settings import load_settings
 
@@ -56,7 +56,7 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
 )
 @click.option(
     "--load",
-    type=click.FloatRange(0, 10, min_open=True),
+    type=FiniteRange(0, 10, min_open=True),
     default=1.3,
     show_default=True,
     help="Traces: pods arrive until they request this many times the cluster's GPUs.",

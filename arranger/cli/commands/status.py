@@ -13,7 +13,16 @@ from arranger.cli.inputs.reading import (
 )
 from arranger.cli.inputs.server import access_of, found_server
 from arranger.cli.rendering.authenticity_words import AUTHENTICITY
-from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_table, print_text, say
+from arranger.cli.rendering.output import (
+    FiniteRange,
+    duration,
+    local_time,
+    output_option,
+    print_json,
+    print_table,
+    print_text,
+    say,
+)
 from arranger.cli.rendering.problem_words import member_problems, store_problems
 from arranger.clock import SystemClock
 from arranger.errors import DamagedEntry, LogError, LogUnavailable, NoLog, UsageError
@@ -34,7 +43,7 @@ from arranger.workers.status import SHARING, MemberStatus, Moment, Status, Watch
 @log_options
 @click.option(
     "--max-lag",
-    type=click.FloatRange(0, 86_400),
+    type=FiniteRange(0, 86_400),
     default=10.0,
     show_default=True,
     metavar="SECONDS",

@@ -11,6 +11,7 @@ terminals (`model.text`).
 import csv
 import datetime
 import io
+import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -78,6 +79,16 @@ def duration(span_ms: int) -> str:
     if days == 0:
         return f"{hours}h{minutes % 60:02}m"
     return f"{days}d{hours % 24:02}h"
+
+
+class FiniteRange(click.FloatRange):
+    """A number between bounds. Click lets `nan` pass, which is beyond no bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 def output_option(command: _Command) -> _Command:
