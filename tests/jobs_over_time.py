@@ -1,13 +1,14 @@
 """Jobs over simulated time: the real fold and the real cycle on a virtual clock, with jobs that run for a known time.
 
-All pods of a job run as soon as a cycle places them, and its user deletes the job when its time is over. Who uses this
+All pods of a job run as soon as a cycle places them, those that give room are gone at once, and its user deletes the
+job when its time is over. Who uses this
 decides when jobs are submitted, and when cycles are taken.
 """
 
 import heapq
 from collections.abc import Callable
 
-from arranger.events.kinds import Placed
+from arranger.events.kinds import Placed, Preempted
 from arranger.lifecycle.stages import next_decision
 from arranger.model.config import CycleConfig
 from arranger.projections.jobs import JobRecord
@@ -43,8 +44,13 @@ class JobsOverTime:
         events = self._cycles.take(world.state, world.config, world.now_ms)
         if events:
             world.say(*events)
-        placed = [world.state.jobs[event.job_uid] for event in events if isinstance(event, Placed)]
+        taken = [event for event in events if isinstance(event, Preempted)]
+        for uid in [uid for event in taken for of in event.victims for uid in world.state.pods_of.get(of.job_uid, {})]:
+            world.pod_gone(uid)
+        gets = [*(event for event in events if isinstance(event, Placed)), *(event.placed for event in taken)]
+        placed = [world.state.jobs[event.job_uid] for event in gets]
         for job in placed:
+            self._decide(job)
             for slot, node in job.placements.items():
                 world.run_pod(job, slot, node)
             self._decide(job)

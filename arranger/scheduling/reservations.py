@@ -285,7 +285,9 @@ class Reservations:
     def _as_guest(self, job: JobRecord) -> PlacementTry | None:
         if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
-        found = self._in_held_room(job, [*self._held.values()])
+        # A turn may come before that of a job whose time has come: who starts then would be asked to leave at once.
+        held = [of for of in self._held.values() if not of.start_ms or of.start_ms > self._time_ms]
+        found = self._in_held_room(job, held) if held else None
         if found is not None and found.quorum_stands:
             rows = {piece.row for piece in found.pieces}
             found.hosts = tuple(uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist()))

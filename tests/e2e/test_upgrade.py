@@ -32,7 +32,7 @@ from tests.servers import REPOSITORY, RealKube, RealRedis
 
 FIRST = REPOSITORY / "tests" / "releases" / "first.tar.xz"
 #: Settings that the first release doesn't know.
-LATER = ("ARRANGER_UPGRADE_GRACE_S",)
+LATER = ("ARRANGER_UPGRADE_GRACE_S", "ARRANGER_MIN_RUNTIME_S")
 STEADY = ("steady-0", "steady-1")
 
 

@@ -106,8 +106,7 @@ def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:
     """Whether a cycle of this job alone gives it nodes, beside the reservations of others or as their guest."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     guest = cycle.config.guests and job.valid_spec.preemptible and not (job.of_pods or job.placements)
-    if not guest:  # a guest may use what is reserved
-        hold_for_others(state, placer, cycle, job)
+    hold_for_others(state, placer, cycle, job, due=guest)  # a guest may use what is reserved for later
     tried = placer.quorum(job)
     if tried.quorum_stands:
         placer.further(tried, None)

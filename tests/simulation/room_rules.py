@@ -412,13 +412,13 @@ def _fits(state: State, cycle: k.CycleTaken, job: JobRecord, units: Sequence[Uni
     return placer.fits(as_counted(state, job))
 
 
-def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord) -> None:
-    """Take the reservations of other jobs out of the placer's view."""
+def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False) -> None:
+    """Take the reservations of other jobs out of the placer's view; with `due` only those whose time has come."""
     reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
-        if uid != job.uid and present:
+        if uid != job.uid and present and (not due or 0 < decided.start_ms <= cycle.time_ms):
             reservations.hold(other, decided)
 
 

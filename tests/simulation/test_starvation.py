@@ -18,7 +18,7 @@ from tests.jobs_over_time import JobsOverTime
 from tests.world import shape
 
 #: As shipped, but nobody gives room to others: that would be another way out.
-SHIPPED = msgspec.structs.replace(Settings().cycle_config(VERSIONS), preemption=None)
+SHIPPED = msgspec.structs.replace(Settings().cycle_config(VERSIONS), preemption=None, dry_run=False)
 NODES, GPUS = 3, 4
 #: So many small jobs wait at any time.
 WAIT = 5

@@ -124,7 +124,8 @@ class Scene:
                 f"{group}-{len(self.processes)}",
                 [*roles, *flags],
                 folder=self.folder,
-                environment={"KUBECONFIG": "", "HOME": str(self.folder), "ARRANGER_MIN_RUNTIME_S": "0"}
+                environment={"KUBECONFIG": "", "HOME": str(self.folder)}
+                | ({"ARRANGER_MIN_RUNTIME_S": "0"} if (code or self.lab.code) == REPOSITORY else {})
                 | settings
                 | dict(environment or {}),
                 code=code or self.lab.code,

@@ -33,10 +33,14 @@ class Everyone:
 
 
 class Pausing(SystemClock):
-    """A clock whose seconds pass when a test says so."""
+    """A clock whose seconds pass when a test says so, with the time of the world."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
         self.now_s = 0.0
+        self._world = world
+
+    def now_ms(self) -> int:
+        return self._world.now_ms
 
     def monotonic_s(self) -> float:
         return self.now_s
@@ -49,7 +53,7 @@ class Late:
         self._world = world
         self._read = 0
         self.state = State()
-        self.clock = Pausing()
+        self.clock = Pausing(world)
         self.controller = Controller(parts(follower=self, membership=Everyone(), clock=self.clock))
         self.read_on()
 

@@ -43,7 +43,9 @@ class Cluster:
 
     def __init__(self, seed: int, queue_policy: str, reservations: int) -> None:
         settings = Settings(reservations=reservations, queue_policy=queue_policy)
-        config = msgspec.structs.replace(settings.cycle_config(VERSIONS), preemption=None, reasons_refresh_ms=1 << 50)
+        config = msgspec.structs.replace(
+            settings.cycle_config(VERSIONS), preemption=None, dry_run=False, reasons_refresh_ms=1 << 50
+        )
         self._chance = random.Random(seed)
         self._over_time = JobsOverTime(config, ended=lambda job: None)
         self.world = self._over_time.world

@@ -7,7 +7,7 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.job import ScheduleState
 from arranger.model.node import NodeFacts
 from arranger.model.pod import PodShape
-from arranger.model.reasons import Reason, ReasonKind, insufficient
+from arranger.model.reasons import Reason, ReasonKind, absent
 from arranger.projections import snapshot
 from arranger.projections.judging import lacking
 from arranger.projections.nodes import NodeTable
@@ -75,9 +75,9 @@ def test_the_reason_names_the_first_of_the_scarcest() -> None:
     world.node("n2", cordoned=True)
     filters = Filters(ClusterView(world.state.nodes))
     asked = asking_for("c.example/z", "b.example/has", "a.example/x", cpu=1000)
-    assert filters.reasons(asked) == ((Reason(ReasonKind.CORDONED), 1), (insufficient("a.example/x", 1, 0), 1))
-    assert filters.refusal(asked, 0) == insufficient("a.example/x", 1, 0)
-    assert filters.refusal(asking_for("b.example/has", "c.example/z"), 0) == insufficient("c.example/z", 1, 0)
+    assert filters.reasons(asked) == ((Reason(ReasonKind.CORDONED), 1), (absent("a.example/x", 1, ""), 1))
+    assert filters.refusal(asked, 0) == absent("a.example/x", 1, "")
+    assert filters.refusal(asking_for("b.example/has", "c.example/z"), 0) == absent("c.example/z", 1, "")
 
 
 def test_a_job_that_asks_for_what_no_node_has_is_told_so_until_a_node_has_it() -> None:
@@ -87,7 +87,7 @@ def test_a_job_that_asks_for_what_no_node_has_is_told_so_until_a_node_has_it() -
     world.cycle()
     assert job.waits is not None
     text = shortage_text(job.waits.shortage)
-    assert "insufficient example.com/tpu (needs 1, at most 0 free); even an empty cluster" in text
+    assert "1 without example.com/tpu, which no node has; even an empty cluster" in text
     world.node("n2", **{"example.com/tpu": 1})
     world.cycle()
     assert (job.placements, job.schedule_state) == ({(0, 0): "n2"}, ScheduleState.SUCCEED)
