@@ -33,6 +33,7 @@ from arranger.scheduling import (
     volume_filters,
 )
 from arranger.scheduling.candidates import Candidates
+from arranger.scheduling.known_jobs import KnownJob
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue_room import QueueRoom
@@ -287,7 +288,13 @@ def _takes_in_vain_again() -> Iterator[None]:
 @contextmanager
 def _any_may_give_room() -> Iterator[None]:
     """Jobs give room whether they are preemptible or not, and as soon as they have nodes."""
-    with mock.patch.object(Candidates, "_may_give", lambda *_: True):
+    begin = KnownJob.__init__
+
+    def gives(self: KnownJob, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        self.may_give = True
+
+    with mock.patch.object(KnownJob, "__init__", gives), _without(candidates, "least_runtime_ms", (0, 0))():
         yield
 
 
