@@ -413,7 +413,6 @@ def job(
             "leader": {"name": "learner", "template": pod_template(cpu=cpu, run_s=run_s)},
             "workerSets": sets,
             "cleanPodPolicy": "All",
-            "keepFailedPods": 0,
             **spec,
         },
     }

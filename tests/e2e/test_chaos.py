@@ -58,7 +58,7 @@ def the_job(number: int) -> dict[str, Any]:
     """A job of a leader and one worker. Some leaders fail, and their jobs may restart once."""
     if number % EVERY_FAILING:
         return job(f"job-{number:03}", workers=1)
-    return job(f"fails-{number:03}", workers=1, restartLimit=1)
+    return job(f"fails-{number:03}", workers=1, restartLimit=1, keepFailedPods=0)
 
 
 def fails(name: str) -> bool:

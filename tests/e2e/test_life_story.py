@@ -110,7 +110,7 @@ def collected(scene: Scene) -> Iterator[None]:
 
 
 def test_a_leader_that_fails_three_times_with_two_restarts_allowed_fails_its_job(scene: Scene) -> None:
-    name = scene.run(job("unlucky", workers=1, restartLimit=2))
+    name = scene.run(job("unlucky", workers=1, restartLimit=2, keepFailedPods=0))
     for attempt in range(3):
         scene.fail(f"{name}-learner-0" + (f"-r{attempt}" if attempt else ""))
         if attempt < 2:
