@@ -16,8 +16,8 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Of the first 170 seeds, nine in which every fault site occurs.
-_CHOSEN = (40, 51, 61, 63, 67, 80, 104, 107, 157)
+#: Of the first 72 seeds, fourteen in which every fault site occurs.
+_CHOSEN = (0, 12, 16, 18, 22, 25, 26, 28, 42, 51, 53, 62, 64, 68)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))
 
