@@ -223,7 +223,7 @@ class Placer:
         return False
 
     def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
-        """The further pods of a job; none of one that has lost all of its nodes, if its queue has no room."""
+        """The further pods of a job; none of one that holds none, if its queue has no room."""
         free = free_indices(tried.job, in_start_order(tried.job.valid_spec), tried.pieces)
         full = self._placing.quotas.full(tried.job) if not tried.pieces else None
         if full is None:
