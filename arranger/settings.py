@@ -220,7 +220,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60
     min_runtime_s: Annotated[
         int,
-        _about("seconds that jobs of queues without minRuntimeSeconds keep their quorum once they have it", 0, _WEEK_S),
+        _about(
+            "seconds that jobs which took nodes from others keep their quorum, if their queue has no minRuntimeSeconds",
+            0,
+            _WEEK_S,
+        ),
     ] = 120
     evict: Annotated[bool, _about("whether preempted pods are evicted, which honours PodDisruptionBudgets")] = False
     qos_order: Annotated[bool, _about("whether QoS classes decide the order of jobs of the same priority")] = False

@@ -1,4 +1,5 @@
-"""Churn: jobs of three queues that take room from each other, with and without a least time for which they keep it.
+"""Churn: jobs of three queues that take room from each other, with and without a least time for which they keep it: who
+took room, by the setting `min_runtime_s`, or everybody, by the `minRuntimeSeconds` of the queues.
 
 114 jobs of one to four whole nodes, of priorities 1 to 9, come to 16 nodes of 8 GPUs, in three queues of equal weight.
 They come in bursts, as the trials of a team do, faster than the cluster can run them. A job that gives its
@@ -29,6 +30,12 @@ _PACES = {"minutes": ((10, 180), 20), "a quarter of an hour": ((60, 900), 90)}
 _BURST = 6
 _WHOLE = shape(cpu=8, gpus=_GPUS)
 _SOON_MS = 10_000
+#: Who keeps nodes → for how many seconds by the setting, and by each queue.
+_KEPT: dict[str, tuple[int, int | None]] = {
+    "nobody": (0, None),
+    "who took them": (Settings().min_runtime_s, None),
+    "everybody": (0, Settings().min_runtime_s),
+}
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -57,9 +64,9 @@ def run(*, quick: bool) -> list[Figure]:
     """The benchmark."""
     figures = []
     seeds, jobs = (_SEEDS[:1], 20) if quick else (_SEEDS, _JOBS)
-    for pace, least_s in product(_PACES, (0, Settings().min_runtime_s)):
-        found = [simulated(planned(seed, jobs, pace), least_s) for seed in seeds]
-        row = f"jobs of {pace}, which keep their nodes for {least_s} s"
+    for pace, (who, kept) in product(_PACES, _KEPT.items()):
+        found = [simulated(planned(seed, jobs, pace), *kept) for seed in seeds]
+        row = f"jobs of {pace}, {who} keeps nodes for {Settings().min_runtime_s} s"
         ran_s = [ran_ms / 1000 for of in found for ran_ms in of.ran_ms] or [0]
         lost, gained = sum(of.lost_gpu_s for of in found), sum(of.gained_gpu_s for of in found)
         figures += [
@@ -94,21 +101,21 @@ def planned(seed: int, jobs: int, pace: str) -> list[Planned]:
     ]
 
 
-def simulated(jobs: list[Planned], least_s: int) -> Outcome:
-    """What happens from the first to the last end, with a least time in seconds."""
-    return _Cluster(jobs, least_s).run()
+def simulated(jobs: list[Planned], least_s: int, of_queue_s: int | None) -> Outcome:
+    """What happens from the first to the last end, with the least times of the setting and of each queue in seconds."""
+    return _Cluster(jobs, least_s, of_queue_s).run()
 
 
 class _Cluster:
     """The cluster as it is at a simulated second."""
 
-    def __init__(self, jobs: list[Planned], least_s: int) -> None:
+    def __init__(self, jobs: list[Planned], least_s: int, of_queue_s: int | None) -> None:
         config = Settings(min_runtime_s=least_s).cycle_config(VERSIONS)
         self._world = World(config=msgspec.structs.replace(config, dry_run=False))  # here is no API server
         self._cycles = Cycles()
         self._world.watch_queues()
         for name in _QUEUES:
-            self._world.queue(name)
+            self._world.queue(name, min_runtime_s=of_queue_s)
         for number in range(_NODES):
             self._world.node(f"n{number:02}", cpu=64, gpus=_GPUS)
         self._coming = sorted(jobs, key=lambda one: (one.at_s, one.name))

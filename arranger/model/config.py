@@ -52,9 +52,9 @@ class CycleConfig(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `scheduled_failed` says whether jobs fail after the grace, where their queue doesn't say it, and `provisioning`
     how autoscalers learn of them: none fails while a request for its nodes is under way. A node counts under the first
     filter that refuses it: `filter_order` has the names of those that come before all others. Before `min_runtime_ms`
-    have passed, nobody takes the quorum of a job of a queue that says nothing of that itself. `dry_run`: a job
-    takes room from others only once the API server has taken its pods in a dry run. `guests`: a job behind one with a
-    reservation may use the reserved room until that one can start.
+    have passed, nobody takes the quorum of a job that took its nodes from others, if its queue says nothing of that.
+    `dry_run`: a job takes room from others only once the API server has taken its pods in a dry run. `guests`: a job
+    behind one with a reservation may use the reserved room until that one can start.
     """
 
     queue_policy: str = "Priority"

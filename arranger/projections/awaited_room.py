@@ -69,6 +69,7 @@ def refused_by_dry_run(job: JobRecord) -> bool:
 def take_room(state: State, job: JobRecord, event: Preempted, config: CycleConfig, time_ms: int) -> None:
     """Others give room to a job."""
     if config.verdicts >= _SINCE:
+        job.slots.took = True
         job.taken = TakenRoom(time_ms, tuple(sorted({pods.node for pods in event.placed.pods})))
         state.takers[job.uid] = None
 

@@ -186,7 +186,7 @@ class Slots:
     def _give_nodes(self, job: JobRecord, event: k.Placed, desired: dict[SlotKey, str], need: Need | None) -> None:
         """Give slots the nodes of an accepted placement. `need` is the room that they ask for."""
         if not job.placements:
-            job.slots.hosts = event.hosts
+            job.slots.hosts, job.slots.took = event.hosts, False
         count_pods(self.state, job, Counter(map(itemgetter(0), desired)), not job.placements and bool(desired))
         job.slots.nodes.update(desired)
         if need is not None:

@@ -75,6 +75,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     unevicted: EffectFailed | None = None
     members: tuple[tuple[str, SlotKey], ...] = ()
     hosts: tuple[str, ...] = ()
+    took: bool = False
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -349,6 +350,7 @@ def _job_image(job: JobRecord) -> JobImage:
         slots.unevicted,
         tuple(sorted(slots.members.items())),
         slots.hosts,
+        slots.took,
     )
 
 
@@ -367,6 +369,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         image.room,
         image.unevicted,
         hosts=image.hosts,
+        took=image.took,
         members=dict(image.members),
     )
     for uid, slot in image.members:

@@ -4,7 +4,8 @@ First comes surplus, workers above a quorum, of the lowest priority and the high
 Then come whole jobs of queues above their share (reclaim), if the quorum's queue stays within its own; then jobs of
 lower priority in the same queue. Among these the lowest priority comes first, then whoever loses the least work. No job
 is a candidate that isn't preemptible, that has run for less than the `minRuntimeSeconds` of its queue, or that got
-nodes in the same cycle. For less than the configured least time, a job gives at most surplus.
+nodes in the same cycle. For less than the configured least time, a job that took its nodes from others gives at most
+surplus.
 """
 
 import math
@@ -108,14 +109,15 @@ class Candidates:
     @cached_property
     def _givers(self) -> list[_Begun]:
         """The same in any order: most cycles need no other."""
-        found, since_ms = [], dict[str, tuple[int, int]]()
+        found, since_ms = [], dict[tuple[str, bool], tuple[int, int]]()
         for job in self._state.jobs.values():
             if job.stage in _BEGUN and job.slots.nodes:
                 known = self._jobs.of(job)
                 queue = known.queue
-                if queue not in since_ms:
-                    since_ms[queue] = least_runtime_ms(self._state, self._config, queue)
-                least_ms, whole_ms = since_ms[queue]
+                kind = queue, job.slots.took
+                if kind not in since_ms:
+                    since_ms[kind] = least_runtime_ms(self._state, self._config, *kind)
+                least_ms, whole_ms = since_ms[kind]
                 age_ms = self._time_ms - known.began_ms
                 if not known.may_give:
                     continue
@@ -337,12 +339,16 @@ class Candidates:
         return lost_ms(self._state, job, slots, self._time_ms, self._config.verdicts)
 
 
-def least_runtime_ms(state: State, config: CycleConfig, queue: str) -> tuple[int, int]:
+def least_runtime_ms(state: State, config: CycleConfig, queue: str, took: bool) -> tuple[int, int]:
     """How long jobs of a queue have their nodes before they may give surplus, and before they may give all, in
-    milliseconds. What the queue says is for both. The configured time is for the quorum alone: who loses surplus runs
-    on, and workers that just came into free room would keep others from it."""
+    milliseconds. What the queue says is for both, and for all of its jobs. The configured time is for the quorums of
+    those that took their nodes from others: jobs that take them from each other within seconds do little else, while
+    victims that are younger lose less. Who loses surplus runs on, and workers that just came into free room would keep
+    others from it."""
     own_s = state.queue_tree.specs.get(queue, DEFAULT_SPEC).min_runtime_s
-    return (own_s * 1000, own_s * 1000) if own_s is not None else (0, config.min_runtime_ms)
+    if own_s is not None:
+        return own_s * 1000, own_s * 1000
+    return 0, config.min_runtime_ms if took else 0
 
 
 def _on(nodes: dict[str, None] | None, job: JobRecord, units: Units) -> Units:

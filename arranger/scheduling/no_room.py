@@ -134,7 +134,7 @@ def _kinds(
             kind = _in_queue(rules, lower=counted_priority(state, of) < own)
         else:
             kind = _of_other(state, rules, line, of_queue)
-        until_ms = of.began_ms + least_runtime_ms(state, config, of_queue)[1]
+        until_ms = of.began_ms + least_runtime_ms(state, config, of_queue, of.slots.took)[1]
         if kind == NoRoomKind.TOO_LITTLE and not of.valid_spec.preemptible:
             kind = NoRoomKind.NOT_PREEMPTIBLE
         elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:

@@ -126,7 +126,7 @@ const TAKES_NONE: Record<string, string> = {
   HasNodes: "it has nodes for its quorum",
   NotLower: "{jobs}: not of lower priority in its queue",
   NotPreemptible: "{jobs}: not preemptible",
-  TooYoung: "{jobs}: ran for less than minRuntimeSeconds of the queue",
+  TooYoung: "{jobs}: ran for less than minRuntimeSeconds of the queue, or than min_runtime_s on nodes that it took",
   AboveShare: "{jobs}: nothing is reclaimed, because its own queue would be above its share",
   WithinShare: "{jobs}: in queues that aren't above their share",
   NotReclaimable: "{jobs}: in queues that aren't reclaimable",

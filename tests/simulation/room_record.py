@@ -307,8 +307,8 @@ class RoomRecord:
             of = state.jobs[victim.job_uid]
             since_ms, queues = self.took.get(of.uid, (0, {}))
             kept_s = spec_of(state, name_of(state, of)).min_runtime_s
-            whole = victim.kind != PreemptionKind.SURPLUS
-            kept_ms = kept_s * 1000 if kept_s is not None else self._world.cycle_config.min_runtime_ms * whole
+            kept = of.slots.took and victim.kind != PreemptionKind.SURPLUS
+            kept_ms = kept_s * 1000 if kept_s is not None else self._world.cycle_config.min_runtime_ms * kept
             if max(cycle_ms - since_ms, 0) < kept_ms and name_of(state, by) in queues and self._rules_ms < since_ms:
                 return f"{by.seen.name} takes room back from {of.seen.name} after {cycle_ms - since_ms} of {kept_ms} ms"
         return ""

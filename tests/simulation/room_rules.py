@@ -228,10 +228,11 @@ def _over(state: State, of: JobRecord) -> str:
 
 
 def _young(state: State, cycle: k.CycleTaken, of: JobRecord) -> str:
-    """Why a job doesn't give its quorum yet, as the configuration says; empty if it may."""
+    """Why a job that took its nodes doesn't give its quorum yet, as the configuration says; empty if it may."""
     runs_ms, least_ms = cycle.time_ms - of.began_ms, cycle.config.min_runtime_ms
     own_s = spec_of(state, name_of(state, of)).min_runtime_s
-    return f"it has run for {runs_ms} ms of {least_ms}" if own_s is None and runs_ms < least_ms else ""
+    kept = own_s is None and of.slots.took
+    return f"it took its nodes and has run for {runs_ms} ms of {least_ms}" if kept and runs_ms < least_ms else ""
 
 
 # --- shares ------------------------------------------------------------------------------------------------

@@ -122,16 +122,20 @@ def forbidden(of: World, *, least_ms: int = 0) -> list[str]:
     return list(room_rules._forbidden(of.state, cycle, of.state.jobs[event.placed.job_uid], event, ()))
 
 
-@pytest.mark.parametrize("own_s", [None, 0])
-def test_a_job_that_gives_its_quorum_before_the_least_time_is_over_is_a_problem(own_s: int | None) -> None:
+@pytest.mark.parametrize(("took", "own_s"), [(True, None), (True, 0), (False, None)])
+def test_a_job_that_gives_a_quorum_that_it_took_before_the_least_time_is_over_is_a_problem(
+    took: bool, own_s: int | None
+) -> None:
     of = world()
     of.watch_queues()
     of.queue("default", min_runtime_s=own_s)
-    running(of, "low", 4, priority=1)
+    running(of, "low", 4, priority=1).slots.took = took
     waiting(of, "high", 4, priority=9)
     assert forbidden(of) == []
     found = forbidden(of, least_ms=60_000)
-    assert [("it has run for 10000 ms of 60000" in problem) for problem in found] == [True] * (own_s is None)
+    assert [("it took its nodes and has run for 10000 ms of 60000" in problem) for problem in found] == [True] * (
+        took and own_s is None
+    )
 
 
 def test_a_job_whose_leader_has_finished_and_that_gives_room_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ SETTINGS = Settings(
 #: The time to settle after the faults stopped, in virtual seconds: a refused watch is tried again after 300 s, and a
 #: job that was refused meanwhile backs off for as long.
 _SETTLES_WITHIN_S = 700.0
-#: How long jobs keep their quorums in the worlds, in seconds.
+#: How long jobs keep nodes that they took from others in the worlds, in seconds.
 _LEAST_S = (0, 0, 0, 10)
 #: The number of changes of a resource that a watch may lag behind.
 _HISTORY = 400

@@ -77,8 +77,8 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
     """Run the example jobs on an embedded cluster and watch them.
 
     The exit status is 0 if every job with the annotation demo.arranger.dev/expect ended as this annotation says. A job
-    that doesn't fit an empty cluster fails after 8 seconds here, and nodes may be taken from a job after 5 seconds, to
-    keep the demo short. In production the settings infeasible_grace_s and min_runtime_s decide these times.
+    that doesn't fit an empty cluster fails after 8 seconds here, and nodes that a job took may be taken from it after 5
+    seconds, to keep the demo short. In production the settings infeasible_grace_s and min_runtime_s decide these times.
 
     \b
       arranger demo                          the examples, on 4 nodes of 8 GPUs

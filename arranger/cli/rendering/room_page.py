@@ -141,7 +141,8 @@ def takes_none_text(one: TakesNone, time: _Time) -> str:
     who = _who(one.jobs)
     if one.kind == NoRoomKind.TOO_YOUNG:
         until = f"until {time(one.until_ms)} at the earliest"
-        return f"{who} keeps its nodes for the minRuntimeSeconds of its queue or the setting min_runtime_s, {until}"
+        least = "the minRuntimeSeconds of its queue or, as it took them from others, the setting min_runtime_s"
+        return f"{who} keeps its nodes for {least}, {until}"
     return _TAKES_NONE[one.kind].format(who=who)
 
 
