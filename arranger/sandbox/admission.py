@@ -3,6 +3,7 @@
 These functions don't depend on what else is stored; see `store`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -89,17 +90,17 @@ def drop_unknown(kind: Kind, body: Object, options: WriteOptions) -> tuple[str, 
     return told if options.strictness == "Warn" else ()
 
 
-def prioritise(pod: Object, classes: dict[tuple[str, str], Stored]) -> None:
+def prioritise(pod: Object, classes: Mapping[str, Object]) -> None:
     """Give a pod the value of its PriorityClass; refuse it, with 403, if there is no such class."""
     spec = pod.get("spec") or {}
     name = spec.get("priorityClassName")
     if not name:
         return
-    of_class = classes.get(("", name))
+    of_class = classes.get(name)
     if of_class is None:
         why = f"no PriorityClass with name {name} was found"
         raise forbidden("pods", "", pod["metadata"].get("name", ""), why)
-    value = of_class.object["value"]
+    value = of_class["value"]
     if spec.get("priority") not in (None, value):
         why = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
@@ -109,21 +110,21 @@ def prioritise(pod: Object, classes: dict[tuple[str, str], Stored]) -> None:
     spec["priority"] = value
 
 
-def run_in_class(pod: Object, classes: dict[tuple[str, str], Stored]) -> None:
+def run_in_class(pod: Object, classes: Mapping[str, Object]) -> None:
     """Give a pod what its RuntimeClass adds; refuse it, with 403, if there is no such class or it contradicts it."""
     spec = pod.get("spec") or {}
     name = spec.get("runtimeClassName")
     if not name:
         return
-    of_class = classes.get(("", name))
+    of_class = classes.get(name)
     if of_class is None:
         raise _rejected(pod, f'RuntimeClass "{name}" not found')
-    overhead = (of_class.object.get("overhead") or {}).get("podFixed")
+    overhead = (of_class.get("overhead") or {}).get("podFixed")
     if overhead:
         if spec.get("overhead") not in (None, overhead):
             raise _rejected(pod, "Pod's Overhead doesn't match RuntimeClass's defined Overhead")
         spec["overhead"] = overhead
-    _schedule_in_class(pod, spec, of_class.object.get("scheduling") or {})
+    _schedule_in_class(pod, spec, of_class.get("scheduling") or {})
 
 
 def _schedule_in_class(pod: Object, spec: Object, scheduling: Object) -> None:

@@ -175,8 +175,8 @@ class Store:
         if kind.counts_generations:
             metadata["generation"] = 1
         if resource == PODS:
-            admission.prioritise(body, self.collection(PRIORITY_CLASSES).objects)
-            admission.run_in_class(body, self.collection(RUNTIME_CLASSES).objects)
+            admission.prioritise(body, self._named(PRIORITY_CLASSES))
+            admission.run_in_class(body, self._named(RUNTIME_CLASSES))
         admission.check(kind, body, None)
         key = (namespace if kind.resource.namespaced else "", metadata["name"])
         # As on a real server, a quota refuses an already existing pod with 403 and not with 409.
@@ -277,6 +277,9 @@ class Store:
     def _within(self, resource: Resource, namespace: str) -> list[Stored]:
         objects = self.collection(resource).objects
         return [objects[key] for key in sorted(objects) if key[0] == namespace]
+
+    def _named(self, resource: Resource) -> dict[str, Object]:
+        return {of.name: of.object for of in self._within(resource, "")}
 
     def quota_controller(self, *, works: bool) -> None:
         """Turn the updates of quota statuses on or off; while they are off, only admission counts new pods."""

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.cli.inputs import device_input, volume_input
+from arranger.cli.inputs.cluster_input import _PLAIN
 from arranger.cli.main import main
+from arranger.events.kinds import Watched
 from tests.device_objects import claim_template, device_class, slice_of
 from tests.unit.queue_table import queue
 
@@ -356,10 +359,10 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
         "5",
         "free)",
     ] in lines
-    assert lines[-1] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
-    assert (
-        told.err == "arranger: ignored: 1 Secret (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, "
-        "RuntimeClasses, Queues, Namespaces and TYJobs)\n"
+    assert lines[-2] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
+    assert told.err == "" and told.out.splitlines()[-1] == (
+        "not simulated: 1 Secret: a plan depends on Nodes, Pods, PodGroups, ResourceQuotas, PriorityClasses, "
+        "RuntimeClasses, Queues, Namespaces and TYJobs"
     )
 
 
@@ -528,9 +531,9 @@ def test_without_the_setting_claims_are_ignored_and_that_is_told(
     objects = (*NODES_IN_ZONES, claim("bound", volumeName="pv-c"), volume("pv-c", "c"), reading("bound", "bound"))
     assert outcomes(simulate(*objects)) == {"bound": "a"}
     assert main(["simulate", str(tmp_path / "cluster.yaml")], prog_name="arranger") == 0
-    told = capsys.readouterr().err
-    assert "ignored: 1 PersistentVolumeClaim, 1 PersistentVolume (" in told
-    assert told.endswith("; with --volumes true, on claims and volumes, too)\n")
+    told = capsys.readouterr().out
+    assert "not simulated: 1 PersistentVolumeClaim (bound), 1 PersistentVolume (pv-c): " in told
+    assert told.endswith("(arranger simulate --volumes true)\n")
 
 
 def test_a_malformed_volume_is_an_error_that_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -564,4 +567,130 @@ def test_devices_classes_and_templates_in_files_decide_on_nodes(
     assert "ResourceClaimTemplate none for resource claim gpu doesn't exist" in found["third"]["message"]
     assert all("the setting devices is off" in one["message"] for one in simulate(*objects)["jobs"])
     assert main(["simulate", str(tmp_path / "cluster.yaml")], prog_name="arranger") == 0
-    assert "; with --devices true, on devices and resource claims, too)" in capsys.readouterr().err
+    assert "(arranger simulate --devices true)" in capsys.readouterr().out
+
+
+# --- pods to place, and what is left out ----------------------------------------------------------------------------
+
+
+def pod(name: str, *, cpu: str = "1", group: str = "", least: int = 0, **spec: Any) -> dict[str, Any]:
+    """A pod that names Arranger, of a group that labels make or, without a minimum, of a PodGroup of Coscheduling."""
+    prefix = "pod-group.scheduling.sigs.k8s.io/"
+    of_labels = {f"{prefix}name": group, f"{prefix}min-available": str(least)}
+    labels = of_labels if least else {"scheduling.x-k8s.io/pod-group": group} if group else {}
+    made = template(cpu=cpu)["spec"]
+    metadata = {"name": name, "labels": labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"schedulerName": "arranger", **made, **spec},
+    }
+
+
+def group_of(name: str, least: int, version: str = "scheduling.x-k8s.io/v1alpha1") -> dict[str, Any]:
+    return {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": name}, "spec": {"minMember": least}}
+
+
+def placed(plan: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The jobs with nodes in the order of their turns, and the names of their pods that the plan placed."""
+    return {one["name"]: [of["pod"] for of in one["placed"]] for one in plan["jobs"] if one["placed"]}
+
+
+def test_pods_that_name_arranger_are_placed_as_in_the_cluster(simulate: Simulate) -> None:
+    plan = simulate(node("n1"), pod("solo"), pod("held", schedulingGates=[{"name": "wait"}]), job("train", workers=0))
+    assert placed(plan) == {"pod:solo": ["solo"], "train": ["train-learner-0"]}
+    [held] = [one for one in plan["jobs"] if one["name"] == "pod:held"]
+    assert held["message"] == "waits for its scheduling gates to be removed: wait"
+    assert plan["nodes"][0]["used"]["cpu"] == "2"
+
+
+def test_groups_of_pods_get_nodes_together_or_not_at_all(simulate: Simulate) -> None:
+    fits = [pod(f"a-{number}", group="a", least=3) for number in range(3)]
+    big = [pod(f"b-{number}", cpu="5", group="b", least=2) for number in range(2)]
+    named = [pod(f"c-{number}", group="c") for number in range(2)]
+    plan = simulate(node("n1"), *big, *fits, *named, group_of("c", 2))
+    assert placed(plan) == {"group:a": ["a-0", "a-1", "a-2"], "group:c": ["c-0", "c-1"]}
+    assert plan["nodes"][0]["used"]["cpu"] == "5"
+    [without] = simulate(node("n1"), *named)["jobs"]
+    assert without["message"].startswith("waits for PodGroup c of scheduling.x-k8s.io, which doesn't exist")
+
+
+def test_podgroups_of_two_kinds_may_have_one_name(simulate: Simulate) -> None:
+    of_volcano = pod("v-0")
+    of_volcano["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+    groups = (group_of("g", 1), group_of("g", 1, "scheduling.volcano.sh/v1beta1"))
+    plan = simulate(node("n1"), pod("c-0", group="g"), of_volcano, *groups)
+    assert sorted(of["pod"] for one in plan["jobs"] for of in one["placed"]) == ["c-0", "v-0"]
+
+
+def test_a_pod_by_hand_has_what_a_server_would_add_for_its_classes(simulate: Simulate) -> None:
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
+    kata = {
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata",
+        "overhead": {"podFixed": {"cpu": "500m"}}, "scheduling": {"nodeSelector": {"kata": "true"}},
+    }  # fmt: skip
+    pods = (
+        pod("late", cpu="7"),
+        pod("first", cpu="7", priorityClassName="urgent"),
+        pod("box", runtimeClassName="kata"),
+    )
+    plan = simulate(node("n1"), node("n2", labels={"kata": "true"}, cpu="2"), *pods, urgent, kata)
+    assert placed(plan) == {"pod:first": ["first"], "pod:box": ["box"]}
+    assert {one["name"]: one["used"]["cpu"] for one in plan["nodes"]} == {"n1": "7", "n2": "1500m"}
+
+
+def test_pods_without_a_creation_time_are_as_old_as_their_place_in_the_files(simulate: Simulate) -> None:
+    pods = [pod(name, cpu="8", priority=1) for name in ("b", "a")]
+    assert placed(simulate(node("n1"), *pods)) == {"pod:b": ["b"]}
+    assert placed(simulate(node("n1"), pods[0], job("train", workers=0, cpu="8", priority=1), pods[1])) == {
+        "pod:b": ["b"]
+    }
+    assert placed(simulate(node("n1"), job("train", workers=0, cpu="8", priority=1), *pods)) == {
+        "train": ["train-learner-0"]
+    }
+
+
+def test_all_that_is_left_out_is_listed_with_why(
+    simulate: Simulate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, bound = pod("other", schedulerName="volcano"), pod("bound", schedulerName="volcano", nodeName="n1")
+    ended = pod("ended", schedulerName="volcano") | {"status": {"phase": "Succeeded"}}
+    objects = [
+        node("n1"), other, bound, ended, pod("refused", priorityClassName="none"),
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "x"}},
+        {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest", "metadata": {"name": "r"}},
+        {**queue("q"), "apiVersion": "scheduling.volcano.sh/v1beta1"},
+        {**job("wrong"), "apiVersion": "arranger.org/v1"}, claim("data"),
+    ]  # fmt: skip
+    plan = simulate(*objects)
+    others = [of for of in plan["notSimulated"] if of["kind"] != "Pod"]
+    assert {(of["kind"], of["group"]): (of["count"], of["names"]) for of in others} == {
+        ("Deployment", "apps"): (1, ["x/d"]),
+        ("ProvisioningRequest", "autoscaling.x-k8s.io"): (1, ["r"]),
+        ("TYJob", "arranger.org"): (1, ["wrong"]),
+        ("Queue", "scheduling.volcano.sh"): (1, ["q"]),
+        ("PersistentVolumeClaim", ""): (1, ["data"]),
+    }
+    pods = {of["names"][0]: of["why"] for of in plan["notSimulated"] if of["kind"] == "Pod"}
+    assert pods["default/other"] == "waits for scheduler volcano, and the setting scheduler_name is arranger"
+    assert pods.keys() == {"default/other", "default/refused"}
+    assert pods["default/refused"].startswith("an API server with these objects would refuse it: ")
+    assert pods["default/refused"].endswith("no PriorityClass with name none was found")
+    assert plan["nodes"][0]["used"]["pods"] == "1"
+    assert main(["simulate", str(tmp_path / "cluster.yaml")], prog_name="arranger") == 0
+    assert "not simulated: 1 Deployment.apps (x/d)" in capsys.readouterr().out
+
+
+def test_every_kind_that_a_watcher_reads_is_simulated_but_requests_to_autoscalers() -> None:
+    read = {watched for _, _, watched in _PLAIN.values()}
+    read |= {watched for _, watched in (volume_input.OBSERVED | device_input.OBSERVED).values()}
+    own = {Watched.NODE, Watched.POD, Watched.QUOTA, Watched.JOB}
+    assert set(Watched) == read | own | {Watched.PROVISIONING}
+
+
+def test_with_another_scheduler_name_other_pods_are_placed(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRANGER_SCHEDULER_NAME", "volcano")
+    plan = simulate(node("n1"), pod("solo"), pod("other", schedulerName="volcano"))
+    assert placed(plan) == {"pod:other": ["other"]}
+    assert [of["names"] for of in plan["notSimulated"]] == [["default/solo"]]

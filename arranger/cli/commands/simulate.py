@@ -80,16 +80,19 @@ _OF_TRACES = {"load": "--load", "seed": "--seed", "seeds": "--seeds"}
 def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **options: Any) -> int:
     r"""Show what the scheduler would do with the cluster and the jobs in FILEs, or with a trace.
 
-    FILEs hold Nodes, Pods, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces and TYJobs as kubectl
-    prints them: YAML or JSON, with Lists and any number of documents. A FILE can be a folder of such files, or - for
-    standard input. With the setting volumes, PersistentVolumeClaims, PersistentVolumes, StorageClasses and CSINodes
-    in FILEs decide on nodes, and with the setting devices ResourceSlices, DeviceClasses, ResourceClaims and their
-    templates. The command needs no cluster. It lists jobs in the order in which the cycle took them, with the node of
-    every placed pod. For every other pod, it shows how many nodes refuse the pod for each reason. Then it shows the
-    use of every node. Pods never end here: a job that takes room from others (--preemption) has its nodes at once,
-    and the expected end of a job counts from now on. A job whose status says that it has nodes, but not since when,
-    has them since its creation. In the JSON output, each reason has a text, the number of nodes, and the facts as in
-    an event: kind, name (of a resource, say), needed, free. The exit status is 1 if a TYJob is invalid.
+    FILEs hold Nodes, Pods, PodGroups, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces and TYJobs as
+    kubectl prints them: YAML or JSON, with Lists and any number of documents. A FILE can be a folder of such files, or
+    - for standard input. Pods without a node that name Arranger as their scheduler (the setting scheduler_name) are
+    placed like TYJobs, alone or as the groups that their labels or PodGroups make. What has no part in the plan is
+    listed at the end with the reason, and in the JSON output as notSimulated. With the setting volumes,
+    PersistentVolumeClaims, PersistentVolumes, StorageClasses and CSINodes in FILEs decide on nodes, and with the
+    setting devices ResourceSlices, DeviceClasses, ResourceClaims and their templates. The command needs no cluster. It
+    lists jobs in the order in which the cycle took them, with the node of every placed pod. For every other pod, it
+    shows how many nodes refuse the pod for each reason. Then it shows the use of every node. Pods never end here: a job
+    that takes room from others (--preemption) has its nodes at once, and the expected end of a job counts from now on.
+    A job whose status says that it has nodes, but not since when, has them since its creation. In the JSON output, each
+    reason has a text, the number of nodes, and the facts as in an event: kind, name (of a resource, say), needed, free.
+    The exit status is 1 if a TYJob is invalid.
 
     Traces are CSV files in the format of the openb cluster trace. The command repeats the published experiment on that
     trace: pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in

@@ -133,7 +133,9 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     """
     _check(options)
     without = (options["jobs"], options["nodes"], options["queues"])
-    otherwise = Otherwise(other, options["manifests"], *without, copies=options["copies"])
+    otherwise = Otherwise(
+        other, options["manifests"], *without, copies=options["copies"], scheduler=settings.scheduler_name
+    )
     asked = _Asked(options["at"], otherwise, options["until"], options["lasting"])
     answer = asyncio.run(_what_if(target, settings, asked))
     if options["picture"] is not None and answer.sequel is not None:

@@ -4,15 +4,19 @@ Objects from an API server are used as they are. Objects written by hand have no
 a kubelet or the order of `kubectl apply` would add, the same every time:
 
 - all objects: the namespace `default`, and a UID made from the name
-- a TYJob without a creation time: one second after the TYJob before it, and later than all given creation times
+- a TYJob or a pod to place without a creation time: one second after the one before it, and later than all given
+  creation times
+- a pod: the priority of its PriorityClass, what its RuntimeClass adds, and its QoS class
 - a claim: the default class, the volume that is for it, and a phase
 - a quota: a status with its limits, and with the use by the pods in the files
 - a node: Ready if it has no conditions, its capacity if it has no allocatable, and room for 110 pods
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,8 +26,11 @@ from arranger.cli.inputs.cluster_files import Found
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
+from arranger.kube.cluster import PROVISIONING_REQUESTS, ApiError
+from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.times import parse_time_ms
 from arranger.kube.translate import (
+    controlling_job,
     job_seen,
     namespace_seen,
     node_seen,
@@ -40,103 +47,215 @@ from arranger.model.pod import TERMINAL
 from arranger.model.quantity import quantity
 from arranger.model.queue import QUEUE_KIND
 from arranger.model.quota import covers, quota_amounts, quota_scopes, unit_of, used_by
-from arranger.model.template import pod_shape, quota_traits
+from arranger.model.template import pod_shape, qos_class, quota_traits
 from arranger.replay.what_if.simulation import TERMS
+from arranger.sandbox.admission import prioritise, run_in_class
 
 #: The kubelet's default.
 _PODS = "110"
 _NAMESPACE = "default"
-#: (kind, group) of the objects that are read → whether they are namespaced.
-_KINDS = {
-    ("Node", ""): False,
-    ("Pod", ""): True,
-    ("ResourceQuota", ""): True,
-    ("PriorityClass", "scheduling.k8s.io"): False,
-    ("RuntimeClass", "node.k8s.io"): False,
-    (QUEUE_KIND, GROUP): False,
-    ("Namespace", ""): False,
-    (KIND, GROUP): True,
+_DEFAULT_SCHEDULER = "default-scheduler"
+_GROUP_KIND = "PodGroup"
+#: So many names of what is left out are shown.
+_SHOWN = 5
+#: (kind, group) of the objects that have their own ways of being observed → whether they are namespaced.
+_OWN = {("Node", ""): False, ("Pod", ""): True, ("ResourceQuota", ""): True, (KIND, GROUP): True}
+#: (kind, group) of the others that are always read → whether they are namespaced, and how they are observed.
+_PLAIN: dict[tuple[str, str], tuple[bool, Callable[..., k.Event], k.Watched]] = {
+    ("PriorityClass", "scheduling.k8s.io"): (False, priority_class_seen, k.Watched.PRIORITY_CLASS),
+    ("RuntimeClass", "node.k8s.io"): (False, runtime_class_seen, k.Watched.RUNTIME_CLASS),
+    (QUEUE_KIND, GROUP): (False, queue_seen, k.Watched.QUEUE),
+    ("Namespace", ""): (False, namespace_seen, k.Watched.NAMESPACE),
+    **{
+        (_GROUP_KIND, str(group)): (True, partial(pod_group_seen, group), watched)
+        for group, watched in k.GROUP_WATCHES.items()
+    },
 }
+_NAMESPACED = _OWN | {of: namespaced for of, (namespaced, _, _) in _PLAIN.items()}
+_REQUESTS = (PROVISIONING_REQUESTS.kind, PROVISIONING_REQUESTS.group)
 
-#: Kind without a namespace, beside nodes → how it is observed.
-_BY_NAME: dict[str, tuple[Callable[..., k.Event], k.Watched]] = {
-    "PriorityClass": (priority_class_seen, k.Watched.PRIORITY_CLASS),
-    "RuntimeClass": (runtime_class_seen, k.Watched.RUNTIME_CLASS),
-    QUEUE_KIND: (queue_seen, k.Watched.QUEUE),
-    "Namespace": (namespace_seen, k.Watched.NAMESPACE),
-}
+_ALONE = (
+    "a plan depends on Nodes, Pods, PodGroups, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces and "
+    "TYJobs"
+)
 
 Object = dict[str, Any]
 
 
+class LeftOut(msgspec.Struct, frozen=True, rename="camel"):
+    """Objects of one kind that have no part in a plan, and why. An object without a name counts, but isn't in `names`,
+    which are NAMESPACE/NAME for namespaced kinds. `group` is that of the API, empty for the core group."""
+
+    kind: str
+    group: str
+    count: int
+    names: tuple[str, ...]
+    why: str
+
+
 class Described(msgspec.Struct, frozen=True):
-    """A cluster as files describe it. `time_ms` is a time after all its objects; `ignored` counts other kinds."""
+    """A cluster as files describe it. `time_ms` is a time after all its objects."""
 
     observations: tuple[k.Event, ...]
     time_ms: int
-    ignored: dict[str, int]
+    left_out: tuple[LeftOut, ...]
 
 
 def described(
     objects: Iterable[Found],
     checks: Check,
     *,
+    scheduler: str = "",
+    priorities: Mapping[str, Object] | None = None,
     with_volumes: bool = False,
     with_devices: bool = False,
     now_ms: int = 0,
 ) -> Described:
-    """The observations of Nodes, Pods, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces and TYJobs,
-    `with_volumes` of claims and volumes, and `with_devices` of devices and resource claims.
+    """The observations of Nodes, Pods, PodGroups, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces
+    and TYJobs, `with_volumes` of claims and volumes, and `with_devices` of devices and resource claims. Pods that wait
+    for this `scheduler` are to be placed. `priorities` are PriorityClasses beside those in the files, by name.
 
     Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob or Queue is not an error:
-    it is observed as invalid, as by the watcher. The cluster is seen at `now_ms`, unless a TYJob is newer.
+    it is observed as invalid, as by the watcher. The cluster is seen at `now_ms`, unless a TYJob or a pod to place is
+    newer.
     """
-    ignored: dict[str, int] = {}
-    known: dict[tuple[str, str, str], Found] = {}
-    kinds = _KINDS | (volume_input.KINDS if with_volumes else {}) | (device_input.KINDS if with_devices else {})
-    for found in objects:
-        if (found.kind, found.group) not in kinds:
-            ignored[found.kind] = ignored.get(found.kind, 0) + 1
-            continue
-        named = _with_name(found)
-        metadata = named.item["metadata"]
-        key = (named.kind, metadata.get("namespace", ""), metadata["name"])
-        if key in known:
-            raise UsageError(f"{named.where}: {_label(named)} is already in {known[key].where}")
-        known[key] = named
-    jobs = list(_with_times([found for found in known.values() if found.kind == KIND]))
+    aside = _Aside()
+    known = _known(objects, aside, with_volumes=with_volumes, with_devices=with_devices)
+    known = list(_with_times(_admitted(known, scheduler, priorities or {}, aside), scheduler))
+    jobs, quotas = _of(known, KIND), _of(known, "ResourceQuota")
     uids = {
         (job.item["metadata"]["namespace"], job.item["metadata"]["name"]): job.item["metadata"]["uid"] for job in jobs
     }
-    pods = [_owned(found, uids) for found in known.values() if found.kind == "Pod"]
-    nodes = [found for found in known.values() if found.kind == "Node"]
-    seen: list[k.Event] = [_seen(node, node_seen, k.Watched.NODE) for node in nodes]
-    seen += [_seen(pod, pod_seen, k.Watched.POD, with_volumes=with_volumes) for pod in pods]
+    pods = [_owned(found, uids) for found in _of(known, "Pod")]
+    for pod in pods:
+        if (awaited := _awaited(pod)) and not _is_taken(pod, scheduler):
+            aside.put(pod, f"waits for scheduler {awaited}, and the setting scheduler_name is {scheduler or 'empty'}")
+    seen = [_seen(node, node_seen, k.Watched.NODE) for node in _of(known, "Node")]
+    of_pods: dict[str, Any] = {"scheduler": scheduler, "with_volumes": with_volumes, "with_devices": with_devices}
+    seen += [_seen(pod, pod_seen, k.Watched.POD, **of_pods) for pod in pods]
     seen += [_seen(job, job_seen, k.Watched.JOB, with_status=True, checks=checks) for job in jobs]
-    quotas = [found for found in known.values() if found.kind == "ResourceQuota"]
     seen += [_seen(one, lambda item, term: quota_seen(_counted(item, pods), term), k.Watched.QUOTA) for one in quotas]
-    for kind, (translate, watched) in _BY_NAME.items():
-        seen += [_seen(found, translate, watched) for found in known.values() if found.kind == kind]
-    for found in _volumes(known.values()):
+    for of, (_, translate, watched) in _PLAIN.items():
+        seen += [_seen(found, translate, watched) for found in known if (found.kind, found.group) == of]
+    for found in _volumes(known):
         seen.append(_seen(found, *volume_input.OBSERVED[found.kind]))
-    seen += [_seen(of, *device_input.OBSERVED[of.kind]) for of in known.values() if of.kind in device_input.OBSERVED]
-    created = [parse_time_ms(job.item["metadata"]["creationTimestamp"]) for job in jobs]
-    return Described(tuple(seen), max(now_ms, max(created, default=0) + 1000), ignored)
+    seen += [_seen(of, *device_input.OBSERVED[of.kind]) for of in known if of.kind in device_input.OBSERVED]
+    created = [parse_time_ms(of.item["metadata"].get("creationTimestamp")) for of in known if _is_taken(of, scheduler)]
+    return Described(tuple(seen), max(now_ms, max(created, default=0) + 1000), aside.found())
 
 
-def say_ignored(cluster: Described) -> None:
-    """Print to standard error the kinds of objects that are ignored."""
-    if cluster.ignored:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in cluster.ignored.items())
-        volumes = cluster.ignored.keys() & volume_input.OBSERVED.keys()
-        more = "; with --volumes true, on claims and volumes, too" if volumes else ""
-        if cluster.ignored.keys() & device_input.OBSERVED.keys():
-            more += "; with --devices true, on devices and resource claims, too"
-        say(
-            f"arranger: ignored: {kinds} (a plan depends on Nodes, Pods, ResourceQuotas, PriorityClasses, "
-            f"RuntimeClasses, Queues, Namespaces and TYJobs{more})",
-            err=True,
+class _Aside:
+    """Collects what is left out."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str, str], list[str]] = {}
+
+    def put(self, found: Found, why: str) -> None:
+        self._names.setdefault((found.kind, found.group, why), []).append(_name(found))
+
+    def found(self) -> tuple[LeftOut, ...]:
+        return tuple(
+            LeftOut(kind, group, len(names), tuple(filter(None, names)), why)
+            for (kind, group, why), names in self._names.items()
         )
+
+
+def left_out_lines(left_out: Iterable[LeftOut]) -> list[str]:
+    """What has no part in a plan: one line for each reason, with the first names."""
+    by_reason: dict[str, list[LeftOut]] = {}
+    for of in left_out:
+        by_reason.setdefault(of.why, []).append(of)
+    return [f"not simulated: {', '.join(map(_in_words, found))}: {why}" for why, found in by_reason.items()]
+
+
+def say_left_out(left_out: Iterable[LeftOut]) -> None:
+    """Print it to standard error."""
+    for line in left_out_lines(left_out):
+        say(f"arranger: {line}", err=True)
+
+
+def _in_words(of: LeftOut) -> str:
+    kind = f"{of.kind}.{of.group}" if of.group else of.kind
+    more = of.count - len(of.names[:_SHOWN])
+    names = ", ".join([*of.names[:_SHOWN], *([f"{more} more"] if more and of.names else [])])
+    return f"{of.count} {kind}{f' ({names})' if names else ''}"
+
+
+def _known(objects: Iterable[Found], aside: _Aside, *, with_volumes: bool, with_devices: bool) -> list[Found]:
+    """The objects that are read, with the values that only a server or a kubelet would add. The others go aside."""
+    kinds = _NAMESPACED | (volume_input.KINDS if with_volumes else {}) | (device_input.KINDS if with_devices else {})
+    known: dict[tuple[str, str, str, str], Found] = {}
+    for found in objects:
+        if (found.kind, found.group) not in kinds:
+            aside.put(found, _why_left_out(found))
+            continue
+        named = _with_name(found)
+        metadata = named.item["metadata"]
+        key = (named.kind, named.group, metadata.get("namespace", ""), metadata["name"])
+        if key in known:
+            raise UsageError(f"{named.where}: {_label(named)} is already in {known[key].where}")
+        known[key] = named
+    return list(known.values())
+
+
+def _why_left_out(found: Found) -> str:
+    of = (found.kind, found.group)
+    if of in volume_input.KINDS:
+        return "only with the setting volumes a plan depends on claims and volumes (arranger simulate --volumes true)"
+    if of in device_input.KINDS:
+        return "only with the setting devices a plan depends on devices (arranger simulate --devices true)"
+    if of == _REQUESTS:
+        return "a plan has no autoscaler"
+    groups = [group or "the core group" for kind, group in _NAMESPACED if kind == found.kind]
+    return f"only {found.kind} of {' or '.join(groups)} is read: see apiVersion" if groups else _ALONE
+
+
+def _of(known: Iterable[Found], kind: str) -> list[Found]:
+    return [found for found in known if found.kind == kind]
+
+
+def _awaited(pod: Found) -> str:
+    """The scheduler that a pod without a TYJob waits for; empty if it waits for none."""
+    with _understood(pod):
+        spec, status = pod.item.get("spec") or {}, pod.item.get("status") or {}
+        if spec.get("nodeName") or status.get("phase") in TERMINAL or controlling_job(pod.item["metadata"]) is not None:
+            return ""
+        return str(spec.get("schedulerName") or _DEFAULT_SCHEDULER)
+
+
+def _is_taken(found: Found, scheduler: str) -> bool:
+    """Whether the object is in the line of jobs: a TYJob, or a pod that waits for this scheduler."""
+    return found.kind == KIND or (found.kind == "Pod" and scheduler != "" and _awaited(found) == scheduler)
+
+
+def _admitted(
+    known: Sequence[Found], scheduler: str, priorities: Mapping[str, Object], aside: _Aside
+) -> Iterator[Found]:
+    """The objects; a pod that was written by hand has what an API server would add for its classes. One that waits for
+    this scheduler and that an API server would refuse goes aside."""
+    of_pods = {of.item["metadata"]["name"]: of.item for of in _of(known, "PriorityClass")}
+    priorities = {**priorities, **of_pods}
+    runtimes = {of.item["metadata"]["name"]: of.item for of in _of(known, "RuntimeClass")}
+    for found in known:
+        if found.kind != "Pod" or not _by_hand(found):
+            yield found
+            continue
+        try:
+            with _understood(found):
+                yield msgspec.structs.replace(found, item=_as_created(found.item, priorities, runtimes))
+        except ApiError as refused:
+            if _is_taken(found, scheduler):
+                aside.put(found, f"an API server with these objects would refuse it: {refused.message}")
+            else:
+                yield found
+
+
+def _as_created(pod: Object, priorities: Mapping[str, Object], runtimes: Mapping[str, Object]) -> Object:
+    spec = copy.deepcopy(pod.get("spec") or {})
+    pod = {**pod, "spec": spec}
+    prioritise(pod, priorities)
+    run_in_class(pod, runtimes)
+    return {**pod, "status": {"qosClass": str(qos_class(spec)), **(pod.get("status") or {})}}
 
 
 def _volumes(objects: Iterable[Found]) -> list[Found]:
@@ -170,16 +289,36 @@ def _counted(quota: Object, pods: Iterable[Found]) -> Object:
 
 
 def _seen(found: Found, translate: Callable[..., k.Event], kind: k.Watched, **options: Any) -> k.Event:
-    try:
+    with _understood(found):
         return translate(found.item, TERMS[kind], **options)
+
+
+@contextmanager
+def _understood(found: Found) -> Iterator[None]:
+    """Raise `UsageError` for the errors of reading a malformed object."""
+    try:
+        yield
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         why = f"{problem.args[0]} is missing" if isinstance(problem, KeyError) else str(problem)
         raise UsageError(f"{found.where}: {_label(found)} can't be understood: {why}") from problem
 
 
 def _label(found: Found) -> str:
-    metadata = found.item["metadata"]
-    return f"{found.kind} {metadata.get('namespace', '')}{'/' if 'namespace' in metadata else ''}{metadata['name']}"
+    return f"{found.kind} {_name(found)}"
+
+
+def _name(found: Found) -> str:
+    """The name with its namespace; empty for an object without a name."""
+    metadata = found.item.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        return ""
+    return "/".join(str(metadata[part]) for part in ("namespace", "name") if metadata.get(part))
+
+
+def _by_hand(found: Found) -> bool:
+    """Whether an object has no UID but the one that is made from its name, which no server gives."""
+    uid = found.item["metadata"].get("uid")
+    return not uid or "/" in uid
 
 
 def _with_name(found: Found) -> Found:
@@ -192,11 +331,12 @@ def _with_name(found: Found) -> Found:
     for field in ("namespace", "uid", "resourceVersion"):
         if not isinstance(metadata.get(field) or "", str):
             raise UsageError(f"{found.where}: metadata.{field} of {found.kind} {name} must be a text")
-    by_hand = not metadata.get("uid")
+    by_hand = _by_hand(found)
     metadata = dict(metadata)
-    if (_KINDS | volume_input.KINDS | device_input.KINDS)[found.kind, found.group]:
+    if (_NAMESPACED | volume_input.KINDS | device_input.KINDS)[found.kind, found.group]:
         metadata["namespace"] = metadata.get("namespace") or _NAMESPACE
-    metadata["uid"] = metadata.get("uid") or "/".join((found.kind.lower(), metadata.get("namespace", ""), name))
+    if by_hand:
+        metadata["uid"] = "/".join((found.kind.lower(), metadata.get("namespace", ""), name))
     metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"
     item["metadata"] = metadata
     if found.kind != KIND:
@@ -230,16 +370,23 @@ def _with_text_amounts(value: Any) -> Any:
     return f"{value:f}" if isinstance(value, float) else value
 
 
-def _with_times(jobs: list[Found]) -> Iterator[Found]:
-    """The jobs with creation times: jobs without one count as created after the others, in their order. A job that says
-    it has nodes, but not since when, counts as having them since its creation."""
-    given = [parse_time_ms(job.item["metadata"].get("creationTimestamp")) for job in jobs]
+def _with_times(known: Iterable[Found], scheduler: str) -> Iterator[Found]:
+    """The objects; TYJobs and pods that wait for this scheduler have creation times: those without one count as created
+    after the others, in their order. A job that says it has nodes, but not since when, counts as having them since its
+    creation."""
+    found = list(known)
+    given = [parse_time_ms(of.item["metadata"].get("creationTimestamp")) for of in found if _is_taken(of, scheduler)]
     latest_s = max(given, default=0) // 1000
-    for job, created_ms in zip(jobs, given, strict=True):
+    for of in found:
+        if not _is_taken(of, scheduler):
+            yield of
+            continue
+        created_ms = parse_time_ms(of.item["metadata"].get("creationTimestamp"))
         latest_s += not created_ms
         created = datetime.fromtimestamp(created_ms / 1000 if created_ms else latest_s, UTC).isoformat()
-        metadata = job.item["metadata"] if created_ms else {**job.item["metadata"], "creationTimestamp": created}
-        yield msgspec.structs.replace(job, item=_with_nodes_since(created, {**job.item, "metadata": metadata}))
+        metadata = of.item["metadata"] if created_ms else {**of.item["metadata"], "creationTimestamp": created}
+        item = {**of.item, "metadata": metadata}
+        yield msgspec.structs.replace(of, item=_with_nodes_since(created, item) if of.kind == KIND else item)
 
 
 def _with_nodes_since(created: str, job: Object) -> Object:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from arranger.cli.inputs.cluster_files import read_objects
-from arranger.cli.inputs.cluster_input import described, say_ignored
+from arranger.cli.inputs.cluster_input import described, left_out_lines, say_left_out
 from arranger.cli.rendering.output import print_json, print_table, print_text, resource_columns, say
 from arranger.clock import SystemClock
 from arranger.model.text import counted
@@ -19,8 +21,14 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
     checks = tyjob_checks(installed.names)
     volumes, devices = settings.volumes, settings.devices
     now_ms = SystemClock().now_ms()  # ages count: of jobs that run, and of pods that are being deleted
-    cluster = described(read_objects(names), checks, with_volumes=volumes, with_devices=devices, now_ms=now_ms)
-    say_ignored(cluster)
+    cluster = described(
+        read_objects(names),
+        checks,
+        scheduler=settings.scheduler_name,
+        with_volumes=volumes,
+        with_devices=devices,
+        now_ms=now_ms,
+    )
     policies = installed.policies
     config = settings.cycle_config(policies.versions())
     simulation = Simulation(
@@ -37,15 +45,23 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
         simulation.time_ms += round(settings.cycle_period_s * 1000)
     outcome = simulation.outcome()
     if output == "json":
-        print_json(outcome)
+        say_left_out(cluster.left_out)
+        print_json({**msgspec.structs.asdict(outcome), "notSimulated": cluster.left_out})
     else:
         _print(outcome)
+        for line in left_out_lines(cluster.left_out):
+            print_text(line)
     return 1 if any(job.seen.faults for job in simulation.state.jobs.values()) else 0
 
 
 def _print(outcome: Outcome) -> None:
     columns = ("position", "job", "schedule", "placed", "unplaced", "message")
-    print_table(columns, map(_job_cells, outcome.jobs), right=("position", "placed", "unplaced"), empty="no TYJobs")
+    print_table(
+        columns,
+        map(_job_cells, outcome.jobs),
+        right=("position", "placed", "unplaced"),
+        empty="no TYJobs, and no pods to place",
+    )
     placed = [(f"{job.namespace}/{pod.pod}", pod.node) for job in outcome.jobs for pod in job.placed]
     if placed:
         say()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from arranger.cli.inputs.cluster_files import STDIN, read_objects
-from arranger.cli.inputs.cluster_input import described, say_ignored
+from arranger.cli.inputs.cluster_input import described, say_left_out
 from arranger.cli.inputs.reading import NotFound, did_you_mean, unknown_node
 from arranger.errors import UsageError
 from arranger.events import kinds as k
@@ -38,6 +38,8 @@ class Otherwise(msgspec.Struct, frozen=True):
     nodes: Sequence[str]
     queues: Sequence[str] = ()
     copies: Sequence[str] = ()
+    #: Pods in the files that name this scheduler are to be placed.
+    scheduler: str = ""
 
     @property
     def words(self) -> str:
@@ -57,12 +59,35 @@ class Otherwise(msgspec.Struct, frozen=True):
         for name in (*self.nodes, *self.copies):
             if not state.nodes.has(name):
                 raise unknown_node(name, state)
-        added = (*_added(self.manifests, state, time_ms, edits), *node_copies(state, self.copies))
+        added = (*self._added(state, time_ms, edits), *node_copies(state, self.copies))
         jobs = tuple(_job(state, name) for name in self.jobs)
         for name in self.queues:
             if name not in state.queues:
                 raise unknown_queue(name, state)
         return Variation(self.other, added, jobs, tuple(self.nodes), tuple(self.queues))
+
+    def _added(self, state: State, time_ms: int, edits: list[str]) -> list[k.Event]:
+        """The observations of the objects in the files. Those of existing objects are edits, described in `edits`."""
+        if not self.manifests:
+            return []
+        # Rounded up, so that a new job counts as created after all existing ones.
+        created = datetime.fromtimestamp(-(-time_ms // 1000), UTC).isoformat()
+        objects, nodes = [], {}
+        for found in read_objects(self.manifests):
+            metadata = found.item.get("metadata")
+            if found.kind in (KIND, "Pod") and isinstance(metadata, dict) and not metadata.get("creationTimestamp"):
+                item = {**found.item, "metadata": {**metadata, "creationTimestamp": created}}
+                found = msgspec.structs.replace(found, item=item)  # noqa: PLW2901
+            if found.kind == "Node" and isinstance(metadata, dict) and not metadata.get("uid"):
+                nodes[str(metadata.get("name"))] = found.item
+            objects.append(found)
+        classes = {of.name: {"value": of.value} for of in state.priority_classes.values()}
+        checks = tyjob_checks(inventory().names)
+        cluster = described(objects, checks, scheduler=self.scheduler, priorities=classes)
+        say_left_out(cluster.left_out)
+        added = [_as_edit(event, state, nodes) for event in cluster.observations]
+        edits += [edit for event in added if (edit := edit_text(event, state))]
+        return added
 
 
 def queues_in(manifests: Sequence[str]) -> tuple[k.QueueSeen, ...]:
@@ -72,7 +97,7 @@ def queues_in(manifests: Sequence[str]) -> tuple[k.QueueSeen, ...]:
         hint = "arranger what-if takes other objects too"
         raise UsageError(f"{other.where}: this is a {other.kind}, and only Queues can be used here", hint=hint)
     found = described(objects, tyjob_checks(inventory().names))
-    say_ignored(found)
+    say_left_out(found.left_out)
     return tuple(_valid(event) for event in found.observations if isinstance(event, k.QueueSeen))
 
 
@@ -98,28 +123,6 @@ def _job(state: State, asked: str) -> str:
         hint = did_you_mean(nearest(name, known), "arranger replay lists the jobs")
         raise NotFound(f"there is no job {asked!r} at offset {state.offset}", hint=hint)
     return found[0].uid
-
-
-def _added(manifests: Sequence[str], state: State, time_ms: int, edits: list[str]) -> list[k.Event]:
-    """The observations of the objects in the files. Those of existing objects are edits, described in `edits`."""
-    if not manifests:
-        return []
-    # Rounded up, so that a new job counts as created after all existing ones.
-    created = datetime.fromtimestamp(-(-time_ms // 1000), UTC).isoformat()
-    objects, nodes = [], {}
-    for found in read_objects(manifests):
-        metadata = found.item.get("metadata")
-        if found.kind == KIND and isinstance(metadata, dict) and not metadata.get("creationTimestamp"):
-            item = {**found.item, "metadata": {**metadata, "creationTimestamp": created}}
-            found = msgspec.structs.replace(found, item=item)  # noqa: PLW2901
-        if found.kind == "Node" and isinstance(metadata, dict) and not metadata.get("uid"):
-            nodes[str(metadata.get("name"))] = found.item
-        objects.append(found)
-    cluster = described(objects, tyjob_checks(inventory().names))
-    say_ignored(cluster)
-    added = [_as_edit(event, state, nodes) for event in cluster.observations]
-    edits += [edit for event in added if (edit := edit_text(event, state))]
-    return added
 
 
 def _as_edit(event: k.Event, state: State, nodes: Mapping[str, Mapping[str, Any]]) -> k.Event:
