@@ -70,10 +70,7 @@ def _of_derived(state: "State") -> Iterator[str]:
         yield "the indexes of jobs aren't those of the jobs"
     if (set(state.awaiting), set(state.takers)) != _of_room(state):
         yield "the indexes of jobs that took room aren't those of the jobs"
-    if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
-        yield "a job has a reservation that doesn't wait for nodes"
-    if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.forecasts):
-        yield "a job has a forecast that doesn't wait for nodes"
+    yield from _of_starts(state)
     if state.queue_tree != queue_tree(state.queues):
         yield "the tree of queues isn't that of the queues"
     use = used(state)
@@ -89,6 +86,16 @@ def _of_derived(state: "State") -> Iterator[str]:
     if ended != {uid: group for group, uids in state.finished.items() for uid in uids}:
         yield f"the index of finished pods of groups isn't that of the pods: {state.finished}"
     yield from _of_run_times(state.run_times)
+
+
+def _of_starts(state: "State") -> Iterator[str]:
+    """What doesn't hold of expected starts."""
+    if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
+        yield "a job has a reservation that doesn't wait for nodes"
+    if any(uid not in state.reservations for job in state.jobs.values() for uid in job.slots.hosts):
+        yield "a job is a guest of one that has no reservation"
+    if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.forecasts):
+        yield "a job has a forecast that doesn't wait for nodes"
 
 
 def _of_run_times(run_times: RunTimes) -> Iterator[str]:

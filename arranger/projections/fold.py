@@ -26,7 +26,7 @@ from arranger.projections.awaited_room import (
     take_room,
 )
 from arranger.projections.backoff import BackOff
-from arranger.projections.forecasts import no_forecast
+from arranger.projections.forecasts import end_reservation, no_forecast
 from arranger.projections.job_life import JobLife
 from arranger.projections.job_parts import EVICT, LEADER, STREAK_MS, Replaced, SlotKey
 from arranger.projections.jobs import JobRecord, expand, holds
@@ -288,7 +288,7 @@ class _Fold(JobLife):
             self.changes.schedulable = True
             self.state.job_changes += 1
             self._release_all(job, job.stage)
-            provisioning.forget_job(self.state, event.uid)
+            provisioning.forget_job(self.state, event.uid, self.changes)
             job_indexes.leave(self.state, job)
             dependencies.tell_dependents(self.state, job, self.changes)
 
@@ -500,10 +500,12 @@ def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:
     if not refused and job is not None and job.placements:
         refused = "it has nodes already"
     if fold._judge(offset, "Reserved", refused):
-        before = state.reservations.pop(uid, None)
         if event.pods:
+            before = state.reservations.get(uid)
             first = (before.first_ms, before.since_ms) if before is not None else (event.start_ms, fold.time_ms)
             state.reservations[uid] = Reservation(event, fold.time_ms, *first)
+        else:
+            end_reservation(state, uid, fold.changes)
         fold.changes.jobs[uid] = None
 
 

@@ -8,7 +8,7 @@ import msgspec
 from arranger.events.kinds import StartForecast
 from arranger.projections.jobs import JobRecord
 from arranger.projections.judging import outdated
-from arranger.projections.state import Forecasted, State
+from arranger.projections.state import Changes, Forecasted, State
 
 #: A start that is forecast again is recorded if it moved by more than this time, in milliseconds …
 _MOVED_MS = 10_000
@@ -44,10 +44,20 @@ def no_forecast(state: State, event: StartForecast) -> str:
     return "it has nodes already" if job is not None and job.placements else ""
 
 
-def forget_start(state: State, uid: str) -> None:
+def forget_start(state: State, uid: str, changes: Changes) -> None:
     """Forget when a job was expected to start: it has nodes, has entered another stage, or is gone."""
-    state.reservations.pop(uid, None)
+    end_reservation(state, uid, changes)
     state.forecasts.pop(uid, None)
+
+
+def end_reservation(state: State, uid: str, changes: Changes) -> None:
+    """A job has no reservation any more, and so no guests: who uses that room wasn't told of a later reservation."""
+    if state.reservations.pop(uid, None) is None:
+        return
+    for job in state.jobs.values():
+        if uid in job.slots.hosts:
+            job.slots.hosts = tuple(host for host in job.slots.hosts if host != uid)
+            changes.jobs[job.uid] = None
 
 
 def says_more(known: Forecasted | None, event: StartForecast, time_ms: int) -> bool:

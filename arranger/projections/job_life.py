@@ -144,7 +144,7 @@ class JobLife(Slots):
             self._leave_behind(job, event)
             return
         self._note_back_off(job, event)
-        forget_start(self.state, job.uid)
+        forget_start(self.state, job.uid, self.changes)
         if job.slots.room is not None:
             await_room(self.state, job, None)
         follow_stage(self.state, job, event)

@@ -348,7 +348,7 @@ def _settle(fold: Slots, offset: int, job: JobRecord, *, as_decided: bool = Fals
     whole = ScheduleState.SUCCEED if len(job.placements) == desired else ScheduleState.PARTLY
     fold._schedule_state(job, whole if job.placements else ScheduleState.UNSCHEDULED)
     if job.placements or job.pods_lacking:
-        forget_start(state, job.uid)
+        forget_start(state, job.uid, fold.changes)
     if not desired or job.schedule_state == ScheduleState.SUCCEED or job.pods_lacking:
         job.waits = None
     fold._note_short(job)
@@ -406,6 +406,6 @@ def _forget(fold: Slots, job: JobRecord) -> None:
     forget_assumed(state, [of for of in state.assumed.values() if of.owner.job_uid == job.uid], fold.changes)
     if job.slots.room is not None:
         await_room(state, job, None)
-    forget_start(state, job.uid)
+    forget_start(state, job.uid, fold.changes)
     job_indexes.leave(state, job)
     del state.jobs[job.uid]

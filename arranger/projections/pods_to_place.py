@@ -151,7 +151,7 @@ def _forget_room(fold: Slots, job: JobRecord) -> None:
     forget_assumed(state, [of for of in state.assumed.values() if of.owner.job_uid == job.uid], fold.changes)
     if job.slots.room is not None:
         await_room(state, job, None)
-    forget_start(state, job.uid)
+    forget_start(state, job.uid, fold.changes)
 
 
 def _touch(fold: Slots, job: JobRecord) -> None:

@@ -19,7 +19,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.judging import outdated
 from arranger.projections.queue_tree import QueueTree
 from arranger.projections.queue_use import queue_of
-from arranger.projections.state import NodesRequest, State
+from arranger.projections.state import Changes, NodesRequest, State
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 
@@ -102,9 +102,9 @@ def forget_requests(state: State) -> None:
             state.requests[uid] = msgspec.structs.replace(of, over=True)
 
 
-def forget_job(state: State, uid: str) -> None:
+def forget_job(state: State, uid: str, changes: Changes) -> None:
     """The job is gone: nothing is expected for it any more."""
-    forget_start(state, uid)
+    forget_start(state, uid, changes)
     state.requests.pop(uid, None)
 
 

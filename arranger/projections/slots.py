@@ -186,7 +186,8 @@ class Slots:
     def _give_nodes(self, job: JobRecord, event: k.Placed, desired: dict[SlotKey, str], need: Need | None) -> None:
         """Give slots the nodes of an accepted placement. `need` is the room that they ask for."""
         if not job.placements:
-            job.slots.hosts, job.slots.took = event.hosts, False
+            job.slots.hosts = tuple(uid for uid in event.hosts if uid in self.state.reservations)
+            job.slots.took = False
         count_pods(self.state, job, Counter(map(itemgetter(0), desired)), not job.placements and bool(desired))
         job.slots.nodes.update(desired)
         if need is not None:
@@ -198,7 +199,7 @@ class Slots:
             job.waits = None
         job.times.infeasible_ms = 0
         self._note_short(job)
-        forget_start(self.state, job.uid)
+        forget_start(self.state, job.uid, self.changes)
         self.changes.jobs[job.uid] = None
 
     def _release_all(self, job: JobRecord, stage: Stage) -> None:

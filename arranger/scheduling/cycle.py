@@ -205,7 +205,9 @@ def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
     placer, reasons, room, tries = found
     config, time_ms = reasons.config, reasons.time_ms
     decisions = [event for tried in tries if not tried.told for event in _decisions(placer, tried, reasons)]
-    decisions += room.reservations.events()
+    reserved, over = room.reservations.events()
+    # Guests are only of those who have their reservations.
+    decisions = [*reserved, *decisions, *over] if config.verdicts >= 7 else [*decisions, *reserved, *over]
     if decisions:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
     due_ms = min([room.reservations.due_ms, room.preemption.due_ms, *(_due_ms(tried, reasons) for tried in tries)])

@@ -84,10 +84,10 @@ class Reservations:
         #: When a reservation is to be revised although nothing changes, in milliseconds.
         self.due_ms = math.inf
 
-    def events(self) -> list[Reserved]:
+    def events(self) -> tuple[list[Reserved], list[Reserved]]:
         """The new and changed reservations, and the end of those whose jobs don't lack room alone any more."""
         over = [uid for uid in sorted(self._state.reservations) if uid not in self._kept]
-        return [*self._events, *(Reserved(uid, self._state.jobs[uid].version, 0, ()) for uid in over)]
+        return self._events, [Reserved(uid, self._state.jobs[uid].version, 0, ()) for uid in over]
 
     def served(self, job: JobRecord) -> None:
         """A job got its nodes, which ends its reservation."""

@@ -18,7 +18,7 @@ from arranger.model import tyjob
 from arranger.model.job import JobSpec, Topology
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
-from arranger.projections import fold, giving_up, judging, placements, preemption, queue_membership
+from arranger.projections import fold, forecasts, giving_up, judging, placements, preemption, queue_membership
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -109,6 +109,7 @@ _OFTEN = {
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
+    "that who has no reservation any more has no guests": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},
@@ -490,6 +491,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that only victims' pods leave": _another_pod_goes_too,
     "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
     "that reserved room has guests": _without(Reservations, "_as_guest", None),
+    "that who has no reservation any more has no guests": lambda: mock.patch.object(
+        forecasts, "end_reservation", lambda state, uid, _: state.reservations.pop(uid, None)
+    ),
     "that reserved room is kept": _without(Reservations, "hold", None),
     "that only who ends in time goes before a reservation": _without(reservations, "expected_runtime_ms", 1),
     "that no cycle looks at forecasts": _waits_for_its_forecast,

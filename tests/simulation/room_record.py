@@ -104,6 +104,8 @@ class RoomRecord:
         self._generations: dict[str, int] = {}
         #: UID → when the job last lost an attempt by the failure of its own pods, or gave room to such a job.
         self._failed_ms: dict[str, int] = {}
+        #: UID → the jobs with reservations in whose room it was told that it is a guest, as long as they have them.
+        self._told: dict[str, dict[str, None]] = {}
         #: When queues, namespaces or priority classes last changed; and nodes, or which jobs there are.
         self._rules_ms = self._demand_ms = 0
 
@@ -136,11 +138,21 @@ class RoomRecord:
             if not isinstance(event, k.Placed | k.Preempted) or verdict is None or not verdict.accepted:
                 continue
             self._note_growth(state, event)
+            if isinstance(event, k.Placed) and event.hosts:
+                self._told[event.job_uid] = dict.fromkeys(event.hosts)
             if isinstance(event, k.Preempted) and before is not None:
-                problem = problem or self._accept(state, entry, event, before)
+                problem = problem or self._untold(event) or self._accept(state, entry, event, before)
+        for uid, hosts in self._told.items():
+            self._told[uid] = {host: None for host in hosts if host in state.reservations}
         if before is not None and before.bound:
             problem = problem or self._others_lost_nothing(state, entry, before)
         return problem
+
+    def _untold(self, event: k.Preempted) -> str:
+        """Whether somebody leaves as a guest for a reservation that it wasn't told of."""
+        guests = [of.job_uid for of in event.victims if of.kind == PreemptionKind.GUEST]
+        untold = [uid for uid in guests if event.placed.job_uid not in self._told.get(uid, {})]
+        return f"{untold} leave for {event.placed.job_uid}, and were told of no reservation" if untold else ""
 
     def _note_edits(self, state: State, entry: Entry) -> None:
         for event in entry.batch.events:
@@ -340,6 +352,7 @@ class RoomRecord:
         if self.awaited:
             self._world.faults.hit(EPOCH)
         self.awaited.clear()
+        self._told.clear()
 
     def lose_after(self, state: State) -> None:
         """The log has lost its tail, and this is the state at its end."""
@@ -351,6 +364,7 @@ class RoomRecord:
                 pods = known.pods if known is not None and known.event == room else {}
                 self.awaited[uid] = Awaited(room, state.offset, pods, excuses={"the log lost its tail": None})
         self.awaited = {uid: of for uid, of in self.awaited.items() if uid in state.awaiting}
+        self._told = {uid: dict.fromkeys(job.slots.hosts) for uid, job in state.jobs.items()}
 
 
 def _too_early(state: State, of: Awaited, job: JobRecord, now_ms: int) -> str:

@@ -151,3 +151,42 @@ def test_a_process_that_remembers_decides_the_same(seed: int) -> None:
             if not (events or of.control() or of.apply()):
                 break
         of.pass_time(40)
+
+
+def test_who_was_told_of_no_reservation_leaves_for_none() -> None:
+    of = world()
+    guest = small(of, "guest", 8)
+    for number in range(4, 8):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    of.settle()
+    big = of.state.jobs["uid-big"]
+    assert big.stage == Stage.RUNNING and guest.stage == Stage.RUNNING
+    assert guest.slots.hosts == ()
+    for number in range(4, 8):
+        of.node_gone(f"n{number}")
+    for uid in [*of.state.pods_of["uid-big"]]:
+        of.pod_gone(uid)
+    of.control()
+    of.wait_for_late_pods()
+    of.wait_for_back_offs()
+    of.settle()
+    assert "uid-big" in of.state.reservations and guest.stage == Stage.RUNNING
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    for _ in range(20):
+        events = of.cycle()
+        for event in events:
+            assert not isinstance(event, k.Preempted) or event.victims[0].kind != PreemptionKind.GUEST
+        if not (events or of.control() or of.apply()):
+            break
+
+
+def test_a_job_whose_host_lost_its_reservation_meanwhile_is_no_guest() -> None:
+    of = world()
+    of.job("late", workers=1, worker=GPU, min_workers=1, equals=True)
+    events = take_cycle(of.state, of.config, of.now_ms, policies=of.policies)
+    assert any(isinstance(event, k.Placed) and event.hosts for event in events)
+    of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9, suspend=True)
+    of.control()
+    assert not of.state.reservations
+    of.say(*events)
+    assert of.verdict("Placed").accepted and of.state.jobs["uid-late"].slots.hosts == ()
