@@ -474,7 +474,7 @@ class World:
     def hear(self) -> None:
         """Do what watchers do for decisions that wait until everything is known up to their time."""
         for kind in (k.Watched.POD, k.Watched.NODE):
-            if self.hears and awaited_ms(self.state, kind, self.config, self.now_ms):
+            if self.hears and awaited_ms(self.state, kind, self.config, self.lifecycle, self.now_ms):
                 self.say(k.WatchHeard(kind, self.terms[kind], self.now_ms))
 
     def cycle(self) -> tuple[k.Event, ...]:

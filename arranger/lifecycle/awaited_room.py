@@ -35,7 +35,7 @@ def room_is_free(state: State, job: JobRecord, time_ms: int) -> bool:
 def room_lost(state: State, job: JobRecord, time_ms: int) -> bool:
     """Whether a job has waited long enough, or one of its nodes is gone or closed."""
     until_ms = awaited_until_ms(job)
-    if until_ms is not None and time_ms >= until_ms:
+    if until_ms is not None and state.known_ms(time_ms) >= until_ms:
         return True
     if not all(map(state.nodes.has, job.placements.values())):
         return True

@@ -79,7 +79,7 @@ def desired_pods(state: State, job: JobRecord, *, now_ms: int = 0, lost_ms: int 
 def _without(pods: list[PodSeen], state: State, now_ms: int, lost_ms: int) -> Desired:
     """Delete these pods: on lost nodes by force (even if being deleted), elsewhere unless being deleted."""
     now_ms = max(now_ms, state.time_ms)
-    force = [pod for pod in pods if pod.node and state.nodes.down_for_ms(pod.node, now_ms) >= lost_ms]
+    force = [pod for pod in pods if pod.node and state.is_lost(pod.node, lost_ms, now_ms)]
     forced = {pod.uid for pod in force}
     return Desired([], [pod for pod in pods if not pod.deleting and pod.uid not in forced], force)
 

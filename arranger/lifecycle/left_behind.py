@@ -27,5 +27,5 @@ def left_behind(state: State, job: JobRecord, config: LifecycleConfig, time_ms: 
 
 def _hangs(state: State, pod: PodSeen, config: LifecycleConfig, time_ms: int) -> bool:
     """Whether a pod on a lost node should be gone by now."""
-    lost = bool(pod.node) and state.nodes.down_for_ms(pod.node, time_ms) >= config.lost_ms
+    lost = bool(pod.node) and state.is_lost(pod.node, config.lost_ms, time_ms)
     return lost and pod.deleting and 0 < pod.times.leave_by_ms <= time_ms

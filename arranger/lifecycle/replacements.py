@@ -103,7 +103,8 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     restarted: list[tuple[SlotKey, PodSeen]] = []
     bound, pods, nodes = job.bound, state.pods, state.nodes
     on = dict.fromkeys(job.placements.values())
-    down = {node for node in on if nodes.down_for_ms(node, time_ms) >= config.lost_ms}
+    known_ms = state.known_ms(time_ms)
+    down = {node for node in on if nodes.down_for_ms(node, known_ms) >= config.lost_ms}
     shut: dict[tuple[str, SlotKey], bool] = {}
     for slot, node in job.placements.items():  # thousands of them at every change of a large job
         uid = bound.get(slot)
@@ -132,7 +133,7 @@ def fallen(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) 
     found.over = _over_limit(job, found.failed, restarted)
     over = {slot for slot, _ in found.over}
     found.failed = [one for one in found.failed if one[0] not in over]
-    _keep_due(job, found, config, time_ms)
+    _keep_due(job, found, config, time_ms, known_ms)
     found.deleted = [*zip(job.deleted, repeat(None))]
     found.parted = [slot for slot in parted(job.valid_spec, job.provided) if slot in job.placements]
     return found or None
@@ -152,10 +153,10 @@ def beyond_limit(job: JobRecord, slot: SlotKey) -> bool:
     return count > job.valid_spec.restart_of(slot[0]).limit
 
 
-def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, time_ms: int) -> None:
+def _keep_due(job: JobRecord, found: Fallen, config: LifecycleConfig, time_ms: int, known_ms: int) -> None:
     """Remove workers that must wait: for observations of the leader, or for the back-off of their set."""
     names = [group.name for group in job.valid_spec.groups]
-    settled = {name: time_ms - job.failing.get(name, 0) >= config.settle_ms for name in names}
+    settled = {name: known_ms - job.failing.get(name, 0) >= config.settle_ms for name in names}
     ready = {name: settled[name] and time_ms >= again_ms(job, name, config, time_ms) for name in names}
     found.over = [one for one in found.over if settled[names[one[0][0]]]]
     found.failed = [one for one in found.failed if ready[names[one[0][0]]]]
@@ -170,12 +171,17 @@ def again_ms(job: JobRecord, name: str, config: LifecycleConfig, time_ms: int) -
     return of.replaced_ms + config.back_off_after(of.in_a_row)
 
 
+def settled_ms(job: JobRecord, config: LifecycleConfig) -> list[int]:
+    """When the leader's end would be known, if that is why workers failed, by set; in milliseconds since 1970."""
+    return [since_ms + config.settle_ms for since_ms in job.failing.values()]
+
+
 def due_ms(job: JobRecord, config: LifecycleConfig, time_ms: int) -> int | None:
     """When the next decision on failed workers is due, in milliseconds; None if none is pending."""
     failing = job.failing
     if not failing or job.spec is None:
         return None
-    found = [since_ms + config.settle_ms for since_ms in failing.values()]
+    found = settled_ms(job, config)
     found += [again_ms(job, name, config, time_ms) for name in failing]
     return min((moment for moment in found if moment > time_ms), default=None)
 

@@ -145,22 +145,22 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms:
     """The decision for Starting and Running: the leader's pod is checked first, then the workers'."""
     leader = leader_pod(state, job)
     if leader is None:
-        missing = _leader_missing(state, job) or refused_quorum(job, config, time_ms)
-        return missing or _incomplete(job, config, time_ms)
+        missing = _leader_missing(state, job) or refused_quorum(state, job, config, time_ms)
+        return missing or _incomplete(state, job, config, time_ms)
     if leader.phase == Phase.SUCCEEDED and not blameless(leader):
         return _succeeded(job)
     failed = _leader_failed(job, leader, config, time_ms) or _leader_lost(state, job, leader, config, time_ms)
-    failed = failed or refused_quorum(job, config, time_ms) or _incomplete(job, config, time_ms)
+    failed = failed or refused_quorum(state, job, config, time_ms) or _incomplete(state, job, config, time_ms)
     if failed is not None or _going(state, leader, time_ms):
         return failed
-    ended = _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
+    ended = _workers_ended(state, job, config, time_ms) or refused_workers(state, job, config, time_ms)
     return ended or _addressed(state, job, leader) or _ready(job, leader)
 
 
 def _without_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
     """The decision for Starting and Running of a job of equals, or one whose leader has finished before its workers."""
-    failed = refused_quorum(job, config, time_ms) or _incomplete(job, config, time_ms)
-    ended = failed or _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
+    failed = refused_quorum(state, job, config, time_ms) or _incomplete(state, job, config, time_ms)
+    ended = failed or _workers_ended(state, job, config, time_ms) or refused_workers(state, job, config, time_ms)
     return ended or _ready(job, None)
 
 
@@ -201,10 +201,9 @@ def _closed(state: State, job: JobRecord, node: str) -> StageFacts:
 def _leader_lost(
     state: State, job: JobRecord, leader: PodSeen, config: LifecycleConfig, time_ms: int
 ) -> StageDecided | None:
-    down_ms = state.nodes.down_for_ms(leader.node, time_ms)
-    if down_ms < config.lost_ms:
+    if not state.is_lost(leader.node, config.lost_ms, time_ms):
         return None
-    gone = not state.nodes.has(leader.node)
+    gone, down_ms = not state.nodes.has(leader.node), state.nodes.down_for_ms(leader.node, time_ms)
     return _decide(job, R.NODE_LOST, StageFacts(leader.node, gone=gone, seconds=down_ms // 1000))
 
 
@@ -280,10 +279,10 @@ def _image_missing(
     return _decide(job, R.IMAGE_ERROR, StageFacts(words=pod.waiting) if pod.owner.leader else worker)
 
 
-def _incomplete(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
+def _incomplete(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
     """Release the nodes of a job that has had only a part of its quorum for too long. Pods that exist and aren't ready
     are no reason: another attempt would discard the work of the others, and may not mend them."""
-    if not job.times.short_ms or time_ms - job.times.short_ms < config.quorum_ms:
+    if not job.times.short_ms or state.known_ms(time_ms) - job.times.short_ms < config.quorum_ms:
         return None
     words = job.failure.message if job.quorum_placed() and job.failure is not None else ""
     shortage = _shortage(job) if not words else None

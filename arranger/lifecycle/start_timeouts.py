@@ -6,7 +6,7 @@ large image or the load of a checkpoint, has `ready_ms`. A job that says `startG
 program failed, so no restart is counted, and the job comes again after a back-off.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from arranger.events.facts import StageFacts
 from arranger.events.kinds import PodSeen, StageDecided
@@ -25,18 +25,32 @@ def start_timeout(state: State, job: JobRecord, config: LifecycleConfig, time_ms
     """The decision of a job that has been Starting for too long; None if it hasn't been."""
     if job.stage != Stage.STARTING:
         return None
-    own_s, held_ms = job.valid_spec.start_grace_s, time_ms - job.times.stage_ms
-    longest_ms = own_s * 1000 if own_s is not None else config.ready_ms
+    known_ms = state.known_ms(time_ms)
+    held_ms, longest_ms = known_ms - job.times.stage_ms, _longest_ms(job, config)
     if longest_ms and held_ms >= longest_ms:
         return _timeout(state, job, config, _waited_for(state, job), longest_ms)
-    if own_s is not None or held_ms < config.start_ms:
+    if job.valid_spec.start_grace_s is not None or held_ms < config.start_ms:
         return None
-    unable = [
-        slot for slot in _unable(state, job) if _since_ms(job, _pod(state, job, slot), time_ms) >= config.start_ms
-    ]
+    unable = [slot for slot in _unable(state, job) if _due_ms(state, job, slot, config, time_ms) <= known_ms]
     if not unable or _holds_without(job, unable):
         return None
     return _timeout(state, job, config, unable, config.start_ms)
+
+
+def start_due_ms(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Iterator[int]:
+    """When a starting job may have been so for too long, in milliseconds since 1970."""
+    since_ms, longest_ms = job.times.stage_ms, _longest_ms(job, config)
+    if longest_ms:
+        yield since_ms + longest_ms
+    if job.valid_spec.start_grace_s is None and time_ms - since_ms >= config.start_ms:
+        for slot in _unable(state, job):
+            yield _due_ms(state, job, slot, config, time_ms)
+
+
+def _longest_ms(job: JobRecord, config: LifecycleConfig) -> int:
+    """How long a job may be Starting, whatever it waits for; 0 for no limit."""
+    own_s = job.valid_spec.start_grace_s
+    return own_s * 1000 if own_s is not None else config.ready_ms
 
 
 def _timeout(
@@ -73,11 +87,11 @@ def _waited_for(state: State, job: JobRecord) -> list[SlotKey]:
     return _unable(state, job) or sorted(job.placements.keys() - job.slots.ready.keys() - job.slots.finished.keys())
 
 
-def _since_ms(job: JobRecord, pod: PodSeen, time_ms: int) -> int:
-    """For how long a pod has had the chance to start, in milliseconds: since its kubelet took it, and in this stage. A
-    kubelet's clock may be ahead."""
-    began_ms = pod.times.started_ms if pod.times.started_ms <= time_ms else 0
-    return time_ms - max(began_ms, job.times.stage_ms)
+def _due_ms(state: State, job: JobRecord, slot: SlotKey, config: LifecycleConfig, time_ms: int) -> int:
+    """When a pod has had the chance to start for long enough: since its kubelet took it, and in this stage. A kubelet's
+    clock may be ahead."""
+    started_ms = _pod(state, job, slot).times.started_ms
+    return max(started_ms if started_ms <= time_ms else 0, job.times.stage_ms) + config.start_ms
 
 
 def _holds_without(job: JobRecord, unable: Collection[SlotKey]) -> bool:

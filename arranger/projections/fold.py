@@ -161,9 +161,8 @@ class _Fold(JobLife):
         if not self._current(event.kind, event.term):
             return
         state.heard[event.kind] = max(event.until_ms, state.heard.get(event.kind, 0))
-        if event.kind == _POD:
-            self.changes.jobs.update({uid: None for uid, job in state.jobs.items() if job.stage in ACTIVE})
-        else:
+        self.changes.jobs.update({uid: None for uid, job in state.jobs.items() if job.stage in ACTIVE})
+        if event.kind != _POD:
             state.job_changes += 1
             self.changes.schedulable = True
 

@@ -262,6 +262,16 @@ class State:
         from a decision."""
         return self.heard.get(kind, 0) if self.exact_ends else math.inf
 
+    def known_ms(self, time_ms: int) -> int:
+        """Up to when all changes of pods and nodes are known, at the latest `time_ms`, in milliseconds since 1970. What
+        takes nodes or pods from a job by time alone counts up to here: on a view that is late, what it waits for may
+        have happened long ago."""
+        return int(min(time_ms, self.heard_ms(Watched.POD), self.heard_ms(Watched.NODE)))
+
+    def is_lost(self, node: str, lost_ms: int, time_ms: int) -> bool:
+        """Whether a node has been down for so long, and nothing that happened until then is unknown."""
+        return self.nodes.down_for_ms(node, self.known_ms(time_ms)) >= lost_ms
+
     def hear_all(self) -> None:
         """Let all changes be known at any time: for a state that has no watches."""
         self.heard = dict.fromkeys(Watched, _FOREVER)

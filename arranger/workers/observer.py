@@ -215,7 +215,7 @@ class Observer:
         #: The resourceVersion up to which the log is complete; empty if only a listing can provide it.
         self._version = version if version != _LISTING and parts.follower.state.listed.get(kind, False) else ""
         self._compare_at_s = 0.0
-        self._cycles = parts.settings.cycle_config()
+        self._cycles, self._lifecycle = parts.settings.cycle_config(), parts.settings.lifecycle_config()
         #: The comparison that runs beside the watch, and what the watch has told since it began.
         self._comparing: asyncio.Task[None] | None = None
         self._told = _Told()
@@ -396,8 +396,8 @@ class Observer:
             await self._clock.sleep(rest_s)
             began_s, rest_s = self._clock.monotonic_s(), _HEAR_S
             with suppress(ApiError, ClusterUnavailable, ClockOff):  # then nothing is decided by time
-                until_ms = self._clock.now_ms()
-                if not self._version or not awaited_ms(self._follower.state, self._kind, self._cycles, until_ms):
+                until_ms, state = self._clock.now_ms(), self._follower.state
+                if not self._version or not awaited_ms(state, self._kind, self._cycles, self._lifecycle, until_ms):
                     continue
                 if await self._is_complete():
                     async with self._turn:

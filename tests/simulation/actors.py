@@ -489,6 +489,10 @@ class Machines:
         self.owner = Owner("kubelets")
         self._kubelets = FaultyKubelets(world, nodes=self.templates, heartbeat_s=30.0)
         self._absent: dict[str, NodeTemplate] = {}
+        #: Node → when it was last said to be ready, in milliseconds since 1970.
+        self.back_ms: dict[str, int] = {}
+        #: Lost nodes that come back before anybody deletes their pods.
+        self.soon_back: dict[str, None] = {}
         self._pace_s = chance.choice((2.0, 5.0, 15.0))
         self._changes: list[str] = []
 
@@ -546,31 +550,39 @@ class Machines:
         if node.name not in self._absent:
             return
         await self._as_kubelet(self._kubelets.add(node))
-        await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+        await self._ready(node.name)
         if self._absent.pop(node.name, None) is not None:  # else somebody else added it meanwhile
             self._did("node added again", f"adds node {node.name}")
 
     async def _flap(self, node: NodeTemplate) -> None:
         for ready in (False, True, False, True):
-            await self._as_kubelet(self._kubelets.set_ready(node.name, ready))
+            await self._ready(node.name, ready=ready)
             self._did("node flaps", f"{node.name} is {'' if ready else 'not '}ready")
             await asyncio.sleep(self._chance.uniform(0.1, 2.0))
+
+    async def _ready(self, name: str, *, ready: bool = True) -> None:
+        await self._as_kubelet(self._kubelets.set_ready(name, ready))
+        if ready:
+            self.back_ms[name] = self._world.clock.now_ms()
 
     async def _lose(self, node: NodeTemplate) -> None:
         await self._as_kubelet(self._kubelets.lose(node.name))
         self._did("node lost", f"loses {node.name}")
         self._world.starts.node_lost(node.name)
         await self._while()
-        await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+        await self._ready(node.name)
 
-    async def lose(self, name: str) -> None:
+    async def lose(self, name: str, *, soon_back: bool = False) -> None:
         """Lose one node, until it is found."""
+        if soon_back:
+            self.soon_back[name] = None
         await self._as_kubelet(self._kubelets.lose(name))
         self._did("node lost", f"loses {name}")
 
     async def find(self, name: str) -> None:
         """A lost node is back."""
-        await self._as_kubelet(self._kubelets.set_ready(name, True))
+        self.soon_back.pop(name, None)
+        await self._ready(name)
 
     async def _shrink(self, node: NodeTemplate) -> None:
         amounts = {**node.amounts(), "cpu": "3", "nvidia.com/gpu": "0"}
@@ -632,7 +644,7 @@ class Machines:
         """Add a node that an autoscaler made; from now on it has the faults of all."""
         self.templates.append(node)
         await self._as_kubelet(self._kubelets.add(node))
-        await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+        await self._ready(node.name)
 
     def take_back(self, name: str) -> None:
         """Remove such a node for good, if it is still there."""
@@ -655,7 +667,7 @@ class Machines:
         self._world.loop.resume(self.owner)
         for node in [*self.templates]:
             await self._return(node)
-            await self._as_kubelet(self._kubelets.set_ready(node.name, True))
+            await self._ready(node.name)
             self._patch(node.name, {"spec": {"unschedulable": None, "taints": None}})
             self._kubelets.set_devices(node.name, node.gpus)
             self._patch(node.name, {"status": {"allocatable": node.amounts()}}, subresource="status")
@@ -689,6 +701,7 @@ class Caretaker:
         gone = ("", node) not in store.collection(NODES).objects
         since_s = self._unready_since_s.get(node)
         lost = since_s is not None and self._world.loop.time() - since_s > 10.0
+        lost = lost and node not in self._world.machines.soon_back
         if not (gone or (lost and "deletionTimestamp" not in pod["metadata"])):
             return
         checks.strangers.pop(name, None)

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
+from arranger.events.facts import NodeTrouble
 from arranger.events.log import Entry
-from arranger.kube.cluster import PODS, Object
+from arranger.kube.cluster import NODES, PODS, Object
 from arranger.kube.translate import owned_by, pod_seen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.pod import Phase
 from arranger.projections.jobs import JobRecord, blameless
+from arranger.projections.nodes import UP
+from arranger.projections.state import State
 from tests.simulation.gateways import CLOCK_BOUND_MS
 from tests.simulation.invariants import Violation
 
@@ -94,7 +97,13 @@ class Clocks:
             raise Violation(f"{entry.batch.writer} told offset {entry.first} by a clock that is {off_ms} ms off")
 
     def check_decision(self, event: k.Event, job: JobRecord | None) -> None:
-        """Check that an accepted decision on a job isn't earlier than its deadline."""
+        """Check that an accepted decision isn't earlier than its job's deadline, and that a node is really lost."""
+        if isinstance(event, k.StageDecided) and event.reason == "NodeLost":
+            self._check_lost(self._world.oracle.state, event.facts.node, event.job_uid)
+        if isinstance(event, k.WorkersReplaced):
+            for cause in event.causes:
+                if cause.trouble in (NodeTrouble.GONE, NodeTrouble.NOT_READY):
+                    self._check_lost(self._world.oracle.state, cause.node, event.job_uid)
         if not isinstance(event, k.StageDecided) or event.reason != "DeadlineExceeded":
             return
         limit_s = job.spec.deadline_s if job is not None and job.spec is not None else None
@@ -107,6 +116,20 @@ class Clocks:
         ended_ms = self._succeeded_ms(job)
         if ended_ms is not None and ended_ms < job.times.completion_ms + left_ms - self.tolerated_ms - _SECOND_MS:
             raise Violation("it failed by its deadline, before which it had succeeded", job=job.uid)
+
+    def _check_lost(self, state: State, name: str, uid: str) -> None:
+        """Check that a node which counts as lost hadn't been ready again in time, as the API server has it."""
+        row = state.nodes.rows.get(name)
+        down_ms, back_ms = (
+            state.nodes.down_ms[row] if row is not None else UP,
+            self._world.machines.back_ms.get(name, 0),
+        )
+        due_ms = down_ms + LifecycleConfig().lost_ms - 2 * self.tolerated_ms - _SECOND_MS
+        stored = self._world.store.collection(NODES).objects.get(("", name))
+        if down_ms == UP or stored is None or not down_ms + self.tolerated_ms < back_ms < due_ms:
+            return
+        if any(of["type"] == "Ready" and of["status"] == "True" for of in stored.object["status"]["conditions"]):
+            raise Violation(f"{name} counts as lost, and has been ready again after {back_ms - down_ms} ms", job=uid)
 
     def _succeeded_ms(self, job: JobRecord) -> int | None:
         """When the last pod ended whose end is the job's, as the API server has them; None if one hasn't succeeded."""
@@ -152,8 +175,9 @@ class Clocks:
         if pod is None:
             return
         down_ms = state.nodes.down_for_ms(pod.node, max(self._world.clock.now_ms(), state.time_ms))
+        job = pod.owner.job_uid if pod.owner is not None else ""
+        self._check_lost(state, pod.node, job)
         if 0 <= down_ms < LifecycleConfig().lost_ms - self.tolerated_ms:
-            job = pod.owner.job_uid if pod.owner is not None else ""
             raise Violation(f"pod {pod.name} is deleted by force on {pod.node}, down for {down_ms} ms", job=job)
 
 

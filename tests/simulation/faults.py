@@ -198,11 +198,14 @@ AUTOSCALER_FAULTS = (
 #: Pods that can't start, or don't end.
 STARTS = ("a pod can't start for a while", "a pod hangs in Terminating", "a pod hangs on a lost node")
 
+#: A lost node comes back before it counts as lost, and watches tell of it only later.
+BACK_UNSEEN = "a lost node comes back in time, unseen"
+
 #: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
          *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
-         *STALLS, *STARTS, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
+         *STALLS, *STARTS, BACK_UNSEEN, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
          *CLAIMS, *CLAIM_FAULTS, *AUTOSCALER, *AUTOSCALER_FAULTS)  # fmt: skip
 
 _FAMILIES = {

@@ -497,6 +497,8 @@ class FaultyCluster(DirectCluster):
                     raise ClusterUnavailable("simulated: nothing was heard for 30 s")
                 if world.faults.at(f"{what}: late"):
                     await asyncio.sleep(world.chance.uniform(0.3, 8.0))
+                if (late_s := world.late_until_s.get(resource.plural, 0.0) - world.loop.time()) > 0:
+                    await asyncio.sleep(late_s)
                 if world.faults.at("pause with news in hand"):
                     self._gateway.process.pause(world.chance.uniform(6.0, 30.0), f"with news of {resource.plural}")
                     await asyncio.sleep(0)

@@ -58,7 +58,7 @@ from tests.simulation.actors import TAKEN, TTL
 from tests.simulation.calm import CALM
 from tests.simulation.clocks import HOURS, JUST_IN_TIME
 from tests.simulation.elsewhere import BREAKS
-from tests.simulation.faults import HALF_WAY, KINDS, PLACEHOLDERS, REQUESTS, WITH_CLAIMS
+from tests.simulation.faults import BACK_UNSEEN, HALF_WAY, KINDS, PLACEHOLDERS, REQUESTS, WITH_CLAIMS
 from tests.simulation.forecasts import TOLD, TOO_LATE
 from tests.simulation.invariants import Violation
 from tests.simulation.queues import MODES
@@ -125,7 +125,15 @@ _OFTEN = {
     "that no attempt waits for pods on lost nodes": {KEPT: 1.0},
     "the sets of a quorum that others start after": {ORDER: 1.0},
     "that nothing final is decided by time on a view that is late": {JUST_IN_TIME: 1.0},
+    "that no node counts as lost on a view that is late": {BACK_UNSEEN: 1.0},
 }
+
+
+@contextmanager
+def _at_any_time() -> Iterator[None]:
+    """What happened until now counts as known at any time."""
+    with mock.patch.object(State, "known_ms", lambda _, time_ms: time_ms):
+        yield
 
 
 @contextmanager
@@ -468,6 +476,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a members file is read again": lambda: mock.patch.object(members_writer, "_CHECK_S", math.inf),
     "that a Service is looked for again": lambda: mock.patch.object(service_writer, "_CHECK_S", math.inf),
     "that nothing final is decided by time on a view that is late": _without(State, "heard_ms", math.inf),
+    "that no node counts as lost on a view that is late": _at_any_time,
     "the deadline of a part of a quorum": _without(stages, "_incomplete", None),
     "that a refused quorum gives its nodes up": _without(stages, "refused_quorum", None),
     "that a quorum which doesn't start gives its nodes up": _without(stages, "start_timeout", None),

@@ -2,7 +2,7 @@
 
 While the faults last, kubelets can't start a pod for a while, don't end it for a while, and a finalizer keeps pods on
 lost nodes. At the end, trials with deadlines: a quorum that can't start gives its nodes up, and a pod that hangs is
-named and, on a lost node, left behind.
+named and, on a lost node, left behind. A node that is back in time costs no job its pods, however late watches tell it.
 """
 
 import asyncio
@@ -10,13 +10,14 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from arranger.kube.cluster import PODS, TYJOBS, ApiError, Object
+from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
+from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.store import DeleteOptions, Refusal
-from tests.simulation.faults import STARTS
+from tests.simulation.faults import BACK_UNSEEN, STARTS
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _KEEPS = "example.com/keeps"
 #: `start_ms` is 30 s here and `lost_ms` a minute; clocks differ, and a sweep takes 5 s.
 _HOLDS_S, _WAITS_S = 75.0, 130.0
 _RUNS_WITHIN_S = 60.0
+#: After so long a node counts as lost. Watches of nodes are late for longer than what is left of it.
+_LOST_S, _LATE_S = LifecycleConfig().lost_ms / 1000, 15.0
 
 
 class Starts:
@@ -46,6 +49,7 @@ class Starts:
         self._tries_unable = chance.random() < 0.4 or faults.often(UNABLE)
         self._tries_order = chance.random() < 0.4 or faults.often(ORDER)
         self._tries_hanging = chance.random() < 0.4 or faults.often(KEPT)
+        self._tries_back = random.Random(f"{world.seed} back").random() < 0.4 or faults.often(BACK_UNSEEN)
 
     def _happens(self, site: str) -> bool:
         happens = self._world.faults.on and self._chance.random() < self._rates[site]
@@ -108,6 +112,8 @@ class Starts:
             await self._awaited_set_without_room()
         if self._tries_hanging:
             await self._pod_on_lost_node()
+        if self._tries_back:
+            await self._node_back_in_time()
 
     @property
     def _state(self) -> State:
@@ -142,14 +148,35 @@ class Starts:
     async def _pod_on_lost_node(self) -> None:
         """The node of a pod is lost, and the pod hangs there: it is named, and the job goes on without it."""
         uid = self._create("hangs", {}, leader=False)
+        job = await self._ready(uid)
+        if job is not None:
+            await self._lose_node_of(self._state.pods[job.bound[1, 0]].name, job.placements[1, 0], uid)
+        self._world.store.delete(TYJOBS, "default", "hangs")
+
+    async def _ready(self, uid: str) -> JobRecord | None:
+        """The job once its quorum is ready; None if that doesn't come."""
         for _ in range(int(2 * _RUNS_WITHIN_S)):
             await asyncio.sleep(0.5)
             if (job := self._job(uid)) is None or job.quorum_ready:
-                break
-        job = self._job(uid)
-        if job is not None and job.quorum_ready:
-            await self._lose_node_of(self._state.pods[job.bound[1, 0]].name, job.placements[1, 0], uid)
-        self._world.store.delete(TYJOBS, "default", "hangs")
+                return job
+        return None
+
+    async def _node_back_in_time(self) -> None:
+        """A lost node is back before it counts as lost, and watches tell of it only later: its pod stays."""
+        uid = self._create("stays", {}, leader=False)
+        job = await self._ready(uid)
+        if job is not None:
+            node, pod = job.placements[1, 0], job.bound[1, 0]
+            await self._world.machines.lose(node, soon_back=True)
+            await asyncio.sleep(_LOST_S - 5.0)
+            self._world.late_until_s[NODES.plural] = self._world.loop.time() + _LATE_S
+            await self._world.machines.find(node)
+            self._world.faults.hit(BACK_UNSEEN)
+            await asyncio.sleep(_LATE_S + 5.0)
+            job = self._job(uid)
+            if job is not None and job.bound.get((1, 0)) != pod:
+                raise Violation(f"a job lost its pod on {node}, which was back in time", job=uid)
+        self._world.store.delete(TYJOBS, "default", "stays")
 
     async def _lose_node_of(self, pod: str, node: str, uid: str) -> None:
         attempt = self._state.jobs[uid].attempt

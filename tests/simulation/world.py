@@ -384,6 +384,8 @@ class World:
         self.closing = False
         self.log_away = self.api_away = self.log_slow = False
         self.log_trouble = ""
+        #: Plural of a kind → until when its watches tell nothing, in seconds of the loop.
+        self.late_until_s: dict[str, float] = {}
         self.clock = SimulatedClock(self.loop)
         self.claims = Claims(self)
         self.autoscaler = Autoscaler(self)

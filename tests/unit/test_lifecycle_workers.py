@@ -817,6 +817,7 @@ def test_pods_of_a_job_that_ended_or_is_gone_are_deleted_by_force_where_no_kubel
     lost = uids[(1, 0)]
     if going:
         world.change_pod(lost, deleting=True)
+    world.hear()
     desired = desired_pods(world.state, job, now_ms=world.now_ms)
     assert [pod.uid for pod in desired.force] == [lost]
     assert {pod.uid for pod in desired.delete} == {uids[LEADER], uids[(1, 1)]}
@@ -843,6 +844,7 @@ def test_of_a_job_being_deleted_only_what_was_told_to_go_and_cannot_is_deleted_b
         world.node(node, cpu=1, ready=False)
     world.pass_time(60)
     world.change_pod(gone, deleting=True)
+    world.hear()
     desired = desired_pods(world.state, job, now_ms=world.now_ms)
     assert ([pod.uid for pod in desired.force], desired.delete, desired.create) == ([gone], [], [])
     assert there not in {pod.uid for pod in desired.force}, "whoever keeps the pods of a deleted TYJob keeps them"
