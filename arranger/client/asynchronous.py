@@ -14,8 +14,9 @@ from arranger.errors import ArrangerError, UsageError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
 from arranger.kube.config import Access, find_access
+from arranger.messages.faults import meant_text
 from arranger.model.job import Stage
-from arranger.model.validation import scaled_set
+from arranger.model.validation import scaled_set, validate
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.forecast.starts import JobStarts
 from arranger.replay.reading.overview import Overview
@@ -69,9 +70,14 @@ class AsyncClient:
 
     async def submit(self, job: Given) -> Job:
         """Create a TYJob from an object, YAML text or the path of a YAML file. Raises `ApiError` with the faulty fields
-        if the API server refuses it, and `UsageError` if it is no TYJob."""
+        if the API server refuses it, an unknown field among them, and `UsageError` if it is no TYJob."""
         body = job_object(job, self._namespace)
-        return Job(await self._kube().create(TYJOBS, body["metadata"]["namespace"], body))
+        try:
+            return Job(await self._kube().create(TYJOBS, body["metadata"]["namespace"], body))
+        except ApiError as refused:
+            if hint := meant_text(validate(body)):
+                raise ApiError(refused.code, refused.reason, f"{refused.detail} ({hint})") from refused
+            raise
 
     async def job(self, name: str) -> Job:
         """The TYJob of this name."""
@@ -246,7 +252,7 @@ class AsyncClient:
 
     def _kube(self) -> HttpCluster:
         if self._cluster is None:
-            self._cluster = HttpCluster(self._found_access(), namespace=self._namespace)
+            self._cluster = HttpCluster(self._found_access(), namespace=self._namespace, strict=True)
         return self._cluster
 
     async def _answer(self, question: str, parameters: Mapping[str, Value]) -> Answer:

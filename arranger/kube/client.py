@@ -142,10 +142,14 @@ class HttpCluster:
         silence_s: float = SILENCE_S,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         namespace: str = "",
+        strict: bool = False,
     ) -> None:
-        """With `namespace`, only its objects are listed and watched, beside those that have no namespace."""
+        """With `namespace`, only its objects are listed and watched, beside those that have no namespace. With
+        `strict`, the API server refuses fields that it doesn't know in what is created or patched, as for kubectl; else
+        it drops them. That is for objects of users, who may have misspelt one."""
         self._access = access
         self._listed = namespace or None
+        self._checked = {"fieldValidation": "Strict"} if strict else None
         self._on_request = on_request
         self._clock = clock or SystemClock()
         self._request_timeout = aiohttp.ClientTimeout(total=request_timeout_s, sock_connect=CONNECT_TIMEOUT_S)
@@ -206,7 +210,8 @@ class HttpCluster:
     ) -> Object:
         before = _still.set(still)
         try:
-            return _decoded(_object, await self._call("create", resource, resource.path(namespace), body=body))
+            path = resource.path(namespace)
+            return _decoded(_object, await self._call("create", resource, path, query=self._checked, body=body))
         finally:
             _still.reset(before)
 
@@ -217,7 +222,7 @@ class HttpCluster:
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         path = resource.path(namespace, name, subresource)
-        return _decoded(_object, await self._call("patch", resource, path, body=body))
+        return _decoded(_object, await self._call("patch", resource, path, query=self._checked, body=body))
 
     async def delete(
         self,

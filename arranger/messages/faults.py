@@ -1,6 +1,7 @@
 """What is wrong with a TYJob or a Queue, in the words of the Kubernetes API server where that has the same check."""
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 
 from arranger.model.faults import Fault, FaultKind
@@ -23,6 +24,8 @@ def fault_text(fault: Fault) -> str:
     if fault.kind == FaultKind.RECORDED:
         return fault.value
     limits = fault.limits
+    if fault.kind == FaultKind.UNKNOWN_FIELD and (close := _nearest(fault)):
+        return one_line(f"{fault.field}: unknown field, did you mean {close}?")[:_LIMIT]
     words = _WORDS[fault.kind].format(
         value=fault.value,
         name=fault.name,
@@ -34,6 +37,18 @@ def fault_text(fault: Fault) -> str:
         setter=_SETTERS.get(fault.field.rpartition(".")[2], "Arranger sets it"),
     )
     return one_line(" ".join((f"{fault.field}: {words}" if fault.field else words).split()))[:_LIMIT]
+
+
+def meant_text(faults: Iterable[Fault]) -> str:
+    """For each unknown field the one that was meant, as far as one has a similar name; empty for none."""
+    found = [(of.field, _nearest(of)) for of in faults if of.kind == FaultKind.UNKNOWN_FIELD]
+    return ", ".join(f"did you mean {close} in place of {field}?" for field, close in found if close)
+
+
+def _nearest(fault: Fault) -> str:
+    """The known field whose name is nearest to an unknown one's; empty if none is similar."""
+    name = fault.field.rpartition(".")[2]
+    return next(iter(get_close_matches(name, fault.limits, n=1)), "")
 
 
 #: Name of a field that must be empty → why.

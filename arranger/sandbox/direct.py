@@ -28,10 +28,12 @@ def _own(body: Mapping[str, Any]) -> Object:
 
 
 class DirectCluster:
-    """A client of an in-memory cluster. Every object that it returns belongs to the caller."""
+    """A client of an in-memory cluster. Every object that it returns belongs to the caller. `strict` as for the client
+    of an API server."""
 
-    def __init__(self, store: Store, *, clock: Clock | None = None) -> None:
+    def __init__(self, store: Store, *, clock: Clock | None = None, strict: bool = False) -> None:
         self._store = store
+        self._options = WriteOptions(strictness="Strict" if strict else "Warn")
         self._clock = clock or SystemClock()
 
     async def listing(self, resource: Resource, *, limit: int = 500, at: str = "") -> AsyncGenerator[Page, None]:
@@ -101,7 +103,7 @@ class DirectCluster:
     ) -> Object:
         if not still():
             raise Withdrawn(f"create {resource.plural}: no longer wanted")
-        return _decoded(self._store.create(resource, namespace or "", _own(body)).stored.raw)
+        return _decoded(self._store.create(resource, namespace or "", _own(body), self._options).stored.raw)
 
     async def try_create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
         self._store.create(resource, namespace or "", _own(body), WriteOptions(dry_run=True))
@@ -109,7 +111,9 @@ class DirectCluster:
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        answer = self._store.patch(resource, namespace or "", name, _own(body), subresource=subresource)
+        answer = self._store.patch(
+            resource, namespace or "", name, _own(body), subresource=subresource, options=self._options
+        )
         return _decoded(answer.stored.raw)
 
     async def delete(

@@ -313,7 +313,7 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     made = Server()
     monkeypatch.setattr(queue_module, "find_access", lambda kubeconfig, context: (kubeconfig, context))
-    monkeypatch.setattr(queue_module, "HttpCluster", lambda access: made)
+    monkeypatch.setattr(queue_module, "HttpCluster", lambda access, *, strict: made)
     return made
 
 

@@ -97,7 +97,7 @@ def test_queues_and_namespaces_in_the_files_decide_who_gets_nodes(simulate: Simu
     assert told["none"][1].startswith("waits for queue no, which doesn't exist")
     found = {one["name"]: (one["used"], one["waiting"], one["running"], one["message"]) for one in plan["queues"]}
     assert found["rl"] == ({"cpu": "1"}, 0, 1, "") and found["old"] == ({}, 1, 0, "closed")
-    plan = simulate(node("n1"), spaces, queue("rl", weight=0), jobs[0])
+    plan = simulate(node("n1"), spaces, queue("rl", weight=0), jobs[0], status=1)
     assert plan["jobs"][0]["message"] == "can't use queue rl: queue rl is invalid: edit it"
 
 
@@ -568,6 +568,60 @@ def test_devices_classes_and_templates_in_files_decide_on_nodes(
     assert all("the setting devices is off" in one["message"] for one in simulate(*objects)["jobs"])
     assert main(["simulate", str(tmp_path / "cluster.yaml")], prog_name="arranger") == 0
     assert "(arranger simulate --devices true)" in capsys.readouterr().out
+
+
+# --- misspelt fields -------------------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_field_of_a_job_or_a_queue_is_named_with_the_nearest_one(simulate: Simulate) -> None:
+    wrong = job("wrong", priorty=3)
+    wrong["spec"]["workerSets"][0]["count"] = 3
+    wrong["spec"]["leader"]["template"]["spec"]["containers"][0]["resource"] = {"limits": {"nvidia.com/gpu": 1}}
+    plan = simulate(node("n1"), wrong, queue("q", wieght=2), status=1)
+    for said in (
+        "spec.priorty: unknown field, did you mean priority?",
+        "spec.workerSets[0].count: unknown field, did you mean counts?",
+        "spec.leader.template.spec.containers[0].resource: unknown field, did you mean resources?",
+    ):
+        assert said in plan["jobs"][0]["message"]
+    messages = {one["name"]: one["message"] for one in plan["queues"]}
+    assert messages["q"] == "spec.wieght: unknown field, did you mean weight?"
+    assert "spec.zzz: unknown field, known are: " in simulate(job("far", zzz=1), status=1)["jobs"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({**node("n1"), "spec": {"taint": []}}, "Node n1: spec.taint: unknown field, did you mean taints?"),
+        ({**node("n1"), "staus": {}}, "Node n1: staus: unknown field, did you mean status?"),
+        (
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"schedulername": "arranger"}},
+            "Pod default/p: spec.schedulername: unknown field, did you mean schedulerName?",
+        ),
+        (
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"resource": {}}]}},
+            "Pod default/p: spec.containers[0].resource: unknown field, did you mean resources?",
+        ),
+        (
+            {**job("j"), "metadata": {"name": "j", "lables": {}}},
+            "TYJob default/j: metadata.lables: unknown field, did you mean labels?",
+        ),
+        (
+            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hards": {}}},
+            "ResourceQuota default/q: spec.hards: unknown field, did you mean hard?",
+        ),
+    ],
+)
+def test_a_misspelt_field_of_another_object_is_an_error_with_file_and_line(
+    wrong: dict[str, Any], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(wrong))
+    assert main(["simulate", str(path)], prog_name="arranger") == 2
+    assert capsys.readouterr().err.startswith(f"arranger: {path}:1: {says}")
+    # What a server has may be of a newer version.
+    path.write_text(yaml.safe_dump({**wrong, "metadata": {**wrong["metadata"], "uid": "1"}}))
+    assert main(["simulate", str(path)], prog_name="arranger") != 2 or "unknown field" not in capsys.readouterr().err
 
 
 # --- pods to place, and what is left out ----------------------------------------------------------------------------

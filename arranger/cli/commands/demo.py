@@ -29,7 +29,11 @@ from arranger.events.kinds import Waits
 from arranger.events.log import entries
 from arranger.events.redis_log import RedisLog
 from arranger.kube.cluster import PODS, QUEUES, TYJOBS, ApiError, Cluster, Object
+from arranger.messages.faults import meant_text
+from arranger.model.faults import Fault
+from arranger.model.queue_rules import validate_queue
 from arranger.model.text import counted
+from arranger.model.validation import validate
 
 #: Annotations of TYJobs that only the demo reads.
 EXPECT = "demo.arranger.dev/expect"
@@ -120,6 +124,7 @@ class _Demo:
 
     async def run(self) -> int:
         """Start everything, watch until all jobs have ended, stop everything, and print a summary."""
+        from arranger.sandbox.direct import DirectCluster
         from arranger.sandbox.embedded import EmbeddedCluster
         from arranger.sandbox.nodes import NodeTemplate
         from arranger.sandbox.redis_server import private_redis
@@ -140,7 +145,7 @@ class _Demo:
                 async with self._console(redis_url) as address:
                     if self._keep:
                         self._say_how_to_use(redis_url, address)
-                    await self._apply(cluster.direct)
+                    await self._apply(DirectCluster(cluster.store, strict=True))
                     await self._watch(cluster.direct, processes)
                 await self._until_clean(cluster.direct)
                 events = await self._keep_log(redis_url)
@@ -250,14 +255,15 @@ class _Demo:
                 try:
                     await cluster.create(QUEUES, None, manifest)
                 except ApiError as refused:
-                    raise UsageError(f"--jobs: queue {name}: {_NOT_CHECKED.sub('', refused.detail)}") from refused
+                    why = _why_refused(refused, validate_queue(manifest))
+                    raise UsageError(f"--jobs: queue {name}: {why}") from refused
                 continue
             row = JobRow(name, expected=(manifest["metadata"].get("annotations") or {}).get(EXPECT, ""))
             self._rows[name] = row
             try:
                 await cluster.create(TYJOBS, manifest["metadata"].get("namespace", "default"), manifest)
             except ApiError as refused:
-                row.stage, row.message = REFUSED, _NOT_CHECKED.sub("", refused.detail)
+                row.stage, row.message = REFUSED, _why_refused(refused, validate(manifest))
 
     async def _act(self, cluster: Cluster, job: Object, row: JobRow) -> None:
         """Terminate a job as its annotation says, as a user would with `kubectl patch`."""
@@ -404,6 +410,12 @@ def _shown(path: Path) -> str:
     return str(path)
 
 
+def _why_refused(refused: ApiError, faults: Sequence[Fault]) -> str:
+    """As kubectl shows it, with the names that misspelt fields may have meant."""
+    meant = meant_text(faults)
+    return _NOT_CHECKED.sub("", refused.detail) + (f" ({meant})" if meant else "")
+
+
 def _manifests(path: Path) -> list[Object]:
     """Every TYJob and Queue in a file or a folder, in the order of the file names. Raises `UsageError`."""
     files = sorted(p for p in path.iterdir() if p.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]
@@ -418,6 +430,9 @@ def _manifests(path: Path) -> list[Object]:
                 if not isinstance((document.get("metadata") or {}).get("name"), str):
                     raise UsageError(f"--jobs: a {document['kind']} in {file} has no metadata.name")
                 found.append(document)
+            elif document is not None:
+                kind = document.get("kind") if isinstance(document, dict) else document
+                say(f"arranger: --jobs: {file}: {kind!r} isn't created, only TYJobs and Queues are", err=True)
     if not any(document["kind"] == TYJOBS.kind for document in found):
         raise UsageError(f"--jobs: no TYJob in {path}", hint="give a folder with YAML files, such as examples/")
     return found

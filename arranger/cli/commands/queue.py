@@ -220,7 +220,7 @@ def _ask(settings: Settings, name: str, verb: str, request: Callable[[HttpCluste
     """Send one request about a queue. Raises `_Refused` with the next step, and `ClusterUnavailable`."""
 
     async def asked() -> Object:
-        cluster = HttpCluster(find_access(settings.kubeconfig or None, settings.context or None))
+        cluster = HttpCluster(find_access(settings.kubeconfig or None, settings.context or None), strict=True)
         try:
             return await request(cluster)
         finally:

@@ -92,7 +92,7 @@ def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **opt
     that takes room from others (--preemption) has its nodes at once, and the expected end of a job counts from now on.
     A job whose status says that it has nodes, but not since when, has them since its creation. In the JSON output, each
     reason has a text, the number of nodes, and the facts as in an event: kind, name (of a resource, say), needed, free.
-    The exit status is 1 if a TYJob is invalid.
+    The exit status is 1 if a TYJob or a Queue is invalid.
 
     Traces are CSV files in the format of the openb cluster trace. The command repeats the published experiment on that
     trace: pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in

@@ -23,6 +23,7 @@ import msgspec
 
 from arranger.cli.inputs import device_input, volume_input
 from arranger.cli.inputs.cluster_files import Found
+from arranger.cli.inputs.known_fields import unknown_fields
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
@@ -190,6 +191,8 @@ def _known(objects: Iterable[Found], aside: _Aside, *, with_volumes: bool, with_
             aside.put(found, _why_left_out(found))
             continue
         named = _with_name(found)
+        if _by_hand(found) and (unknown := unknown_fields(found.kind, found.group, found.item)):
+            raise UsageError(f"{found.where}: {_label(named)}: {unknown}")
         metadata = named.item["metadata"]
         key = (named.kind, named.group, metadata.get("namespace", ""), metadata["name"])
         if key in known:

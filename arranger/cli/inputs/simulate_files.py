@@ -17,7 +17,7 @@ from arranger.workers.device_matcher import matches
 
 
 def simulate_files(names: Sequence[str], settings: Settings, installed: Installed, *, cycles: int, output: str) -> int:
-    """Take the cycles and print the plan. Returns the exit status, 1 if a TYJob is invalid."""
+    """Take the cycles and print the plan. Returns the exit status, 1 if a TYJob or a Queue is invalid."""
     checks = tyjob_checks(installed.names)
     volumes, devices = settings.volumes, settings.devices
     now_ms = SystemClock().now_ms()  # ages count: of jobs that run, and of pods that are being deleted
@@ -51,7 +51,9 @@ def simulate_files(names: Sequence[str], settings: Settings, installed: Installe
         _print(outcome)
         for line in left_out_lines(cluster.left_out):
             print_text(line)
-    return 1 if any(job.seen.faults for job in simulation.state.jobs.values()) else 0
+    state = simulation.state
+    faults = [*(job.seen.faults for job in state.jobs.values()), *(queue.faults for queue in state.queues.values())]
+    return 1 if any(faults) else 0
 
 
 def _print(outcome: Outcome) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.messages.faults import faults_text
 from arranger.messages.shortages import reason_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP
@@ -171,7 +172,7 @@ class Simulation:
                 *(self._job(job, 0, filters) for job in others),
             ),
             nodes=tuple(self._node(name) for name in view.names),
-            queues=tuple(map(_queue, queue_list(self.state).queues)) if self.state.queues else (),
+            queues=tuple(map(self._queue, queue_list(self.state).queues)) if self.state.queues else (),
         )
 
     def _say(self, events: Sequence[k.Event]) -> None:
@@ -224,14 +225,14 @@ class Simulation:
             {resource: quantity(resource, used) for resource, (used, _) in amounts.items()},
         )
 
-
-def _queue(line: QueueLine) -> QueueOutcome:
-    used, share, demand = (
-        {name: quantity(name, amount) for name, amount in amounts.items() if amount}
-        for amounts in (line.used, line.share, line.demand)
-    )
-    jobs = line.waiting, line.running
-    return QueueOutcome(line.name, line.parent, line.depth, line.state, line.message, used, share, demand, *jobs)
+    def _queue(self, line: QueueLine) -> QueueOutcome:
+        used, share, demand = (
+            {name: quantity(name, amount) for name, amount in amounts.items() if amount}
+            for amounts in (line.used, line.share, line.demand)
+        )
+        seen, jobs = self.state.queues.get(line.name), (line.waiting, line.running)
+        message = faults_text(seen.faults) if seen is not None and seen.faults else line.message
+        return QueueOutcome(line.name, line.parent, line.depth, line.state, message, used, share, demand, *jobs)
 
 
 class _Reasons(CycleObserver):
