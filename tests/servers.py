@@ -60,7 +60,8 @@ from tests.build_servers import (
 REPOSITORY = Path(__file__).resolve().parent.parent
 TYJOB_CRD = REPOSITORY / "crds" / "tyjob.yaml"
 QUEUE_CRD = REPOSITORY / "crds" / "queue.yaml"
-CRD_FILES = (TYJOB_CRD, QUEUE_CRD)
+CLUSTER_LOG_CRD = REPOSITORY / "crds" / "clusterlog.yaml"
+CRD_FILES = (TYJOB_CRD, QUEUE_CRD, CLUSTER_LOG_CRD)
 MERGE = "application/merge-patch+json"
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 BINARIES = ("kube-apiserver", "etcd", "kubectl")
@@ -647,6 +648,7 @@ class RealKube(KubeServer):
         for path in (
             "/apis/arranger.dev/v1/tyjobs",
             "/apis/arranger.dev/v1/queues",
+            "/apis/arranger.dev/v1/clusterlogs",
             "/openapi/v3/apis/arranger.dev/v1",
         ):
             while self.request("GET", path, check=False)[0] != 200:
@@ -684,6 +686,7 @@ class RealKube(KubeServer):
                 of = f"/api/v1/namespaces/{item['metadata']['namespace']}/services/{item['metadata']['name']}"
                 self.request("DELETE", of)
         self.request("DELETE", "/apis/arranger.dev/v1/queues" + at_once, check=False)
+        self.request("DELETE", "/apis/arranger.dev/v1/clusterlogs" + at_once, check=False)
         self.request("DELETE", "/api/v1/nodes" + at_once)
 
     def forget_history(self) -> None:

@@ -35,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "preemptions": "List who gave room to whom, what it cost, what it gained, and whether it was worth it.",
     "explain": "Say why a job waits, or why its pods are where they are.",
     "verify": "Re-run every recorded cycle and compare the results byte for byte.",
+    "hand-over": "Show which log holds the Kubernetes cluster, and hand the cluster over to another.",
     "upgrade-check": "Say whether this version can go on with a log and a cluster, and what happens if not.",
     "what-if": "Re-run a past cycle with changes, and show both plans side by side.",
     "diff": "Show what changed between two points of the log, or between two plans.",
@@ -48,7 +49,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Show what the scheduler would do with a cluster in files, or with a trace.",
     "policies": "List the installed policies and filters, including those of other packages.",
     "settings": "Show every setting, its value and the source of the value.",
-    "crd": "Print the definitions of TYJobs and Queues for kubectl apply.",
+    "crd": "Print the definitions of TYJobs, Queues and ClusterLogs for kubectl apply.",
     "completion": "Print a shell completion script for arranger.",
 }
 

@@ -62,6 +62,7 @@ TYJOBS = Resource("arranger.dev", "v1", "tyjobs", "TYJob")
 #: TYJobs in the version for statuses: the API server doesn't check the spec again for each of them.
 TYJOB_STATUSES = Resource("arranger.dev", "v1status", "tyjobs", "TYJob")
 QUEUES = Resource("arranger.dev", "v1", "queues", "Queue", namespaced=False)
+CLUSTER_LOGS = Resource("arranger.dev", "v1", "clusterlogs", "ClusterLog", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
 

@@ -22,9 +22,14 @@ def queue_crd() -> str:
     return _text("queue.yaml")
 
 
+def cluster_log_crd() -> str:
+    """The definition of ClusterLogs."""
+    return _text("clusterlog.yaml")
+
+
 def definitions(policies: PolicyNames = BUILT_IN_POLICIES) -> str:
     """All definitions, as documents of one YAML file."""
-    return f"{tyjob_crd(policies)}---\n{queue_crd()}"
+    return "---\n".join((tyjob_crd(policies), queue_crd(), cluster_log_crd()))
 
 
 def older_definitions(policies: PolicyNames = BUILT_IN_POLICIES) -> str:

@@ -297,8 +297,8 @@ def _short(text: str) -> str:
     return one_line(" ".join(text.split()))[:_MAX_TEXT]
 
 
-#: The field of a status that its digest ignores.
-QUEUE_POSITION = "queuePosition"
+#: The fields of a status that its digest ignores. The log is the one that wrote it.
+QUEUE_POSITION, LOG = "queuePosition", "log"
 
 
 def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
@@ -413,10 +413,11 @@ def status_digest(status: Any) -> str:
     """A short identifier of a status, the same before and after the API server stored it; "" for an empty one.
 
     Null, absent and empty are equivalent, and so are all orders of an object's fields. The queue position is ignored:
-    it changes with every job that arrives or leaves, which is no reason to write all other statuses.
+    it changes with every job that arrives or leaves, which is no reason to write all other statuses. So is the log that
+    wrote it.
     """
     if isinstance(status, Mapping):
-        status = {name: value for name, value in status.items() if name != QUEUE_POSITION}
+        status = {name: value for name, value in status.items() if name not in (QUEUE_POSITION, LOG)}
     kept = _without_empty(status)
     return "" if kept is None else hashlib.blake2b(_canonical(kept), digest_size=8).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Checks that the API server responds, serves TYJobs, and belongs to the log's cluster."""
+"""Checks that the API server responds, serves TYJobs, and belongs to the log's cluster, and that our log holds it."""
 
 from contextlib import aclosing
 
@@ -37,13 +37,21 @@ class ApiCheck:
                 started, of_log = True, self._parts.follower.cluster
                 if self.identity.foreign(of_log):
                     raise refusal(self._parts.settings.cluster, connected=self.identity.uid, of_log=of_log)
-            await self._parts.clock.sleep(_ASK_S if not self.problem else 1.0)
+            hold = self._parts.hold
+            well = not self.problem and (hold is None or hold.held)
+            await self._parts.clock.sleep(_ASK_S if well else 1.0)
 
     async def _ask(self) -> str:
         try:
             await self.identity.ask()
         except ClusterError:
             return self.identity.problem
+        hold = self._parts.hold
+        if hold is not None and self.identity.ours(self._parts.follower.cluster):
+            try:
+                await hold.look()
+            except ClusterError as problem:
+                return hold.problem or str(problem)
         try:
             async with aclosing(self._cluster.listing(TYJOBS, limit=1)) as pages:
                 await anext(aiter(pages))

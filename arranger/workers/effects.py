@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from arranger.errors import ClusterError
+from arranger.workers.cluster_hold import NotHolder
 from arranger.workers.identity import ForeignCluster
 from arranger.workers.parts import Parts
 from arranger.workers.request_slots import RequestSlots
@@ -55,7 +56,8 @@ class Effects:
     def allowed(self) -> bool:
         """Whether this process may write and its state is fresh: without the log, or after a pause, it may be
         outdated."""
-        return self.parts.follower.fresh() and self.parts.may_write()
+        hold = self.parts.hold
+        return self.parts.follower.fresh() and self.parts.may_write() and (hold is None or hold.fresh())
 
     async def carry_out(self, name: str, namespace: str, effect: Callable[[], Awaitable[bool]]) -> bool:
         """Carry out and count one effect in a request slot of its namespace ("" for none). If cancelled while it waits
@@ -64,6 +66,8 @@ class Effects:
             identity, of_log = self.parts.identity, self.parts.follower.cluster
             if identity is not None and identity.foreign(of_log):
                 raise ForeignCluster(identity.uid, of_log)
+            if self.parts.hold is not None and not self.parts.hold.held:
+                raise NotHolder(self.parts.hold.problem)
             self._metrics.effects_in_flight.inc()
             try:
                 done = await effect()

@@ -73,7 +73,14 @@ class HealthReport:
         foreign = api.identity.foreign(of_log)
         self._health.set("cluster", not foreign, str(ForeignCluster(uid, of_log)))
         self._problems.tell(ProblemKind.CLUSTER, foreign, subject=uid)
-        self._parts.membership.stand_aside(foreign)
+        hold = self._parts.hold
+        if hold is not None:
+            self._health.set("holder", hold.held, hold.problem)
+            there = hold.holder
+            self._problems.tell_one(
+                ProblemKind.HELD, str(there.log_id) if there is not None else None, cause=hold.problem
+            )
+        self._parts.membership.stand_aside(foreign or (hold is not None and not hold.held))
 
     def _tell_watches(self) -> None:
         for kind, watcher in self._roles.watchers.items():

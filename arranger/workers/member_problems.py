@@ -31,6 +31,8 @@ class ProblemKind(StrEnum):
     CLOCK = "Clock"
     #: The process is connected to a Kubernetes cluster other than the log's. `subject` is the UID of its kube-system.
     CLUSTER = "Cluster"
+    #: Another log holds the Kubernetes cluster, or is to hold it next. `subject` is that log.
+    HELD = "Held"
     #: An entry of the log isn't authentic, and the process waits there. `subject` is its offset.
     FORGED = "Forged"
     #: A kind that only another version defines.
@@ -73,12 +75,12 @@ class MemberProblems:
         problem = MemberProblem(kind, subject, off_ms=off_ms, cause=cause[:_CAUSE_CHARS])
         self._found[key] = first_s, problem
 
-    def tell_one(self, kind: ProblemKind, subject: str | None, *, since_s: float = 0) -> None:
+    def tell_one(self, kind: ProblemKind, subject: str | None, *, cause: str = "", since_s: float = 0) -> None:
         """Report the subject of the one problem of a kind; None: no such problem exists."""
         for other in [key for key in self._found if key[0] == kind and key[1] != subject]:
             del self._found[other]
         if subject is not None:
-            self.tell(kind, True, subject=subject, since_s=since_s)
+            self.tell(kind, True, subject=subject, cause=cause, since_s=since_s)
 
     def present(self) -> tuple[MemberProblem, ...]:
         """The present problems, by kind and subject."""

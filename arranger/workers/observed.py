@@ -19,6 +19,7 @@ from arranger.kube.devices import (
 from arranger.kube.pod_groups import pod_group_seen
 from arranger.kube.provisioning import provisioning_seen
 from arranger.kube.translate import (
+    LOG,
     job_seen,
     job_status_seen,
     namespace_seen,
@@ -202,15 +203,16 @@ def _latest(events: list[k.Event], state: State) -> list[k.Event]:
     ]
 
 
-def ahead_of_log(item: Object, state: State, *, adopts: bool) -> bool:
+def ahead_of_log(item: Object, state: State, *, adopts: bool, log: str = "") -> bool:
     """Whether a TYJob's status shows a stage or an attempt that the projection hasn't reached.
 
-    A job that isn't in the projection is adopted with its status from a listing; otherwise it can't have one yet.
+    A job that isn't in the projection is adopted with its status from a listing; otherwise it can't have one yet. What
+    another log than `log` wrote says nothing of ours.
     """
     job = state.jobs.get(item["metadata"]["uid"])
     status = item.get("status")
     shown = job_status_seen(status, None) if isinstance(status, dict) else None
-    if shown is None or shown.stage not in _ORDER:
+    if status is None or shown is None or shown.stage not in _ORDER or (log and status.get(LOG, log) != log):
         return False
     if job is None:
         return not adopts

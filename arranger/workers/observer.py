@@ -202,6 +202,7 @@ class Observer:
         if parts.identity is not None:
             self._cluster = ConfirmedCluster(parts.cluster, parts.identity, lambda: parts.follower.cluster)
         self._follower = parts.follower
+        self._log_name = parts.hold.name if parts.hold is not None else ""
         self._writer = writer
         self._clock = parts.time
         self._metrics = parts.metrics
@@ -469,7 +470,8 @@ class Observer:
 
         A status is written after the decision that it shows was folded, so the log must have that decision, and so must
         the projection after catching up. Otherwise a new epoch begins, which takes the jobs over from their statuses.
-        Raises `EpochLost`, or `WatchSuperseded`: another process with a claim may have seen the job's deletion.
+        A status that names another log tells nothing of ours. Raises `EpochLost`, or `WatchSuperseded`: another process
+        with a claim may have seen the job's deletion.
         """
         if self._kind != k.Watched.JOB or not self._ahead(items, listing):
             return
@@ -491,7 +493,8 @@ class Observer:
     def _ahead(self, items: Sequence[Object], listing: bool) -> list[str]:
         """Names of the TYJobs whose status is ahead of the projection."""
         state = self._follower.state
-        return [item["metadata"]["name"] for item in items if ahead_of_log(item, state, adopts=listing)]
+        log = self._log_name
+        return [item["metadata"]["name"] for item in items if ahead_of_log(item, state, adopts=listing, log=log)]
 
 
 def _named(event: Seen) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from arranger.kube.cluster import Cluster
 from arranger.metrics import Metrics
 from arranger.plugins import Installed
 from arranger.settings import Settings
+from arranger.workers.cluster_hold import ClusterHold
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.member_problems import MemberProblems
@@ -39,6 +40,8 @@ class Parts:
     ticker: Ticker
     cluster: Cluster | None
     identity: ClusterIdentity | None
+    #: Whether the log holds that cluster; None if nobody asks, as in tests of a single role.
+    hold: ClusterHold | None = None
 
     def writer(self, role: str) -> Writer:
         return Writer(self.follower, name=f"{role}@{self.member_id}", clock=self.time, metrics=self.metrics)
@@ -51,6 +54,8 @@ class Parts:
         )
 
     def may_write(self) -> bool:
-        """Whether this process knows the time and the log's cluster. With a wrong clock, jobs expire and nodes are lost
-        too early; another cluster's log must not affect our API server."""
-        return self.time.right and (self.identity is None or self.identity.ours(self.follower.cluster))
+        """Whether this process knows the time and the log's cluster, and the log holds that. With a wrong clock, jobs
+        expire and nodes are lost too early; another cluster's log must not affect our API server, and two logs must not
+        affect one."""
+        holds = self.hold is None or self.hold.held
+        return self.time.right and holds and (self.identity is None or self.identity.ours(self.follower.cluster))

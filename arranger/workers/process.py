@@ -18,18 +18,16 @@ from arranger.errors import DamagedEntry, UsageError
 from arranger.events.key_source import log_keys
 from arranger.events.redis_connection import connect
 from arranger.events.redis_log import RedisLog
-from arranger.kube.client import HttpCluster
-from arranger.kube.config import find_access
 from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.plugins import inventory
 from arranger.settings import Settings
 from arranger.workers.cancelling import end
 from arranger.workers.certificates import Certificates
+from arranger.workers.connecting import connect_cluster
 from arranger.workers.follower import Follower
 from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health, HttpServer
-from arranger.workers.identity import SYSTEM, ClusterIdentity
 from arranger.workers.measuring import ROLE as MEASURING_ROLE
 from arranger.workers.measuring import Measuring
 from arranger.workers.member_problems import MemberProblems
@@ -97,11 +95,7 @@ class Process:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        if {"watcher", "applier"} & set(self._roles):
-            access = find_access(settings.kubeconfig or None, settings.context or None)
-            request = parts.metrics.request
-            parts.cluster = HttpCluster(access, on_request=request, clock=parts.clock, namespace=settings.namespace)
-            parts.identity = ClusterIdentity(parts.cluster, namespace=settings.namespace or SYSTEM)
+        connect_cluster(parts, self._roles)
         server = HttpServer(self._health, parts.metrics, host=settings.http_host, port=settings.http_port)
         await server.start()
         try:

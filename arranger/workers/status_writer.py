@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from arranger.clock import Clock
 from arranger.kube.cluster import TYJOB_STATUSES, TYJOBS, ApiError, Object
-from arranger.kube.translate import QUEUE_POSITION, status_digest
+from arranger.kube.translate import LOG, QUEUE_POSITION, status_digest
 from arranger.lifecycle.desired import desired_status, news_of
 from arranger.lifecycle.giving_way import taking_text
 from arranger.logs import log_event
@@ -68,7 +68,7 @@ _STATUS_FIELDS = (
     "stage", "scheduleState", "attempt", "restarts", "restartsOfEarlierPods", "leaderAddress", "leaderFinished",
     "totalWorkers", "readyWorkers", "ready", "allocations", "workers", "message", "conditions", "observedGeneration",
     "startTime", "completionTime", "lastFailures", "gpus", "replicas", "selector", "priority", "after",
-    "restartsInWindow", "expectedStartTime", "activeSecondsOfEarlierAttempts", QUEUE_POSITION,
+    "restartsInWindow", "expectedStartTime", "activeSecondsOfEarlierAttempts", QUEUE_POSITION, LOG,
 )  # fmt: skip
 
 
@@ -138,6 +138,7 @@ class StatusWriter:
             parts.time, lambda: order_in_steps(parts.follower.state, config=config, policies=policies)
         )
         self._reports = reports
+        self._log_name = parts.hold.name if parts.hold is not None else parts.settings.cluster
         #: How long a status takes on average; at first, about what one takes on a busy API server.
         self._took_s = 0.02
         self._counts_pace, self._waiting_pace = Pace(), Pace(at_once=_WAITING_AT_ONCE)
@@ -286,7 +287,7 @@ class StatusWriter:
         seen = job.seen
         body = {
             "metadata": {"uid": job.uid, "resourceVersion": known},  # protects another job of that name
-            "status": {name: status.get(name) for name in _STATUS_FIELDS},
+            "status": {**{name: status.get(name) for name in _STATUS_FIELDS}, LOG: self._log_name},
         }
         began_s = self._clock.monotonic_s()
         try:

@@ -128,7 +128,8 @@ def test_helm_and_kustomize_install_the_same_for_one_namespace(helm: Helm, tmp_p
             if part:
                 part["name"] = part["name"].removesuffix(f"-{NAMESPACE}")
     assert found == expected
-    assert {item["metadata"]["name"] for item in found if item["kind"].startswith("Cluster")} == {"arranger-nodes"}
+    cluster_wide = {item["metadata"]["name"] for item in found if item["kind"].startswith("Cluster")}
+    assert cluster_wide == {"arranger-nodes", "arranger-cluster-log"}
     assert not of_kind(found, "ValidatingAdmissionPolicy")
     assert "whole cluster" in helm.refused("oneNamespace=true", "createdBy=true")
     assert "whole cluster" in helm.refused("oneNamespace=true", "flowControl=true")

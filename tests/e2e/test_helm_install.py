@@ -211,7 +211,9 @@ def left(helm: Helm, kube: RealKube, arranger: Installation) -> None:
         ),
     )
     definitions = kube.kubectl("get", "crd", "--output", "name").stdout.split()
-    assert {name.partition("/")[2] for name in definitions} == {"tyjobs.arranger.dev", "queues.arranger.dev"}
+    assert {name.partition("/")[2] for name in definitions} == {
+        *("tyjobs.arranger.dev", "queues.arranger.dev", "clusterlogs.arranger.dev")
+    }
     assert sorted(kube.kubectl("get", "tyj", "--output", "name").stdout.split()) == [
         "tyjob.arranger.dev/after-rollback",
         "tyjob.arranger.dev/after-upgrade",

@@ -31,8 +31,8 @@ from tests.e2e.harness import (
     status_of,
     verified,
 )
-from tests.older_definitions import FOLDER, patch_of
-from tests.servers import CRD_FILES, REPOSITORY, documents, real_kube, real_redis
+from tests.older_definitions import FOLDER, patch_of, patched
+from tests.servers import REPOSITORY, documents, real_kube, real_redis
 
 WAIT = "--timeout=120s"
 
@@ -72,7 +72,7 @@ def test_both_ways_to_get_the_older_definitions_give_the_same(cluster: Cluster, 
     for definition in printed:
         (same,) = [each for each in built if each["metadata"]["name"] == definition["metadata"]["name"]]
         assert same["spec"] == definition["spec"]
-    assert [patch_of(file) for file in CRD_FILES] == [(FOLDER / file.name).read_text() for file in CRD_FILES]
+    assert [patch_of(file) for file in patched()] == [(FOLDER / file.name).read_text() for file in patched()]
 
 
 def test_a_wrong_field_is_refused_with_its_name_and_the_allowed_values(cluster: Cluster) -> None:

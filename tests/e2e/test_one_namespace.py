@@ -26,8 +26,8 @@ def test_a_job_runs_to_its_end_with_rights_in_its_namespace_alone(
         *("CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding")
     }
     cluster_wide = of_kind(rendered, "ClusterRole")
-    assert [rule["resources"] for rule in cluster_wide["arranger-nodes"]["rules"]] == [["nodes"]]
-    assert set(cluster_wide) == {"arranger-nodes"}
+    rights = {name: [rule["resources"] for rule in role["rules"]] for name, role in cluster_wide.items()}
+    assert rights == {"arranger-nodes": [["nodes"], ["clusterlogs"]], "arranger-cluster-log": [["clusterlogs"]]}
     installed = [item for item in rendered if item["kind"] not in ("CustomResourceDefinition", "Deployment")]
     kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(installed))
     workers = []

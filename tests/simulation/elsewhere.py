@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.events.fence import CLAIM, Fence
-from arranger.kube.cluster import NAMESPACES, NODES, PODS, TYJOBS, Object
+from arranger.kube.cluster import CLUSTER_LOGS, NAMESPACES, NODES, PODS, TYJOBS, Object
 from arranger.sandbox.history import Collection
 from arranger.sandbox.store import Store
 from arranger.workers.identity import SYSTEM
@@ -47,8 +47,8 @@ class Elsewhere:
 
     def _fill(self) -> None:
         """Create nodes, a pod and TYJobs with the same names as ours."""
-        kinds = self._world.store.collection(TYJOBS).kinds
-        self.store.collections[kinds[0].key] = Collection(kinds, 100)
+        for kinds in (self._world.store.collection(of).kinds for of in (TYJOBS, CLUSTER_LOGS)):
+            self.store.collections[kinds[0].key] = Collection(kinds, 100)
         status = {"allocatable": {"cpu": "64", "pods": "100"}, "conditions": [{"type": "Ready", "status": "True"}]}
         for name in ("n0", "m1"):
             self.store.create(NODES, "", {"metadata": {"name": name}, "status": status})

@@ -139,6 +139,8 @@ ANSWERS = ("another cluster answers", "another cluster answers, and open watches
 CLUSTERS = (
     *ANSWERS, "another cluster's process", "another cluster's process is refused", "another cluster's claim",
 )  # fmt: skip
+#: A second installation of Arranger, under another name and with a log of its own.
+SECONDS = ("a second installation", "the ClusterLog is deleted")
 STALLS = (
     "store stalled", "store stalled: a write is taken later", "all processes paused together",
     "append of an ousted writer lands after the claim", "process told to end",
@@ -205,7 +207,7 @@ BACK_UNSEEN = "a lost node comes back in time, unseen"
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
          *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
-         *STALLS, *STARTS, BACK_UNSEEN, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
+         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
          *CLAIMS, *CLAIM_FAULTS, *AUTOSCALER, *AUTOSCALER_FAULTS)  # fmt: skip
 
 _FAMILIES = {

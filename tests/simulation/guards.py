@@ -44,6 +44,7 @@ from arranger.workers import deletions, members_writer, observer, service_writer
 from arranger.workers.applier import Applier
 from arranger.workers.cancelling import _ask
 from arranger.workers.claim_writer import ClaimWriter
+from arranger.workers.cluster_hold import ClusterHold
 from arranger.workers.creation import Creation
 from arranger.workers.follower import Follower
 from arranger.workers.identity import ClusterIdentity
@@ -64,6 +65,7 @@ from tests.simulation.invariants import Violation
 from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
 from tests.simulation.room import CROWD
+from tests.simulation.second import SECOND
 from tests.simulation.starts import KEPT, ORDER, UNABLE
 from tests.simulation.topologies import RACE
 from tests.simulation.vain import REFUSED
@@ -112,6 +114,7 @@ _OFTEN = {
     "that who has no reservation any more has no guests": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
+    "that one log works on a cluster": {SECOND: 1.0},
     "that no cycle looks at forecasts": {TOLD: 1.0},
     "the version of a job that was forecast": {TOO_LATE: 1.0},
     "that a status shows the expected start": {TOLD: 1.0},
@@ -464,6 +467,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the time of an entry, and the clock of a process": _any_clock_is_right,
     "the clock of a process that applies": _trusts_clocks,
     "the cluster of a claim": _without(State, "foreign", False),
+    "that one log works on a cluster": lambda: mock.patch.multiple(
+        ClusterHold, held=property(lambda _: True), fresh=lambda _: True
+    ),
     "the cluster that a process is connected to": _any_cluster_is_ours,
     "the namespace, the name and the node of a pod that claims a slot": _any_claim_counts,
     "the owner of a pod as it is when it is deleted": _without(deletions, "owned_by", True),

@@ -16,6 +16,7 @@ from arranger.events.codec import StoredEntry, decode_batch, verified_run
 from arranger.events.log import Entry, Position, StoredSnapshot
 from arranger.kube.cluster import (
     CLAIMS,
+    CLUSTER_LOGS,
     CONFIG_MAPS,
     NAMESPACES,
     NODES,
@@ -648,12 +649,18 @@ class Checks:
     def worker_patches(
         self, resource: Resource, namespace: str, name: str, subresource: str, body: Mapping[str, Any]
     ) -> None:
-        """Check that workers write only Events, the status of TYJobs and Queues, the members files of TYJobs, and why
-        pods wait that they are to place.
+        """Check that workers write only Events, the status of TYJobs and Queues, the members files of TYJobs, which log
+        holds the cluster, and why pods wait that they are to place.
 
         The version for statuses takes any status, so check that it is one that v1 would take.
         """
         if resource == CLAIMS and may_select(body):
+            return
+        if (
+            resource == CLUSTER_LOGS
+            and body.keys() == {"metadata", "holders"}
+            and "resourceVersion" in body["metadata"]
+        ):
             return
         if resource == CONFIG_MAPS and may_patch(self._world, resource, namespace, name, body["metadata"]["uid"]):
             return

@@ -35,6 +35,7 @@ from arranger.workers import applier, backoff, forecaster
 from arranger.workers.applier import Applier
 from arranger.workers.beginning import HistoryGone
 from arranger.workers.cancelling import end
+from arranger.workers.cluster_hold import ClusterHold
 from arranger.workers.follower import Follower
 from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health
@@ -45,7 +46,7 @@ from arranger.workers.observer import RESOURCES
 from arranger.workers.parts import Parts
 from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
-from tests.servers import tyjob_definition
+from tests.servers import CLUSTER_LOG_CRD, definition_of, tyjob_definition
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
 from tests.simulation.autoscalers import Autoscaler
 from tests.simulation.bad_nodes import BadNodes
@@ -73,6 +74,7 @@ from tests.simulation.refusals import Refusals
 from tests.simulation.rogue import Rogue
 from tests.simulation.room import Room
 from tests.simulation.room_record import RoomRecord
+from tests.simulation.second import Second
 from tests.simulation.stalls import Stalls
 from tests.simulation.starts import Starts
 from tests.simulation.topologies import Topologies
@@ -240,6 +242,11 @@ class SimulatedProcess:
             problems=MemberProblems(self.clock), ticker=world.ticks,  # type: ignore[arg-type]
             cluster=self.cluster if self.identity is not None else None, identity=self.identity,
         )  # fmt: skip
+        if self.identity is not None:
+            parts.hold = ClusterHold(
+                self.cluster, SETTINGS.cluster, namespace="", claims="watcher" in roles, log=self.follower,
+                identity=self.identity, clock=self.clock,
+            )  # fmt: skip
         self.roles_at_work = Roles(parts, self._run)
         world.upgrade.guards(self.roles_at_work.guard)
         self.report = HealthReport(parts, self.roles_at_work, Health(["log", "clock", "fold"], SILENT))
@@ -404,10 +411,13 @@ class World:
         kinds = _tyjob_kinds()
         self.schema: Any = kinds[0].schema
         self.store.collections[kinds[0].key] = Collection(kinds, _HISTORY)
+        logs = custom_kinds(definition_of(CLUSTER_LOG_CRD))
+        self.store.collections[logs[0].key] = Collection(logs, _HISTORY)
         self.redis = SimulatedRedis(self)
         self.skews_ms = self._skews()
         self.clocks = Clocks(self)
         self.elsewhere = Elsewhere(self)
+        self.second = Second(self, SETTINGS)
         self.stalls = Stalls(self)
         self.denials = Denials(self)
         self.quotas = Quotas(self)
@@ -603,6 +613,7 @@ class World:
         self.spawn(self.disasters.run(), "disasters")
         self.spawn(self.clocks.run(), "clocks")
         self.spawn(self.elsewhere.run(), "elsewhere")
+        self.spawn(self.second.run(), "second")
         self.spawn(self.stalls.run(), "stalls")
         self.spawn(self.upgrade.run(), "upgrade")
         self.spawn(self.upgrade.definition(), "definition")
@@ -670,8 +681,8 @@ class World:
         self.faults.on = False
         self._log_and_api_are_well()
         self.loop.after_each = lambda: None
-        for process in [*self.processes, *self.graveyard]:
-            self.loop.resume(process.owner)
+        for owner in [*(process.owner for process in [*self.processes, *self.graveyard]), *self.second.owners]:
+            self.loop.resume(owner)
         self.loop.resume(self.machines.owner)
         deadline_s = self.loop.time() + 1000.0
         while (tasks := asyncio.all_tasks(self.loop)) and self.loop.time() < deadline_s:

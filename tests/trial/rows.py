@@ -9,6 +9,7 @@ from tests.trial.clocks import wrong_clocks
 from tests.trial.distances import api_gone, redis_far
 from tests.trial.failing import failing_leaders
 from tests.trial.forged import forged_entries, forged_pods, forged_ticks
+from tests.trial.installs import two_installations
 from tests.trial.needs import archive_unwritable, deaf_watch, redis_full
 from tests.trial.pauses import everything_paused, job_watcher_paused, redis_stalled
 from tests.trial.refused import refused_tenants
@@ -48,6 +49,10 @@ ROWS = (
     Scenario("D", another_cluster, {"jobs": 2, "stays_s": 8, "settings": BRISK}, in_suite=SOAK),  # test_other_cluster
     Scenario("E", forged_ticks, {"settings": BRISK}),
     Scenario("E", forged_entries, {"settings": BRISK, "wait_s": 7}),
+    Scenario(
+        "E1", two_installations, {"alone_s": 3, "beside_s": 12, "every_s": 1, "settings": BRISK, "timed": False},
+        in_suite=SOAK,  # tests/e2e/test_one_log.py covers it
+    ),
     Scenario("F", forged_pods, {"jobs": 2, "epochs": 1, "settings": BRISK, "wait_s": 6}),
     Scenario("G", job_watcher_paused, {**_PAUSES, "pause_s": 4}),
     Scenario("H", rolling_upgrade, {"replicas": 1, "between_s": 2, "settings": BRISK}),

@@ -166,7 +166,7 @@ def test_the_definitions_printed_are_the_ones_in_the_repository() -> None:
     assert tyjob_crd() == TYJOB_CRD.read_text(encoding="utf-8")
     assert queue_crd() == QUEUE_CRD.read_text(encoding="utf-8")
     names = [each["metadata"]["name"] for each in documents(arranger("crd").stdout)]
-    assert names == ["tyjobs.arranger.dev", "queues.arranger.dev"]
+    assert names == ["tyjobs.arranger.dev", "queues.arranger.dev", "clusterlogs.arranger.dev"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -16,7 +16,7 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from tests.unit.tyjob_table import tyjob_with
 
-OURS, QUEUES = yaml.safe_load_all(definitions())
+OURS, QUEUES, LOGS = yaml.safe_load_all(definitions())
 Definition = dict[str, Any]
 
 
@@ -74,7 +74,7 @@ def test_a_definition_that_is_not_there_is_missing() -> None:
 
 def test_the_definitions_for_older_servers_have_all_that_is_needed() -> None:
     older = list(yaml.safe_load_all(older_definitions()))
-    assert {compare(ours, there).verdict for ours, there in zip((OURS, QUEUES), older, strict=True)} == {
+    assert {compare(ours, there).verdict for ours, there in zip((OURS, QUEUES, LOGS), older, strict=True)} == {
         Verdict.CURRENT
     }
 
@@ -91,11 +91,11 @@ def test_a_cluster_is_asked_for_its_definitions_and_all_its_jobs() -> None:
     store = Store(now=lambda: 1_700_000_000.0)
     cluster = DirectCluster(store)
     verdicts = [each.verdict for each in asyncio.run(check_definitions(cluster, BUILT_IN_POLICIES))]
-    assert verdicts == [Verdict.MISSING, Verdict.MISSING]
+    assert verdicts == [Verdict.MISSING] * 3
     for definition in yaml.safe_load_all(definitions()):
         store.create(CRDS, "", definition)
     verdicts = [each.verdict for each in asyncio.run(check_definitions(cluster, BUILT_IN_POLICIES))]
-    assert verdicts == [Verdict.CURRENT, Verdict.CURRENT]
+    assert verdicts == [Verdict.CURRENT] * 3
     assert asyncio.run(check_statuses(cluster, BUILT_IN_POLICIES)).jobs == 0
 
 

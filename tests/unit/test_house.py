@@ -104,7 +104,9 @@ def test_what_the_map_of_the_architecture_names_is_there() -> None:
         assert named <= stems, f"{folder.name}: {named - stems}"
 
 
-_LINKS = {f"kube/{name}.yaml": f"crds/{name}.yaml" for name in ("tyjob", "queue")} | {"cli/examples": "examples"}
+_LINKS = {f"kube/{name}.yaml": f"crds/{name}.yaml" for name in ("tyjob", "queue", "clusterlog")} | {
+    "cli/examples": "examples"
+}
 
 
 def test_the_definitions_and_the_examples_of_the_package_are_links_to_the_only_ones() -> None:

@@ -14,7 +14,7 @@ from arranger.plugins import inventory
     "refuse. Arranger itself repeats the checks.",
 )
 def command(*, older: bool) -> None:
-    """Print the definitions of TYJobs and Queues: arranger crd | kubectl apply -f -
+    """Print the definitions of TYJobs, Queues and ClusterLogs: arranger crd | kubectl apply -f -
 
     The definition of TYJobs allows the policies that are installed here as jobQueuePolicy and basicPolicy, including
     those of other packages. Print and apply it again after you add one (see arranger policies).

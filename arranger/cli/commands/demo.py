@@ -444,7 +444,9 @@ def _examples() -> Path:
 
 
 def _crds() -> list[Path]:
-    return [Path(str(resources.files("arranger.kube") / name)) for name in ("tyjob.yaml", "queue.yaml")]
+    return [
+        Path(str(resources.files("arranger.kube") / name)) for name in ("tyjob.yaml", "queue.yaml", "clusterlog.yaml")
+    ]
 
 
 def _state_folder() -> Path:

@@ -35,6 +35,11 @@ _WORDS = {
         "writes nothing: it is connected to another Kubernetes cluster (UID {subject} of kube-system) than the log's",
         "correct its kubeconfig or the server at that address, or give its cluster a name of its own (--cluster)",
     ),
+    ProblemKind.HELD: (
+        "writes nothing, because the log {subject} holds its Kubernetes cluster",
+        "stop these processes, or hand the cluster over to them (arranger hand-over); see One cluster, one log in "
+        "docs/operations.md",
+    ),
     ProblemKind.FORGED: (
         "does nothing, because the entry of the log at offset {subject} isn't authentic",
         "see who can write to Redis, and whether every process has the same log_key; docs/operations.md, When an entry "
