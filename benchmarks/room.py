@@ -265,7 +265,7 @@ class _World:
                 tried = placer.quorum(job)
                 reservations = Reservations(self.state, _ON, placer, [], time_ms=_NOW_MS)
                 least_ms = min(least_ms, _spent_ms(partial(reservations.reserve, tried)))
-                assert reservations.events(), "there is a reservation"
+                assert reservations.events()[0], "there is a reservation"
         return least_ms
 
 

@@ -356,7 +356,8 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
         room.reservations.begin(turn.job)
         tried = placer.quorum(turn.job)
         if not tried.quorum_stands:
-            tried = room.reservations.backfill(tried) or room.make_room(tried) or tried
+            backfilled = room.reservations.backfill(tried, room.preemption.may_start)
+            tried = backfilled or room.make_room(tried) or tried
         if tried.quorum_stands:
             room.reservations.served(turn.job)
         else:

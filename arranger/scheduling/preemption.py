@@ -171,7 +171,7 @@ class Preemption:
         vacated = [self._vacating.of_pods(pods), *self._left]
         for of in vacated:
             self._vacating.release(of)
-        outcome = None if self._comes_anyway(job) else find()
+        outcome = None if self._fits_without(job, self._ending) else find()
         if outcome is not None:
             found = outcome.tried
             if (held := self._placer.held_back(found, may_keep=False)) is not None:
@@ -230,19 +230,24 @@ class Preemption:
 
     def comes_by_itself(self, job: JobRecord) -> bool:
         """Whether a quorum that fits nowhere fits once those have left who leave anyway, so nobody gives it room."""
-        vacated = self._vacating.of_pods(self._vacating.leaving)
-        self._vacating.release(vacated)
-        comes = self._comes_anyway(job)
-        self._vacating.take_again(vacated)
-        return comes
+        return self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending])
 
-    def _comes_anyway(self, job: JobRecord) -> bool:
-        """Whether the quorum fits once those have left who leave anyway."""
-        for vacated in self._ending:
-            self._vacating.release(vacated)
+    def may_start(self, job: JobRecord) -> bool:
+        """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway."""
+        guests = self._candidates.guests(job, {**self._placed, **self._victims})
+        vacated = [self._vacating.of_pods(self._vacating.leaving), *self._left, *self._ending]
+        return self._fits_without(job, vacated + [self._vacating.of_whole(of.job) for of in guests])
+
+    def _fits_without(self, job: JobRecord, vacated: list[Vacated]) -> bool:
+        """Whether the quorum fits once these pods have left."""
+        placing = self._placer.placing
+        observer, placing.observer = placing.observer, None
+        for of in vacated:
+            self._vacating.release(of)
         fits = self._placer.fits(job)
-        for vacated in self._ending:
-            self._vacating.take_again(vacated)
+        for of in vacated:
+            self._vacating.take_again(of)
+        placing.observer = observer
         return fits
 
     def _within_shares(

@@ -17,6 +17,7 @@ reserved.
 """
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
@@ -74,8 +75,10 @@ class Reservations:
         self._left = max(config.reservations - len(state.reservations), 0)
         #: UID → what is held for that job at the moment.
         self._held: dict[str, _Held] = {}
-        #: The content of the view, and how much of what is held is put back → the content without it.
-        self._lifted: dict[tuple[int, int], int] = {}
+        #: The content of the view, and of which jobs what is held is put back → the content without it.
+        self._lifted: dict[tuple[int | str, ...], int] = {}
+        #: UID → whether that job can start with what is held for it, without its guests.
+        self._may_starts: dict[str, bool] = {}
         #: UID → jobs that have a reservation after this cycle.
         self._kept: dict[str, None] = {}
         #: UID → whether the quorum fits at all as others end.
@@ -269,35 +272,53 @@ class Reservations:
 
     # --- jobs behind ----------------------------------------------------------------------------------------
 
-    def backfill(self, tried: PlacementTry) -> PlacementTry | None:
+    def backfill(self, tried: PlacementTry, may_start: Callable[[JobRecord], bool]) -> PlacementTry | None:
         """The quorum of a failed try, placed in reserved room that it leaves in time, or as a guest, or held back by a
-        permit; None if it has none."""
+        permit; None if it has none. `may_start` says whether a job with a reservation can start without its guests."""
         job = tried.job
         if not self._held or job.placements or tried.shortage is None or not tried.shortage.of_nodes:
             return None
-        return self._in_time(job) or self._as_guest(job)
+        return self._in_time(job) or self._as_guest(job, may_start)
 
     def _in_time(self, job: JobRecord) -> PlacementTry | None:
         run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms)
-        free = [] if run_ms is None else [of for of in self._held.values() if self._time_ms + run_ms <= of.start_ms]
-        return self._in_held_room(job, free) if free else None
+        if run_ms is None:
+            return None
+        return self._in_held_room(
+            job, {uid: of for uid, of in self._held.items() if self._time_ms + run_ms <= of.start_ms}
+        )
 
-    def _as_guest(self, job: JobRecord) -> PlacementTry | None:
+    def _as_guest(self, job: JobRecord, may_start: Callable[[JobRecord], bool]) -> PlacementTry | None:
         if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
             return None
-        # A turn may come before that of a job whose time has come: who starts then would be asked to leave at once.
-        held = [of for of in self._held.values() if not of.start_ms or of.start_ms > self._time_ms]
-        found = self._in_held_room(job, held) if held else None
+        # Who starts in room that the job in front can use now would be asked to leave at once, and be in its way if its
+        # turn is still to come.
+        open_to_guests = {uid: of for uid, of in self._held.items() if not self._may_start(uid, may_start)}
+        found = self._in_held_room(job, open_to_guests)
         if found is not None and found.quorum_stands:
             rows = {piece.row for piece in found.pieces}
             found.hosts = tuple(uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist()))
         return found
 
-    def _in_held_room(self, job: JobRecord, free: list[_Held]) -> PlacementTry | None:
+    def _may_start(self, uid: str, may_start: Callable[[JobRecord], bool]) -> bool:
+        """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
+        room later on, so this is asked once."""
+        known = self._may_starts.get(uid)
+        if known is None:
+            view, rooms = self._placer.view, self._held[uid].rooms
+            before = view.content
+            view.hold(*rooms, sign=-1)
+            known = self._may_starts[uid] = may_start(self._state.jobs[uid])
+            view.hold(*rooms, before)
+        return known
+
+    def _in_held_room(self, job: JobRecord, free: dict[str, _Held]) -> PlacementTry | None:
         """The quorum of a job, placed with this reserved room, or held back by a permit; None if it doesn't fit."""
-        view, rows = self._placer.view, np.concatenate([of.rooms.rows for of in free])
-        amounts = np.concatenate([of.rooms.amounts for of in free])
-        before, key = view.content, (view.content, len(free))
+        if not free:
+            return None
+        view, rows = self._placer.view, np.concatenate([of.rooms.rows for of in free.values()])
+        amounts = np.concatenate([of.rooms.amounts for of in free.values()])
+        before, key = view.content, (view.content, *free)
         view.hold(rows, amounts, self._lifted.get(key), sign=-1)
         self._lifted[key] = view.content
         again = self._placer.quorum(job)

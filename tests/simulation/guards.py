@@ -111,6 +111,7 @@ _OFTEN = {
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
+    "that nobody becomes a guest where the job in front can start": {CALM: 1.0},
     "that who has no reservation any more has no guests": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
@@ -506,6 +507,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that only victims' pods leave": _another_pod_goes_too,
     "how long jobs keep what they have just got": _without(candidates, "least_runtime_ms", (0, 0)),
     "that reserved room has guests": _without(Reservations, "_as_guest", None),
+    "that nobody becomes a guest where the job in front can start": _without(Reservations, "_may_start", False),
     "that who has no reservation any more has no guests": lambda: mock.patch.object(
         forecasts, "end_reservation", lambda state, uid, _: state.reservations.pop(uid, None)
     ),

@@ -67,8 +67,21 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             kept_none = any(_crowded(state, victim) or _twice(state, victim) for victim in victims)
             if not smaller and not offers_more and not kept_none:
                 yield from ((job.uid, problem) for problem in _too_much(after, cycle, event, _done(before)))
+        elif isinstance(event, k.Placed) and not any(isinstance(of, k.Preempted) for of in before):
+            yield from _in_the_way(state, cycle, event, before)
         if isinstance(event, Decision):
             before.append(event)
+
+
+def _in_the_way(
+    state: State, cycle: k.CycleTaken, event: k.Placed, before: Sequence[Decision]
+) -> Iterator[tuple[str, str]]:
+    """The jobs in whose way somebody becomes a guest that can start without their guests in this cycle."""
+    hosts = [uid for uid in event.hosts if uid in state.reservations and not state.jobs[uid].placements]
+    after = folded(state, (cycle, *before)) if hosts else state
+    for uid in hosts:
+        if uid in after.reservations and _may_start(after, cycle, after.jobs[uid], alone=False):
+            yield uid, f"{event.job_uid} becomes a guest of {uid}, which can start without its guests"
 
 
 def _crowded(state: State, victim: Victim) -> bool:
@@ -414,13 +427,29 @@ def _fits(state: State, cycle: k.CycleTaken, job: JobRecord, units: Sequence[Uni
 
 
 def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False) -> None:
-    """Take the reservations of other jobs out of the placer's view; with `due` only those whose time has come."""
+    """Take the reservations of other jobs out of the placer's view; with `due` only those of jobs that can start with
+    them once their guests have left, and those who leave anyway."""
     reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
-        if uid != job.uid and present and (not due or 0 < decided.start_ms <= cycle.time_ms):
+        if uid != job.uid and present and (not due or _may_start(state, cycle, other)):
             reservations.hold(other, decided)
+
+
+def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True) -> bool:
+    """Whether a quorum fits once its guests have left, and those who leave anyway; unless it is `alone`, beside the
+    reservations of others."""
+    placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
+    if not alone:
+        hold_for_others(state, placer, cycle, job)
+    vacating = Vacating(state, placer.placing)
+    vacating.release(vacating.of_pods(vacating.leaving))
+    known = placer.placing.jobs
+    for of in state.jobs.values():
+        if of.placements and (job.uid in of.slots.hosts or known.of(of).ends):
+            vacating.release(vacating.of_whole(of))
+    return placer.fits(job)
 
 
 def as_counted(state: State, job: JobRecord) -> JobRecord:

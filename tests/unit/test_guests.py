@@ -190,3 +190,31 @@ def test_a_job_whose_host_lost_its_reservation_meanwhile_is_no_guest() -> None:
     assert not of.state.reservations
     of.say(*events)
     assert of.verdict("Placed").accepted and of.state.jobs["uid-late"].slots.hosts == ()
+
+
+@pytest.mark.parametrize("guests", [0, 8])
+def test_nobody_becomes_a_guest_in_the_cycle_in_which_the_job_in_front_can_start(guests: int) -> None:
+    """By DRF, small jobs have their turns before the one with the reservation."""
+    of = world(queue_policy="DRF")
+    if guests:
+        assert small(of, "guest", guests).slots.hosts
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    while not any(isinstance(event, k.StageDecided) for event in of.control()):
+        of.apply()
+    for pod in [pod for pod in of.state.pods.values() if "runs" in pod.name]:
+        of.pod_gone(pod.uid)
+    late = of.job("late", workers=1, worker=GPU, min_workers=1, equals=True)
+    events = of.cycle()
+    placed = [event.placed if isinstance(event, k.Preempted) else event for event in events]
+    assert "uid-big" in [event.job_uid for event in placed if isinstance(event, k.Placed)]
+    assert not late.placements
+
+
+def test_nobody_becomes_a_guest_in_room_for_which_the_job_in_front_waits_anyway() -> None:
+    of = world()
+    runs = of.state.jobs["uid-runs"]
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, deleting=True)
+    of.control()
+    late = of.job("late", workers=1, worker=GPU, min_workers=1, equals=True)
+    events = of.cycle()
+    assert not late.placements, (runs.stage, events)
