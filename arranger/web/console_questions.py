@@ -23,7 +23,7 @@ CONSOLE = {
         ),
         Question(
             "series", "GPUs and jobs over the whole log.",
-            (_number("points", "how many points at most", most=1_024),), (), reads_on=True,
+            (_number("points", "how many points at most", most=32_768),), (), reads_on=True,
         ),
         Question("gantt", "When each job waited and ran.", _SPAN, (), reads_on=True),
         Question("node-gantt", "Which jobs had each node, and when.", _SPAN, (), reads_on=True),

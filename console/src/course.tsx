@@ -6,6 +6,9 @@ import { offsetAt } from "./time";
 import type { Series } from "./types";
 import { useAnswer } from "./use";
 
+/** More than a screen can show: of a part of the time that is narrower than a pixel, up to 40 samples count. */
+const POINTS = 10_000;
+
 export interface Course {
   title: string;
   label: string;
@@ -17,7 +20,7 @@ export interface Course {
 export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
   const log = timeline.value;
   // Asked again only when the log has grown: the answer doesn't depend on the point.
-  const answer = useAnswer<Series>(log ? "series" : "", { points: 300 });
+  const answer = useAnswer<Series>(log ? "series" : "", { points: POINTS });
   const value = answer.value;
   if (!value) return <Missing {...answer} none="The log is empty." />;
   // Without the right to list nodes or queues, their lines are empty.

@@ -184,7 +184,9 @@ function Tree({ now }: { now: Moment }) {
 }
 
 function queuesOverTime(of: Series): Course[] {
-  const names = Object.keys(of.queues).slice(0, 12);
+  // The server keeps the peaks of these.
+  const peaks = new Map(Object.entries(of.queues).map(([name, used]) => [name, used.reduce((most, one) => Math.max(most, one), 0)]));
+  const names = [...peaks.keys()].sort((a, b) => peaks.get(b)! - peaks.get(a)! || (a < b ? -1 : 1)).slice(0, 12).sort();
   return [
     {
       title: "GPUs used, by queue",

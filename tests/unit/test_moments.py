@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import random
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
@@ -25,10 +26,12 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
 from arranger.replay.console import log_index, node_gantt
+from arranger.replay.console import series as series_module
 from arranger.replay.console.log_index import LogIndex
-from arranger.replay.console.moment import gpu_totals, moment
+from arranger.replay.console.moment import gpu_totals, moment, waits
+from arranger.replay.console.series import SeriesIndex
 from arranger.replay.console.snapshots import Snapshots, continuing
-from arranger.replay.console.timeline import TimelineIndex
+from arranger.replay.console.timeline import Thinned, TimelineIndex
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.web import damage
@@ -200,6 +203,22 @@ def test_cordons_and_jobs_that_start_again_are_marked() -> None:
     assert isinstance(again, k.StageDecided) and again.stage == Stage.RESCHEDULING
 
 
+@given(st.lists(st.integers(0, 5_000), min_size=1, max_size=400), st.integers(4, 40))
+def test_thinned_offsets_have_the_last_one_of_every_part_of_the_time(gaps_ms: list[int], most: int) -> None:
+    """So a node that was lost in a quiet hour isn't forgotten for the sake of a busy one."""
+    kept, times = Thinned(most), list(itertools.accumulate(gaps_ms))
+    for offset, time_ms in enumerate(times):
+        kept.add(offset, time_ms)
+        assert len(kept.offsets) <= most
+    if len(times) <= most:
+        assert list(kept.offsets) == list(range(len(times)))
+        return
+    last = {(time_ms - times[0]) // kept._width_ms: offset for offset, time_ms in enumerate(times)}
+    assert list(kept.offsets) == list(last.values())
+    assert list(kept.times_ms) == [times[offset] for offset in kept.offsets]
+    assert kept._width_ms <= max(4 * (times[-1] - times[0]) // most + 1, 1)
+
+
 def test_decisions_are_stepped_through_one_by_one_in_both_directions() -> None:
     of, name = history(NAMES[0]), NAMES[0]
     state, accepted = State(epoch=1), []
@@ -311,6 +330,95 @@ def test_the_series_ends_with_the_present() -> None:
     assert {name: used[-1] for name, used in series["queues"].items() if used[-1]} == {
         queue["name"]: queue["used"] for queue in now["queues"] if queue["used"]
     }
+
+
+def lines_of(state: State) -> dict[str, int]:
+    """What the series has of a state."""
+    use, left = gpu_totals(state), [job for job in state.jobs.values() if not job.ended]
+    queues = {name: gpus_of(amounts.items()) for name, amounts in state.queue_totals.items()}
+    return {
+        "gpus": use.gpus,
+        "gpusUsed": use.used,
+        "gpusIdle": use.idle,
+        "gpusReserved": use.reserved,
+        "gpusBesideUsed": use.beside_used,
+        "jobsWaiting": sum(waits(job) for job in left),
+        "jobsRunning": sum(job.quorum_placed() for job in left),
+        **{f"queue {name}": gpus for name, gpus in queues.items() if gpus},
+    }
+
+
+def lines_at(series: dict[str, Any], place: int) -> dict[str, int]:
+    """What the series has at one of its places."""
+    of_queues = {f"queue {name}": values[place] for name, values in series["queues"].items() if values[place]}
+    names = ("gpus", "gpusUsed", "gpusIdle", "gpusReserved", "gpusBesideUsed", "jobsWaiting", "jobsRunning")
+    return {**{name: series[name][place] for name in names}, **of_queues}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_series_is_what_the_fold_says_after_every_entry(name: str) -> None:
+    (series,) = at_history(name, ("series", {"points": "32768"}))
+    state = State(epoch=1)
+    for entry in history(name):
+        apply_entry(state, entry, Changes())
+        place = bisect_right(series["offsets"], state.offset) - 1
+        assert lines_at(series, place) == lines_of(state), f"after offset {state.offset}"
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(NAMES), st.integers(100, 600), st.integers(2, 64), st.integers(100, 300))
+def test_a_thinned_series_has_true_samples_and_every_peak(name: str, kept: int, parts: int, points: int) -> None:
+    index = LogIndex(State(epoch=1), asyncio.run(_start(name)), Snapshots())
+    found = dict[int, dict[str, int]]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(series_module, "_SAMPLES", kept)
+        patch.setattr(series_module, "_PARTS", parts)
+        for entry in history(name):
+            index.feed(entry)
+            found[index.state.offset] = lines_of(index.state)
+            assert len(index.series._samples) <= kept
+        series = json.loads(msgspec.json.encode(index.series.series(points, index.state, complete=True)))
+    assert len(series["offsets"]) <= points
+    shown = {offset: lines_at(series, place) for place, offset in enumerate(series["offsets"])}
+    assert shown == {offset: found[offset] for offset in shown}
+    assert series["offsets"][-1] == index.state.offset
+    for line in dict.fromkeys(line for one in found.values() for line in one):
+        values, seen = [one.get(line, 0) for one in found.values()], [one.get(line, 0) for one in shown.values()]
+        assert (min(seen), max(seen)) == (min(values), max(values)), line
+
+
+_SAMPLES = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=300)
+
+
+@settings(deadline=None)
+@given(_SAMPLES, st.integers(20, 100))
+def test_each_part_of_a_thinned_series_keeps_its_first_last_lowest_and_highest_values(
+    steps: list[tuple[int, int, int]], most: int
+) -> None:
+    index, time_ms, samples = SeriesIndex(), 0, list[series_module._Sample]()
+    index._peaks["q"] = 9
+    for number, (gap_ms, used, of_queue) in enumerate(steps):
+        time_ms += gap_ms
+        values = series_module._Values(10, used, 10 - used, 0, 0, number % 3, 1)
+        samples.append(series_module._Sample(time_ms, number, values, {"q": of_queue}))
+    kept, width_ms = index._thinned(samples, most, 0)
+    assert len(kept) <= most
+    if len(samples) <= most:
+        assert kept == samples
+        return
+
+    def parts(of: list[series_module._Sample]) -> dict[int, list[series_module._Sample]]:
+        groups = itertools.groupby(of, lambda one: (one.time_ms - samples[0].time_ms) // width_ms)
+        return {number: list(group) for number, group in groups}
+
+    whole, left = parts(samples), parts(kept)
+    assert left.keys() == whole.keys()
+    for number, part in whole.items():
+        assert (left[number][0], left[number][-1]) == (part[0], part[-1])
+        for line in (*(lambda one, at=at: one.values[at] for at in range(7)), lambda one: one.queues["q"]):
+            assert {min(map(line, left[number])), max(map(line, left[number]))} == {
+                min(map(line, part)), max(map(line, part)),
+            }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

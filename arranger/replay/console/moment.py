@@ -168,7 +168,7 @@ def gpu_totals(state: State) -> GpuTotals:
         int(there.sum()),
         int(used.sum()),
         int(free[_open(state.nodes)].sum()),
-        sum(_reserved(state, uid) for uid in state.reservations),
+        sum(gpus_reserved(state, uid) for uid in state.reservations),
         int(free[used > 0].sum()),
     )
 
@@ -248,7 +248,8 @@ def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
     )
 
 
-def _reserved(state: State, uid: str) -> int:
+def gpus_reserved(state: State, uid: str) -> int:
+    """The GPUs of the slots for which a job has a reservation."""
     job = state.jobs.get(uid)
     if job is None or job.spec is None:
         return 0

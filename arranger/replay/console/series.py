@@ -1,21 +1,32 @@
 """How many GPUs were there and used, and how many jobs waited and ran, over the whole log."""
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 import msgspec
 
+from arranger.model.accelerators import is_accelerator
+from arranger.model.job import JobSpec
 from arranger.model.pod import gpus_of
-from arranger.projections.state import State
-from arranger.replay.console.moment import gpu_totals, waits
+from arranger.projections.nodes import NodeTable
+from arranger.projections.state import Reservation, State
+from arranger.replay.console.moment import gpus_reserved, waits
 
-_SAMPLES = 1_024
-_FIRST_GAP = 20
+#: How many samples are kept at most, and into how many parts a log's time is divided when there are first more.
+_SAMPLES, _PARTS = 32_768, 4_096
+#: Of so many queues, those with the highest peaks, the lowest and highest values are kept; the console draws no more.
+_QUEUES = 12
 
 
 class Series(msgspec.Struct, frozen=True, rename="camel"):
-    """Samples of equal index belong together. Times in seconds since 1970; `queues` has the GPUs that each queue, with
-    those below it, uses. Idle GPUs are used by nothing, on nodes that take pods;
-    reserved ones and those beside used ones are those of `Totals`."""
+    """The values after each entry that changed any, up to the next one; those of equal index belong together. Where
+    there would be too many, each of equal parts of the time has the first, the last, and those in which a line is
+    lowest and highest. Times in seconds since 1970; `queues` has the GPUs that each queue, with those below it, uses.
+    Idle GPUs are used by nothing, on nodes that take pods; reserved ones and those beside used ones are those of
+    `Totals`."""
 
     times: tuple[float, ...]
     offsets: tuple[int, ...]
@@ -30,33 +41,45 @@ class Series(msgspec.Struct, frozen=True, rename="camel"):
     complete: bool = True
 
 
-class Sample(msgspec.Struct, frozen=True, rename="camel"):
+class _Values(NamedTuple):
+    gpus: int
+    used: int
+    idle: int
+    beside_used: int
+    reserved: int
+    waiting: int
+    running: int
+
+
+class _Sample(NamedTuple):
     """The cluster at one offset."""
 
     time_ms: int
     offset: int
-    gpus: int
-    gpus_used: int
-    waiting: int
-    running: int
-    queues: dict[str, int]
-    gpus_idle: int
-    gpus_reserved: int
-    gpus_beside_used: int
+    values: _Values
+    queues: Mapping[str, int]
 
 
 class SeriesIndex:
-    """Call `note` after each fold with the touched jobs. At most 1,024 samples are kept, about the same number of
-    events apart."""
+    """Call `note` after each fold with the touched jobs."""
 
     def __init__(self) -> None:
-        self._gap = _FIRST_GAP
-        self._samples: list[Sample] = []
+        self._samples: list[_Sample] = []
+        #: The length of the parts in milliseconds; 0 while all samples are kept. The last part begins with this sample.
+        self._width_ms, self._part = 0, 0
         #: The UIDs of the jobs that wait, and of those that run.
         self._waiting: dict[str, None] = {}
         self._running: dict[str, None] = {}
+        self._nodes = _NodeSums()
+        #: Reservation of a job, with its spec and its GPUs.
+        self._reserved: dict[str, tuple[Reservation, JobSpec | None, int]] = {}
+        self._queues: dict[str, int] = {}
+        self._totals: Mapping[str, Mapping[str, int]] | None = None
+        #: Queue → the most that it has used.
+        self._peaks: dict[str, int] = {}
 
     def note(self, state: State, touched: Iterable[str]) -> None:
+        touched = tuple(touched)
         for uid in touched:
             self._waiting.pop(uid, None)
             self._running.pop(uid, None)
@@ -67,46 +90,158 @@ class SeriesIndex:
                 self._waiting[uid] = None
             elif job.quorum_placed():
                 self._running[uid] = None
+        if self._nodes.follow(state.nodes) or touched or state.queue_totals is not self._totals:
+            self._note_queues(state)
         if not state.offset:  # before the first event there is no time
             return
-        if self._samples and state.offset - self._samples[-1].offset < self._gap:
-            return
-        self._samples.append(self._sample(state))
-        if len(self._samples) > _SAMPLES:
-            self._samples = self._samples[::2]
-            self._gap *= 2
+        values = self._values(state)
+        if self._samples:
+            last = self._samples[-1]
+            if last.values == values and (last.queues is self._queues or last.queues == self._queues):
+                return
+        self._add(_Sample(state.time_ms, state.offset, values, self._queues))
 
     def series(self, points: int, state: State, *, complete: bool) -> Series:
         """At most so many samples, the last one of them of the present state."""
-        found = [one for one in self._samples if one.offset < state.offset]
-        step = max(-(-len(found) // max(points - 1, 1)), 1)
-        found = [*found[::step], self._sample(state)][-points:]
+        found = self._samples
+        if found and found[-1].offset < state.offset:
+            found = [*found, found[-1]._replace(time_ms=state.time_ms, offset=state.offset)]
+        found, _ = self._thinned(found, points, self._width_ms)
+        if len(found) > points:
+            found = [*found[: points - 1], found[-1]]
         names = sorted({name for one in found for name in one.queues})
+        columns = zip(*(one.values for one in found), strict=True) if found else [()] * len(_Values._fields)
+        gpus, used, idle, beside_used, reserved, waiting, running = columns
         return Series(
-            times=tuple(one.time_ms / 1000 for one in found),
-            offsets=tuple(one.offset for one in found),
-            gpus=tuple(one.gpus for one in found),
-            gpus_used=tuple(one.gpus_used for one in found),
-            jobs_waiting=tuple(one.waiting for one in found),
-            jobs_running=tuple(one.running for one in found),
-            queues={name: tuple(one.queues.get(name, 0) for one in found) for name in names},
-            gpus_idle=tuple(one.gpus_idle for one in found),
-            gpus_reserved=tuple(one.gpus_reserved for one in found),
-            gpus_beside_used=tuple(one.gpus_beside_used for one in found),
+            times=tuple([one.time_ms / 1000 for one in found]),
+            offsets=tuple([one.offset for one in found]),
+            gpus=gpus,
+            gpus_used=used,
+            jobs_waiting=waiting,
+            jobs_running=running,
+            queues={name: tuple([one.queues.get(name, 0) for one in found]) for name in names},
+            gpus_idle=idle,
+            gpus_reserved=reserved,
+            gpus_beside_used=beside_used,
             complete=complete,
         )
 
-    def _sample(self, state: State) -> Sample:
-        use = gpu_totals(state)
-        return Sample(
-            time_ms=state.time_ms,
-            offset=state.offset,
-            gpus=use.gpus,
-            gpus_used=use.used,
-            waiting=len(self._waiting),
-            running=len(self._running),
-            queues={name: gpus_of(amounts.items()) for name, amounts in state.queue_totals.items()},
-            gpus_idle=use.idle,
-            gpus_reserved=use.reserved,
-            gpus_beside_used=use.beside_used,
-        )
+    def _add(self, sample: _Sample) -> None:
+        samples = self._samples
+        if self._width_ms and self._number(sample) > self._number(samples[-1]):
+            samples[self._part :] = self._telling(samples[self._part :])
+            self._part = len(samples)
+        samples.append(sample)
+        if len(samples) > _SAMPLES:
+            span_ms = samples[-1].time_ms - samples[0].time_ms
+            width_ms = max(2 * self._width_ms, span_ms // _PARTS)
+            self._samples, self._width_ms = self._thinned(samples, _SAMPLES // 2, width_ms)
+            self._part = bisect_left(self._samples, self._number(self._samples[-1]), key=self._number)
+
+    def _number(self, sample: _Sample) -> int:
+        """The number of the part in which a sample is."""
+        return (sample.time_ms - self._samples[0].time_ms) // self._width_ms
+
+    def _thinned(self, samples: list[_Sample], most: int, width_ms: int) -> tuple[list[_Sample], int]:
+        """At most so many of the samples, or those of a single part, and the length of the parts."""
+        if len(samples) <= most:
+            return samples, width_ms
+        first_ms = samples[0].time_ms
+        span_ms = samples[-1].time_ms - first_ms
+        width_ms = max(width_ms, span_ms // most, 1)
+        while True:
+            numbers = [(one.time_ms - first_ms) // width_ms for one in samples]
+            parts = groupby(zip(numbers, samples, strict=True), itemgetter(0))
+            samples = [one for _, part in parts for one in self._telling([one for _, one in part])]
+            if len(samples) <= most or width_ms > span_ms:
+                return samples, width_ms
+            width_ms *= 2  # what a part keeps is among what its halves keep
+
+    def _telling(self, part: list[_Sample]) -> list[_Sample]:
+        """The first and the last sample of a part, and those in which any line is lowest and highest."""
+        if len(part) <= 2:
+            return part
+        lines: list[Sequence[int]] = [*zip(*(one.values for one in part), strict=True)]
+        lines += [[one.queues.get(name, 0) for one in part] for name in self._highest()]
+        places = {0, len(part) - 1}
+        for line in lines:
+            low, high = min(line), max(line)
+            if low != high:
+                places |= {line.index(low), line.index(high)}
+        return [part[place] for place in sorted(places)]
+
+    def _highest(self) -> list[str]:
+        """The queues whose lines are kept."""
+        if len(self._peaks) <= _QUEUES:
+            return list(self._peaks)
+        return sorted(self._peaks, key=lambda name: (-self._peaks[name], name))[:_QUEUES]
+
+    def _values(self, state: State) -> _Values:
+        reserved = {}
+        for uid, reservation in state.reservations.items():
+            job = state.jobs.get(uid)
+            spec = job.spec if job is not None else None
+            known = self._reserved.get(uid)
+            if known is None or known[0] is not reservation or known[1] is not spec:
+                known = (reservation, spec, gpus_reserved(state, uid))
+            reserved[uid] = known
+        self._reserved = reserved
+        in_all = sum(gpus for _, _, gpus in reserved.values())
+        return _Values(*self._nodes.sums, in_all, len(self._waiting), len(self._running))
+
+    def _note_queues(self, state: State) -> None:
+        self._totals = state.queue_totals
+        found = {name: gpus_of(amounts.items()) for name, amounts in self._totals.items()}
+        if found == self._queues:  # equal ones are kept once
+            return
+        self._queues = found
+        for name, gpus in found.items():
+            if gpus > self._peaks.get(name, -1):
+                self._peaks[name] = gpus
+
+
+class _NodeSums:
+    """`gpu_totals`, kept up to date by the rows that changed."""
+
+    def __init__(self) -> None:
+        self._changes = -1
+        self._columns: list[int] = []
+        self._of_rows: dict[int, tuple[int, int, int, int]] = {}
+        #: GPUs, used, idle, and free beside used ones.
+        self.sums = (0, 0, 0, 0)
+
+    def follow(self, nodes: NodeTable) -> bool:
+        """Whether there were changes."""
+        if nodes.changes == self._changes:
+            return False
+        columns = [column for name, column in nodes.columns.items() if is_accelerator(name)]
+        rows: Iterable[int] | None = nodes.changed_since(self._changes) if columns == self._columns else None
+        if rows is None:
+            self._of_rows, self._columns, rows = {}, columns, range(len(nodes.names))
+            self.sums = (0, 0, 0, 0)
+        for row in set(rows):
+            gpus, used, idle, beside = _of_row(nodes, row, columns)
+            before = self._of_rows.get(row, (0, 0, 0, 0))
+            if before != (gpus, used, idle, beside):
+                self._of_rows[row] = (gpus, used, idle, beside)
+                of = self.sums
+                self.sums = (
+                    of[0] + gpus - before[0],
+                    of[1] + used - before[1],
+                    of[2] + idle - before[2],
+                    of[3] + beside - before[3],
+                )
+        self._changes = nodes.changes
+        return True
+
+
+def _of_row(nodes: NodeTable, row: int, columns: Sequence[int]) -> tuple[int, int, int, int]:
+    if not nodes.present(row):
+        return 0, 0, 0, 0
+    gpus = used = 0
+    for column in columns:
+        there = int(nodes.allocatable[row, column])
+        gpus += there
+        used += min(int(nodes.used[row, column]), there)
+    facts = nodes.facts[row]
+    return gpus, used, (gpus - used) * (facts.ready and not facts.cordoned), (gpus - used) * (used > 0)

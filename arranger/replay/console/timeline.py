@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 import msgspec
 
@@ -11,7 +12,7 @@ from arranger.model.job import Stage
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label_of
 
-#: How many points, and how many marks of each kind, are kept at most.
+#: How many points, and how many marks of each kind, are kept at most; an answer has as many marks of all kinds.
 _POINTS, _MARKS = 4_096, 2_000
 #: How many decisions are kept, the latest ones.
 _DECISIONS = 2_000_000
@@ -60,24 +61,40 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Thinned:
-    """Offsets with times (milliseconds): when there would be too many, every second one is forgotten."""
+    """Offsets with times (milliseconds) in order: of more than so many, the last one in each of equal parts of the
+    time."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._every = 1
-        self._skipped = 0
+        self._first_ms, self._width_ms = 0, 0
         self.offsets, self.times_ms = array("q"), array("q")
 
     def add(self, offset: int, time_ms: int) -> None:
-        self._skipped += 1
-        if self._skipped < self._every:
+        if not self.offsets:
+            self._first_ms = time_ms
+        elif self._width_ms and self._number(time_ms) == self._number(self.times_ms[-1]):
+            self.offsets[-1], self.times_ms[-1] = offset, time_ms
             return
-        self._skipped = 0
         self.offsets.append(offset)
         self.times_ms.append(time_ms)
         if len(self.offsets) > self._most:
-            self.offsets, self.times_ms = self.offsets[::2], self.times_ms[::2]
-            self._every *= 2
+            self._width_ms = max(2 * self._width_ms, 1)
+            while 2 * self._number(time_ms) >= self._most:
+                self._width_ms *= 2
+            kept = {self._number(ms): (at, ms) for at, ms in zip(self.offsets, self.times_ms, strict=True)}
+            self.offsets = array("q", [at for at, _ in kept.values()])
+            self.times_ms = array("q", [ms for _, ms in kept.values()])
+
+    def _number(self, time_ms: int) -> int:
+        """The number of the part in which a time is."""
+        return (time_ms - self._first_ms) // self._width_ms
+
+    def thinned(self, most: int) -> tuple[Sequence[int], Sequence[int]]:
+        """At most so many of them, and their times."""
+        found = Thinned(most)
+        for offset, time_ms in zip(self.offsets, self.times_ms, strict=True):
+            found.add(offset, time_ms)
+        return found.offsets, found.times_ms
 
 
 class TimelineIndex:
@@ -145,11 +162,11 @@ class TimelineIndex:
         marks = [
             Mark(offset, time_ms / 1000, kind, self._subjects[offset])
             for kind, of in self._marks.items()
-            for offset, time_ms in zip(of.offsets, of.times_ms, strict=True)
+            for offset, time_ms in zip(*of.thinned(_MARKS // len(_KINDS)), strict=True)
         ]
         marks.sort(key=lambda mark: (mark.at, mark.kind))
         found, times = self._buckets(buckets), (self._first_ms / 1000, self._last_ms / 1000)
-        return Timeline(self.first, self.last, *times, found, tuple(marks[:: -(-len(marks) // _MARKS) or 1]), complete)
+        return Timeline(self.first, self.last, *times, found, tuple(marks), complete)
 
     def _buckets(self, count: int) -> tuple[Bucket, ...]:
         if not self.first:
