@@ -57,8 +57,6 @@ def _of_job(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int)
         yield job.times.short_ms + config.quorum_ms
     if job.sets:
         yield from settled_ms(job, config)
-    for since_ms in job.slots.refused_ms.values():
-        yield since_ms + config.refused_ms
     if job.stage == Stage.STARTING:
         yield from start_due_ms(state, job, config, time_ms)
 

@@ -32,7 +32,7 @@ def decision_on_pods(
         if room_is_free(state, job, time_ms):
             return start(job.uid, job.version, job.attempt, leaderless=True)
         return _decide(job, StageReason.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
-    return _node_lost(state, job) or refused_quorum(state, job, config, time_ms)
+    return _node_lost(state, job) or refused_quorum(job, config, time_ms)
 
 
 def reserved_until_ms(state: State, job: JobRecord) -> int | None:
@@ -54,7 +54,7 @@ def _placed_again(state: State, job: JobRecord, config: LifecycleConfig, time_ms
     """Seek other nodes for the pods of a group that can't be bound to theirs, while others of it were bound."""
     lost = [slot for slot in _unbound(job) if _is_lost(state, job, slot)]
     if not lost:
-        return refused_pods(state, job, config, time_ms)
+        return refused_pods(job, config, time_ms)
     workers = tuple(EndedWorker(Slot(*slot), "", Replacement.ELSEWHERE, False) for slot in lost)
     cause = cause_of(state, job, [(slot, None) for slot in lost], EndKind.LOST)
     return WorkersReplaced(job.uid, job.version, job.attempt, workers, (cause,))

@@ -17,13 +17,12 @@ from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.backoff import STEADY_MS
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group
-from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
 
 
-def refused_quorum(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
+def refused_quorum(job: JobRecord, config: LifecycleConfig, time_ms: int) -> StageDecided | None:
     """Release all nodes of a starting job if refused pods keep it from its quorum; it backs off."""
-    overdue = _overdue(state, job, config, time_ms)
+    overdue = _overdue(job, config, time_ms)
     if not overdue or job.stage != Stage.STARTING or not job.quorum_placed():
         return None
     if _holds_without(job, overdue):
@@ -35,16 +34,16 @@ def refused_quorum(state: State, job: JobRecord, config: LifecycleConfig, time_m
     return StageDecided(job.uid, job.version, job.attempt, stage, reason, facts, back_off_ms)
 
 
-def refused_workers(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
+def refused_workers(job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
     """Release the nodes of refused workers beyond the quorum. Refused workers within the quorum of a running job keep
     their nodes for `quorum_ms`, so that a brief refusal doesn't discard the job's work."""
-    overdue = _overdue(state, job, config, time_ms)
+    overdue = _overdue(job, config, time_ms)
     return _released(job, _spare(job, overdue), config, time_ms) if overdue else None
 
 
-def refused_pods(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
+def refused_pods(job: JobRecord, config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
     """Release the nodes of all pods of a group that no TYJob owns whose binding is refused, while others were bound."""
-    return _released(job, _overdue(state, job, config, time_ms), config, time_ms)
+    return _released(job, _overdue(job, config, time_ms), config, time_ms)
 
 
 def _released(job: JobRecord, given_up: list[SlotKey], config: LifecycleConfig, time_ms: int) -> WorkersReplaced | None:
@@ -85,10 +84,10 @@ def due_ms(job: JobRecord, config: LifecycleConfig) -> int | None:
     return min(job.slots.refused_ms.values(), default=0) + config.refused_ms if job.slots.refused_ms else None
 
 
-def _overdue(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[SlotKey]:
-    """The slots whose pods have been refused for long enough, in order. A pod may have been created since."""
-    since, known_ms = job.slots.refused_ms.items(), state.known_ms(time_ms)
-    return sorted(slot for slot, since_ms in since if known_ms - since_ms >= config.refused_ms)
+def _overdue(job: JobRecord, config: LifecycleConfig, time_ms: int) -> list[SlotKey]:
+    """The slots whose pods have been refused for long enough, in order."""
+    since = job.slots.refused_ms.items()
+    return sorted(slot for slot, since_ms in since if time_ms - since_ms >= config.refused_ms)
 
 
 def _holds_without(job: JobRecord, overdue: list[SlotKey]) -> bool:

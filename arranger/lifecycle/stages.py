@@ -30,10 +30,10 @@ from arranger.model.job import LEADER_GROUP, JobSpec, Replacement, RestartScope,
 from arranger.model.pod import Phase
 from arranger.model.stages import TRANSITIONS
 from arranger.model.stages import StageReason as R
-from arranger.projections.deadlines import active_ms, not_overdue
+from arranger.projections.deadlines import active_ms, not_overdue, won
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
-from arranger.projections.jobs import JobRecord, blameless, by_group, short_set
+from arranger.projections.jobs import JobRecord, blameless, by_group, ended_well, short_set
 from arranger.projections.state import State
 
 #: Waiting reasons of a container whose image can't be pulled.
@@ -55,15 +55,21 @@ def next_decision(
         return decision_on_pods(state, job, config, time_ms)
     if job.ended or job.seen.deleting:
         return None if job.ended else _deleted(job)
+    if won(state, job):  # whatever else has happened since
+        late = _overdue(state, job, time_ms)
+        return late or _decide(job, R.LEADER_SUCCEEDED if job.valid_spec.ends_with_leader else R.WORKERS_SUCCEEDED)
     if job.seen.faults or job.refused:
         return _unusable(job)
     if job.spec is None:
         return None
     if job.stands_still or job.suspended:
         return _as_asked(state, job, time_ms)
-    over = _over(state, job, time_ms)
-    if over is not None:
-        return over
+    return _over(state, job, time_ms) or _of_stage(state, job, config, time_ms, no_image_ms)
+
+
+def _of_stage(
+    state: State, job: JobRecord, config: LifecycleConfig, time_ms: int, no_image_ms: int | None
+) -> Decided | None:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _pending(state, job, config, time_ms)
     missing = _image_missing(state, job, config, time_ms, no_image_ms)
@@ -145,22 +151,22 @@ def _with_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms:
     """The decision for Starting and Running: the leader's pod is checked first, then the workers'."""
     leader = leader_pod(state, job)
     if leader is None:
-        missing = _leader_missing(state, job) or refused_quorum(state, job, config, time_ms)
+        missing = _leader_missing(state, job) or refused_quorum(job, config, time_ms)
         return missing or _incomplete(state, job, config, time_ms)
-    if leader.phase == Phase.SUCCEEDED and not blameless(leader):
+    if ended_well(leader):
         return _succeeded(job)
     failed = _leader_failed(job, leader, config, time_ms) or _leader_lost(state, job, leader, config, time_ms)
-    failed = failed or refused_quorum(state, job, config, time_ms) or _incomplete(state, job, config, time_ms)
+    failed = failed or refused_quorum(job, config, time_ms) or _incomplete(state, job, config, time_ms)
     if failed is not None or _going(state, leader, time_ms):
         return failed
-    ended = _workers_ended(state, job, config, time_ms) or refused_workers(state, job, config, time_ms)
+    ended = _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
     return ended or _addressed(state, job, leader) or _ready(job, leader)
 
 
 def _without_leader(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int) -> Decided | None:
     """The decision for Starting and Running of a job of equals, or one whose leader has finished before its workers."""
-    failed = refused_quorum(state, job, config, time_ms) or _incomplete(state, job, config, time_ms)
-    ended = failed or _workers_ended(state, job, config, time_ms) or refused_workers(state, job, config, time_ms)
+    failed = refused_quorum(job, config, time_ms) or _incomplete(state, job, config, time_ms)
+    ended = failed or _workers_ended(state, job, config, time_ms) or refused_workers(job, config, time_ms)
     return ended or _ready(job, None)
 
 
@@ -176,7 +182,7 @@ def _succeeded(job: JobRecord) -> StageDecided:
 
 def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
     ended = job.leader.ended
-    if ended is not None and ended.phase == Phase.SUCCEEDED and not blameless(ended):
+    if ended is not None and ended_well(ended):
         return _succeeded(job)
     node = job.placements.get(LEADER, "")
     if job.leader.address:

@@ -6,10 +6,9 @@ batch/v1 Job, which a queue preempts by suspending it.
 """
 
 from arranger.events.kinds import Watched
-from arranger.model.job import ACTIVE
-from arranger.model.pod import Phase
+from arranger.model.job import ACTIVE, ENDED
 from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord, blameless
+from arranger.projections.jobs import JobRecord, ended_well
 from arranger.projections.state import State
 
 
@@ -43,16 +42,23 @@ def not_overdue(state: State, job: JobRecord) -> str:
 def succeeded_in_time(state: State, job: JobRecord) -> bool:
     """Whether the pods whose end is the job's have ended well, and before its deadline as far as their times are known.
     The log may tell of that only later, because nobody watched."""
-    if not state.exact_ends or job.spec is None:
-        return False
-    deadline_ms = deadline_of(state, job)
-    if job.spec.ends_with_leader:
-        leader = state.pods.get(job.bound.get(LEADER, ""), job.leader.ended)
-        if leader is None or leader.phase != Phase.SUCCEEDED or blameless(leader):
-            return False
-        ended_ms = leader.times.ended_ms
-    elif job.succeeded:
-        ended_ms = job.times.finished_ms
-    else:
-        return False
-    return deadline_ms is None or ended_ms <= deadline_ms
+    ended_ms = success_ms(state, job) if state.exact_ends else None
+    deadline_ms = deadline_of(state, job) if job.spec is not None else None
+    return ended_ms is not None and (deadline_ms is None or ended_ms <= deadline_ms)
+
+
+def won(state: State, job: JobRecord) -> bool:
+    """Whether the pods whose end is the job's have ended well. Whatever happens to the job after that is too late,
+    except that its deadline had been before. Older logs judge each decision for itself."""
+    return state.exact_ends and success_ms(state, job) is not None
+
+
+def success_ms(state: State, job: JobRecord) -> int | None:
+    """When the pods of a job that is still active ended whose end is the job's, if all of them ended well, in
+    milliseconds since 1970, 0 if that isn't known; None if they didn't."""
+    if job.spec is None or job.stage in ENDED:
+        return None
+    if not job.spec.ends_with_leader:
+        return job.times.finished_ms if job.succeeded else None
+    leader = state.pods.get(job.bound.get(LEADER, ""), job.leader.ended)
+    return leader.times.ended_ms if leader is not None and ended_well(leader) else None

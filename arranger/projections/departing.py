@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from arranger.events.kinds import PodSeen
 from arranger.model.job import LEADER_GROUP, Stage
-from arranger.model.pod import TERMINAL, Phase
-from arranger.projections.jobs import JobRecord, blameless
+from arranger.model.pod import TERMINAL
+from arranger.projections.jobs import JobRecord, ended_well
 from arranger.projections.state import State
 
 _LEADER = (LEADER_GROUP, 0)
@@ -47,6 +47,6 @@ def ends_by_itself(state: State, job: JobRecord) -> bool:
     if uid is None:
         return job.valid_spec.has_leader and bool(job.leader.address) and not job.slots.over(_LEADER)
     leader = state.pods[uid]
-    if leader.phase == Phase.SUCCEEDED and not blameless(leader):
+    if ended_well(leader):
         return job.valid_spec.ends_with_leader
     return leader.deleting or leader.phase in TERMINAL

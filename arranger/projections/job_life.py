@@ -32,7 +32,7 @@ from arranger.projections.charges import charges, counts_on, restart_scope
 from arranger.projections.dependencies import tell_dependents, with_ends
 from arranger.projections.forecasts import forget_start
 from arranger.projections.job_parts import LEADER, STEPS_KEPT, JobTimes, Replaced, SetRecord, SlotKey, is_ready
-from arranger.projections.jobs import JobRecord, blameless, by_group, exists, expand, requests_of
+from arranger.projections.jobs import JobRecord, blameless, by_group, ended_well, exists, expand, requests_of
 from arranger.projections.namespace_terms import resolved_spec
 from arranger.projections.ownership import disown, earlier_pods, is_own
 from arranger.projections.priorities import resolved, with_priority
@@ -481,7 +481,7 @@ class JobLife(Slots):
         """A worker's pod that somebody else deleted has ended: the others of its set begin again with it, or the whole
         job does. One that had finished before ends nothing."""
         policy = job.valid_spec.restart_of(slot[0])
-        finished = pod.phase == Phase.SUCCEEDED and not blameless(pod)
+        finished = ended_well(pod)
         if slot == LEADER or policy.event != RestartEvent.POD_ENDED or finished or job.stage not in ACTIVE:
             return
         if policy.scope == RestartScope.JOB:

@@ -519,6 +519,11 @@ def blameless(pod: PodSeen) -> bool:
     return pod.phase in TERMINAL and pod.reason.startswith(NOT_ITS_DOING)
 
 
+def ended_well(pod: PodSeen) -> bool:
+    """Whether a pod's program has finished with success."""
+    return pod.phase == Phase.SUCCEEDED and not blameless(pod)
+
+
 def exists(spec: JobSpec, slot: SlotKey) -> bool:
     """Whether a job of this spec has the slot."""
     group, index = slot

@@ -13,7 +13,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import FREEING, GANG, WHOLE_JOB, JobSpec, Replacement, Stage, Topology, TopologyMode, Unit
 from arranger.model.stages import StageReason, may_enter
-from arranger.projections.deadlines import not_overdue
+from arranger.projections.deadlines import not_overdue, won
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, by_group, exists, requests_of
@@ -46,6 +46,17 @@ def outdated(job: JobRecord | None, based_on: int, attempt: int | None, *, spec_
     return ""
 
 
+#: What may happen to a job whose pods have succeeded. It may be deleted, and a continuation of a log repeats it.
+_ENDS_SUCCESS = (
+    StageReason.LEADER_SUCCEEDED,
+    StageReason.WORKERS_SUCCEEDED,
+    StageReason.TERMINATED,
+    StageReason.DELETED,
+    StageReason.AS_RECORDED,
+    StageReason.OTHER,
+)
+
+
 def out_of_turn(state: State, job: JobRecord | None, event: k.StageDecided) -> str:
     """Why a job can't enter a stage from its present one; empty if it may."""
     if job is None:
@@ -69,7 +80,9 @@ def _without_ground(state: State, job: JobRecord, event: k.StageDecided) -> str:
         return "it hasn't succeeded: the leader's end isn't the job's"
     if event.reason == StageReason.PODS_LEFT_BEHIND:
         return _not_left_behind(state, job)
-    return not_overdue(state, job) if event.reason == StageReason.DEADLINE_EXCEEDED else ""
+    if event.reason == StageReason.DEADLINE_EXCEEDED:
+        return not_overdue(state, job)
+    return "it has succeeded" if event.reason not in _ENDS_SUCCESS and won(state, job) else ""
 
 
 def _not_left_behind(state: State, job: JobRecord) -> str:

@@ -3,19 +3,28 @@ rules of that, checked against the pods of the API server.
 """
 
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from arranger.events import kinds as k
+from arranger.events.log import Entry
 from arranger.kube.cluster import Object
 from arranger.kube.translate import pod_seen
 from arranger.model.job import LEADER_GROUP, JobSpec
 from arranger.model.pod import Phase, PodOwner
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, blameless
+from arranger.projections.state import State
+from tests.simulation.rogue import Rogue
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+#: A second writer lets a job fail whose success the log has just shown.
+RIVAL = "two writers: the failure of a success"
+#: What may happen to a job that has succeeded. That a deadline was before is checked elsewhere (`clocks.py`).
+_MAY_FOLLOW = (StageReason.LEADER_SUCCEEDED, StageReason.WORKERS_SUCCEEDED, StageReason.TERMINATED,
+               StageReason.DELETED, StageReason.DEADLINE_EXCEEDED)  # fmt: skip
 #: An applier that is this late may still create what it has planned, in seconds.
 _LATE_S = 60.0
 #: A job's attempt and the name of a worker set in it; empty for the leader.
@@ -29,6 +38,10 @@ class Endings:
         self._world = world
         self._chance = chance = random.Random(f"{world.seed} endings")
         self._comes = chance.random() < 0.5
+        self._rivals = random.Random(f"{world.seed} rivals")
+        #: Jobs (UIDs) that have one for sure.
+        self.with_rival: dict[str, None] = {}
+        self._rival_rate = 1.0 if world.faults.often(RIVAL) else 0.1
         self._were_ready: set[_Group] = set()
         #: (job UID, worker set, index) of workers that have finished in any attempt.
         self._finished: set[tuple[str, str, int]] = set()
@@ -76,6 +89,9 @@ class Endings:
         """The log shows an event."""
         if isinstance(event, k.PodSeen) and event.owner is not None and event.phase == Phase.SUCCEEDED:
             self._told_s.setdefault(event.owner, self._world.loop.time())
+            drawn = self._world.faults.on and self._rivals.random() < self._rival_rate
+            if drawn or event.owner.job_uid in self.with_rival:
+                self._world.spawn(Rogue(self._world, self._rivals).too_late(event.owner.job_uid), "a rival")
         uid = event.uid if isinstance(event, k.JobSeen) else getattr(event, "job_uid", "")
         job = self._world.oracle.state.jobs.get(uid)
         for of in job.spec.groups if job is not None and job.spec is not None else ():
@@ -105,6 +121,28 @@ class Endings:
         if left and not finished and (owner.job_uid, owner.attempt, name) not in self._were_ready:
             return f"{of.name} starts after {name or 'the leader'}, which was never ready"
         return ""
+
+    def has_succeeded(self, state: State, uid: str) -> bool:
+        """Whether the log shows that the pods of an active job have succeeded whose end is the job's."""
+        job = state.jobs.get(uid)
+        if job is None or job.spec is None or job.ended:
+            return False
+        if job.spec.ends_with_leader:
+            leader = state.pods.get(job.bound.get((0, 0), ""), job.leader.ended)
+            return leader is not None and leader.phase == Phase.SUCCEEDED and not blameless(leader)
+        workers = [(group, index) for group in job.spec.success for index in range(job.spec.groups[group].count)]
+        return bool(workers) and all(slot in job.slots.finished for slot in workers)
+
+    def successes(self, state: State, entry: Entry) -> list[str]:
+        """The jobs (UIDs) that an entry decides on, and that have succeeded already."""
+        decided = [event.job_uid for event in entry.batch.events if isinstance(event, k.StageDecided)]
+        return [uid for uid in decided if self.has_succeeded(state, uid)]
+
+    def lost_success(self, event: k.StageDecided, succeeded: Sequence[str]) -> str:
+        """What is wrong with an accepted decision on one of these jobs; empty if nothing is."""
+        if event.job_uid not in succeeded or event.reason in _MAY_FOLLOW:
+            return ""
+        return f"it had succeeded, and is {event.stage} ({event.reason})"
 
     def problem_of_end(self, event: k.StageDecided) -> str:
         """Why an accepted end isn't one; empty if it is."""

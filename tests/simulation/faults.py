@@ -84,6 +84,7 @@ BELONGINGS = (
 ROGUE = tuple(
     f"two writers: {what}"
     for what in (
+        "the failure of a success",
         "part of a quorum",
         "part of a worker group",
         "no room",
@@ -200,6 +201,11 @@ AUTOSCALER_FAULTS = (
 #: Pods that can't start, or don't end.
 STARTS = ("a pod can't start for a while", "a pod hangs in Terminating", "a pod hangs on a lost node")
 
+#: A worker fails and its leader succeeds, of which watches tell only later; and somebody deletes a worker whose end
+#: restarts the others.
+SUCCESS_UNSEEN = "a leader succeeds after its worker failed, unseen"
+CUT = "a worker is deleted that ends the others"
+
 #: A lost node comes back before it counts as lost, and watches tell of it only later.
 BACK_UNSEEN = "a lost node comes back in time, unseen"
 
@@ -207,7 +213,7 @@ BACK_UNSEEN = "a lost node comes back in time, unseen"
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
          *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
-         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
+         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, SUCCESS_UNSEEN, CUT, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
          *CLAIMS, *CLAIM_FAULTS, *AUTOSCALER, *AUTOSCALER_FAULTS)  # fmt: skip
 
 _FAMILIES = {

@@ -59,7 +59,17 @@ from tests.simulation.actors import TAKEN, TTL
 from tests.simulation.calm import CALM
 from tests.simulation.clocks import HOURS, JUST_IN_TIME
 from tests.simulation.elsewhere import BREAKS
-from tests.simulation.faults import BACK_UNSEEN, HALF_WAY, KINDS, PLACEHOLDERS, REQUESTS, WITH_CLAIMS
+from tests.simulation.endings import RIVAL
+from tests.simulation.faults import (
+    BACK_UNSEEN,
+    CUT,
+    HALF_WAY,
+    KINDS,
+    PLACEHOLDERS,
+    REQUESTS,
+    SUCCESS_UNSEEN,
+    WITH_CLAIMS,
+)
 from tests.simulation.forecasts import TOLD, TOO_LATE
 from tests.simulation.invariants import Violation
 from tests.simulation.queues import MODES
@@ -130,6 +140,9 @@ _OFTEN = {
     "the sets of a quorum that others start after": {ORDER: 1.0},
     "that nothing final is decided by time on a view that is late": {JUST_IN_TIME: 1.0},
     "that no node counts as lost on a view that is late": {BACK_UNSEEN: 1.0},
+    "that the leader's end is known before failed workers count": {SUCCESS_UNSEEN: 1.0},
+    "that a success wins": {RIVAL: 1.0},
+    "that the deletion of a worker is its end": {CUT: 1.0},
 }
 
 
@@ -137,6 +150,25 @@ _OFTEN = {
 def _at_any_time() -> Iterator[None]:
     """What happened until now counts as known at any time."""
     with mock.patch.object(State, "known_ms", lambda _, time_ms: time_ms):
+        yield
+
+
+@contextmanager
+def _settled_at_any_time() -> Iterator[None]:
+    """Failed workers count after their time, whatever is known of the leader until then."""
+    keep_due = replacements._keep_due
+
+    def timed(job: JobRecord, found: Any, config: Any, time_ms: int, _: int) -> None:
+        keep_due(job, found, config, time_ms, time_ms)
+
+    with mock.patch.object(replacements, "_keep_due", timed):
+        yield
+
+
+@contextmanager
+def _successes_count_nothing() -> Iterator[None]:
+    """Neither controllers nor the log see to it that a success wins."""
+    with _without(stages, "won", False)(), _without(judging, "won", False)():
         yield
 
 
@@ -484,6 +516,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that a Service is looked for again": lambda: mock.patch.object(service_writer, "_CHECK_S", math.inf),
     "that nothing final is decided by time on a view that is late": _without(State, "heard_ms", math.inf),
     "that no node counts as lost on a view that is late": _at_any_time,
+    "that the leader's end is known before failed workers count": _settled_at_any_time,
+    "that a success wins": _successes_count_nothing,
+    "that the deletion of a worker is its end": _without(JobLife, "_restart_others", None),
     "the deadline of a part of a quorum": _without(stages, "_incomplete", None),
     "that a refused quorum gives its nodes up": _without(stages, "refused_quorum", None),
     "that a quorum which doesn't start gives its nodes up": _without(stages, "start_timeout", None),

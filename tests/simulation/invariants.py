@@ -172,6 +172,7 @@ class Oracle:
         bound = bound_before(self.state, entry.batch.events)
         of_room, of_promises = record.before(self.state, entry), self.promises.before(self.state, entry)
         of_forecasts = self._forecasts_before(entry)
+        succeeded = self._world.endings.successes(self.state, entry)
         self._world.checks.note_late(entry)
         self._world.claims.note(entry)
         self._base = cycle.base if cycle is not None else 0
@@ -205,6 +206,8 @@ class Oracle:
                 self._accept(placing, time_ms, kept_off_ms[placing.job_uid])
             elif verdict is not None:
                 self._accepted(event, jobs, nodes)
+                if isinstance(event, k.StageDecided) and (why := self._world.endings.lost_success(event, succeeded)):
+                    raise Violation(f"a success becomes a failure: {why}", job=event.job_uid)
 
     def _gives_up(self, entry: Entry, cycle: k.CycleTaken | None) -> None:
         """Check that a cycle, taken on the present state, lets no job fail too early."""

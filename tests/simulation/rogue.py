@@ -142,6 +142,20 @@ class Rogue:
             if isinstance(event, k.Placed) and event.job_uid == uid:
                 await self._say("two writers: a job that waits for another", self._cycle(), event)
 
+    async def too_late(self, uid: str) -> None:
+        """A job fails, or begins again, that has just succeeded."""
+        world = self._world
+        job = world.oracle.state.jobs.get(uid)
+        if job is None or world.log_away or world.home.index is None:
+            return
+        if not world.endings.has_succeeded(world.oracle.state, uid) or job.stage not in (Stage.STARTING, Stage.RUNNING):
+            return
+        ends = ((Stage.FAILED, StageReason.WORKERS_FAILED), (Stage.RESCHEDULING, StageReason.NODE_LOST))
+        stage, reason = self._chance.choice(ends)
+        await self._say(
+            "two writers: the failure of a success", k.StageDecided(uid, job.version, job.attempt, stage, reason)
+        )
+
     async def outside_its_queue(self) -> None:
         """Place a job that can't use its queue, as a cycle would that doesn't know of queues."""
         oracle = self._world.oracle.state

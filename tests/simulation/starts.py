@@ -2,7 +2,8 @@
 
 While the faults last, kubelets can't start a pod for a while, don't end it for a while, and a finalizer keeps pods on
 lost nodes. At the end, trials with deadlines: a quorum that can't start gives its nodes up, and a pod that hangs is
-named and, on a lost node, left behind. A node that is back in time costs no job its pods, however late watches tell it.
+named and, on a lost node, left behind. A node that is back in time costs no job its pods, however late watches tell it,
+and a leader that succeeds in time makes a failed worker nobody's. A worker that somebody deletes ends the others.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.store import DeleteOptions, Refusal
-from tests.simulation.faults import BACK_UNSEEN, STARTS
+from tests.simulation.endings import RIVAL
+from tests.simulation.faults import BACK_UNSEEN, CUT, STARTS, SUCCESS_UNSEEN
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:
@@ -49,7 +51,10 @@ class Starts:
         self._tries_unable = chance.random() < 0.4 or faults.often(UNABLE)
         self._tries_order = chance.random() < 0.4 or faults.often(ORDER)
         self._tries_hanging = chance.random() < 0.4 or faults.often(KEPT)
-        self._tries_back = random.Random(f"{world.seed} back").random() < 0.4 or faults.often(BACK_UNSEEN)
+        more = random.Random(f"{world.seed} more starts")
+        self._tries_back = more.random() < 0.4 or faults.often(BACK_UNSEEN)
+        self._tries_success = more.random() < 0.4 or faults.often(SUCCESS_UNSEEN, RIVAL)
+        self._tries_cut = more.random() < 0.4 or faults.often(CUT)
 
     def _happens(self, site: str) -> bool:
         happens = self._world.faults.on and self._chance.random() < self._rates[site]
@@ -114,6 +119,12 @@ class Starts:
             await self._pod_on_lost_node()
         if self._tries_back:
             await self._node_back_in_time()
+        if self._tries_success:
+            await self._success_seen_late()
+            await self._success_has_rival()
+        if self._tries_cut:
+            for scope in ("Set", "Job"):
+                await self._deleted_worker(scope)
 
     @property
     def _state(self) -> State:
@@ -178,6 +189,53 @@ class Starts:
                 raise Violation(f"a job lost its pod on {node}, which was back in time", job=uid)
         self._world.store.delete(TYJOBS, "default", "stays")
 
+    async def _success_seen_late(self) -> None:
+        """A worker fails that may not be restarted, and within the time that others wait for news of the leader it
+        succeeds, of which the watch tells later: the job has succeeded."""
+        ends = {"sandbox.arranger.dev/run-seconds": "12"}
+        fails = {"sandbox.arranger.dev/run-seconds": "10.5", "sandbox.arranger.dev/failures": "1"}
+        uid = self._create("succeeds", fails, leader=True, led=ends, limit=0)
+        job = await self._ready(uid)
+        for _ in range(400):
+            await asyncio.sleep(0.05)
+            if job is not None and job.failing:
+                self._world.late_until_s[PODS.plural] = self._world.loop.time() + _LATE_S
+                self._world.faults.hit(SUCCESS_UNSEEN)
+                await asyncio.sleep(_LATE_S + 5.0)
+                break
+        job = self._job(uid)
+        if job is not None and job.stage == Stage.FAILED:
+            raise Violation("a job failed whose leader had succeeded", job=uid)
+        self._world.store.delete(TYJOBS, "default", "succeeds")
+
+    async def _success_has_rival(self) -> None:
+        """Another writer lets a job fail as soon as the log shows its success: it has succeeded nevertheless."""
+        uid = self._create("wins", {}, leader=True, led={"sandbox.arranger.dev/run-seconds": "3"})
+        self._world.endings.with_rival[uid] = None
+        for _ in range(int(2 * _RUNS_WITHIN_S)):
+            await asyncio.sleep(0.5)
+            if (job := self._job(uid)) is None or job.ended:
+                break
+        self._world.store.delete(TYJOBS, "default", "wins")
+
+    async def _deleted_worker(self, scope: str) -> None:
+        """Somebody deletes a worker's pod: that is an end, so the others begin again too."""
+        name = f"cut-{scope.lower()}"
+        uid = self._create(name, {}, leader=False, count=2, scope=scope)
+        job = await self._ready(uid)
+        if job is not None:
+            before, attempt = set(job.bound.values()), job.attempt
+            self._world.store.delete(PODS, "default", self._state.pods[job.bound[1, 0]].name, DeleteOptions(grace_s=1))
+            self._world.faults.hit(CUT)
+            for _ in range(int(2 * _RUNS_WITHIN_S)):
+                await asyncio.sleep(0.5)
+                job = self._job(uid)
+                if job is None or (job.quorum_ready and not before & set(job.bound.values())):
+                    break
+            if job is not None and (before & set(job.bound.values()) or (scope == "Job") == (job.attempt == attempt)):
+                raise Violation(f"a worker was deleted, and others of its {scope} go on", job=uid)
+        self._world.store.delete(TYJOBS, "default", name)
+
     async def _lose_node_of(self, pod: str, node: str, uid: str) -> None:
         attempt = self._state.jobs[uid].attempt
         self._keep("default", pod, [_KEEPS])
@@ -206,13 +264,17 @@ class Starts:
     def _job(self, uid: str) -> JobRecord | None:
         return self._state.jobs.get(uid)
 
-    def _create(self, name: str, notes: dict[str, str], *, leader: bool, after: str = "") -> str:
-        """Create a job of one worker, which restarts the whole job; returns its UID. With `after`, the worker starts
-        after another set, whose worker asks for so many cpus."""
+    def _create(
+        self, name: str, notes: dict[str, str], *, leader: bool, after: str = "", led: Object | None = None,
+        limit: int | None = None, count: int = 1, scope: str = "Job",
+    ) -> str:  # fmt: skip
+        """Create a job of `count` workers, which restart the whole job or their set; returns its UID. With `after`, the
+        worker starts after another set, whose worker asks for so many cpus. `led` are annotations of the leader."""
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
         template: Object = {"spec": {"containers": [container]}}
         worker: Object = {"metadata": {"annotations": notes}, **template}
-        workers = {"name": "w", "counts": 1, "minCount": 1, "restart": {"scope": "Job"}, "template": worker}
+        restart: Object = {"scope": scope, **({"limit": limit} if limit is not None else {})}
+        workers = {"name": "w", "counts": count, "minCount": count, "restart": restart, "template": worker}
         spec: dict[str, Any] = {"priority": 10, "workerSets": [workers]}
         if after:
             asked = {"requests": {"cpu": after}, "limits": {"cpu": after}}
@@ -220,7 +282,7 @@ class Starts:
             workers |= {"minCount": 0, "startAfter": "large"}
             spec |= {"workerSets": [workers, {"name": "large", "counts": 1, "template": large}], "minWorkersNum": 1}
         if leader:
-            spec["leader"] = {"name": "learner", "template": template}
+            spec["leader"] = {"name": "learner", "template": {"metadata": {"annotations": led or {}}, **template}}
         body = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
         stored = self._world.store.create(TYJOBS, "default", body).stored
         self._world.user.names[stored.uid] = name

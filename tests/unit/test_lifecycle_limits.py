@@ -1,5 +1,6 @@
 """What a user asks of a job's time: suspended and resumed, a deadline, and how long it is kept once it has ended."""
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
@@ -7,6 +8,7 @@ from arranger.events.facts import PreemptionKind, Victim
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_pods, desired_status, expires_ms
 from arranger.lifecycle.stages import next_decision
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import PlacedPods, ScheduleState, Stage
 from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
@@ -330,6 +332,48 @@ def test_what_ended_in_time_succeeds_however_late_it_is_seen(
     asked.world.pass_time(500)
     finish(asked, ended_s)
     assert asked.settle()[0] == stage
+
+
+@BOTH_SUCCESSES
+@pytest.mark.parametrize("since", ["suspended", "invalid", "workers failed"])
+def test_what_has_succeeded_has_whatever_happens_before_somebody_decides(success: tuple[int, ...], since: str) -> None:
+    asked = Asked(success=success, restart_limit=0)
+    asked.settle()
+    seen, world = asked.job.seen, asked.world
+    others = [slot for slot in asked.job.bound if (slot == LEADER) != (success == (0,))]
+    finish(asked, 5)
+    if since == "suspended":
+        asked.edit(suspend=True)
+    elif since == "invalid":
+        faults = (Fault("spec.workerSets", FaultKind.REQUIRED),)
+        world.say(msgspec.structs.replace(seen, resource_version="999", generation=9, spec=None, faults=faults))
+    else:
+        for slot in others:
+            world.change_pod(asked.job.bound[slot], phase="Failed", ready=False)
+    world.pass_time(60)
+    assert asked.settle()[0] == Stage.SUCCEEDED
+
+
+@BOTH_SUCCESSES
+@pytest.mark.parametrize(
+    ("reason", "stage"),
+    [
+        (StageReason.RESTART_LIMIT, Stage.FAILED),
+        (StageReason.WORKERS_FAILED, Stage.FAILED),
+        (StageReason.INVALID_SPEC, Stage.FAILED),
+        (StageReason.NODE_LOST, Stage.RESCHEDULING),
+        (StageReason.WORKERS_LOST, Stage.RESCHEDULING),
+        (StageReason.SUSPENDED, Stage.PENDING),
+    ],
+)
+def test_no_decision_takes_a_success_from_a_job(success: tuple[int, ...], reason: StageReason, stage: Stage) -> None:
+    asked = Asked(success=success)
+    asked.settle()
+    finish(asked, 5)
+    job = asked.job
+    asked.world.say(k.StageDecided(job.uid, job.version, job.attempt, stage, reason))
+    assert asked.world.verdict("StageDecided").reason == "it has succeeded"
+    assert asked.settle()[0] == Stage.SUCCEEDED
 
 
 @BOTH_SUCCESSES
