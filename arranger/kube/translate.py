@@ -66,7 +66,7 @@ from arranger.model.template import (
 )
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
-from arranger.model.validation import MAX_AFTER, TYJOB, validate
+from arranger.model.validation import MAX_AFTER, TYJOB, validate, warnings
 
 Json = Mapping[str, Any]
 #: What can have values of its own in JSON, as the API server sends it or as we build it.
@@ -210,10 +210,11 @@ def job_seen(
     metadata = job["metadata"]
     generation = _whole(metadata.get("generation"))
     if last is not None and generation and last.generation == generation:
-        spec, faults = last.spec, last.faults
+        spec, faults, unset = last.spec, last.faults, last.unset
     else:
         found = validate(job, checks)
         spec, faults = None if found else job_spec(job, clean=clean), reported(found)
+        unset = () if found else reported(warnings(job))
     status = job.get("status")
     if not isinstance(status, dict):
         status = {}
@@ -232,6 +233,7 @@ def job_seen(
         created_by=created_by,
         created_by_groups=created_by_groups,
         permits=permits_of(metadata),
+        unset=unset,
     )
 
 

@@ -26,10 +26,21 @@ from arranger.messages.readiness import (
     finished_workers,
     guest_text,
     held_text,
+    unset_text,
 )
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
-from arranger.model.job import BELOW_QUORUM, GUEST, PREEMPTED, READY, CleanPodPolicy, JobSpec, ScheduleState, Stage
+from arranger.model.job import (
+    BELOW_QUORUM,
+    GUEST,
+    PREEMPTED,
+    READY,
+    UNSET_VARIABLES,
+    CleanPodPolicy,
+    JobSpec,
+    ScheduleState,
+    Stage,
+)
 from arranger.model.names import WORKER_GROUP_LABEL, group_labels, known_labels, pod_name
 from arranger.model.pod import TERMINAL, Failure, Phase, gpus_of
 from arranger.model.text import one_line, rfc3339
@@ -486,12 +497,13 @@ def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
         start_ms = expected_start_ms(state, job)
         told[PREEMPTED] = (decided[0], preempted_text(decided[1], rfc3339(start_ms) if start_ms else ""))
     told[GUEST] = ("ReservedRoom", guest_text(state, job))
+    told[UNSET_VARIABLES] = ("NotReplaced", unset_text(job))
     turned = {name: since_ms for name, (_, since_ms) in job.times.turned.items()}
     turned[FINISHED] = job.times.completion_ms or job.seen.created_ms
     shown = []
     turned[GUEST] = job.times.scheduled_ms
-    guest = ((GUEST, True),) if told[GUEST][1] else ()
-    for name, holds in (*job.conditions(), *guest, (FINISHED, job.ended)):
+    here = [(name, True) for name in (GUEST, UNSET_VARIABLES) if told[name][1]]
+    for name, holds in (*job.conditions(), *here, (FINISHED, job.ended)):
         reason, message = told.get(name, decided if holds else (decided[0], ""))
         shown.append(
             {

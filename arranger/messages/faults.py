@@ -24,6 +24,8 @@ def fault_text(fault: Fault) -> str:
     if fault.kind == FaultKind.RECORDED:
         return fault.value
     limits = fault.limits
+    if fault.kind == FaultKind.UNSET_VARIABLE:
+        return one_line(f"{fault.field}: {_unset(fault)}")[:_LIMIT]
     if fault.kind == FaultKind.UNKNOWN_FIELD and (close := _nearest(fault)):
         return one_line(f"{fault.field}: unknown field, did you mean {close}?")[:_LIMIT]
     words = _WORDS[fault.kind].format(
@@ -37,6 +39,13 @@ def fault_text(fault: Fault) -> str:
         setter=_SETTERS.get(fault.field.rpartition(".")[2], "Arranger sets it"),
     )
     return one_line(" ".join((f"{fault.field}: {words}" if fault.field else words).split()))[:_LIMIT]
+
+
+def _unset(fault: Fault) -> str:
+    """What a reference to a variable that isn't there does, and what would set the variable."""
+    limit = fault.limits[0] if fault.limits else ""
+    more = f" ({limit} sets it)" if limit.startswith("spec.") else f", did you mean $({limit})?" if limit else ""
+    return f"$({fault.name}) stays as it is: the pod has no such variable{more}"
 
 
 def meant_text(faults: Iterable[Fault]) -> str:

@@ -3,6 +3,7 @@
 import math
 
 from arranger.messages.departures import deleted_pods_text
+from arranger.messages.faults import faults_text
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.pod import Phase
 from arranger.model.text import rfc3339
@@ -110,3 +111,8 @@ def guest_text(state: State, job: JobRecord) -> str:
         return ""
     who = f"job {hosts[0]}" if len(hosts) == 1 else f"jobs {', '.join(hosts)}"
     return f"runs in room that is reserved for {who}, and gives it back as soon as that is enough for a start"
+
+
+def unset_text(job: JobRecord) -> str:
+    """The references of its templates to variables that its pods won't have; empty for none."""
+    return faults_text(job.seen.unset)

@@ -6,7 +6,8 @@ for an optional field counts as absent.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from arranger.model.faults import Fault, FaultKind
@@ -204,9 +205,17 @@ def record(
         if closed and not value.keys() <= order.keys():
             for name in value:
                 if name not in fields:
-                    yield Fault(_below(path, str(name)), _K.UNKNOWN_FIELD, limits=tuple(fields))
+                    known = _nearest_first(str(name), fields)
+                    yield Fault(_below(path, str(name)), _K.UNKNOWN_FIELD, limits=known)
 
     return check
+
+
+def _nearest_first(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The known names, that with the most similar name first: many of them may be cut."""
+    names = tuple(known)
+    close = get_close_matches(name[:_QUOTED], names, n=1)
+    return (*close, *(of for of in names if of not in close))
 
 
 def both(first: Check, then: Check) -> Check:

@@ -76,6 +76,9 @@ class FaultKind(StrEnum):
     OWN_PARENT = "OwnParent"
     #: `limits` are the amount and its field.
     ABOVE_THE_AMOUNT = "AboveTheAmount"
+    #: A warning: `name` is a variable that a template refers to and that its pods don't have, `limits` the field that
+    #: would set it, or else the variable with the nearest name.
+    UNSET_VARIABLE = "UnsetVariable"
     #: `value` is the number of faults that aren't listed.
     FURTHER = "Further"
     #: `value` is the sentence of an earlier version. Only the conversion of earlier events and snapshots makes it.

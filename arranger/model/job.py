@@ -45,6 +45,8 @@ BELOW_QUORUM = "BelowQuorum"
 PREEMPTED = "Preempted"
 #: The condition of a job that uses room which is reserved for another one.
 GUEST = "Guest"
+#: The condition of a job whose templates refer to variables that its pods won't have.
+UNSET_VARIABLES = "UnsetVariables"
 
 
 class ScheduleState(StrEnum):

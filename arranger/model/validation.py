@@ -28,6 +28,7 @@ from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume
 from arranger.model.queue import MAX_QUEUE_NAME
 from arranger.model.schema import DNS_LABEL, definition
+from arranger.model.variables import unset_variables
 
 
 class PolicyNames(msgspec.Struct, frozen=True):
@@ -79,6 +80,11 @@ def validate(tyjob: Any, checks: Check | None = None) -> list[Fault]:
     `checks` come from `tyjob_checks` if other policies than the built-in ones are installed.
     """
     return list((checks or TYJOB)(tyjob, ""))
+
+
+def warnings(tyjob: Mapping[str, Any]) -> list[Fault]:
+    """What a valid TYJob probably doesn't mean, though nothing forbids it."""
+    return unset_variables(tyjob["spec"])
 
 
 def whole_of(fields: Mapping[str, Any], name: str, default: _Default) -> int | _Default:

@@ -2,7 +2,7 @@
 
 Each decision on the stage has one Event, and so has each change of the counts of worker sets. Within a stage, one Event
 each shows for which jobs and which PriorityClass the job waits, why it waits for nodes, the end of that wait, replaced
-workers, pods that the API server refuses, and from whom the job takes room. It is
+workers, pods that the API server refuses, from whom the job takes room, and variables that its pods won't have. It is
 updated when something other than numbers changes (the status has the numbers). A name depends only on the Event's
 subject, so two appliers, or one after a restart, update the same Event. Names begin with the time of the decision,
 because Events are listed by name and their times have seconds only: so a listing is in order. Events are for people: a
@@ -20,6 +20,7 @@ from arranger.kube.cluster import EVENTS, PODS, TYJOBS, Cluster
 from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.messages.prerequisites import short_text
+from arranger.messages.readiness import unset_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
@@ -48,6 +49,7 @@ _TAKING = "taking"
 _BOUND = "bound"
 _LACKING = "lacking"
 _HANGING = "hanging"
+_UNSET = "unset"
 
 #: The order of Events with the same time in their names; those about a stage come after its own.
 _ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 3, Stage.RUNNING: 6}
@@ -61,6 +63,7 @@ _WITHIN = {
     _TAKING: 1,
     _LACKING: 1,
     _HANGING: 1,
+    _UNSET: 1,
     _WHOLE: 2,
     _BOUND: 2,
 }
@@ -90,6 +93,8 @@ class Told(msgspec.Struct):
     #: Which pods hang, "" for none, and what was reported of that.
     hanging: str = ""
     hung: str = ""
+    #: What was reported of variables that the pods won't have.
+    unset: str = ""
     replacements: int = 0
     #: The generation of the TYJob in which its worker sets were last scaled.
     scaled: int = 0
@@ -144,6 +149,7 @@ class Reporter:
             told.hung = told.hanging
             if told.hanging:
                 await self._update(job, told, _HANGING, reason="PodHangs", message=told.hanging)
+        await self._tell_unset(job, told)
         await self._tell_before(job, told)
         await self._tell_waiting(job, told)
 
@@ -196,6 +202,12 @@ class Reporter:
                 name = f"{job.seen.name}.{scaled.time_ms:011x}.1-scaled-{scaled.generation}.{job.uid[:8]}"
                 message = scaled_text(scaled.sets, job.spec)
                 await self._create(job, name, reason="Scaled", message=message, time_ms=scaled.time_ms)
+
+    async def _tell_unset(self, job: JobRecord, told: Told) -> None:
+        """Report variables that its pods won't have."""
+        last, told.unset = told.unset, unset_text(job)
+        if told.unset not in ("", last) and not job.ended:
+            await self._update(job, told, _UNSET, reason="UnsetVariable", message=told.unset)
 
     async def _tell_before(self, job: JobRecord, told: Told) -> None:
         """Report for which jobs it waits, for which classes, and for which queue."""

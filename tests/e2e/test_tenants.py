@@ -378,11 +378,50 @@ def test_a_namespace_limits_the_restarts_that_its_users_may_ask_for(installed: R
     assert "cannot" in ann.kubectl("annotate", "namespace", ann.namespace, "arranger.dev/max-restarts-")
 
 
+# --- variables that pods won't have ----------------------------------------------------------------------------------
+
+
+def asking(args: list[str], *, leader: list[str] | None = None, **of_set: Any) -> Body:
+    """A job whose workers, and leader, have these arguments."""
+    made = job()
+    made["spec"]["workerSets"][0] |= of_set
+    made["spec"]["workerSets"][0]["template"]["spec"]["containers"][0]["args"] = args
+    made["spec"]["leader"]["template"]["spec"]["containers"][0]["args"] = leader or []
+    return made
+
+
+def test_a_reference_to_a_variable_that_the_pods_will_not_have_warns_at_apply(installed: RealKube) -> None:
+    ann = entitled(installed)
+    eventually("the warnings are in force", lambda: "Warning" in ann.tries(asking(["$(MASTER_ADDR)"])))
+    said = ann.tries(asking(["--to=$(MASTER_ADDR):$(MASTER_PORT)", "$(NNODES)", "$(NODE_RANK)"]))
+    for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK"):
+        assert f"spec.workerSets[actors].template.spec: $({name}) stays as it is" in said
+    assert "(rendezvous sets it)" in said and "created (server dry run)" in said
+    for warned in (
+        asking(["$(TYJOB_MEMBERS_FILE)"], rendezvous={}),
+        asking([], leader=["$(MASTER_ADDR)"], rendezvous={"scope": "Set"}),
+        asking([], leader=["$(TYJOB_LEADER_ADDRESS)"]),
+    ):
+        assert "stays as it is" in ann.tries(warned)
+    for right in (
+        asking(["$(MASTER_ADDR)", "$(NODE_RANK)"], rendezvous={}),
+        asking(["$(TYJOB_MEMBERS_FILE)"], rendezvous={"membersFile": True}),
+        asking(["$$(MASTER_ADDR)", "$MASTER_ADDR", "$(OTHER)", "$(TYJOB_RANK)", "$(TYJOB_LEADER_ADDRESS)"]),
+        asking([], leader=["$(MASTER_ADDR)"], rendezvous={"scope": "Job"}),
+    ):
+        assert "Warning" not in ann.tries(right)
+    own = asking(["$(MASTER_ADDR)"])
+    own["spec"]["workerSets"][0]["template"]["spec"]["containers"][0]["env"] = [{"name": "MASTER_ADDR", "value": "a"}]
+    assert "Warning" not in ann.tries(own)
+    # Long texts don't make the answer depend on a budget.
+    assert "created (server dry run)" in ann.tries(asking(["x" * 100_000, "$(MASTER_ADDR)"]))
+
+
 def test_the_policies_of_this_folder_are_in_deploy(kube_server: RealKube, tmp_path: Path) -> None:
     rendered = documents(kube_server.kubectl("kustomize", str(DEPLOY)).stdout)
     found = {(item["kind"], item["metadata"]["name"]) for item in rendered if "AdmissionPolicy" in item["kind"]}
     policies = {(item["kind"], item["metadata"]["name"]) for item in documents(POLICIES.read_text())}
-    assert found == policies and len(policies) == 6
+    assert found == policies and len(policies) == 8
     up = "../" * len(tmp_path.resolve().parts[1:])
     own = {"resources": [f"{up}{str(DEPLOY)[1:]}"], "components": [f"{up}{str(DEPLOY)[1:]}/created-by"]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))

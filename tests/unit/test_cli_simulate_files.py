@@ -125,6 +125,7 @@ def test_the_plan_names_every_pod_and_its_node(simulate: Simulate) -> None:
             "message": "3 pods placed on 2 nodes",
             "foundRoom": 0,
             "faults": [],
+            "warnings": [],
         }
     ]
     assert plan["nodes"] == [

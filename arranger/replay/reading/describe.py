@@ -11,7 +11,7 @@ from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.readiness import below_quorum_text, claims_text, guest_text
+from arranger.messages.readiness import below_quorum_text, claims_text, guest_text, unset_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
@@ -54,9 +54,13 @@ def label(job: JobRecord) -> str:
 
 def message_of(state: State, job: JobRecord) -> str:
     """The last decision about the job in words; an invalid spec, a quorum that isn't ready, or the reason for waiting
-    takes precedence."""
+    takes precedence. References to variables that its pods won't have follow."""
     if job.seen.faults:
         return faults_text(job.seen.faults)
+    return "; ".join(part for part in (_told(state, job), unset_text(job)) if part)
+
+
+def _told(state: State, job: JobRecord) -> str:
     if before := prerequisites_text(state, job):
         return before
     waits = why_it_waits(job)

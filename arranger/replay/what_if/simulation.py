@@ -12,6 +12,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.messages.faults import faults_text
+from arranger.messages.readiness import unset_text
 from arranger.messages.shortages import reason_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP
@@ -69,7 +70,7 @@ class UnplacedPod(msgspec.Struct, frozen=True, rename="camel"):
 class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
     """The outcome of one job. `queue_position` counts from 1; 0 for a job that needed no node or is invalid. If the
     quorum is incomplete, `found_room` of its pods found room, and the reasons of the others count that room as used.
-    `faults` have the fields of a `Fault`."""
+    `faults` have the fields of a `Fault`, as have `warnings`: references to variables that the pods won't have."""
 
     namespace: str
     name: str
@@ -80,6 +81,7 @@ class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
     message: str
     found_room: int = 0
     faults: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[dict[str, Any], ...] = ()
 
 
 class NodeOutcome(msgspec.Struct, frozen=True):
@@ -206,6 +208,7 @@ class Simulation:
             message=_message(self.state, job, placed, unplaced),
             found_room=self._observer.room.get(job.uid, 0) if unplaced else 0,
             faults=tuple(map(as_object, job.seen.faults)),
+            warnings=tuple(map(as_object, job.seen.unset)),
         )
 
     def _reasons(self, job: JobRecord, group: int, filters: Filters) -> tuple[dict[str, Any], ...]:
@@ -280,5 +283,6 @@ def _message(state: State, job: JobRecord, placed: Sequence[PlacedPod], unplaced
         return message_of(state, job)
     if placed:
         nodes = len({pod.node for pod in placed})
-        return f"{counted(len(placed), 'pod')} placed on {counted(nodes, 'node')}"
+        told = f"{counted(len(placed), 'pod')} placed on {counted(nodes, 'node')}"
+        return "; ".join(part for part in (told, unset_text(job)) if part)
     return message_of(state, job) or ("it gets no nodes now" if unplaced else "it needs no nodes")
