@@ -73,7 +73,10 @@ def _of_stage(
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _pending(state, job, config, time_ms)
     missing = _image_missing(state, job, config, time_ms, no_image_ms)
-    return missing or _begun(state, job, config, time_ms) or start_timeout(state, job, config, time_ms)
+    decided = missing or _begun(state, job, config, time_ms)
+    if decided is not None or pod_without_image(state, job) is not None:
+        return decided  # what the job can't run without fails it in time; another attempt would begin that time anew
+    return start_timeout(state, job, config, time_ms)
 
 
 def _unusable(job: JobRecord) -> StageDecided:

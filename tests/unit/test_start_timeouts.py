@@ -1,5 +1,6 @@
 """Quorums that don't start give their nodes up in time, back off, and say which pod kept them from starting."""
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
@@ -63,6 +64,20 @@ def test_a_leader_that_lacks_its_configuration_gives_the_nodes_up_too() -> None:
     assert stage_text(given_up(world)).startswith(
         "the leader couldn't start in 300 s on n1 (CreateContainerConfigError)"
     )
+
+
+@pytest.mark.parametrize("own_s", [None, 10])
+def test_a_wrong_image_of_the_leader_fails_the_job_however_soon_it_would_give_its_nodes_up(own_s: int | None) -> None:
+    """With a start grace below that for images, each attempt would have begun the latter anew, for ever."""
+    world, job = starting(cpu=3, workers=2, min_workers=2)
+    world.lifecycle = msgspec.structs.replace(world.lifecycle, start_ms=20_000)
+    if own_s is not None:
+        world.job("ppo", workers=2, min_workers=2, generation=2, start_grace_s=own_s)
+    world.change_pod(world.run_pod(job, LEADER, "n1", phase="Pending", ip="", ready=False), waiting="ErrImagePull")
+    for _ in range(15):
+        world.control()
+        world.pass_time(10)
+    assert (job.stage, job.attempt) == (Stage.FAILED, 0)
 
 
 def test_a_pod_that_the_quorum_does_not_need_keeps_no_job_from_its_nodes() -> None:
@@ -157,6 +172,6 @@ def test_a_set_that_waits_for_one_that_cannot_start_counts_for_no_quorum() -> No
     world.control()
     assert len(job.placements) == 3
     uid = world.run_pod(job, (1, 0), "n1", phase="Pending", ip="", ready=False)
-    world.change_pod(uid, waiting="ErrImagePull", ready=False, ip="")
+    world.change_pod(uid, waiting="CreateContainerConfigError", ready=False, ip="")
     world.pass_time(world.lifecycle.start_ms / 1000)
     assert stage_text(given_up(world)).startswith("worker rollout-0 couldn't start")
