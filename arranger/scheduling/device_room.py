@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from arranger.model.config import VERDICTS
 from arranger.model.devices import AllocatedDevice, Allocation, DecidedDevices, DeviceId, on_node
 from arranger.model.pod import DeviceNeeds, DevicesAsked, NodeTerms
 from arranger.model.selectors import node_satisfies
@@ -27,21 +28,25 @@ Numbers = npt.NDArray[np.int64]
 Claim = tuple[str, str]
 Needs = tuple[DeviceNeeds, ...]
 Requests = tuple[tuple[DevicesAsked, ...], ...]
+#: From these rules on (`CycleConfig.verdicts`), a request for all devices knows of those that no claim gets.
+_WITH_TAINTED = 7
 #: More pods than any node takes.
 _MANY = 1 << 31
 
 
 class Device(NamedTuple):
     """A device that a row reaches: the nodes that do, and the selectors that select it. `unknown` stands for those of a
-    pool of which slices are missing: no claim gets one, and none gets all devices."""
+    pool of which slices are missing: no claim gets one, and none gets all devices. No claim gets one that is not
+    `whole` either (`DeviceFacts`), so none gets all of some among which it is."""
 
     id: DeviceId
     terms: NodeTerms | None
     selected_by: frozenset[str]
     unknown: bool = False
+    whole: bool = True
 
     def matches(self, asked: DevicesAsked) -> bool:
-        return not self.unknown and self.selected_by.issuperset(asked.selectors)
+        return self.whole and not self.unknown and self.selected_by.issuperset(asked.selectors)
 
 
 class _Unit(NamedTuple):
@@ -55,14 +60,14 @@ def match(
     devices: Sequence[Device], claims: Sequence[Sequence[DevicesAsked]], taken: Container[DeviceId]
 ) -> list[list[AllocatedDevice]] | int:
     """Devices for each claim, or the number of the first one for which there aren't enough. A request for all devices
-    gets none if one of them is taken, or if it isn't known which there are."""
+    gets none if one of them is taken or tainted, or if it isn't known which there are."""
     owners: dict[int, _Unit] = {}
     fixed = {at for at, device in enumerate(devices) if device.id in taken}
     for number, asked in enumerate(claims):
         for one in asked:
             if not one.count:
-                mine = {at for at, device in enumerate(devices) if device.matches(one)}
-                if not mine or not mine.isdisjoint(fixed) or any([device.unknown for device in devices]):
+                mine = _all_of(devices, one, fixed)
+                if not mine:
                     return number
                 owners.update(dict.fromkeys(mine, _Unit(number, one)))
                 fixed |= mine
@@ -77,6 +82,14 @@ def match(
             own = [at for at, unit in sorted(owners.items()) if unit.claim == number and unit.asked is one]
             found[number] += [AllocatedDevice(one.request, devices[at].id) for at in own]
     return found
+
+
+def _all_of(devices: Sequence[Device], asked: DevicesAsked, fixed: set[int]) -> set[int]:
+    """All devices that a request selects; none if it can't have one of them, or it isn't known which there are."""
+    selected = {at for at, device in enumerate(devices) if device.selected_by.issuperset(asked.selectors)}
+    if any([device.unknown for device in devices]) or not all([devices[at].whole for at in selected]):
+        return set()
+    return selected if selected.isdisjoint(fixed) else set()
 
 
 def how_many(devices: Sequence[Device], claims: Sequence[Sequence[DevicesAsked]], taken: Container[DeviceId]) -> int:
@@ -141,13 +154,16 @@ class DeviceRoom:
     _journal: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, state: State, rows: Mapping[str, int]) -> "DeviceRoom | None":
-        """The devices of these nodes (name → row); None if none are allocated."""
+    def of(cls, state: State, rows: Mapping[str, int], verdicts: int = VERDICTS) -> "DeviceRoom | None":
+        """The devices of these nodes (name → row), by these rules; None if none are allocated."""
         table = state.devices
         if not state.with_devices or not (table.claims or table.templates):
             return None
-        key = ("devices", table.version)
-        by_row, reached_by, apart = remembered(state.nodes.facts_version, key, lambda: _inventory(state, rows))
+        all_of_them = verdicts >= _WITH_TAINTED
+        key = ("devices", table.version, all_of_them)
+        by_row, reached_by, apart = remembered(
+            state.nodes.facts_version, key, lambda: _inventory(state, rows, all_of_them=all_of_them)
+        )
         found = cls([*rows], by_row, reached_by, apart, dict.fromkeys(table.holders))
         found.uids = {key: of.uid for key, of in table.claims.items()}
         for holding in table.decided.values():
@@ -280,9 +296,10 @@ class DeviceRoom:
 
 
 def _inventory(
-    state: State, rows: Mapping[str, int]
+    state: State, rows: Mapping[str, int], *, all_of_them: bool
 ) -> tuple[dict[int, list[Device]], dict[DeviceId, list[int]], bool]:
-    """The devices by row, those of each in order, the rows that reach each of them, and whether that is one at most."""
+    """The devices by row, those of each in order, the rows that reach each of them, and whether that is one at most.
+    Without `all_of_them`, only those that claims may get."""
     by_row: dict[int, list[Device]] = {}
     reached_by: dict[DeviceId, list[int]] = {}
     slices, incomplete = state.devices.newest_slices()
@@ -294,10 +311,10 @@ def _inventory(
             for at in indices:
                 by_device.setdefault(at, []).append(selector)
         for at, device in enumerate(facts.devices):
-            if device.whole and there:
+            if (device.whole or all_of_them) and there:
                 one = DeviceId(facts.driver, facts.pool, device.name)
                 reached_by[one] = there
-                found = Device(one, facts.reached_from, frozenset(by_device.get(at, ())))
+                found = Device(one, facts.reached_from, frozenset(by_device.get(at, ())), whole=device.whole)
                 for row in there:
                     by_row.setdefault(row, []).append(found)
     for of in incomplete:

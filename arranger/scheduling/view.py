@@ -174,7 +174,7 @@ class ClusterView:
     def of(cls, state: State, verdicts: int = VERDICTS) -> "ClusterView":
         """The state's nodes, with the pods on them if some pod has rules about other pods."""
         view = cls(state.nodes, verdicts=verdicts)
-        view.neighbours = around(state, view.node_index.rows())
+        view.neighbours = around(state, view.node_index.rows(), verdicts)
         return view
 
     def renew(self, state: State) -> bool:
@@ -194,7 +194,7 @@ class ClusterView:
         self._begun, self._changes = len(self.journal), nodes.changes
         self._contents += 1
         self.content = self._contents
-        self.neighbours = around(state, by_name)
+        self.neighbours = around(state, by_name, self.verdicts)
         return True
 
     def __len__(self) -> int:

@@ -104,6 +104,18 @@ def test_requests_take_from_each_other_what_another_can_do_without() -> None:
     assert [(of.request, of.device.device) for of in decided.devices] == [("any", "gpu-1"), ("a100", "gpu-0")]
 
 
+@pytest.mark.parametrize(("verdicts", "node"), [(VERDICTS, "b"), (6, "a")])
+def test_a_claim_for_all_devices_gets_none_where_one_is_tainted(verdicts: int, node: str) -> None:
+    """The rest isn't all of them, so kube-scheduler refuses the node (cluster 600 of the oracle)."""
+    world = two_nodes()
+    world.config = msgspec.structs.replace(world.config, verdicts=verdicts)
+    world.devices("a", ["tainted"], part="-2", pool="a-2", whole=False)
+    world.resource_claim("all", DeviceRequest("gpus", CLASS, (), 0))
+    pod = world.claiming("web", "all")
+    world.cycle()
+    assert pod.placements == {SLOT: node}
+
+
 def test_a_claim_for_all_devices_gets_all_of_a_node_or_none() -> None:
     world = two_nodes()
     world.resource_claim("one", allocation=on("b", "gpu-2"))
