@@ -571,6 +571,79 @@ def test_devices_classes_and_templates_in_files_decide_on_nodes(
     assert "(arranger simulate --devices true)" in capsys.readouterr().out
 
 
+# --- who gives room -----------------------------------------------------------------------------------------------
+
+
+def running(name: str, cpu: str, on: str, *, pods: bool, **spec: Any) -> list[dict[str, Any]]:
+    """A job that has run for long, all on one node, with its pods or without: then only its status says so."""
+    made = job(name, cpu=cpu, **spec)
+    created = "2026-01-01T00:00:00Z"
+    made["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": created}
+    workers = made["spec"]["workerSets"]
+    count = workers[0]["counts"] if workers else 0
+    sets = [{"set": "actors", "indices": f"0-{count - 1}" if count > 1 else "0"}] if count else []
+    made["status"] = {
+        "stage": "Running", "scheduleState": "ScheduledSucceed", "attempt": 0,
+        "allocations": [{"node": on, "leader": True, "workers": sets}],
+    }  # fmt: skip
+    owner = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "name": name, "controller": True}
+    slots = [("learner-0", {"role": "leader", "index": "0"})]
+    slots += [(f"actors-{n}", {"role": "worker", "worker-set": "actors", "index": str(n)}) for n in range(count)]
+    return [made] + [
+        {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{slot}", "creationTimestamp": created, "ownerReferences": [owner],
+                "labels": {f"arranger.dev/{key}": of for key, of in {"job": name, "attempt": "0", **labels}.items()},
+            },
+            "spec": {"nodeName": on, **template(cpu=cpu)["spec"]},
+            "status": {"phase": "Running", "startTime": created, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        for slot, labels in (slots if pods else ())
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("pods", [True, False])
+@pytest.mark.parametrize("cycles", ["1", "3"])
+def test_who_gives_room_to_whom_is_told_and_nodes_hold_no_more_than_they_have(
+    simulate: Simulate, pods: bool, cycles: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    low = running("low", "2", "n1", pods=pods, priority=1)
+    stays = running("stays", "1", "n2", pods=pods, priority=9)
+    high = job("high", workers=0, cpu="6500m", priority=5)
+    cluster = [node("n1", cpu="7"), node("n2", cpu="3"), *low, *stays, high]
+    plan = simulate(*cluster, flags=("--cycles", cycles))
+    [given] = plan["preempted"]
+    assert (given["namespace"], given["name"], given["kind"]) == ("default", "low", "Priority")
+    assert given["to"] == {"namespace": "default", "name": "high"} and given["lostGpuSeconds"] == 0
+    assert [(of["pod"], of["role"], of["node"]) for of in given["pods"]] == [
+        ("low-learner-0", "leader", "n1"), ("low-actors-0", "worker", "n1"), ("low-actors-1", "worker", "n1"),
+    ]  # fmt: skip
+    assert {one["name"]: one["used"]["cpu"] for one in plan["nodes"]} == {"n1": "6500m", "n2": "3"}
+    found = {one["name"]: one for one in plan["jobs"]}
+    assert len(found["low"]["unplaced"]) == 3
+    assert cycles != "1" or found["low"]["message"].startswith("preempted for job high")
+    main(["simulate", str(tmp_path / "cluster.yaml")], prog_name="arranger")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["default/low", "default/high", "priority", "3", "n1", "0", "GPU", "seconds", "of", "work"] in lines
+
+
+def test_who_gave_room_and_finds_other_room_later_is_placed_there(simulate: Simulate) -> None:
+    """The room that is left is too small for the first job, but enough for the one that gives room to it."""
+    low = running("low", "1", "n1", pods=True, priority=1)
+    cluster = [node("n1", cpu="4"), node("n2", cpu="3"), *low, job("high", workers=0, cpu="4", priority=5)]
+    plan = simulate(*cluster, flags=("--cycles", "3"))
+    assert [of["name"] for of in plan["preempted"]] == ["low"]
+    assert {one["name"]: one["used"]["cpu"] for one in plan["nodes"]} == {"n1": "4", "n2": "3"}
+    [again] = [one for one in plan["jobs"] if one["name"] == "low"]
+    assert {of["node"] for of in again["placed"]} == {"n2"} and len(again["placed"]) == 3
+
+
+def test_without_preemption_nobody_gives_room(simulate: Simulate) -> None:
+    plan = simulate(node("n1", cpu="4"), *running("low", "1", "n1", pods=True), job("more", workers=0, cpu="4"))
+    assert plan["preempted"] == []
+
+
 # --- misspelt fields -------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from arranger.clock import SystemClock
 from arranger.model.text import counted
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import Installed
-from arranger.replay.what_if.simulation import JobOutcome, Outcome, QueueOutcome, Simulation, UnplacedPod
+from arranger.replay.what_if.simulation import GivenRoom, JobOutcome, Outcome, QueueOutcome, Simulation, UnplacedPod
 from arranger.settings import Settings
 from arranger.workers.device_matcher import matches
 
@@ -68,6 +68,10 @@ def _print(outcome: Outcome) -> None:
     if placed:
         say()
         print_table(("pod", "node"), placed)
+    if outcome.preempted:
+        say()
+        columns = ("gives room", "to", "because of", "pods", "nodes", "lost")
+        print_table(columns, map(_given_cells, outcome.preempted), right=("pods",))
     unplaced = [row for job in outcome.jobs for row in _unplaced_rows(job)]
     if unplaced:
         say()
@@ -82,12 +86,13 @@ def _print(outcome: Outcome) -> None:
         for node in outcome.nodes
     ]
     print_table(("node", *resources), rows, right=resources, empty="no Nodes")
-    if outcome.queues:
-        say()
-        _print_queues(outcome.queues)
+    _print_queues(outcome.queues)
 
 
 def _print_queues(queues: Sequence[QueueOutcome]) -> None:
+    if not queues:
+        return
+    say()
     least = min(queue.depth for queue in queues)
     rows = [
         ("  " * (of.depth - least) + of.name, *map(_amounts, (of.used, of.share)), of.waiting, of.running, of.message)
@@ -106,6 +111,13 @@ def _job_cells(job: JobOutcome) -> tuple[object, ...]:
     return (
         job.queue_position or "-", name, job.schedule_state, len(job.placed), len(job.unplaced), job.message
     )  # fmt: skip
+
+
+def _given_cells(given: GivenRoom) -> tuple[object, ...]:
+    nodes = ", ".join(sorted({pod.node for pod in given.pods}))
+    lost = f"{given.lost_gpu_seconds:.0f} GPU seconds of work"
+    to = f"{given.to.namespace}/{given.to.name}"
+    return (f"{given.namespace}/{given.name}", to, given.kind.lower(), len(given.pods), nodes, lost)
 
 
 def _found_room(job: JobOutcome) -> str:

@@ -4,7 +4,7 @@ The description consists of observations as a watcher would append them, and is 
 in production, each with the placements of those before. No pod ever starts or ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -22,10 +22,12 @@ from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.model.text import counted
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object, decided_for, message_of
 from arranger.replay.reading.queues import QueueLine, queue_list
+from arranger.replay.what_if.hypothesis import pods_gone, say
 from arranger.scheduling import (
     BUILT_IN,
     ClusterView,
@@ -84,6 +86,25 @@ class JobOutcome(msgspec.Struct, frozen=True, rename="camel"):
     warnings: tuple[dict[str, Any], ...] = ()
 
 
+class Named(msgspec.Struct, frozen=True, rename="camel"):
+    """A job, or the record of a pod or a group."""
+
+    namespace: str
+    name: str
+
+
+class GivenRoom(msgspec.Struct, frozen=True, rename="camel"):
+    """A job that gives room to another one, `to`, and the pods that leave for it, with their nodes. `lost_gpu_seconds`
+    is the GPU time of their work since the last checkpoint, or else since their start."""
+
+    namespace: str
+    name: str
+    kind: str
+    to: Named
+    pods: tuple[PlacedPod, ...]
+    lost_gpu_seconds: float
+
+
 class NodeOutcome(msgspec.Struct, frozen=True):
     """A node after the cycles, with amounts as Kubernetes writes them. `used` includes the use before the cycles."""
 
@@ -109,11 +130,12 @@ class QueueOutcome(msgspec.Struct, frozen=True):
 
 class Outcome(msgspec.Struct, frozen=True):
     """The plan: jobs in the order of their first turns, then jobs without a turn by name; nodes by name; queues, each
-    after its parent, once there are any."""
+    after its parent, once there are any; and who gives room to whom, in the order of the decisions."""
 
     jobs: tuple[JobOutcome, ...]
     nodes: tuple[NodeOutcome, ...]
     queues: tuple[QueueOutcome, ...] = ()
+    preempted: tuple[GivenRoom, ...] = ()
 
 
 class Simulation:
@@ -144,7 +166,9 @@ class Simulation:
         ]
         self._say([k.EpochBegun(1, 0, "simulated"), *claims])
         self._say([*observations, *(k.ListingEnded(kind, TERMS[kind], "1") for kind in k.Watched)])
-        #: Job UID → its placements before the cycles.
+        #: Who gives room to whom.
+        self._given: list[GivenRoom] = []
+        #: Job UID → its placements before the cycles, as far as it didn't give them up.
         self._before = {uid: dict(job.placements) for uid, job in self.state.jobs.items()}
 
     def observe(self, events: Sequence[k.Event]) -> None:
@@ -153,14 +177,48 @@ class Simulation:
             self._say(events)
 
     def cycle(self) -> tuple[k.Event, ...]:
-        """Take one cycle and fold its decisions. Returns its events, none if it decided nothing."""
+        """Take one cycle and fold its decisions. Pods that give room are gone at once. Returns its events, none if it
+        decided nothing."""
         events = take_cycle(self.state, self._config, self.time_ms, self._observer, policies=self._policies)
         for event in events:
             if isinstance(event, (k.Placed, k.Preempted, k.Waits)):
                 self._turns.setdefault(decided_for(event))
-        if events:
-            self._say(events)
+        if not events:
+            return events
+        preempted = [event for event in events if isinstance(event, k.Preempted)]
+        self._given += [given for event in preempted for given in self._give(event)]
+        gone = [uid for event in preempted for uid in self._leaving(event)]
+        assumed = dict(self.state.assumed)
+        self._say(events)
+        # No pod exists that isn't in the description.
+        late = [pod for of, pod in self.state.assumed.items() if pod != assumed.get(of)]
+        forget_assumed(self.state, late, Changes())
+        say(self.state, self.time_ms, pods_gone(self.state, [self.state.pods[uid] for uid in gone]))
         return events
+
+    def _give(self, event: k.Preempted) -> Iterator[GivenRoom]:
+        """Who gives room, before the decision is folded."""
+        to = self.state.jobs[event.placed.job_uid].seen
+        for victim in event.victims:
+            job, slots = self.state.jobs[victim.job_uid], expand(victim.pods)
+            pods = tuple(PlacedPod(*_named(job, slot), node) for slot, node in slots.items())
+            for slot in slots:
+                self._before.get(job.uid, {}).pop(slot, None)
+            yield GivenRoom(
+                job.seen.namespace,
+                job.seen.name,
+                str(victim.kind),
+                Named(to.namespace, to.name),
+                pods,
+                victim.lost_ms / 1000,
+            )
+
+    def _leaving(self, event: k.Preempted) -> Iterator[str]:
+        """The UIDs of the pods that leave."""
+        yield from (uid for uid in event.leaving if uid in self.state.pods)
+        for victim in event.victims:
+            job = self.state.jobs[victim.job_uid]
+            yield from (job.bound[slot] for slot in expand(victim.pods) if slot in job.bound)
 
     def outcome(self) -> Outcome:
         taken = [self.state.jobs[uid] for uid in self._turns]
@@ -175,6 +233,7 @@ class Simulation:
             ),
             nodes=tuple(self._node(name) for name in view.names),
             queues=tuple(map(self._queue, queue_list(self.state).queues)) if self.state.queues else (),
+            preempted=tuple(self._given),
         )
 
     def _say(self, events: Sequence[k.Event]) -> None:
