@@ -153,8 +153,8 @@ class Preemption:
 
     def _helps(self, tried: PlacementTry) -> bool:
         """Whether a quorum fails for a reason that others can remedy. A job that a controller is about to resume takes
-        room only then, because that decision gives its nodes back. A job that runs takes none, even if it has lost all
-        of its nodes: only one that waits doesn't start before the others have left."""
+        room only then, because that decision gives its nodes back. A job that runs takes none, even if it holds no
+        nodes: only one that waits doesn't start before the others have left."""
         shortage, job = tried.shortage, tried.job
         if shortage is None or shortage.infeasible or self._searches >= _SEARCHES:
             return False

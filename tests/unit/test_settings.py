@@ -143,6 +143,11 @@ def test_a_cycle_of_an_older_log_takes_no_room_back_and_keeps_none() -> None:
             " (allowed: a number from 0.05 to 3600)",
         ),
         (
+            {"backfill": "On"},
+            {},
+            "backfill: 'On' can't be used, from flag --backfill (allowed: one of Guests, Known, Off)",
+        ),
+        (
             {"log_level": "loud"},
             {},
             "log_level: 'loud' can't be used, from flag --log-level (allowed: one of debug, info, warning, error)",
