@@ -19,8 +19,9 @@ ANY_GPU = "*/gpu"
 #: or devices. From 7 on, room that comes by itself isn't taken, room that doesn't come is no longer waited for, who
 #: took room in vain takes none again, further workers get no node before the set that they start after has one, and
 #: what pods hold beyond their node's allocatable belongs to both sides of each sum, a domain of a topology is a path of
-#: labels, all accelerators count like GPUs, and a claim for all devices gets none where one is tainted. 0 means the
-#: rules of older logs.
+#: labels, all accelerators count like GPUs, and a claim for all devices gets none where one is tainted. Also from 7
+#: on, guests are only of jobs with reservations, and no unchanged reservation is recorded again. 0 means the rules of
+#: older logs.
 VERDICTS = 7
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.

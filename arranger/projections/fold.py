@@ -8,6 +8,8 @@ decisions.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from arranger.events import kinds as k
 from arranger.events.devices import DevicesMatched
 from arranger.events.facts import EndKind
@@ -313,6 +315,7 @@ class _Fold(JobLife):
             self.state.last_cycle = offset
             self.state.queue_use.change_half_life(event.config.half_life_ms)
             self.state.queue_use.forget_deleted(self.state.queues.keys())
+            _confirmed(self, event)
         self._judge(offset, "CycleTaken", self.cycle_refused)
 
     def placed(self, offset: int, event: k.Placed) -> None:
@@ -489,6 +492,14 @@ def _of_groups(apply: Callable[[_Fold, int, Any], None]) -> Callable[[_Fold, int
             apply(fold, offset, event)
 
     return folded
+
+
+def _confirmed(fold: _Fold, event: k.CycleTaken) -> None:
+    """A cycle has revised the reservations that were old enough. Those of which it says nothing else are as before."""
+    reservations, refresh_ms = fold.state.reservations, event.config.reservation_refresh_ms
+    for uid, known in reservations.items() if event.config.verdicts >= 7 else ():
+        if event.time_ms - known.time_ms >= refresh_ms:
+            reservations[uid] = msgspec.structs.replace(known, time_ms=fold.time_ms)
 
 
 def _reserved(fold: _Fold, offset: int, event: k.Reserved) -> None:

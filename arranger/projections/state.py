@@ -77,8 +77,9 @@ class Changes:
 
 
 class Reservation(msgspec.Struct, frozen=True, array_like=True):
-    """The present reservation of a waiting job, when it was decided, and the start that was first expected
-    (milliseconds since 1970; 0 if it was unknown). `since_ms` is when the first one in a row was decided."""
+    """The present reservation of a waiting job, when it was decided or last found to be as before, and the start that
+    was first expected (milliseconds since 1970; 0 if it was unknown). `since_ms` is when the first one in a row was
+    decided."""
 
     decided: Reserved
     time_ms: int

@@ -208,7 +208,7 @@ def _plan_of(state: State, found: _Found, next_ms: float) -> Plan:
     reserved, over = room.reservations.events()
     # Guests are only of those who have their reservations.
     decisions = [*reserved, *decisions, *over] if config.verdicts >= 7 else [*decisions, *reserved, *over]
-    if decisions:
+    if decisions or room.reservations.confirmed:
         return Plan((CycleTaken(state.offset, time_ms, config, placer.search_steps), *decisions))
     due_ms = min([room.reservations.due_ms, room.preemption.due_ms, *(_due_ms(tried, reasons) for tried in tries)])
     awaited_ms = (pod.until_ms for pod in state.assumed.values() if pod.until_ms > time_ms)

@@ -22,6 +22,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from arranger.events.kinds import Reserved
@@ -76,7 +77,7 @@ class Reservations:
         #: UID → what is held for that job at the moment.
         self._held: dict[str, _Held] = {}
         #: The content of the view, and of which jobs what is held is put back → the content without it.
-        self._lifted: dict[tuple[int | str, ...], int] = {}
+        self._lifted: dict[tuple[object, ...], int] = {}
         #: UID → whether that job can start with what is held for it, without its guests.
         self._may_starts: dict[str, bool] = {}
         #: UID → jobs that have a reservation after this cycle.
@@ -84,6 +85,8 @@ class Reservations:
         #: UID → whether the quorum fits at all as others end.
         self._fits: dict[str, bool] = {}
         self._events: list[Reserved] = []
+        #: Whether a reservation was revised and is as before. The cycle is recorded, so that the next one knows it.
+        self.confirmed = False
         #: When a reservation is to be revised although nothing changes, in milliseconds.
         self.due_ms = math.inf
 
@@ -126,11 +129,23 @@ class Reservations:
 
     def awaited(self) -> dict[str, None]:
         """UID → jobs for whose ends those wait that have a reservation with a known time, and are before the present
-        turn. They give no room to the jobs behind."""
+        turn; and the guests in the room that is held. They give no room to the jobs behind: what guests leave is for
+        their hosts."""
         found: dict[str, None] = {}
-        for held in self._held.values():
+        for uid, held in self._held.items():
             if held.start_ms:
                 found.update(dict.fromkeys(held.awaits))
+            if self._config.verdicts >= 7:
+                found.update(dict.fromkeys(job.uid for job in self._guests.get(uid, ())))
+        return found
+
+    @cached_property
+    def _guests(self) -> dict[str, list[JobRecord]]:
+        """UID → the guests of that job."""
+        found: dict[str, list[JobRecord]] = {}
+        for job in self._state.jobs.values() if self._config.guests else ():
+            for uid in job.slots.hosts if job.placements else ():
+                found.setdefault(uid, []).append(job)
         return found
 
     def may_reserve(self, job: JobRecord) -> bool:
@@ -154,8 +169,7 @@ class Reservations:
             self._fits[job.uid] = found is not None
             if found is None:
                 return
-            decided = Reserved(job.uid, job.version, *found, self._outlived(known))
-            self._events.append(decided)
+            decided = self._decide(Reserved(job.uid, job.version, *found, self._outlived(known)), known)
             self._note_due(decided, self._time_ms)
         else:
             self._note_due(decided, known.time_ms)
@@ -198,6 +212,17 @@ class Reservations:
             return True
         return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
 
+    def _decide(self, decided: Reserved, known: Reservation | None) -> Reserved:
+        """Record a reservation, unless it says nothing new. A start that has come stays one."""
+        if known is not None and self._config.verdicts >= 7:
+            before = known.decided
+            come = 0 < before.start_ms <= self._time_ms and 0 < decided.start_ms <= self._time_ms
+            if before == (msgspec.structs.replace(decided, start_ms=before.start_ms) if come else decided):
+                self.confirmed = True
+                return before
+        self._events.append(decided)
+        return decided
+
     def _outlived(self, known: Reservation | None) -> tuple[str, ...]:
         """The jobs that a reservation waits for and that have run for longer than expected."""
         found = []
@@ -222,7 +247,7 @@ class Reservations:
             mark = placing.mark()
             tried = self._placer.without_memory(job)
             assert tried is not None, "the quorum has just fitted"
-            found = self._as_found(tried, ends[: max(enough - 1, 0)])
+            found = self._as_found(job, tried, ends[: max(enough - 1, 0)])
             placing.undo(tried, mark)
         departures.go_to(0)
         placing.observer = observer
@@ -240,27 +265,30 @@ class Reservations:
         found.sort()  # no two have the same UID
         return [(end_ms, job) for end_ms, _, _, job in found]
 
-    def _as_found(self, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
+    def _as_found(self, host: JobRecord, tried: PlacementTry, before: list[tuple[float, JobRecord]]) -> _Found:
         pods = self._placer.placed_pods(tried)
         nodes = {of.node for of in pods}
         awaited = [(end_ms, job) for end_ms, job in before if not nodes.isdisjoint(job.placements.values())]
+        if self._config.verdicts >= 7:  # guests leave when they are asked to, and they come and go
+            awaited = [(end_ms, job) for end_ms, job in awaited if host.uid not in job.slots.hosts]
         last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, (), self._vacating.leaving)
         start_ms = int(last_ms) if last_ms < math.inf else 0
         return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
 
     def hold(self, job: JobRecord, decided: Reserved) -> None:
         """Take out of the view what the reservation needs of what is free now: all but what those leave who end
-        before. What pods leave that are on their way out isn't free yet, but it is held too, because a job behind
-        counts on it when it takes room: a node then has less than nothing free."""
+        before, or are guests. What pods leave that are on their way out isn't free yet, but it is held too, because a
+        job behind counts on it when it takes room: a node then has less than nothing free."""
         view = self._placer.view
         rows, groups = view.node_index.rows(), job.valid_spec.groups
         each = [view.amounts(group.shape.requests) for group in groups]
         pods = [each[of.group] * sum(last - first + 1 for first, last in of.indices) for of in decided.pods]
+        leave = {uid: self._state.jobs[uid] for uid in decided.awaits if uid in self._state.jobs}
+        leave.update(
+            {guest.uid: guest for guest in self._guests.get(job.uid, ())} if self._config.verdicts >= 7 else {}
+        )
         departing = Departing()
-        for uid in decided.awaits:
-            awaited = self._state.jobs.get(uid)
-            if awaited is not None and awaited.placements:
-                departing.extend([self._vacating.of_whole(awaited)])
+        departing.extend([self._vacating.of_whole(of) for of in leave.values() if of.placements])
         needed, on = np.zeros_like(view.free), np.array([rows[of.node] for of in decided.pods], np.int64)
         if pods:
             add_to(needed, on, np.array(pods))

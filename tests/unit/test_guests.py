@@ -11,6 +11,7 @@ from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.cycle import Cycles, take_cycle
+from arranger.scheduling.reservations import Reservations
 from tests.unit.test_preemption import CONFIG, GPU, running
 from tests.world import World, shape
 
@@ -218,3 +219,35 @@ def test_nobody_becomes_a_guest_in_room_for_which_the_job_in_front_waits_anyway(
     late = of.job("late", workers=1, worker=GPU, min_workers=1, equals=True)
     events = of.cycle()
     assert not late.placements, (runs.stage, events)
+
+
+def test_an_unchanged_reservation_is_not_written_again_and_is_not_searched_for_in_each_cycle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of, searches = world(), []
+    search = Reservations._search
+    monkeypatch.setattr(Reservations, "_search", lambda self, job: searches.append(job) or search(self, job))
+    written: list[k.Event] = []
+    for number in range(180):  # half an hour in which something changes every ten seconds
+        of.pass_time(10)
+        of.priority_class(f"c{number}", number)
+        if number % 30 == 0:
+            small(of, f"guest{number}")
+        for _ in range(3):
+            written += of.cycle()
+    assert not [event for event in written if isinstance(event, k.Reserved)]
+    assert len(searches) <= 62, "each 30 s"
+    assert len([job for job in of.state.jobs.values() if job.slots.hosts]) == 6
+    of.state.validate()
+
+
+def test_room_that_a_guest_leaves_for_another_job_stays_reserved() -> None:
+    """By its queue's share, a job behind may take room from a guest. What the guest leaves is its host's."""
+    of = world()
+    guest = small(of, "guest", 31, priority=1)
+    assert guest.slots.hosts == ("uid-big",)
+    of.pass_time(600)  # the reservation is revised, and the guest has had its least run time
+    of.settle()
+    behind = of.job("behind", workers=2, worker=GPU, min_workers=2, equals=True, priority=8, preemptible=False)
+    of.settle()
+    assert guest.stage == Stage.RUNNING and not behind.placements
