@@ -8,7 +8,7 @@ import contextlib
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -30,8 +30,12 @@ from arranger.web.refusals import refuse
 #: How long the index is built, or a state folded, without a look at who asks, in seconds.
 _SLICE_S = 0.02
 _WAIT_S, _RETRY_S = 1.0, 2.0
+#: How long the index gives way to questions after each such part: those that never end may not stop it.
+_GIVE_WAY_S = 0.05
 #: How many states of points that were asked for are kept, to go on from them.
 _LATEST = 4
+#: Of how many jobs the events are kept that were read for their pages.
+_LIVES = 4
 #: A log's own snapshot is used only if it saves folding so many events: it takes longer to restore than one in memory.
 _WORTH = 20_000
 _ENTRIES_A_READ = 1000
@@ -60,6 +64,8 @@ class Moments:
         self._idle.set()
         self._begun = asyncio.Event()
         self._latest: OrderedDict[int, _Warm] = OrderedDict()
+        #: UID of a job → offset → the event about it there.
+        self._lives: OrderedDict[str, dict[int, tuple[LifeEvent, Event]]] = OrderedDict()
         self._turn = asyncio.Lock()
         #: Why nothing new is read, empty if all is well.
         self.problem = ""
@@ -112,7 +118,8 @@ class Moments:
                 assert self._index is not None
                 self._end = max(self._end, end)
                 found = await self._answers[name](self._index, values)
-                return safe_json(msgspec.json.encode(found)), self.complete or name == "moment"
+                final = getattr(found, "complete", self.complete or name == "moment")
+                return safe_json(msgspec.json.encode(found)), final
         finally:
             self._asking -= 1
             if not self._asking:
@@ -142,23 +149,23 @@ class Moments:
             index.feed(entry)
             if time.monotonic() - since_s > _SLICE_S:
                 await asyncio.sleep(0)
-                await self._idle.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GIVE_WAY_S):
+                        await self._idle.wait()
                 since_s = time.monotonic()
         self._end = max(self._end, index.position.offset)
 
     def _forget(self) -> None:
         self._index, self._end = None, 0
         self._latest.clear()
+        self._lives.clear()
         self._begun.clear()
 
     # --- states --------------------------------------------------------------------------------------------
 
     async def _at(self, index: LogIndex, at: int) -> State:
         """The state after the event at an offset. Nobody may change it."""
-        if at > max(self._end, index.position.offset):
-            self._end = (await self._log.end()).offset
-            if at > self._end:
-                refuse("NotFound", f"the log has no offset {at} yet, it ends at {self._end}")
+        await self._has(index, at)
         if at < index.began or at < 1:
             refuse("Expired", f"the log begins after offset {index.began}", hint="use a later point")
         warm = self._latest.pop(at, None)
@@ -171,6 +178,13 @@ class Moments:
                 raise
         self._keep(at, warm)
         return warm.state
+
+    async def _has(self, index: LogIndex, at: int) -> None:
+        """Refuse an offset that the log doesn't have."""
+        if at > max(self._end, index.position.offset):
+            self._end = (await self._log.end()).offset
+            if at > self._end:
+                refuse("NotFound", f"the log has no offset {at} yet, it ends at {self._end}")
 
     def _keep(self, at: int, warm: _Warm) -> None:
         self._latest[at] = warm
@@ -228,35 +242,55 @@ class Moments:
         return index.gantt.nodes.gantt(*_span_ms(index, values), complete=self.complete)
 
     async def _job(self, index: LogIndex, values: Values) -> object:
-        at = self._point(index, values)
-        state = await self._at(index, at)
+        """The job's page at the point, or, while the index is on its way there, at the latest point that it has
+        reached: an answer about each new end of a log that grows fast would never be done."""
+        asked = self._point(index, values)
+        await self._has(index, asked)
+        at = min(asked, index.position.offset)
         label, uid = index.jobs.find(values["job"], at)
+        if not uid and at < asked:
+            refuse("ServiceUnavailable", f"the log is read up to offset {at} so far", hint="try again soon")
         if not uid:
             refuse("NotFound", f"the log has no job {values['job']!r} up to that point")
+        state = await self._at(index, at)
         offsets = index.jobs.offsets(uid, at)
         life = await self._life(index, uid, offsets[-MOST_OF_A_JOB:])
-        return job_page(state, label, uid, life, max(len(offsets) - MOST_OF_A_JOB, 0))
+        page = job_page(state, label, uid, life, max(len(offsets) - MOST_OF_A_JOB, 0))
+        return msgspec.structs.replace(page, complete=at == asked)
 
     async def _life(self, index: LogIndex, uid: str, offsets: list[int]) -> list[tuple[LifeEvent, Event]]:
-        """The events about a job at these offsets; the log is read from the snapshots before them."""
-        found: list[tuple[LifeEvent, Event]] = []
-        position, entries = Position(0, -1, ""), list[Entry]()
+        """The events about a job at these offsets; the log is read from the snapshots before them. What is read is
+        kept, also if the question is taken back: the next one, about a later point, needs little more."""
+        kept = self._lives.pop(uid, {})
+        found = self._lives[uid] = {offset: kept[offset] for offset in offsets if offset in kept}
+        if len(self._lives) > _LIVES:
+            self._lives.popitem(last=False)
+        entries: Sequence[Entry] = ()
         for offset in offsets:
+            if offset in found:
+                continue
             at = abs(offset)
-            kept = index.snapshots.nearest(at - 1)
-            assert kept is not None
-            if kept.position.offset > position.offset:
-                position, entries = kept.position, []
-            while not entries or entries[-1].last < at:
-                if entries:
-                    position = Position(position.epoch, entries[-1].last, entries[-1].chain)
-                await asyncio.sleep(0)  # a file's entries are there at once, and who asks may have gone
-                entries = list(await self._log.read(position, limit=_ENTRIES_A_READ))
-                if not entries:
-                    return found
+            entries = await self._entries_at(index, at, entries)
+            if not entries:
+                break
             entry = next(one for one in entries if one.last >= at)
-            found.append((life_event(offset, entry, uid, index.jobs.seen), entry.batch.events[at - entry.first]))
-        return found
+            found[offset] = (life_event(offset, entry, uid, index.jobs.seen), entry.batch.events[at - entry.first])
+        return [found[offset] for offset in offsets if offset in found]
+
+    async def _entries_at(self, index: LogIndex, at: int, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Entries with that of an offset: those that were read for an earlier one, or the next ones; none if the log
+        ends before."""
+        kept = index.snapshots.nearest(at - 1)
+        assert kept is not None
+        while not entries or entries[-1].last < at:
+            position = kept.position
+            if entries and entries[-1].last > position.offset:
+                position = Position(position.epoch, entries[-1].last, entries[-1].chain)
+            await asyncio.sleep(0)  # a file's entries are there at once, and who asks may have gone
+            entries = await self._log.read(position, limit=_ENTRIES_A_READ)
+            if not entries:
+                break
+        return entries
 
 
 def _span_ms(index: LogIndex, values: Values) -> tuple[int, int]:

@@ -15,6 +15,11 @@ export class Refused extends Error {
   }
 }
 
+/** Whether what went wrong may pass by itself: the server can't be reached, or can't answer yet. */
+export function passes(problem: unknown): boolean {
+  return problem instanceof Refused && [0, 429, 503].includes(problem.code);
+}
+
 export type Parameters = Record<string, string | number | readonly string[] | undefined>;
 
 /** The answer to a question. `objects` is YAML with Kubernetes objects that it is about too. */

@@ -20,7 +20,7 @@ export interface Course {
 export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
   const log = timeline.value;
   // Asked again only when the log has grown: the answer doesn't depend on the point.
-  const answer = useAnswer<Series>(log ? "series" : "", { points: POINTS });
+  const answer = useAnswer<Series>(log ? "series" : "", { points: POINTS, log: log?.last });
   const value = answer.value;
   if (!value) return <Missing {...answer} none="The log is empty." />;
   // Without the right to list nodes or queues, their lines are empty.

@@ -2,7 +2,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { useMemo, useState } from "preact/hooks";
 import { ask } from "./api";
-import { JobLink, Missing, Names, Note, Point, Table } from "./parts";
+import { AsOf, JobLink, Missing, Names, Note, Point, Table } from "./parts";
 import { moment, settledAt, timeline, words } from "./store";
 import type { Line, Verified } from "./types";
 import { useAnswer, useAsking } from "./use";
@@ -21,6 +21,7 @@ export function Cycle() {
   const decisions = cycle ? decided(lines.slice(start + 1)) : [];
   return (
     <>
+      <AsOf at={answer.of.to} />
       {cycle ? (
         <>
           <h2>
@@ -108,10 +109,11 @@ function Listing({ to }: { to: number }) {
           </select>
         </label>
         <span class="faint" role="status">
-          {answer.busy ? "…" : many(lines.length, "event")}
+          {answer.value ? many(lines.length, "event") : "…"}
         </span>
       </div>
-      {answer.problem ? (
+      <AsOf at={answer.of.to} />
+      {answer.problem && !answer.value ? (
         <Missing {...answer} none="" />
       ) : (
         <Events lines={lines} caption="Events, the newest first" none={answer.busy ? "The answer is being worked out …" : "No event matches."} />

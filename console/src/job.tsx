@@ -1,7 +1,7 @@
 // One job: its life, its pods, why it waits or why its pods are where they are, and when it would start.
 import { useEffect } from "preact/hooks";
 import { Facts, Happened, InQueue, States } from "./explained";
-import { Missing, Names, Note, Point, Table } from "./parts";
+import { AsOf, Missing, Names, Note, Point, Table } from "./parts";
 import { see } from "./seen";
 import { chosen, moment, openJob, settledAt } from "./store";
 import { Stage } from "./jobs";
@@ -42,6 +42,7 @@ function About({ job }: { job: string }) {
       <h2>
         {shown(value.job)} {value.stage !== null && <Stage job={{ stage: value.stage }} />}
       </h2>
+      <AsOf at={value.at} time={value.time} />
       {value.submitted !== null && (
         <p class="faint">
           Queue {shown(value.queue)}, priority {value.priority}, submitted {stamp(value.submitted)}, attempt{" "}
@@ -127,6 +128,7 @@ function Why({ job, at }: { job: string; at: number }) {
   const toStart = value.waiting && known && known.podsPlaced < (known.podsMinimum ?? 0);
   return (
     <section aria-label="Explanation">
+      <AsOf at={answer.of.at} time={value.timeMs / 1000} />
       <h3>{!value.waiting ? "Where it stands" : toStart ? "Why it waits" : "Why further pods wait"}</h3>
       <p class="lead">
         {shown(value.waiting?.why || value.standing.message || value.standing.stage)}{" "}

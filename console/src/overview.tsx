@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { VICTIMS } from "./explained";
 import { useDeleted } from "./jobs";
-import { Figure, JobLink, Missing, Note, Point, Table } from "./parts";
+import { AsOf, Figure, JobLink, Missing, Note, Point, Table } from "./parts";
 import { see } from "./seen";
 import { moment, problem, timeline } from "./store";
 import type { Mark, Preemptions, Waits } from "./types";
@@ -99,6 +99,7 @@ function Waited({ to }: { to: number }) {
   return (
     <>
       <h3>What jobs waited for</h3>
+      <AsOf at={answer.of.to} />
       <div class="controls">
         <Choice label="Of each" of={by} options={BY} />
         <Choice label="Held by each" of={heldBy} options={HELD_BY} />
@@ -147,30 +148,33 @@ function Preempted({ to }: { to: number }) {
   const value = answer.value;
   if (!value) return <Missing {...answer} none="" />;
   return (
-    <Table
-      caption="Preemptions"
-      rows={value.preemptions}
-      rowsInSight={10}
-      none="No job gave room to another one up to this point."
-      columns={[
-        { name: "Event", cell: (one) => <Point at={one.offset} />, key: (one) => one.offset, number: true },
-        { name: "Time", cell: (one) => clock(one.timeMs / 1000), number: true, wide: true },
-        { name: "Room for", cell: (one) => <JobLink job={one.job} at={one.offset} />, key: (one) => one.job },
-        { name: "From", cell: (one) => <Links jobs={one.victims.map((of) => of.job)} at={one.offset} /> },
-        { name: "Why", cell: (one) => [...new Set(one.victims.map((of) => VICTIMS[of.kind] ?? plain(of.kind)))].join(", ") },
-        {
-          name: "Pods",
-          cell: (one) => count(one.victims.reduce((sum, of) => sum + of.pods, 0)),
-          number: true,
-          wide: true,
-        },
-        { name: "GPU hours lost", cell: (one) => hours(one.harmGpuMs), key: (one) => one.harmGpuMs, number: true, wide: true },
-        {
-          name: "Began after",
-          cell: (one) => (one.gainedMs == null ? "–" : duration(one.gainedMs / 1000)),
-          number: true,
-        },
-      ]}
-    />
+    <>
+      <AsOf at={answer.of.to} />
+      <Table
+        caption="Preemptions"
+        rows={value.preemptions}
+        rowsInSight={10}
+        none="No job gave room to another one up to this point."
+        columns={[
+          { name: "Event", cell: (one) => <Point at={one.offset} />, key: (one) => one.offset, number: true },
+          { name: "Time", cell: (one) => clock(one.timeMs / 1000), number: true, wide: true },
+          { name: "Room for", cell: (one) => <JobLink job={one.job} at={one.offset} />, key: (one) => one.job },
+          { name: "From", cell: (one) => <Links jobs={one.victims.map((of) => of.job)} at={one.offset} /> },
+          { name: "Why", cell: (one) => [...new Set(one.victims.map((of) => VICTIMS[of.kind] ?? plain(of.kind)))].join(", ") },
+          {
+            name: "Pods",
+            cell: (one) => count(one.victims.reduce((sum, of) => sum + of.pods, 0)),
+            number: true,
+            wide: true,
+          },
+          { name: "GPU hours lost", cell: (one) => hours(one.harmGpuMs), key: (one) => one.harmGpuMs, number: true, wide: true },
+          {
+            name: "Began after",
+            cell: (one) => (one.gainedMs == null ? "–" : duration(one.gainedMs / 1000)),
+            number: true,
+          },
+        ]}
+      />
+    </>
   );
 }

@@ -2,9 +2,10 @@
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { exportSvg } from "./export";
-import { address, goTo, openJob } from "./store";
+import type { Parameters } from "./api";
+import { address, goTo, openJob, settledAt } from "./store";
 import type { Picture } from "./svg";
-import { amount, shown } from "./words";
+import { amount, clock, shown } from "./words";
 
 const ROW_PX = 30;
 const SPARE_ROWS = 10;
@@ -129,6 +130,17 @@ export function Note({ children, bad }: { children: ComponentChildren; bad?: boo
 export function Missing({ problem, busy, none }: { problem: string; busy: boolean; none: string }) {
   if (problem) return <Note bad>{shown(problem)}</Note>;
   return <Note>{busy ? "The answer is being worked out …" : none}</Note>;
+}
+
+/** Says of which point an answer is, where the page shows a later one already. */
+export function AsOf({ at, time }: { at: Parameters[string]; time?: number }) {
+  const point = Number(at);
+  if (!point || point >= settledAt.value) return null;
+  return (
+    <p class="faint as-of">
+      As of {time && `${clock(time)}, `}event <Point at={point} />: the answer about the point shown is being worked out.
+    </p>
+  );
 }
 
 /** A link to a point of the log, shown as its offset. */

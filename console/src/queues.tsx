@@ -1,7 +1,7 @@
 // The tree of queues at a point: used against share, capability and demand, and over time.
 import { type Course, OverTime } from "./course";
 import { signal } from "@preact/signals";
-import { JobLink, Missing, Note, Table } from "./parts";
+import { AsOf, JobLink, Missing, Note, Table } from "./parts";
 import { moment, problem } from "./store";
 import type { Moment, Queue, QueueDetail, Series } from "./types";
 import { useAnswer } from "./use";
@@ -61,6 +61,7 @@ function Detail({ name, at }: { name: string; at: number }) {
   if (!value) return <Missing {...answer} none="" />;
   return (
     <section aria-label={`Queue ${shown(name)}`}>
+      <AsOf at={answer.of.at} />
       <h3>Why jobs of {shown(name)} wait</h3>
       <Table
         caption={`Waiting jobs of ${shown(name)}`}

@@ -85,16 +85,30 @@ function measured(began: number, offset: number): void {
   );
 }
 
+let reading = false;
+let readAgain = false;
+
+/** Read the timeline. While it is read, further wishes are one. */
 export async function readTimeline(): Promise<void> {
-  try {
-    const log = (timeline.value = await ask<Timeline>("timeline", { buckets: 400 }));
-    // An address may name a point that the log doesn't have.
-    if (log.complete !== false && at.value > log.last) at.value = log.last;
-    // The server still reads the log: the rest follows.
-    if (log.complete === false) setTimeout(() => void readTimeline(), 1000);
-  } catch (caught) {
-    problem.value = words(caught);
-  }
+  readAgain = reading;
+  if (reading) return;
+  reading = true;
+  do {
+    readAgain = false;
+    try {
+      const log = (timeline.value = await ask<Timeline>("timeline", { buckets: 400 }));
+      // An address may name a point that the log doesn't have.
+      if (log.complete !== false && at.value > log.last) at.value = log.last;
+      // The server still reads the log: the rest follows.
+      if (log.complete === false) {
+        readAgain = true;
+        await new Promise((done) => setTimeout(done, 1000));
+      }
+    } catch (caught) {
+      problem.value = words(caught);
+    }
+  } while (readAgain);
+  reading = false;
 }
 
 export function words(caught: unknown): string {

@@ -113,6 +113,9 @@ export interface Life {
     since: number;
     at: number;
   }[];
+  /** The point that all of this is about, and its time. */
+  at: number;
+  time: number;
 }
 export interface Line {
   offset: number;

@@ -1,44 +1,99 @@
 // Hooks: an answer to a question, a canvas that keeps its size, and the colours of the scheme.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, type Parameters } from "./api";
-import { words } from "./store";
+import { ask, passes, type Parameters } from "./api";
+import { live, words } from "./store";
 
 export interface Answer<T> {
   value: T | null;
   problem: string;
   busy: boolean;
+  /** What `value` was asked with. */
+  of: Parameters;
 }
 
-/** The answer to a question, asked again when it changes; `question` empty: not asked. The earlier answer stays. */
+/** A question that is asked about one point after another. */
+interface Following {
+  about: (given: Parameters) => void;
+  end: () => void;
+}
+
+const NONE: Answer<never> = { value: null, problem: "", busy: true, of: {} };
+/** The parameters that are points of the log. */
+const POINTS = ["at", "from", "to", "log"];
+/** Whoever moves through time asks for a point only when he stays there. */
+const SETTLED_MS = 120;
+/** When a question is asked again whose answer isn't about all of the log yet, and one that wasn't answered. */
+const AGAIN_MS = 1000;
+const RETRY_MS = 2000;
+
+/** The answer to a question, asked again when it changes; `question` empty: not asked. The earlier answer stays until the
+ * next one is there. A log that is followed may grow faster than answers come: then each is waited for, shown with its
+ * point, and the next one is about the newest point. `log` is never sent: it is given where the answer is about all of
+ * the log, so that it is asked again when the log has grown. */
 export function useAnswer<T>(question: string, given: Parameters): Answer<T> {
-  const [answer, setAnswer] = useState<Answer<T>>({ value: null, problem: "", busy: true });
-  const key = question && JSON.stringify([question, given]);
+  const [answer, setAnswer] = useState<Answer<T>>(NONE);
+  const following = useRef<Following | null>(null);
+  const subject = question && JSON.stringify([question, { ...given, ...Object.fromEntries(POINTS.map((one) => [one, ""])) }]);
   useEffect(() => {
-    if (!question) return setAnswer({ value: null, problem: "", busy: false });
-    const ended = new AbortController();
-    setAnswer((earlier) => ({ ...earlier, busy: true }));
-    // Whoever moves through time asks for a point only when he stays there.
-    let timer = 0;
-    const askSoon = (delayMs: number): void => {
-      timer = window.setTimeout(() => {
-        ask<T>(question, given, ended).then(
-          (value) => {
-            setAnswer({ value, problem: "", busy: false });
-            // The server still reads the log: the rest follows.
-            if ((value as { complete?: boolean }).complete === false && !ended.signal.aborted) askSoon(1000);
-          },
-          (caught) => ended.signal.aborted || setAnswer({ value: null, problem: words(caught), busy: false }),
-        );
-      }, delayMs);
-    };
-    askSoon(120);
+    if (!question) return setAnswer({ ...NONE, busy: false });
+    const of = (following.current = follow<T>(question, setAnswer));
     return () => {
-      clearTimeout(timer);
-      ended.abort();
+      following.current = null;
+      of.end();
     };
-  }, [key]);
+  }, [subject]);
+  useEffect(() => following.current?.about(given), [question && JSON.stringify([question, given])]);
   return answer;
+}
+
+function follow<T>(question: string, tell: (next: (earlier: Answer<T>) => Answer<T>) => void): Following {
+  let wanted: Parameters | null = null;
+  let asking: AbortController | null = null;
+  let timer = 0;
+  let ended = false;
+  const soon = (delayMs: number): void => {
+    timer = window.setTimeout(() => void begin(), delayMs);
+  };
+  const begin = async (): Promise<void> => {
+    const [given, began] = [wanted!, performance.now()];
+    const mine = (asking = new AbortController());
+    [wanted, timer] = [null, 0];
+    let pauseMs = SETTLED_MS;
+    try {
+      const value = await ask<T>(question, { ...given, log: undefined }, mine);
+      // The server still reads the log: the rest follows.
+      const whole = (value as { complete?: boolean }).complete !== false;
+      pauseMs = whole ? Math.max(pauseMs, performance.now() - began) : AGAIN_MS;
+      if (!whole) wanted ??= given;
+      tell(() => ({ value, problem: "", busy: wanted !== null, of: given }));
+    } catch (caught) {
+      if (!mine.signal.aborted && passes(caught)) {
+        wanted ??= given;
+        pauseMs = RETRY_MS;
+        tell((earlier) => ({ ...earlier, problem: words(caught), busy: true }));
+      } else if (!mine.signal.aborted) {
+        tell(() => ({ value: null, problem: words(caught), busy: wanted !== null, of: given }));
+      }
+    }
+    asking = null;
+    if (wanted && !ended) soon(pauseMs);
+  };
+  return {
+    about: (given) => {
+      wanted = given;
+      tell((earlier) => ({ ...earlier, busy: true }));
+      if (asking && !live.peek()) asking.abort();
+      if (asking || (timer && live.peek())) return;
+      clearTimeout(timer);
+      soon(SETTLED_MS);
+    },
+    end: () => {
+      ended = true;
+      clearTimeout(timer);
+      asking?.abort();
+    },
+  };
 }
 
 /** Gives a controller for a question that is asked by hand: it ends with the part of the page, or with the next one. */

@@ -589,3 +589,67 @@ class Hasty(FileLog):
 def test_a_log_that_does_not_wait_for_entries_leaves_time_for_questions() -> None:
     (found,) = ask(Hasty(HISTORIES / NAMES[0]), ("moment", {"at": "300"}))
     assert found["at"] >= 300
+
+
+def test_the_index_goes_on_while_questions_never_cease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments_module, "_SLICE_S", 0.0)
+    monkeypatch.setattr(moments_module, "_GIVE_WAY_S", 0.001)
+    of = history(NAMES[0])
+
+    async def answers() -> None:
+        moments = Moments(FileLog(HISTORIES / NAMES[0]))
+        following = asyncio.create_task(moments.follow())
+
+        async def ask_on() -> None:
+            while True:
+                await moments.answer("moment", {"at": str(of[-1].last)})
+
+        asking = [asyncio.create_task(ask_on()) for _ in range(2)]
+        async with asyncio.timeout(30):
+            await moments.answer("timeline", {})
+            while not moments.complete:  # noqa: ASYNC110  # the index tells nobody
+                await asyncio.sleep(0.01)
+        for task in (*asking, following):
+            task.cancel()
+        await asyncio.wait([*asking, following])
+
+    asyncio.run(answers())
+
+
+class CountedLog(MemoryLog):
+    """Counts reads."""
+
+    reads = 0
+
+    async def read(self, *given: Any, **more: Any) -> Sequence[Entry]:
+        self.reads += 1
+        return await super().read(*given, **more)
+
+
+def test_a_job_page_is_of_the_latest_point_that_is_done_and_reads_only_what_is_new() -> None:
+    of, log = history(NAMES[0]), CountedLog()
+
+    async def answers() -> None:
+        epoch = (await log.open()).epoch
+        moments = Moments(log)
+        following = asyncio.create_task(moments.follow())
+        for entry in of[1:200]:
+            last = await log.append(entry.batch, epoch=epoch)
+        while not moments.complete:  # noqa: ASYNC110  # the index tells nobody
+            await asyncio.sleep(0.01)
+        following.cancel()
+        await asyncio.wait([following])
+        first, _ = await moments.answer("job", {"job": "answer", "at": str(last.last)})
+        for entry in of[200:]:
+            end = await log.append(entry.batch, epoch=epoch)
+        reads = log.reads
+        content, final = await moments.answer("job", {"job": "answer", "at": str(end.last)})
+        page, before = json.loads(content), json.loads(first)
+        assert (page["at"], page["complete"], final) == (last.last, False, False)
+        assert {**page, "complete": True} == before
+        assert log.reads == reads
+        with pytest.raises(Refusal) as refused:
+            await moments.answer("job", {"job": "nobody", "at": str(end.last)})
+        assert refused.value.reason == "ServiceUnavailable"
+
+    asyncio.run(answers())

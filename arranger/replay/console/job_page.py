@@ -39,7 +39,9 @@ class JobPod(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class JobPage(msgspec.Struct, frozen=True, rename="camel"):
-    """A job. `stage` is None if it is gone. `left` is how many older events aren't shown."""
+    """A job after the event at the offset `at`, whose `time` is in seconds since 1970. `stage` is None if it is gone.
+    `left` is how many older events aren't shown. `complete`: the point is the one that was asked for, not an earlier
+    one."""
 
     job: str
     namespace: str
@@ -52,6 +54,9 @@ class JobPage(msgspec.Struct, frozen=True, rename="camel"):
     life: tuple[LifeEvent, ...]
     pods: tuple[JobPod, ...]
     left: int = 0
+    at: int = 0
+    time: float = 0.0
+    complete: bool = True
 
 
 class JobEvents:
@@ -139,9 +144,9 @@ def job_page(state: State, known: str, uid: str, life: list[tuple[LifeEvent, k.E
     """The page of a job (namespace/name) from the state at the point and the job's events."""
     namespace, _, name = known.partition("/")
     job = state.jobs.get(uid)
-    told = tuple(one for one, _ in life)
+    told, at, time_s = tuple(one for one, _ in life), state.offset, state.time_ms / 1000
     if job is None:
-        return JobPage(known, namespace, name, "", 0, None, None, 0, told, (), left)
+        return JobPage(known, namespace, name, "", 0, None, None, 0, told, (), left, at, time_s)
     return JobPage(
         job=known,
         namespace=namespace,
@@ -154,6 +159,8 @@ def job_page(state: State, known: str, uid: str, life: list[tuple[LifeEvent, k.E
         life=told,
         pods=tuple(_pods(state, job, life)),
         left=left,
+        at=at,
+        time=time_s,
     )
 
 

@@ -1,5 +1,7 @@
 """The console in a real browser, on committed histories, with pages that may report no error."""
 
+import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,6 +79,39 @@ def growing(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
     yield next(serving), grow
     for _ in serving:
         pass
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[str]:
+    """The address of the console on a log that grows 20 times a second, longer than a test takes."""
+    world = World()
+    world.node("node-1", gpus=4)
+    world.job("train", leader=shape(gpus=2))
+    world.cycle()
+    had = len(world.entries)
+    for number in range(4_000):
+        world.node("node-2", gpus=4 + number % 2)
+    file, whole = tmp_path / "busy.log", tmp_path / "whole.log"
+    written(file, *world.entries[:had])
+    written(whole, *world.entries)
+    rest, ended = whole.read_bytes()[file.stat().st_size :], threading.Event()
+
+    def write() -> None:
+        begun = 0
+        with file.open("ab", buffering=0) as log:
+            while begun < len(rest) and not ended.wait(0.05):
+                payload, cursor = struct.unpack_from(">II", rest, begun)
+                end = begun + 40 + payload + cursor  # the head of a record has 40 bytes
+                log.write(rest[begun:end])
+                begun = end
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield from served(str(file))
+    finally:
+        ended.set()
+        writer.join()
 
 
 @pytest.fixture

@@ -182,3 +182,21 @@ def test_an_export_with_pseudonyms_names_no_user(created: str, opened: Opener, t
     exported = export(page, tmp_path, "The same, with pseudonyms")
     assert "ada@lab" not in exported.read_text(encoding="utf-8")
     expect(opened(exported.as_uri()).get_by_text("are pseudonyms")).to_be_visible()
+
+
+def test_pages_that_follow_a_busy_log_show_the_latest_answer_that_is_done(busy: str, opened: Opener) -> None:
+    page = opened(f"{busy}/#/job?job=default/train")
+    expect(page.get_by_role("heading", name="default/train")).to_be_visible(timeout=15_000)
+    expect(page.get_by_role("region", name="Explanation")).to_be_visible(timeout=15_000)
+    points = list[int]()
+    while len(points) < 3:
+        of = page.get_by_role("region", name="Explanation").locator(".as-of .point").first
+        expect(of).to_be_visible()
+        point = int((of.text_content() or "#0")[1:])
+        if point not in points:
+            points.append(point)
+    assert points == sorted(points)
+    for view in ("overview", "cycle"):
+        page.goto(f"{busy}/#/{view}")
+        expect(page.locator("main")).not_to_be_empty()
+        expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=60_000)
