@@ -289,7 +289,8 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     `rules` is None for a pod without rules about other pods. `claims` is None for a pod that names none. `volumes` is
     what follows from them: only the projection knows that, while volumes are watched. `runtime_class` is the class that
     the template of a TYJob names, "" for none, and in logs of versions that didn't record it. The projection knows what
-    such a class adds: `own` is then what the pod asks for without that, and None otherwise.
+    such a class adds: `own` is then what the pod asks for without that, and None otherwise. `overhead` is what the
+    template of such a pod says of it itself, as a part of `requests`: admission takes no other one than the class's.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -303,6 +304,7 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     volumes: VolumeNeeds | None = None
     runtime_class: str = ""
     own: OwnNeeds | None = None
+    overhead: tuple[tuple[str, int], ...] = ()
 
 
 class QosClass(StrEnum):

@@ -72,6 +72,7 @@ def pod_shape(
         anti_affinity=pod_terms(affinity.get("podAntiAffinity"), own),
         spread=_spread(spec, own),
     )
+    runtime_class = "" if name else spec.get("runtimeClassName") or ""  # a pod that is there has what it adds
     return PodShape(
         requests=effective_requests(spec),
         node_selector=tuple(sorted(present(spec.get("nodeSelector")).items())),
@@ -81,16 +82,21 @@ def pod_shape(
         preferred=_preferred(affinity),
         rules=None if rules == _NO_RULES else rules,
         claims=_claims(spec, name),
-        runtime_class="" if name else spec.get("runtimeClassName") or "",  # a pod that is there has what it adds
+        runtime_class=runtime_class,
+        overhead=overhead_of(spec) if runtime_class else (),
     )
+
+
+def overhead_of(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """The overhead that a PodSpec has, sorted."""
+    return tuple(sorted((name, value) for name, value in _amounts(spec.get("overhead")).items() if value))
 
 
 def runtime_needs(of_class: Mapping[str, Any]) -> RuntimeNeeds:
     """What a RuntimeClass adds to pods."""
     scheduling = of_class.get("scheduling") or {}
-    overhead = _amounts((of_class.get("overhead") or {}).get("podFixed"))
     return RuntimeNeeds(
-        tuple(sorted((name, value) for name, value in overhead.items() if value)),
+        overhead_of({"overhead": (of_class.get("overhead") or {}).get("podFixed")}),
         tuple(sorted(present(scheduling.get("nodeSelector")).items())),
         tuple(_toleration(entry) for entry in scheduling.get("tolerations") or ()),
     )

@@ -53,9 +53,9 @@ def _resolved(state: State, group: PodGroup) -> PodGroup:
 def _with_needs(shape: PodShape, needs: RuntimeNeeds) -> PodShape:
     """The shape with what a class adds, in place of what was added before."""
     own = shape.own or OwnNeeds(shape.requests, shape.node_selector, shape.tolerations)
-    requests = dict(own.requests)
+    requests, there = dict(own.requests), dict(shape.overhead)
     for name, amount in needs.overhead:
-        requests[name] = requests.get(name, 0) + amount
+        requests[name] = requests.get(name, 0) + max(amount - there.get(name, 0), 0)
     return msgspec.structs.replace(
         shape,
         requests=tuple(sorted(requests.items())),

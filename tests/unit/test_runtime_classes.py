@@ -77,6 +77,19 @@ def test_the_node_and_the_room_are_those_of_the_pod_after_admission() -> None:
     assert snapshot.digest(snapshot.restore(snapshot.encode(there.state))) == snapshot.digest(there.state)
 
 
+def test_the_overhead_that_a_template_says_itself_counts_once() -> None:
+    """Admission takes such a pod only if its class says the same."""
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}], "runtimeClassName": "kata"}
+    twice = pod_shape({**spec, "overhead": {"cpu": "250m", "memory": "120Mi"}})
+    assert dict(twice.requests) == {"cpu": 1250, "memory": 120 << 20}
+    there = cluster()
+    job = there.job("j", workers=1, worker=twice, min_workers=1, equals=True)
+    there.runtime_class("kata", NEEDS)
+    assert dict(job.valid_spec.groups[1].shape.requests) == {"cpu": 1250, "memory": 120 << 20}
+    once = there.job("k", workers=1, worker=pod_shape(spec), min_workers=1, equals=True)
+    assert once.valid_spec.groups[1].shape.requests == job.valid_spec.groups[1].shape.requests
+
+
 def test_a_job_waits_for_a_class_that_does_not_exist_and_says_so() -> None:
     there = cluster()
     job = there.job("j", leader=sandboxed())

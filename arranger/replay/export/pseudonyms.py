@@ -437,6 +437,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "node_selector": Pseudonyms.labels,
         "labels": Pseudonyms.labels,
         "runtime_class": _named("runtime"),
+        "overhead": keep,
     },
     p.OwnNeeds: {"requests": keep, "node_selector": Pseudonyms.labels},
     p.RuntimeNeeds: {"overhead": keep, "node_selector": Pseudonyms.labels},
