@@ -466,6 +466,11 @@ class RealRedis:
                 reply = connection.recv(65536)
             return reply
 
+    def info(self, section: str) -> dict[str, str]:
+        """What the server says of itself: the fields of one section of INFO."""
+        lines = self.command("INFO", section).decode().splitlines()
+        return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
     def close(self) -> None:
         if self._front:
             self._front.close()

@@ -175,8 +175,10 @@ class Applier:
 
     def _again(self, uid: str, version: int, tally: Tally, asked_s: float = 0.0) -> None:
         """Look again after a failure. On an API server that fails now and then, each look gets further than the last
-        one: only one that achieved nothing makes the next delay longer."""
-        rest_s = self._retries.failed(uid, version=version, asked_s=asked_s, progressed=tally.done > 0)
+        one: the next delay is longer only if nothing was achieved and the same effects failed before."""
+        rest_s = self._retries.failed(
+            uid, version=version, asked_s=asked_s, progressed=tally.done > 0, what=tally.failed
+        )
         self._queue.look_again(uid, rest_s)
 
     async def _look(self, uid: str, job: JobRecord | None) -> None:

@@ -21,10 +21,11 @@ _tally: ContextVar["Tally | None"] = ContextVar("tally", default=None)
 
 
 class Tally:
-    """How many effects were carried out."""
+    """How many effects were carried out, and the names of those that failed."""
 
     def __init__(self) -> None:
         self.done = 0
+        self.failed: set[str] = set()
 
 
 @contextmanager
@@ -77,6 +78,8 @@ class Effects:
                 return done
             except ClusterError:
                 self._metrics.effects.labels(name, "failed").inc()
+                if (tally := _tally.get()) is not None:
+                    tally.failed.add(name)
                 raise
             finally:
                 self._metrics.effects_in_flight.dec()

@@ -28,6 +28,7 @@ class HealthReport:
         while True:
             self.tell()
             await self._parts.follower.measure_lag()
+            await self._parts.follower.writes.look(self._parts.redis)
             await self._parts.clock.sleep(1.0 if self._health.ready else 0.1)
 
     def tell(self) -> None:

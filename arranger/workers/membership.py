@@ -241,10 +241,10 @@ class Membership:
             kind = WritesRefused if refuses_writes(problem) else LogUnavailable
             failure = kind(f"Redis doesn't take the heartbeat: {problem}")
             if self._writes is not None:
-                self._writes.failed(failure, heartbeat=True)
+                self._writes.failed(failure)
             raise failure from problem
         if self._writes is not None and valid_ms > 0:
-            self._writes.taken(heartbeat=True)
+            self._writes.taken()
         if self._timekeeper is not None:
             self._timekeeper.server_said(int(told), asked_s=asked_s)
         members = [member for member in map(_decoded, answer) if member is not None]

@@ -4,6 +4,8 @@ New work for a key during its back-off is deferred, whether it comes from the wa
 Otherwise a periodic sweep would bring all failing keys into step again.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from arranger.clock import Clock
@@ -22,6 +24,8 @@ class _Rest(msgspec.Struct):
     version: int
     until_s: float
     at_least_until_s: float
+    #: What failed last.
+    what: frozenset[str] = frozenset()
 
 
 class Retries:
@@ -31,12 +35,21 @@ class Retries:
         self._clock = clock
         self._rests: dict[str, _Rest] = {}
 
-    def failed(self, key: str, *, version: int, asked_s: float = 0.0, progressed: bool = False) -> float:
+    def failed(
+        self,
+        key: str,
+        *,
+        version: int,
+        asked_s: float = 0.0,
+        progressed: bool = False,
+        what: Collection[str] = (),
+    ) -> float:
         """Record a failure of work on that version of a key. Returns the delay in seconds.
 
         `asked_s` is the delay that the server requested (Retry-After). It is limited and added to the key's own delay,
-        so that clients with the same request don't return together. If a part of the work has succeeded (`progressed`),
-        the own delay is the first one again: what failed now isn't what failed before.
+        so that clients with the same request don't return together. The own delay grows only while the same fails: it
+        is the first one again if a part of the work has succeeded (`progressed`), or if nothing of what failed now
+        (`what`) failed the last time.
         """
         asked_s = min(asked_s, _LONGEST_ASKED_S)
         rest = self._rests.get(key)
@@ -44,8 +57,9 @@ class Retries:
             backoff = Backoff(self._clock, first_s=_FIRST_S, longest_s=_LONGEST_S)
             rest = self._rests[key] = _Rest(backoff, version, 0.0, 0.0)
         now_s = self._clock.monotonic_s()
-        if progressed:
+        if progressed or (what and rest.what and rest.what.isdisjoint(what)):
             rest.backoff.reset()
+        rest.what = frozenset(what)
         rest.version = version
         rest.at_least_until_s = now_s + asked_s
         rest.until_s = rest.at_least_until_s + rest.backoff.next_s()

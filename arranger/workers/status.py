@@ -25,6 +25,7 @@ from arranger.scheduling import queues_view
 from arranger.workers import applier, controller
 from arranger.workers.member_problems import MemberProblem, ProblemKind
 from arranger.workers.membership import ROLES, Member, owner, read_lease, read_members
+from arranger.workers.writes import full
 
 #: The roles whose members share the jobs among themselves.
 SHARING = (controller.ROLE, applier.ROLE)
@@ -127,8 +128,8 @@ class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def full(self) -> bool:
-        """Whether writes are refused for lack of memory. The margin of 1 % covers the varying memory of connections."""
-        return self.max_bytes > 0 and self.used_bytes * 100 >= self.max_bytes * 99
+        """Whether writes are refused for lack of memory."""
+        return full(self.used_bytes, self.max_bytes)
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):

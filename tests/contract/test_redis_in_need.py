@@ -45,6 +45,21 @@ async def test_a_full_server_takes_what_needs_no_memory_and_the_rest_when_it_has
         assert await desired.acquire()
 
 
+async def test_a_server_at_its_limit_is_full_although_it_accepts_small_writes(own_redis: RealRedis) -> None:
+    writes = Writes(Metrics(SystemClock()), SystemClock())
+    async with connected(own_redis) as client:
+        one = member(client, "c", "one", writes=writes)
+        await one.join()
+        own_redis.command("CONFIG", "SET", "maxmemory", str(int(own_redis.info("memory")["used_memory"]) + 150_000))
+        await one.join()
+        assert not own_redis.command("SET", "large", "x" * 500_000).startswith(b"+OK")
+        await one.join()  # a heartbeat is small
+        await writes.look(client)
+        assert writes.problem is not None
+        await one.join()
+        assert writes.problem is not None
+
+
 async def test_a_read_only_replica_can_be_asked_who_lives_and_gives_no_lease(own_redis: RealRedis) -> None:
     async with connected(own_redis) as client:
         one, held = member(client, "c", "one"), _lease(client, "nodes", "one")
@@ -82,6 +97,7 @@ async def test_heartbeats_and_appends_tell_that_writes_are_refused_and_when_they
         with pytest.raises(WritesRefused):
             await log.append(Batch("w", 1, SystemClock().now_ms(), (NodeGone(1, "n1", "uid"),)), epoch=epoch)
         own_redis.command(*end)
+        await writes.look(client)
         await one.join()
         assert writes.problem is None
     await log.close()

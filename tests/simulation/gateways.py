@@ -35,6 +35,8 @@ _Answer = TypeVar("_Answer")
 
 #: The errors of a server that is full, and of one that is a replica.
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
+#: The memory of the server, in bytes.
+LIMIT = 100 * 2**20
 READONLY = "READONLY You can't write against a read only replica."
 
 #: The bound on clock errors: small differences and jumps stay within it, and larger errors are reported.
@@ -546,6 +548,13 @@ class SimulatedRedis:
             return answer
 
         return run
+
+    async def info(self, _section: str) -> dict[str, Any]:
+        """What the server says of its memory."""
+        if self._world.log_away:
+            raise RedisConnectionError("simulated: no connection")
+        used = LIMIT if self._world.log_trouble == OOM else LIMIT // 2
+        return {"maxmemory": LIMIT, "used_memory": used, "maxmemory_policy": "noeviction"}
 
     def _takes_writes(self, *, frees: bool = False) -> None:
         """As in a script on a server: the first command that writes, or that needs memory, is refused."""

@@ -1,14 +1,20 @@
-"""Row L: a full Redis, an archive that can't be written, and a silent watch are reported.
+"""Rows L and E4: a full Redis, an archive that can't be written, and a silent watch are reported.
 
 They appear in `arranger status`, in the metrics, and in /readyz. A process that can't do its work is unready.
 """
 
+import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from arranger.sandbox.nodes import NodeTemplate
 from tests.e2e.harness import Worker, job
+from tests.servers import RealRedis
 from tests.trial.faults import Wire
 from tests.trial.forged import stage
 from tests.trial.scene import Lab, Scene, scene, within
@@ -16,6 +22,10 @@ from tests.trial.streams import create
 from tests.trial.verdicts import Verdict
 
 NODES = [NodeTemplate("node-0", cpu="32")]
+#: After so many refusals in all, a server is full, and not only for a moment.
+_MANY = 100
+#: Every process notices within this time that Redis is full.
+_NOTICED_S = 5.0
 
 
 def redis_full(lab: Lab, *, settings: Mapping[str, object] | None = None, patience_s: float = 45.0) -> Verdict:
@@ -43,6 +53,71 @@ def redis_full(lab: Lab, *, settings: Mapping[str, object] | None = None, patien
         )
         found.faults += there.tracebacks()
     return found
+
+
+def redis_fills(lab: Lab, *, lasts_s: float = 45.0, settings: Mapping[str, object] | None = None) -> Verdict:
+    """Another program fills Redis up to its maxmemory. Two processes of each kind run, and most have nothing to append.
+
+    What a server at its limit uses moves with its clients' buffers, so it accepts one write and refuses the next one.
+    Soon after it is full, no process may be ready.
+    """
+    found = Verdict("E4", "Redis fills up")
+    with scene(lab, nodes=NODES, settings=settings) as there:
+        workers = there.start(*("watcher", "decider", "applier") * 2)
+        create(lab.kube, "default", job("runs", workers=1))
+        found.expect(bool(within(lambda: stage(there, "runs") == "Running", within_s=60)), "nothing runs at first")
+        used = int(there.redis.info("memory")["used_memory"])
+        there.redis.command("CONFIG", "SET", "maxmemory", str(used + 4 * 2**20))
+        with filled(there.redis) as stranger:
+            found.expect(bool(within(lambda: stranger.refused > _MANY, within_s=60)), "Redis didn't fill up")
+            time.sleep(_NOTICED_S)
+            create(lab.kube, "default", job("waits", workers=1))
+            looks, ready = 0, Counter[str]()
+            until_s = time.monotonic() + lasts_s
+            while time.monotonic() < until_s:
+                looks += 1
+                ready.update(worker.name for worker in workers if worker.ready)
+                time.sleep(0.25)
+            told = _status_says(there, "memory", "full", within_s=10.0)
+        found.told(
+            looks=looks, others_taken=stranger.taken, others_refused=stranger.refused, said=told,
+            **{f"ready_{of}": times for of, times in ready.items()},
+        )  # fmt: skip
+        found.expect(not ready, f"in {looks} looks, processes were ready while Redis was full: {dict(ready)}")
+        found.expect(told, f"status doesn't say that Redis is full: {there.status()[1][-400:]}")
+        there.redis.command("CONFIG", "SET", "maxmemory", "0")
+        there.wait_ready()
+        found.expect(bool(within(lambda: stage(there, "waits") == "Running", within_s=90)), "nothing goes on")
+        found.faults += there.tracebacks()
+    return found
+
+
+@dataclass
+class Stranger:
+    """Another program that writes to the same Redis: how many of its writes were accepted and refused."""
+
+    taken: int = 0
+    refused: int = 0
+
+
+@contextlib.contextmanager
+def filled(redis: RealRedis, *, bytes_each: int = 2048) -> Iterator[Stranger]:
+    """Another program writes to this Redis without an end, whether it is accepted or not."""
+    found, stopping = Stranger(), threading.Event()
+
+    def write() -> None:
+        while not stopping.wait(0.02 if found.refused else 0.0):
+            taken = redis.command("SET", f"stranger:{found.taken}", "x" * bytes_each).startswith(b"+OK")
+            found.taken += taken
+            found.refused += not taken
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        stopping.set()
+        thread.join()
 
 
 def archive_unwritable(lab: Lab, *, settings: Mapping[str, object] | None = None, patience_s: float = 240.0) -> Verdict:

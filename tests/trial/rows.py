@@ -6,11 +6,14 @@ from typing import Any
 
 from tests.depth import SOAK
 from tests.trial.clocks import wrong_clocks
+from tests.trial.crowds import waiting_crowd
 from tests.trial.distances import api_gone, redis_far
 from tests.trial.failing import failing_leaders
+from tests.trial.flaky import flaky_api
 from tests.trial.forged import forged_entries, forged_pods, forged_ticks
+from tests.trial.guests import guests
 from tests.trial.installs import two_installations
-from tests.trial.needs import archive_unwritable, deaf_watch, redis_full
+from tests.trial.needs import archive_unwritable, deaf_watch, redis_fills, redis_full
 from tests.trial.pauses import everything_paused, job_watcher_paused, redis_stalled
 from tests.trial.refused import refused_tenants
 from tests.trial.strangers import another_cluster
@@ -65,4 +68,8 @@ ROWS = (
     Scenario("L", deaf_watch, {"settings": BRISK}, in_suite=False),
     Scenario("M", redis_far, {"one_way_s": 0.1, "jobs": 4, "every_s": 0.5, "settings": BRISK, "timed": False}),
     Scenario("M", api_gone, {"jobs": 10, "first_s": 6, "then_s": 6, "settings": BRISK}),
+    Scenario("B1", guests, {"stays_s": 3, "settings": BRISK}),
+    Scenario("E2", waiting_crowd, {"jobs": 60, "settings": BRISK, "timed": False}),
+    Scenario("E3", flaky_api, {"lasts_s": 10, "settings": BRISK, "timed": False}),
+    Scenario("E4", redis_fills, {"lasts_s": 10, "settings": BRISK}),
 )  # fmt: skip

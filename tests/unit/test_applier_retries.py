@@ -263,6 +263,29 @@ def test_a_look_that_gets_further_does_not_make_the_delay_longer() -> None:
     assert len(looks) > 50 and max(after - before for before, after in itertools.pairwise(looks)) <= 1.1
 
 
+def test_an_effect_that_fails_for_the_first_time_does_not_wait_as_long_as_another_that_failed_for_long() -> None:
+    scene, stored = Scene(), []
+    scene.cluster.problem = None
+
+    async def refused() -> bool:
+        raise ClusterUnavailable("connection reset")
+
+    async def reconcile(look: Look) -> None:
+        await scene.applier._effects.carry_out("create", "default", refused)
+
+    async def script() -> None:
+        scene.applier._pods.reconcile = reconcile  # type: ignore[method-assign]
+        await asyncio.sleep(300)
+        scene.cluster.tried.clear()
+        scene.cluster.problem = ClusterUnavailable("connection reset")
+        scene.decide(scene.jobs[0], Stage.FAILED)
+        await asyncio.sleep(5)
+        stored.extend(scene.cluster.tried["j0"])
+
+    scene.run(script)
+    assert stored[1] - stored[0] <= 1.0
+
+
 def test_every_waiting_job_has_its_first_status_soon_while_nothing_else_is_to_do() -> None:
     scene = Scene(jobs=300)
     scene.cluster.problem = None
