@@ -33,7 +33,7 @@ class _TestParts(Parts):
 def parts(*, lease: Any = None, writer: Any = None, settings: dict[str, Any] | None = None, **given: Any) -> Parts:
     """`settings` differ from the defaults; `clock` is both the machine's clock and the roles' clock."""
     clock = given.setdefault("clock", SystemClock())
-    known: dict[str, Any] = dict.fromkeys(field.name for field in fields(Parts))
+    known: dict[str, Any] = dict.fromkeys(field.name for field in fields(Parts) if field.init)
     known |= {
         "settings": Settings(**(settings or {})),
         "installed": Installed(BUILT_IN, ()),

@@ -40,6 +40,9 @@ _MANIFESTS_BYTES = 256 << 10
 #: How many clients may watch at once.
 _WATCHERS = 200
 _HEARTBEAT_S = 15.0
+#: A connection without a whole request is closed after this time, and a body that comes more slowly is refused. Usual
+#: proxies keep connections for a shorter time.
+_REQUEST_S = 75.0
 #: How often the rights of somebody who watches are asked again, in seconds.
 _RIGHTS_AGAIN_S = 30.0
 _ID = re.compile(r"(\d{1,18})-(\d{1,18})")
@@ -96,7 +99,11 @@ class ApiServer:
         tell_malformed_requests_briefly()
         # A handler is cancelled when its client goes, and with it the process that works on the answer.
         self._runner = web.AppRunner(
-            self._app(copies), access_log=None, shutdown_timeout=1.0, handler_cancellation=True
+            self._app(copies),
+            access_log=None,
+            shutdown_timeout=1.0,
+            handler_cancellation=True,
+            keepalive_timeout=_REQUEST_S,
         )
 
     def _app(self, copies: LogCopies | None) -> web.Application:
@@ -276,10 +283,14 @@ async def _manifests(request: web.Request) -> bytes:
     if request.content_type != MANIFESTS_TYPE:  # a page of another site can't send this one unasked
         refuse("BadRequest", f"the body is {request.content_type}, not {MANIFESTS_TYPE}")
     content = bytearray()
-    async for piece in request.content.iter_any():
-        content += piece
-        if len(content) > _MANIFESTS_BYTES:
-            refuse("RequestEntityTooLarge", f"the objects have more than {_MANIFESTS_BYTES >> 10} KiB")
+    try:
+        async with asyncio.timeout(_REQUEST_S):
+            async for piece in request.content.iter_any():
+                content += piece
+                if len(content) > _MANIFESTS_BYTES:
+                    refuse("RequestEntityTooLarge", f"the objects have more than {_MANIFESTS_BYTES >> 10} KiB")
+    except TimeoutError:
+        refuse("Timeout", f"the body took longer than {_REQUEST_S:.0f} s")
     if not content.strip():
         refuse("BadRequest", "the body has no objects")
     return bytes(content)

@@ -71,7 +71,8 @@ class Effects:
                 raise NotHolder(self.parts.hold.problem)
             self._metrics.effects_in_flight.inc()
             try:
-                done = await effect()
+                with self.parts.effect_times.timed():
+                    done = await effect()
                 self._metrics.effects.labels(name, "ok" if done else "refused").inc()
                 if done and (tally := _tally.get()) is not None:
                     tally.done += 1

@@ -54,6 +54,8 @@ class HealthReport:
             self._tell_api(self._roles.api)
         self._tell_watches()
         self._tell_archive()
+        slow_s = self._parts.effect_times.slow_s()
+        self._problems.tell(ProblemKind.SLOW, slow_s > 0, took_ms=round(slow_s * 1000))
         state, lag = follower.state, follower.lag
         self._parts.membership.progress(state.epoch, state.offset, lag=lag, problems=self._problems.present())
 

@@ -18,6 +18,8 @@ from arranger.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
+#: A connection without a whole request is closed after this time.
+_REQUEST_S = 75.0
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -94,7 +96,7 @@ class HttpServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._exposition)
         tell_malformed_requests_briefly()
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=_REQUEST_S)
 
     async def start(self) -> None:
         """Listen. Raises `UsageError` if the address is unavailable."""

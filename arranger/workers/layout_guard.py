@@ -31,10 +31,6 @@ class LayoutGuard:
         self._seen_s: float | None = None
         self._waits_since_s = math.inf
 
-    def forget(self) -> None:
-        """Another epoch has begun: check again."""
-        self._seen_s = None
-
     async def allows(self, log: Log) -> bool:
         """Whether every process that runs or may start can read our snapshots. Raises the errors of the log."""
         older = [member.id for member in await self._members.live() if member.layout < self._members.layout]

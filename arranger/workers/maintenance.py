@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 TICK = "maintenance"
 PERIOD_S = 5.0
+#: The first snapshot of an epoch, or of this process, comes this soon: until then, who starts folds the whole epoch.
+_FIRST_S = 30.0
 
 
 class Maintenance:
@@ -43,10 +45,9 @@ class Maintenance:
         """Nothing to do: maintenance runs at its ticks only."""
 
     def epoch_began(self) -> None:
-        """No snapshot of this epoch is known yet."""
+        """No snapshot of this epoch is known yet. Which releases run is known as before."""
         self._stored_offset = self._trimmed_offset = 0
         self._stored_ms = self._clock.now_ms()
-        self._guard.forget()
 
     async def maintain(self) -> None:
         """One round: a snapshot if it is due, then trimming behind it."""
@@ -61,8 +62,9 @@ class Maintenance:
         news = self._follower.state.offset - self._stored_offset
         if not self._follower.state.synced or news <= 0:
             return False
-        passed_ms = self._clock.now_ms() - self._stored_ms
-        return news >= self._settings.snapshot_every_events or passed_ms >= self._settings.snapshot_every_s * 1000
+        passed_ms, every_s = self._clock.now_ms() - self._stored_ms, self._settings.snapshot_every_s
+        after_s = every_s if self._stored_offset else min(every_s, _FIRST_S)
+        return news >= self._settings.snapshot_every_events or passed_ms >= after_s * 1000
 
     async def _snapshot(self) -> None:
         if not await self._guard.allows(self._follower.log):

@@ -35,6 +35,8 @@ class ProblemKind(StrEnum):
     HELD = "Held"
     #: An entry of the log isn't authentic, and the process waits there. `subject` is its offset.
     FORGED = "Forged"
+    #: The process's changes to the cluster take long, half of them `took_ms` or longer.
+    SLOW = "Slow"
     #: A kind that only another version defines.
     OTHER = "Other"
 
@@ -51,6 +53,7 @@ class MemberProblem(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     lasts_ms: int = 0
     off_ms: int = 0
     cause: str = ""
+    took_ms: int = 0
 
 
 class MemberProblems:
@@ -61,7 +64,15 @@ class MemberProblems:
         self._found: dict[tuple[ProblemKind, str], tuple[float, MemberProblem]] = {}
 
     def tell(
-        self, kind: ProblemKind, there: bool, *, subject: str = "", off_ms: int = 0, cause: str = "", since_s: float = 0
+        self,
+        kind: ProblemKind,
+        there: bool,
+        *,
+        subject: str = "",
+        off_ms: int = 0,
+        cause: str = "",
+        since_s: float = 0,
+        took_ms: int = 0,
     ) -> None:
         """Report that a problem of this kind and subject exists, or doesn't (any more).
 
@@ -72,7 +83,7 @@ class MemberProblems:
             self._found.pop(key, None)
             return
         first_s = self._found[key][0] if key in self._found else self._clock.monotonic_s() - since_s
-        problem = MemberProblem(kind, subject, off_ms=off_ms, cause=cause[:_CAUSE_CHARS])
+        problem = MemberProblem(kind, subject, off_ms=off_ms, cause=cause[:_CAUSE_CHARS], took_ms=took_ms)
         self._found[key] = first_s, problem
 
     def tell_one(self, kind: ProblemKind, subject: str | None, *, cause: str = "", since_s: float = 0) -> None:

@@ -1,6 +1,6 @@
 """The objects that the roles of one process share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import redis.asyncio
 
@@ -11,6 +11,7 @@ from arranger.metrics import Metrics
 from arranger.plugins import Installed
 from arranger.settings import Settings
 from arranger.workers.cluster_hold import ClusterHold
+from arranger.workers.effect_times import EffectTimes
 from arranger.workers.follower import Follower, Writer
 from arranger.workers.identity import ClusterIdentity
 from arranger.workers.member_problems import MemberProblems
@@ -42,6 +43,10 @@ class Parts:
     identity: ClusterIdentity | None
     #: Whether the log holds that cluster; None if nobody asks, as in tests of a single role.
     hold: ClusterHold | None = None
+    effect_times: EffectTimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.effect_times = EffectTimes(self.clock)
 
     def writer(self, role: str) -> Writer:
         return Writer(self.follower, name=f"{role}@{self.member_id}", clock=self.time, metrics=self.metrics)

@@ -13,6 +13,9 @@ from arranger.workers.backoff import Backoff
 
 #: The first delay of a key, and the bound of its growth.
 _FIRST_S, _LONGEST_S = 1.0, 30.0
+#: So many delays in a row are as long as the first one. On an API server of which a part of the requests fails, a few
+#: failures in a row are no rarity, and the next try may well succeed.
+_EVEN = 4
 #: The bound of a delay that a server requests: a single reply must not stop work for hours.
 _LONGEST_ASKED_S = 120.0
 
@@ -26,6 +29,8 @@ class _Rest(msgspec.Struct):
     at_least_until_s: float
     #: What failed last.
     what: frozenset[str] = frozenset()
+    #: How often it failed in a row.
+    times: int = 0
 
 
 class Retries:
@@ -58,8 +63,11 @@ class Retries:
             rest = self._rests[key] = _Rest(backoff, version, 0.0, 0.0)
         now_s = self._clock.monotonic_s()
         if progressed or (what and rest.what and rest.what.isdisjoint(what)):
-            rest.backoff.reset()
+            rest.times = 0
         rest.what = frozenset(what)
+        rest.times += 1
+        if rest.times <= _EVEN:
+            rest.backoff.reset()
         rest.version = version
         rest.at_least_until_s = now_s + asked_s
         rest.until_s = rest.at_least_until_s + rest.backoff.next_s()

@@ -12,6 +12,7 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.errors import UsageError
 from arranger.metrics import Metrics
+from arranger.workers import http
 from arranger.workers.http import Health, HttpServer
 
 
@@ -137,3 +138,16 @@ def test_a_check_that_fails_at_its_first_report_is_logged_if_it_wont_pass_by_its
     health.set("clock", False, "an hour ahead", passing=False)
     health.set("clock", False, "two hours ahead", passing=False)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "check fails")]
+
+
+async def test_half_a_request_is_closed_and_keeps_no_whole_one_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_REQUEST_S", 0.5)
+    async with serving(Health([], Metrics(SystemClock())), Metrics(SystemClock())) as server:
+        halves = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(50)]
+        for _, writer in halves[1:]:
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: ")
+        assert (await get(server, "/readyz"))[0] == 200
+        async with asyncio.timeout(30):
+            assert [await reader.read() for reader, _ in halves] == [b""] * len(halves)
+        for _, writer in halves:
+            writer.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from arranger.clock import SystemClock
-from arranger.errors import EntriesTrimmed
+from arranger.errors import EntriesTrimmed, EpochLost
 from arranger.events import kinds as k
 from arranger.events.log import StoredSnapshot
 from arranger.metrics import Metrics
@@ -38,8 +38,8 @@ class Members:
 class Scene:
     """A log that one process follows and maintains."""
 
-    def __init__(self, *, every_events: int = 10, keep_events: int = 0) -> None:
-        clock = SystemClock()
+    def __init__(self, *, every_events: int = 10, keep_events: int = 0, upgrade_grace_s: int = 0) -> None:
+        clock = self.clock = HandClock()
         metrics = Metrics(clock)
         self.log = MemoryLog(MemoryHome())
         self.members = Members()
@@ -49,7 +49,7 @@ class Scene:
             known := parts(
                 follower=self.follower, membership=self.members, clock=clock, metrics=metrics,
                 settings={"snapshot_every_events": every_events, "snapshot_every_s": 3600, "keep_events": keep_events,
-                          "upgrade_grace_s": 0},
+                          "upgrade_grace_s": upgrade_grace_s},
             ), LayoutGuard(known),
         )  # fmt: skip
 
@@ -175,8 +175,24 @@ async def test_without_a_snapshot_of_this_release_processes_of_an_earlier_one_ma
     if content:
         await scene.store(content)
     assert not await scene.allows() and not await scene.allows(after_s=359) and await scene.allows(after_s=1)
-    scene.guard.forget()
-    assert not await scene.allows()
+
+
+async def test_a_new_epoch_has_a_snapshot_soon_although_its_log_has_none_of_this_release_yet() -> None:
+    scene = Scene(every_events=100_000, upgrade_grace_s=1800)
+    await scene.begin()
+    await scene.log.put_snapshot(StoredSnapshot(scene.follower.position, snapshot.encode(scene.follower.state)))
+    scene.clock.now_s += 60
+    await scene.maintenance.maintain()
+    assert scene.maintenance._stored_offset > 0
+    scene.log.home.lose_everything()
+    await scene.follower._begin_again(EpochLost("the log was emptied"))
+    await scene.begin()
+    scene.clock.now_s += 20
+    await scene.maintenance.maintain()
+    assert await scene.log.newest_snapshot() is None, "another epoch may follow at once"
+    scene.clock.now_s += 20
+    await scene.maintenance.maintain()
+    assert await scene.log.newest_snapshot() is not None
 
 
 async def test_where_this_release_has_stored_a_snapshot_already_nobody_is_waited_for() -> None:

@@ -22,6 +22,7 @@ from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, entries
 from arranger.web import damage, moment_process
 from arranger.web import news as news_module
+from arranger.web import server as server_module
 from arranger.web.asking import Asker, Limits
 from arranger.web.console_questions import CONSOLE
 from arranger.web.moment_process import MomentProcess
@@ -621,3 +622,22 @@ def test_the_refusals_of_the_program_are_those_of_the_api() -> None:
         "reason": "NotFound",
         "message": "there is no job 'x' (did you mean y?)",
     }
+
+
+async def test_half_a_request_is_closed_and_a_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_REQUEST_S", 0.5)
+    log = FileLog(HISTORY)
+    async with serving(log) as at:
+        begun = "POST /api/v1/what-if HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        slow = f"{begun}Content-Type: {MANIFESTS_TYPE}\r\nContent-Length: 100\r\n\r\nkind: "
+        halves = [await asyncio.open_connection("127.0.0.1", at.server.port) for _ in range(100)]
+        for _, writer in halves:
+            writer.write(begun.encode())
+        reader, writer = await asyncio.open_connection("127.0.0.1", at.server.port)
+        writer.write(slow.encode())
+        assert (await at.get("replay"))[0] == 200
+        assert (await reader.readline()).split()[1] == b"504"
+        async with asyncio.timeout(30):
+            assert [await reader.read() for reader, _ in halves] == [b""] * len(halves)
+        for _, of in [*halves, (reader, writer)]:
+            of.close()

@@ -4,7 +4,7 @@ from arranger.cli.rendering.output import duration
 from arranger.workers.member_problems import MemberProblem, ProblemKind
 from arranger.workers.status import MemberStatus, Problem, Status
 
-#: Kind → (problem, next step). Placeholders: `subject`, and the durations `lasts` and `off`.
+#: Kind → (problem, next step). Placeholders: `subject`, and the durations `lasts`, `off` and `took`.
 _WORDS = {
     ProblemKind.WATCH: (
         "has had no working watch of {subject} objects for {lasts}",
@@ -44,6 +44,12 @@ _WORDS = {
         "does nothing, because the entry of the log at offset {subject} isn't authentic",
         "see who can write to Redis, and whether every process has the same log_key; docs/operations.md, When an entry "
         "is not authentic, says how to go on",
+    ),
+    ProblemKind.SLOW: (
+        "has been slow for {lasts}: half of its changes to the cluster take {took} or longer, so its jobs get statuses "
+        "and pods late",
+        "compare arranger_api_request_seconds of all appliers: if all are slow, see the load of the API server and its "
+        "flow control; if one is, see its network, its CPU limit and its node, or delete its pod: others take its jobs",
     ),
     ProblemKind.OTHER: (
         "reports a problem that this version of arranger doesn't know",
@@ -85,5 +91,6 @@ def member_problems(status: Status) -> list[Problem]:
 def _said(member: MemberStatus, problem: MemberProblem) -> Problem:
     what, following = _WORDS[problem.kind]
     known = {"subject": problem.subject, "lasts": duration(problem.lasts_ms), "off": duration(abs(problem.off_ms))}
+    known["took"] = duration(problem.took_ms)
     cause = f" ({problem.cause})" if problem.cause else ""
     return Problem(f"{'+'.join(member.roles)} {member.id} {what.format(**known)}{cause}", following)
