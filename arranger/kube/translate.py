@@ -28,7 +28,7 @@ from arranger.kube.times import parse_time_ms
 from arranger.model.allocations import charges_of, decode_allocations, runs_of
 from arranger.model.checks import Check
 from arranger.model.faults import Fault, FaultKind
-from arranger.model.job import BELOW_QUORUM, ENDED, LEADER_GROUP, READY, CleanPodPolicy, JobSpec, JobStatusSeen
+from arranger.model.job import BELOW_QUORUM, ENDED, ENDING, LEADER_GROUP, READY, CleanPodPolicy, JobSpec, JobStatusSeen
 from arranger.model.names import GROUP, KIND, LABEL_PREFIX, USER_LABEL, owner_of
 from arranger.model.node import NodeFacts, Taint
 from arranger.model.pod import (
@@ -128,7 +128,7 @@ def pod_seen(
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     waiting, why_waiting = _first_waiting(containers)
     reason, message = status.get("reason") or "", status.get("message") or why_waiting
-    if phase in _ENDED and not reason:
+    if not reason:
         reason, message = _why_ended(phase, metadata, status, containers, message)
     owner, ready = _owner(metadata), _condition_is_true(status, "Ready")
     restarts = sum([container.get("restartCount") or 0 for container in containers])
@@ -312,7 +312,8 @@ def job_status_seen(status: Json, spec: JobSpec | None) -> JobStatusSeen | None:
     sets = _sets_seen(status, names)
     conditions = _conditions_seen(status)
     running = conditions.get("Running", _NOTHING)
-    decided = conditions.get(READY, _NOTHING).get("reason") != BELOW_QUORUM  # else the messages tell that
+    # With these reasons, the messages don't tell what was decided.
+    decided = conditions.get(READY, _NOTHING).get("reason") not in (BELOW_QUORUM, ENDING)
     told = _text(running.get("message")) or _text(status.get("message")) if decided else ""
     return JobStatusSeen(
         stage=stage,
@@ -506,13 +507,14 @@ def _first_waiting(containers: list[Json]) -> tuple[str, str]:
 
 
 def _why_ended(phase: str, metadata: Json, status: Json, containers: list[Json], message: str) -> tuple[str, str]:
-    """For an ended pod without a reason of its own: what disrupted it, or why its first failed container ended."""
+    """For a pod without a reason of its own: what disrupted it if it has ended or is being deleted, or why its first
+    failed container ended."""
     failed = phase == Phase.FAILED.value
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == DISRUPTED and condition.get("status") == "True":
-            why = condition.get("reason") or ""
-            if failed or _ran_at(parse_time_ms(condition.get("lastTransitionTime")), containers):
-                return f"{DISRUPTED}{': ' if why else ''}{why}", message or condition.get("message") or ""
+    condition = _disruption(status)
+    if phase not in _ENDED:
+        return _disrupted(condition, message) if condition and metadata.get("deletionTimestamp") else ("", message)
+    if condition and (failed or _ran_at(parse_time_ms(condition.get("lastTransitionTime")), containers)):
+        return _disrupted(condition, message)
     ended = _failed_container(containers) if failed else None
     if ended is not None:
         return ended.reason or "Error", message or ended.message
@@ -521,6 +523,19 @@ def _why_ended(phase: str, metadata: Json, status: Json, containers: list[Json],
     going_ms = parse_time_ms(metadata.get("deletionTimestamp"))
     time_ms = going_ms - 1000 * _whole(metadata.get("deletionGracePeriodSeconds"))
     return (STOPPED if going_ms and _ran_at(time_ms, containers) else ""), message
+
+
+def _disruption(status: Json) -> Json:
+    """The condition that says that Kubernetes disrupted a pod; empty without one."""
+    conditions: list[Json] = status.get("conditions") or []
+    found = (of for of in conditions if of.get("type") == DISRUPTED and of.get("status") == "True")
+    return next(found, _NOTHING)
+
+
+def _disrupted(condition: Json, message: str) -> tuple[str, str]:
+    """The reason and the message of a disrupted pod."""
+    why = condition.get("reason") or ""
+    return f"{DISRUPTED}{': ' if why else ''}{why}", message or condition.get("message") or ""
 
 
 def _ran_at(moment_ms: int, containers: list[Json]) -> bool:

@@ -22,6 +22,7 @@ from arranger.messages.provisioning import request_text
 from arranger.messages.readiness import (
     below_quorum_text,
     claims_text,
+    ending_text,
     finished_text,
     finished_workers,
     guest_text,
@@ -32,6 +33,7 @@ from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import charges_text, encode_allocations, text_of
 from arranger.model.job import (
     BELOW_QUORUM,
+    ENDING,
     GUEST,
     PREEMPTED,
     READY,
@@ -376,7 +378,7 @@ def _message(state: State, job: JobRecord) -> str:
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         return _joined(_before_start(state, job, decided), behind)
     waits = _waits(job) if job.schedule_state != ScheduleState.SUCCEED else ""
-    below = below_quorum_text(state, job)
+    below = below_quorum_text(state, job) or ending_text(state, job)
     kept = unevicted_text(state, job)
     claims = claims_text(state, job)
     hanging = "" if below else hanging_text(state, job, state.time_ms)
@@ -431,7 +433,8 @@ def back_off_text(job: JobRecord) -> str:
     if not job.not_before_ms or job.waits is not None or job.ended or len(job.placements) >= job.pods_desired():
         return ""
     if job.stage in (Stage.STARTING, Stage.RUNNING):
-        return f"{replaced_text(job.replaced.causes, job.spec)}; placed again from {_from(job.not_before_ms)}"
+        replaced = replaced_text(job.replaced.causes, job.spec, job.slots.names)
+        return f"{replaced}; placed again from {_from(job.not_before_ms)}"
     decided = f"{stage_text(job.decided)}; " if job.decided is not None else ""
     return f"{decided}scheduled again from {_from(job.not_before_ms)}"
 
@@ -491,6 +494,8 @@ def _conditions(state: State, job: JobRecord) -> list[dict[str, Any]]:
     told = {"Scheduled": scheduled, "Running": decided, READY: decided}
     if below := below_quorum_text(state, job):
         told |= {"Running": (decided[0], below), READY: (BELOW_QUORUM, below)}
+    elif ending := ending_text(state, job):
+        told |= {"Running": (decided[0], ending), READY: (ENDING, ending)}
     elif job.quorum_ready:
         told[READY] = (QUORUM_READY, "")
     if job.preempted:

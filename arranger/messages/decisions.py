@@ -1,6 +1,7 @@
 """Decisions on a job's stage and on its workers, in one line each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from arranger.events.facts import EndCause, EndKind, NodeTrouble, StageFacts, TakenBy
 from arranger.events.kinds import PodsTried, StageDecided
@@ -19,8 +20,11 @@ def stage_text(decided: StageDecided) -> str:
     return facts.sentence or _STAGE[decided.reason](facts)
 
 
-def replaced_text(causes: Sequence[EndCause], spec: JobSpec | None) -> str:
-    """The replaced workers and the reasons; empty for none. `spec` gives the names of the worker sets."""
+def replaced_text(
+    causes: Sequence[EndCause], spec: JobSpec | None, names: Mapping[tuple[int, int], str] = MappingProxyType({})
+) -> str:
+    """The replaced workers and the reasons; empty for none. `spec` gives the names of the worker sets, and `names`, by
+    group and index, those of the pods of others."""
     if not causes:
         return ""
     if causes[0].sentence:
@@ -29,7 +33,8 @@ def replaced_text(causes: Sequence[EndCause], spec: JobSpec | None) -> str:
         return _refused(causes[0])
     if causes[0].kind == EndKind.PREEMPTED:
         return _preempted_workers(causes[0])
-    return "workers replaced: " + "; ".join(_ended(cause, spec) for cause in causes)
+    what = "workers replaced" if not names else "pods to be placed again"
+    return f"{what}: " + "; ".join(_ended(cause, spec, names) for cause in causes)
 
 
 def _closed(facts: StageFacts) -> str:
@@ -119,7 +124,7 @@ _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7
 _KINDS = {EndKind.FAILED: "failed", EndKind.LOST: "lost", EndKind.OVER_LIMIT: "given up"}
 
 
-def _ended(cause: EndCause, spec: JobSpec | None) -> str:
+def _ended(cause: EndCause, spec: JobSpec | None, names: Mapping[tuple[int, int], str]) -> str:
     group, index = cause.first.group, cause.first.index
     name = spec.groups[group].name if spec is not None and group < len(spec.groups) else f"group {group}"
     if cause.kind == EndKind.WITH_SET:
@@ -127,15 +132,13 @@ def _ended(cause: EndCause, spec: JobSpec | None) -> str:
     if cause.kind == EndKind.WITH_GROUP:
         return f"{counted(cause.count, 'other worker')} of {name} in the same worker groups"
     others = f" and {cause.count - 1} more" if cause.count > 1 else ""
+    who = names.get((group, index), f"{name} {index}") + others
     if cause.kind == EndKind.DELETED:
-        return f"deleted: {name} {index}{others}"
+        return f"deleted: {who}"
     if cause.kind == EndKind.FAILED_AGAIN:
         ending = _in_brackets(failure_text(cause.ended, cause.words))
-        return (
-            f"moved: {name} {index}{others} failed {cause.failures} times on {cause.node}{ending}, and others run well "
-            "elsewhere"
-        )
-    return f"{_KINDS[cause.kind]}: {name} {index}{others} ({_why(cause)})"
+        return f"moved: {who} failed {cause.failures} times on {cause.node}{ending}, and others run well elsewhere"
+    return f"{_KINDS[cause.kind]}: {who} ({_why(cause)})"
 
 
 _TROUBLES = {

@@ -9,15 +9,15 @@ from arranger.model.pod import Phase
 from arranger.model.text import rfc3339
 from arranger.projections.devices import claim_for, needs_of, uses_devices
 from arranger.projections.job_parts import LEADER
-from arranger.projections.jobs import JobRecord, by_group
+from arranger.projections.jobs import JobRecord, blameless, by_group
 from arranger.projections.preemption import hosts_of
 from arranger.projections.state import State
 from arranger.projections.volumes import claims_to_provision, waits_for_volumes
 
 
 def below_quorum_text(state: State, job: JobRecord) -> str:
-    """Which pods of its quorum a running job lacks now; empty for a job that has it or isn't running."""
-    if not job.below_quorum:
+    """Which pods of its quorum a running job lacks now; empty for a job that has it, isn't running or ends."""
+    if not job.below_quorum or ending_text(state, job):
         return ""
     spec, ready, finished = job.valid_spec, job.ready_or_finished, finished_workers(state, job)
     parts = [] if ready[LEADER_GROUP] or not spec.has_leader else ["the leader isn't ready"]
@@ -31,6 +31,19 @@ def below_quorum_text(state: State, job: JobRecord) -> str:
         parts.append(_of(sum(ready[1:]), spec.min_workers, sum(finished)))
     deleted = deleted_pods_text(state, job)
     return f"running below its quorum: {', '.join(parts)}{f'; {deleted}' if deleted else ''}"
+
+
+def ending_text(state: State, job: JobRecord) -> str:
+    """Why a running job without its quorum has none: it ends, though no decision says so yet. Empty otherwise."""
+    if not job.below_quorum:
+        return ""
+    if job.seen.deleting:
+        return "it is being deleted"
+    if job.stands_still:
+        return "ended by spec.terminating" if job.valid_spec.terminating else "suspended by spec.suspend"
+    leader = state.pods.get(job.bound.get(LEADER, "")) or job.leader.ended
+    done = leader is not None and leader.phase == Phase.SUCCEEDED and not blameless(leader)
+    return "the leader has finished" if done and job.valid_spec.ends_with_leader else ""
 
 
 def held_text(job: JobRecord) -> str:

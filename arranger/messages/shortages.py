@@ -249,6 +249,7 @@ _WORDS: Mapping[ReasonKind, Callable[[Reason], str]] = MappingProxyType(
         _K.OTHER_DOMAIN: lambda _: "not in the domain where the quorum fits",
         _K.REST_OF_QUORUM: lambda _: "kept for the rest of the quorum",
         _K.OTHER_TOPOLOGY: lambda reason: f"not in the {_topology(reason.name)} of the pods that it belongs to",
+        _K.NO_TOPOLOGY_LABEL: lambda reason: f"no label {reason.name} (topology)",
         _K.FITS: lambda _: "fits",
         _K.OTHER: lambda reason: reason.words,
     }

@@ -41,6 +41,8 @@ ACTIVE = frozenset({Stage.STARTING, Stage.RUNNING})
 #: The condition of a running job with as many ready pods as its quorum needs, and its reason while there are fewer.
 READY = "Ready"
 BELOW_QUORUM = "BelowQuorum"
+#: Its reason while the pods leave because the job ends, and no decision says that yet.
+ENDING = "Ending"
 #: The condition of a job that waits again because another one got its room.
 PREEMPTED = "Preempted"
 #: The condition of a job that uses room which is reserved for another one.

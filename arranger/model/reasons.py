@@ -3,7 +3,7 @@
 Amounts are rounded as for display (`amount_text`): a few bytes more or less are no news.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -67,6 +67,7 @@ class ReasonKind(StrEnum):
     OTHER_DOMAIN = "OtherDomain"
     REST_OF_QUORUM = "RestOfQuorum"
     OTHER_TOPOLOGY = "OtherTopology"
+    NO_TOPOLOGY_LABEL = "NoTopologyLabel"
     FITS = "Fits"
     OTHER = "Other"
 
@@ -79,7 +80,8 @@ class Reason(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `queue` and its `limit` are as in `QuotaLack`. For volumes, `name` is a claim, or the CSI driver whose volumes on a
     node reach their number `needed`; `of` is the volume or the StorageClass of the claim. For devices, `name` is a
     resource claim, `of` its DeviceClass or a field of it, and `needed` how many devices it asks for (0: all). `absent`:
-    no node has the resource at all; `of` is then the most similar one that some node has, if any is similar.
+    no node has the resource at all; `of` is then the most similar one that some node has, if any is similar. Nodes with
+    `NO_TOPOLOGY_LABEL` have none of the labels in `name`, which a required topology asks for.
     """
 
     kind: ReasonKind
@@ -144,6 +146,11 @@ def other(words: str) -> Reason:
 def objected(plugin: str, words: str, *, permit: bool) -> Reason:
     """The reason of a plugin that keeps a quorum from its nodes: a permit, or else a group check."""
     return Reason(ReasonKind.PERMIT if permit else ReasonKind.GROUP_CHECK, plugin, words=words)
+
+
+def unlabelled(levels: Sequence[str]) -> Reason:
+    """That a node has none of the labels of a required topology."""
+    return Reason(ReasonKind.NO_TOPOLOGY_LABEL, " or ".join(levels))
 
 
 def insufficient(resource: str, needed: int, free: int) -> Reason:

@@ -7,10 +7,10 @@ import numpy as np
 
 from arranger.events.facts import UnitLack
 from arranger.model.config import CycleConfig
-from arranger.model.job import LEADER_GROUP
+from arranger.model.job import LEADER_GROUP, TopologyMode
 from arranger.model.pod import PodShape
 from arranger.model.quota import QuotaLack
-from arranger.model.reasons import beyond_quota
+from arranger.model.reasons import ReasonCounts, beyond_quota
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.scheduling.filters import Filters
@@ -23,7 +23,7 @@ from arranger.scheduling.placement_try import CycleObserver, Piece, PlacementTry
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy, Typical, Unplaced
 from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.registry import Policies
-from arranger.scheduling.topology import Units
+from arranger.scheduling.topology import Units, with_labels
 from arranger.scheduling.view import Chosen, Part, fitting
 
 
@@ -56,6 +56,8 @@ class Placing:
         self.units = Units(self)
         self._state = state
         self._mix: tuple[Typical, ...] | None = None
+        #: Labels → the filters for the nodes that have one of them.
+        self._labelled: dict[tuple[str, ...], Filters] = {}
 
     def mark(self) -> tuple[int, int]:
         """A point that `undo` can return to."""
@@ -247,7 +249,7 @@ class Placing:
         lack = self.quotas.lack(tried.job, {group: 1})
         if lack is not None:
             return self.short_of_quota(tried, group, lack, found=found, asked=asked)
-        reasons = filters.reasons(tried.groups[group].shape, self.pod(tried.job, group))
+        reasons = self._reasons(tried, group)
         return self.told(tried, Shortage(group, reasons, found, asked, topology=topology))
 
     def short_of_quota(self, tried: PlacementTry, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
@@ -256,12 +258,26 @@ class Placing:
 
     def short_of_domain(self, tried: PlacementTry, group: int, lack: UnitLack) -> Shortage:
         """The shortage of a quorum for which the nodes have room, but no domain."""
-        reasons = self.filters.reasons(tried.groups[group].shape, self.pod(tried.job, group))
+        reasons = self._reasons(tried, group)
         found = max(level.most for level in lack.levels)
         return self.told(tried, Shortage(group, reasons, found, lack.pods, topology=lack))
+
+    def _reasons(self, tried: PlacementTry, group: int) -> ReasonCounts:
+        return self._in_domains(tried, group).reasons(tried.groups[group].shape, self.pod(tried.job, group))
+
+    def _in_domains(self, tried: PlacementTry, group: int) -> Filters:
+        """The filters for the nodes that are in a domain of the topology which the group's pods require, if any."""
+        spec = tried.job.valid_spec
+        topology = spec.whole_topology or spec.topology_of(group)
+        if topology is None or topology.mode != TopologyMode.REQUIRED or self.config.verdicts < 7:
+            return self.filters
+        if topology.levels not in self._labelled:
+            self._labelled[topology.levels] = with_labels(self.view, self.filters, topology)
+        return self._labelled[topology.levels]
 
     def told(self, tried: PlacementTry, shortage: Shortage) -> Shortage:
         """The shortage, which the cycle's observer has been told of."""
         if self.observer is not None:
-            self.observer.fell_short(tried, shortage, view=self.view, filters=self.filters)
+            filters = self._in_domains(tried, shortage.group)
+            self.observer.fell_short(tried, shortage, view=self.view, filters=filters)
         return shortage

@@ -17,7 +17,7 @@ import numpy as np
 
 from arranger.events.facts import LevelLack, UnitLack
 from arranger.model.job import LEADER_GROUP, WHOLE_JOB, Path, Topology, TopologyMode, TopologyScope, Unit
-from arranger.model.reasons import Reason, ReasonKind
+from arranger.model.reasons import Reason, ReasonKind, unlabelled
 from arranger.projections.nodes import Amounts
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import free_indices
@@ -35,6 +35,12 @@ DOMAINS = 8
 def outside(path: Path) -> Reason:
     """The reason against the nodes outside the chosen domain of a topology."""
     return Reason(ReasonKind.OTHER_TOPOLOGY, path[0])
+
+
+def with_labels(view: ClusterView, filters: Filters, topology: Topology) -> Filters:
+    """The filters for the nodes that are in a domain of a topology."""
+    only = np.any([domains_on(view, path) > 0 for path in topology.paths(view.verdicts)], axis=0)
+    return filters.inside(only=only, outside=unlabelled(topology.levels))
 
 
 def rows_of(view: ClusterView, path: Path) -> list[Amounts]:

@@ -129,7 +129,11 @@ class Reporter:
         if job.replaced.times > told.replacements:
             told.replacements = job.replaced.times
             await self._update(
-                job, told, _WORKERS, reason="WorkersReplaced", message=replaced_text(job.replaced.causes, job.spec)
+                job,
+                told,
+                _WORKERS,
+                reason="WorkersReplaced",
+                message=replaced_text(job.replaced.causes, job.spec, job.slots.names),
             )
         if told.step != step_of(job):
             await self._tell_steps(job, told)

@@ -77,6 +77,18 @@ class Stage:
             within_s=PATIENCE_S,
         )
 
+    def ready(self, name: str, workers: int) -> None:
+        eventually(
+            f"{workers} workers of {name} are ready",
+            lambda: len(self.pods(name)) == workers and self.status(name).get("readyWorkers") == workers,
+            within_s=PATIENCE_S,
+        )
+
+    def evict(self, pod: str) -> None:
+        named = {"name": pod, "namespace": self.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": named}
+        self.kube.request("POST", f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction", eviction)
+
     def kubectl_words(self, name: str) -> str:
         """What kubectl shows of the job: message, conditions, Events."""
         status = self.status(name)
@@ -245,6 +257,17 @@ def the_label_of_the_rack_is_missing(stage: Stage) -> None:
     )
 
 
+@row(
+    r"2 no label rack \(topology\)",
+    NodeTemplate("partly-0", gpus=8, labels={"pool": "partly", "rack": "r1"}),
+    *pool("partly", 3, gpus=8)[1:],
+)
+def some_nodes_lack_the_label_of_the_rack(stage: Stage) -> None:
+    stage.apply(
+        tyjob(workers=template(8, spec=on("partly")), count=2, topology={"levels": ["rack"], "mode": "Required"})
+    )
+
+
 # --- limits and queues --------------------------------------------------------------------------------------
 
 
@@ -380,6 +403,14 @@ def the_leader_exits_with_an_error(stage: Stage) -> None:
     stage.apply(tyjob(leader=template(run_seconds=0.3, exit_code=3, spec={"restartPolicy": "Never"}), restartLimit=0))
 
 
+@row(r"the leader has finished", never=r"below its quorum|BelowQuorum")
+def the_leader_finishes_before_its_workers(stage: Stage) -> None:
+    stage.apply(tyjob(leader=template(run_seconds=1), workers=template(), count=2))
+    while stage.status("job").get("stage") != "Succeeded":
+        assert "BelowQuorum" not in json.dumps(stage.status("job"))
+        time.sleep(0.01)
+
+
 @row(r"OOMKilled")
 def the_leader_is_out_of_memory(stage: Stage) -> None:
     stage.apply(tyjob(leader=template(run_seconds=0.3, exit_code=137, exit_reason="OOMKilled"), restartLimit=1))
@@ -422,9 +453,7 @@ def the_leaders_node_is_drained(stage: Stage) -> None:
     stage.apply(tyjob(leader=template(spec=on("drained"))))
     stage.staged("job", "Running")
     stage.kubectl("cordon", "drained-0")
-    name = stage.pods("job")[0]["metadata"]["name"]
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": stage.namespace}}
-    stage.kube.request("POST", f"/api/v1/namespaces/{stage.namespace}/pods/{name}/eviction", eviction)
+    stage.evict(stage.pods("job")[0]["metadata"]["name"])
 
 
 @row(r"scaled from 3 to 1|counts of w 3 → 1|counts.*3.*1", never=r"another client")
@@ -432,6 +461,30 @@ def the_user_scales_it_down(stage: Stage) -> None:
     stage.apply(tyjob(workers=template(), count=3, of_set={"minCount": 1}))
     stage.staged("job", "Running")
     stage.kubectl("scale", "tyj", "job", "--replicas=1")
+
+
+@row(r"scaled from 3 to 1", never=r"another client", places=("explain", "console"))
+def the_user_scales_it_down_and_up(stage: Stage) -> None:
+    stage.apply(tyjob(workers=template(), count=3, of_set={"minCount": 1}))
+    stage.ready("job", 3)
+    stage.kubectl("scale", "tyj", "job", "--replicas=1")
+    eventually("they leave", lambda: len(stage.pods("job")) == 1, within_s=PATIENCE_S)
+    stage.kubectl("scale", "tyj", "job", "--replicas=3")
+    stage.ready("job", 3)
+
+
+@row(r"job-w-1 was deleted by another client; replaced on \S+", places=("explain", "console"))
+def a_worker_is_deleted_and_replaced(stage: Stage) -> None:
+    stage.apply(tyjob(workers=template(), count=2, of_set={"minCount": 1}))
+    stage.ready("job", 2)
+    stage.kubectl("delete", "--wait=false", "pod", "job-w-1")
+
+
+@row(r"job-w-1 was evicted through the API", never=r"another client", places=("explain", "console"))
+def a_worker_is_evicted_and_replaced(stage: Stage) -> None:
+    stage.apply(tyjob(workers=template(), count=2, of_set={"minCount": 1}))
+    stage.ready("job", 2)
+    stage.evict("job-w-1")
 
 
 # --- room for others ----------------------------------------------------------------------------------------
@@ -450,11 +503,7 @@ def a_job_of_higher_priority_takes_its_room(stage: Stage) -> None:
 )
 def a_job_of_higher_priority_takes_its_surplus(stage: Stage) -> None:
     stage.apply(tyjob(workers=template(4, spec=on("surplus")), count=2, of_set={"minCount": 1}, priority=1))
-    eventually(
-        "both run",
-        lambda: len(stage.pods("job")) == 2 and stage.status("job").get("readyWorkers") == 2,
-        within_s=PATIENCE_S,
-    )
+    stage.ready("job", 2)
     stage.apply(tyjob("high", workers=template(4, spec=on("surplus")), priority=9))
 
 

@@ -218,7 +218,15 @@ def test_the_facts_of_a_sentence_are_those_that_it_was_made_of(facts: ShortageFa
 
 
 def test_every_kind_of_reason_that_there_was_has_its_phrase() -> None:
-    since = {K.REST_OF_QUORUM, K.FAILED_THERE, K.OTHER_TOPOLOGY, K.CAPABILITY, K.GUARANTEES, K.MAX_RUNNING}
+    since = {
+        K.REST_OF_QUORUM,
+        K.FAILED_THERE,
+        K.OTHER_TOPOLOGY,
+        K.NO_TOPOLOGY_LABEL,
+        K.CAPABILITY,
+        K.GUARANTEES,
+        K.MAX_RUNNING,
+    }
     since |= {
         K.MAX_WAITING,
         K.MIN_RESOURCES,

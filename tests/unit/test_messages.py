@@ -203,6 +203,7 @@ WORDS = [
     (Reason(K.RESERVED), "reserved for a job ahead of it"),
     (Reason(K.OTHER_DOMAIN), "not in the domain where the quorum fits"),
     (Reason(K.REST_OF_QUORUM), "kept for the rest of the quorum"),
+    (Reason(K.NO_TOPOLOGY_LABEL, "x.io/rack"), "no label x.io/rack (topology)"),
     (Reason(K.OTHER_TOPOLOGY, "x.io/rack"), "not in the rack of the pods that it belongs to"),
     (FITS, "fits"),
     (other("under maintenance"), "under maintenance"),

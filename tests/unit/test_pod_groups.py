@@ -1,5 +1,6 @@
 """Groups of pods that no TYJob owns: decided whole, bound whole, and only what can't be bound is placed again."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -470,6 +471,12 @@ def test_a_log_with_a_group_is_explained_by_the_groups_name() -> None:
     assert {of.pod for of in told.placement_explanations} == {"p0", "p1", "p2"}
     assert {of.pod: of.node for of in told.placement_explanations if of.lasts}["p2"] == "n4"
     assert list(pod_names(story, job)) == ["p0", "p1", "p2"]
+    words = [standing.allocation, *(of.together for of in told.placement_explanations)]
+    words += [*(of.text for of in told.timeline), *(of.message for of in told.consequences)]
+    assert not [text for text in words if re.search(r"\b(pod|worker|actors?) ?-?\d", text)], "slots for names"
+    assert sorted(standing.allocation.replace(";", ",").split(", ")) == ["n1: p0", "n2: p1", "n4: p2"]
+    replaced = [of.message for of in told.consequences if of.what == "Replaced"]
+    assert replaced and all("p2" in text for text in replaced)
 
 
 def test_a_log_with_a_group_verifies() -> None:

@@ -13,7 +13,7 @@ from arranger.projections import snapshot
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
 from arranger.replay.reading.overview import overview
-from tests.world import World, shape
+from tests.world import Edited, World, shape
 
 
 def running(**job: object) -> tuple[World, JobRecord]:
@@ -243,3 +243,35 @@ def test_logs_of_earlier_watchers_record_no_time_of_the_condition() -> None:
     world.pass_time(5)
     world.claim_pods()
     assert job.times.turned["Ready"] == (True, world.now_ms)
+
+
+def test_a_job_whose_leader_has_finished_ends_and_does_not_run_below_its_quorum() -> None:
+    world, job = running()
+    leader = job.bound[LEADER]
+    world.change_pod(leader, phase="Succeeded", ready=False)
+    said = "the leader has finished"
+    for gone in (False, True):
+        if gone:
+            world.pod_gone(leader)
+        status = desired_status(world.state, job)
+        assert status["message"] == told(world, job)["message"] == overview(world.state).jobs[0].message == said
+        assert (told(world, job)["status"], told(world, job)["reason"]) == ("False", "Ending")
+        assert below_quorum_text(world.state, job) == ""
+    world.control()
+    assert (job.stage, told(world, job)["reason"]) == (Stage.SUCCEEDED, "LeaderSucceeded")
+
+
+@pytest.mark.parametrize(("how", "said"), [
+    ({"terminating": True}, "ended by spec.terminating"),
+    ({"suspend": True}, "suspended by spec.suspend"),
+    ({"deleting": True}, "it is being deleted"),
+])  # fmt: skip
+def test_a_job_that_somebody_ends_does_not_run_below_its_quorum(how: dict[str, bool], said: str) -> None:
+    world = World()
+    world.node("n1", cpu=16)
+    edited = Edited(world, workers=2, worker=shape(), min_workers=2, equals=True)
+    world.settle()
+    edited.edit(**how)
+    world.change_pod(edited.job.bound[1, 1], ready=False, deleting=True)
+    assert edited.job.stage == Stage.RUNNING
+    assert (told(world, edited.job)["reason"], told(world, edited.job)["message"]) == ("Ending", said)

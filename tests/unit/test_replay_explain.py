@@ -1,12 +1,15 @@
 """Explain: why a job waits and why its pods are where they are, computed again at a point and true there."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.lifecycle.desired import desired_status
 from arranger.model.config import CycleConfig
-from arranger.model.job import Dependency, RestartPolicy, RestartScope
+from arranger.model.job import Dependency, RestartPolicy, RestartScope, Topology
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.model.reasons import Reason, ReasonKind
@@ -18,8 +21,17 @@ from arranger.replay.explain.answer import JobIndex, explanation, nearest, pod_n
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
-from tests.unit.replay_worlds import GPU, crowded, explained, histories, histories_of, late_cycle
-from tests.world import World, shape
+from tests.unit.replay_worlds import (
+    GPU,
+    ROOM,
+    crowded,
+    explained,
+    gpu_job,
+    histories,
+    histories_of,
+    late_cycle,
+)
+from tests.world import Edited, World, shape
 
 
 def test_a_waiting_job_has_its_place_in_the_queue_and_the_keys_that_decided_it() -> None:
@@ -1013,3 +1025,120 @@ def test_a_job_that_backs_off_says_so_for_how_long_and_what_began_it() -> None:
     world.say(k.ListingBegun(k.Watched.NODE, world.terms[k.Watched.NODE]))
     answer = explained(world.entries, "j")
     assert answer.waiting is not None and answer.waiting.position == 1
+
+
+class Renewing(World):
+    """A world in which the next pod of a slot has another UID, as in Kubernetes."""
+
+    def pod(self, name: str, node: str = "", **of: Any) -> str:
+        self._made = getattr(self, "_made", 0) + 1
+        return super().pod(name, node, **{"uid": f"uid-{name}-{self._made}", **of})
+
+
+def _with_workers(world: World) -> Edited:
+    """The running job `ppo` of three workers, one of which is enough."""
+    world.node("n1", gpus=4)
+    edited = Edited(world, workers=3, worker=shape(gpus=1), min_workers=1, equals=True)
+    world.settle()
+    return edited
+
+
+def test_workers_that_an_edit_takes_away_and_brings_back_were_deleted_by_no_other_client() -> None:
+    world = Renewing()
+    edited = _with_workers(world)
+    edited.edit(workers=1)
+    down = world.state.offset
+    world.settle()
+    edited.edit(workers=3)
+    world.settle()
+    (one,) = explained(world.entries, "ppo").consequences
+    assert (one.offset, one.what, one.reason) == (down, "Scaled", "ScaledDown")
+    assert one.message == "actors scaled from 3 to 1, so ppo-actors-1, ppo-actors-2 leave; no restart counted"
+    assert [(cause.offset, cause.text) for cause in one.causes] == [(down, "its spec was edited: actors counts 3 → 1")]
+
+
+def test_workers_that_gave_room_and_are_back_were_deleted_by_no_other_client() -> None:
+    world = Renewing(config=ROOM)
+    world.node("n1", cpu=16, gpus=4)
+    gpu_job(world, "wide", 4, least=1, priority=2)
+    world.settle()
+    high = gpu_job(world, "high", 3, priority=9)
+    world.settle()
+    for uid in list(high.bound.values()):
+        world.change_pod(uid, phase="Succeeded", ready=False)
+    world.settle()
+    assert len(world.state.jobs["uid-wide"].bound) == 4
+    assert [one.reason for one in explained(world.entries, "wide").consequences] == ["Preempted"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "how"),
+    [
+        ("", "was deleted by another client"),
+        ("DisruptionTarget: EvictionByEvictionAPI", "was evicted through the API, as a drain does"),
+        ("DisruptionTarget: PreemptionByScheduler", "was preempted by another scheduler"),
+        ("DisruptionTarget: DeletionByTaintManager", "was deleted because of a taint of its node"),
+    ],
+)
+def test_a_deleted_worker_is_told_before_its_next_pod_and_with_it(reason: str, how: str) -> None:
+    world = Renewing()
+    job = _with_workers(world).job
+    old = job.bound[1, 1]
+    world.change_pod(old, deleting=True, reason=reason)
+    deleted = world.state.offset
+    (one,) = explained(world.entries, "ppo").consequences
+    assert (one.offset, one.what) == (deleted, "Deleted")
+    assert one.message == f"ppo-actors-1 on n1 {how}; once it is gone, its next pod starts"
+    world.pod_gone(old)
+    (one,) = explained(world.entries, "ppo").consequences
+    assert one.message == f"ppo-actors-1 on n1 {how}; its next pod wasn't seen yet"
+    world.settle()
+    (one,) = explained(world.entries, "ppo").consequences
+    assert one.message == f"ppo-actors-1 {how}; replaced on n1; no restart counted"
+
+
+def test_others_of_a_worker_group_that_begin_again_were_deleted_by_no_other_client() -> None:
+    world = Renewing()
+    world.node("n1", gpus=4)
+    edited = Edited(world, workers=4, worker=shape(gpus=1), min_workers=2, equals=True, group_sizes={"actors": 2})
+    world.settle()
+    world.pod_gone(edited.job.bound[1, 1])
+    world.settle()
+    assert [one.message for one in explained(world.entries, "ppo").consequences] == [
+        "ppo-actors-1 was deleted by another client; replaced on n1; no restart counted"
+    ]
+
+
+def test_nodes_without_the_label_of_a_required_topology_are_not_said_to_fit() -> None:
+    world = World(config=ROOM)
+    world.node("n1", gpus=4, labels={"rack": "r1"})
+    world.node("n2", gpus=4)
+    world.node("n3", gpus=4)
+    rack = {"": Topology(("rack",))}
+    job = world.job("j", workers=2, worker=shape(gpus=4), min_workers=2, equals=True, topologies=rack)
+    world.cycle()
+    said = (
+        "no rack takes all 2 pods of the job (1 rack, at most 1 fit); for one pod of actors alone, 1 of 3 nodes fit: "
+    )
+    lacks = "2 no label rack (topology)"
+    assert f"{said}{lacks}" in desired_status(world.state, job)["message"]
+    answer = explained(world.entries, "j", node="n2")
+    assert answer.waiting is not None and answer.waiting.shortfall is not None
+    short = answer.waiting.shortfall
+    assert f"{said}{lacks}" in answer.waiting.why
+    assert short.closest is not None and short.closest.text == "would take one pod alone"
+    assert short.node is not None and short.node.refused == "no label rack (topology)"
+    assert answer.intervals[-1].waiting_for == (
+        "nodes for its quorum: no label rack (topology), those that fit take too few of them"
+    )
+
+
+def test_a_node_with_any_label_of_a_required_topology_may_fit() -> None:
+    world = World(config=ROOM)
+    world.node("n1", gpus=4, labels={"block": "b1"})
+    world.node("n2", gpus=4)
+    either = {"": Topology(("rack", "block"))}
+    world.job("j", workers=2, worker=shape(gpus=4), min_workers=2, equals=True, topologies=either)
+    world.cycle()
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and "1 no label rack or block (topology)" in waiting.why

@@ -276,7 +276,10 @@ def test_a_pod_that_kubernetes_disrupted_says_so_before_its_containers(phase: st
     seen = pod_with(told)
     assert (seen.reason, seen.message) == ("DisruptionTarget: DeletionByPodGC", "node no longer exists")
     assert pod_with(told | {"status/conditions": [DISRUPTION | {"status": "False"}]}).reason != seen.reason
-    assert pod_with(told | {"status/phase": "Running"}).reason == ""
+    running = told | {"status/phase": "Running"}
+    assert pod_with(running).reason == ""
+    going = pod_with(running | {"metadata/deletionTimestamp": "2026-01-01T00:31:00Z"})
+    assert (going.reason, going.message) == ("DisruptionTarget: DeletionByPodGC", "node no longer exists")
 
 
 @pytest.mark.parametrize(("finished", "disrupted"), [("00:29:59", False), ("00:30:00", True), ("00:30:31", True)])

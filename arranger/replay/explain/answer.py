@@ -210,7 +210,9 @@ def explanation(
         intervals=tuple(story.intervals),
         timeline=tuple(story.moments),
         waited=tuple(waited(story.intervals)),
-        consequences=tuple(story.consequences),
+        consequences=tuple(
+            sorted([*story.consequences, *story.pod_histories.not_replaced(job, state)], key=lambda one: one.offset)
+        ),
         spent=spent(story.intervals),
         takings=tuple(story.takings),
         givings=tuple(story.givings),
@@ -288,7 +290,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         pods_placed=len(job.placements),
         pods_seen=len(job.bound),
         min_workers=spec.min_workers if spec is not None else 0,
-        allocation=pods_text(compact(job.placements), spec),
+        allocation=pods_text(compact(job.placements), spec, job.slots.names),
         restarts_used=restarts_used(job, story.state),
         restart_limit=spec.restart_limit if spec is not None else 0,
         budget=budget_text(job, story.state, None),

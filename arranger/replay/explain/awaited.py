@@ -8,7 +8,7 @@ from arranger.messages.readiness import claims_text, held_text, volumes_text
 from arranger.messages.shortages import kind_text
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
-from arranger.model.reasons import Reason
+from arranger.model.reasons import Reason, ReasonKind
 from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import has_earlier_pods
@@ -125,7 +125,12 @@ def awaited_text(awaited: Awaited) -> str:
 
 def reasons_text(reasons: tuple[Reason, ...]) -> str:
     """Why there are no nodes, without numbers."""
-    return ", ".join(dict.fromkeys(map(kind_text, reasons))) or "there are none"
+    return ", ".join(dict.fromkeys(map(_reason_text, reasons))) or "there are none"
+
+
+def _reason_text(reason: Reason) -> str:
+    """Nodes that fit one pod are named only where they don't take all of them."""
+    return "those that fit take too few of them" if reason.kind == ReasonKind.FITS else kind_text(reason)
 
 
 _WORDS = {

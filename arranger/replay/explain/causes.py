@@ -10,9 +10,9 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import EndCause, EndKind, ShortageFacts, StageFacts
-from arranger.messages.decisions import replaced_text, stage_text
-from arranger.model.job import LEADER_GROUP, PodGroup, Slot, Stage
-from arranger.model.pod import REFUSALS, Phase
+from arranger.messages.decisions import replaced_text, scaled_text, stage_text
+from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
+from arranger.model.pod import DISRUPTED, REFUSALS, Phase
 from arranger.model.stages import StageReason
 from arranger.model.text import counted
 from arranger.projections.job_parts import LEADER, SlotKey
@@ -20,6 +20,7 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import ClusterContext
 from arranger.replay.explain.taken_room import Giving
+from arranger.replay.reading.describe import names_of
 from arranger.replay.reading.edits import changed
 
 #: Stage decisions in a job's normal course, which need no cause.
@@ -45,7 +46,21 @@ _EDITED = {
 
 #: The reasons of consequences without a decision.
 RECREATED = "PodRecreated"
+DELETED = "PodDeleted"
 RESTARTED = "ContainerRestarted"
+SCALED_DOWN = "ScaledDown"
+
+#: The reasons of Kubernetes' condition `DisruptionTarget`, as what happened to a pod.
+_DISRUPTIONS = {
+    "EvictionByEvictionAPI": "was evicted through the API, as a drain does",
+    "PreemptionByScheduler": "was preempted by another scheduler",
+    "DeletionByTaintManager": "was deleted because of a taint of its node",
+    "DeletionByPodGC": "was deleted by Kubernetes' pod garbage collection",
+    "TerminationByKubelet": "was terminated by its kubelet",
+}
+
+#: Of pods that leave together, so many are named.
+_NAMED = 3
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -61,7 +76,8 @@ class Consequence(msgspec.Struct, frozen=True):
 
     `what` is the new stage or "Replaced"; `budget` is the used part of the restart budget at that time. "Restarted" is
     not a decision of Arranger: a kubelet restarted a container by the pod's restart policy. Neither is "Replaced" with
-    the reason `RECREATED`: a worker's pod was deleted without a decision, and its slot was filled again.
+    the reason `RECREATED`: a worker's pod was deleted without a decision, and its slot was filled again. "Deleted" is
+    said until then. "Scaled": an edit of the job took pods out of their slots.
     """
 
     offset: int
@@ -82,15 +98,16 @@ class _PodHistory(msgspec.Struct):
     cause: Cause | None = None
     pod_uid: str = ""
     restarts: int = 0
-    #: The event since which the pod is being deleted or is deleted.
+    #: The event since which the pod is being deleted or is deleted, and the reason of its `DisruptionTarget` then.
     going: Cause | None = None
+    disrupted: str = ""
     failed: bool = False
-    #: A decision replaced the pod.
+    #: A decision or an edit took the pod out of its slot, before it was deleted.
     answered: bool = False
 
     def begin_pod(self, uid: str) -> None:
         """Another pod fills the slot."""
-        self.pod_uid, self.cause, self.restarts, self.going = uid, None, 0, None
+        self.pod_uid, self.cause, self.restarts, self.going, self.disrupted = uid, None, 0, None, ""
         self.failed = self.answered = False
 
 
@@ -153,6 +170,17 @@ class PodHistories:
         self._keep_cause(offset, time_ms, pod, history)
         return found
 
+    def leaves(self, pod_uid: str, state: State) -> None:
+        """A pod of the job is being deleted or is gone; `state` is as before that. If its slot wasn't its own any more,
+        no other client deleted it."""
+        key, job = self._slot_of_pod.get(pod_uid), state.jobs.get(self._uid)
+        if key is None or job is None or (history := self._of[key]).pod_uid != pod_uid or history.going is not None:
+            return
+        attempt, slot = key
+        stays = attempt == job.attempt and job.bound.get(slot) == pod_uid and pod_uid not in job.retired
+        if not stays or job.ended or job.stands_still or job.seen.deleting:
+            history.answered = True
+
     def _recreated(
         self, offset: int, time_ms: int, pod: k.PodSeen, key: tuple[int, SlotKey], budget: str
     ) -> Consequence:
@@ -160,12 +188,48 @@ class PodHistories:
         history = self._of[key]
         lost = self._node_lost(*key) if pod.node != history.node else None
         cause = lost or history.going
-        how = "was lost with its node" if lost is not None else "was deleted by another client"
         node = f" on {pod.node or history.node}" if pod.node or history.node else ""
         counted = "" if history.failed else "; no restart counted"
-        message = f"{pod.name} {how}; replaced{node}{counted}"
+        message = f"{pod.name} {_how(history, lost)}; replaced{node}{counted}"
         causes = (cause,) if cause is not None else ()
         return Consequence(offset, time_ms, "Replaced", RECREATED, message, causes, budget)
+
+    def not_replaced(self, job: JobRecord, state: State) -> list[Consequence]:
+        """The workers' pods that were deleted without a decision, and whose successors weren't seen yet."""
+        found = []
+        for (attempt, slot), history in self._of.items():
+            if attempt != job.attempt or slot not in job.placements or slot[0] == LEADER_GROUP:
+                continue
+            if history.going is None or history.answered or job.bound.get(slot, "") not in ("", history.pod_uid):
+                continue
+            node = f" on {history.node}" if history.node else ""
+            then = "once it is gone, its next pod starts" if slot in job.bound else "its next pod wasn't seen yet"
+            message = f"{self._names[history.pod_uid]}{node} {_how(history, self._node_lost(attempt, slot))}; {then}"
+            going, budget = history.going, budget_text(job, state, (slot[0],))
+            found.append(Consequence(going.offset, going.time_ms, "Deleted", DELETED, message, (), budget))
+        return found
+
+    def edited(self, offset: int, time_ms: int, job: JobRecord | None, state: State) -> list[Consequence]:
+        """The consequence of an edit by which pods lose their slots."""
+        edit = next((one for one in self._around.edits.get(self._uid, ()) if one.offset == offset), None)
+        if edit is None or edit.before is None or edit.after is None or job is None:
+            return []
+        fewer, leaving = _scaled_down(edit.before, edit.after), self._without_slot(job)
+        if not fewer or not leaving:
+            return []
+        more = f" and {len(leaving) - _NAMED} more" if len(leaving) > _NAMED else ""
+        pods = f"{', '.join(leaving[:_NAMED])}{more} {'leaves' if len(leaving) == 1 else 'leave'}"
+        message = f"{scaled_text(fewer, edit.after)}, so {pods}; no restart counted"
+        cause = Cause(offset, time_ms, f"its spec was edited: {changed(edit.before, edit.after)}")
+        return [Consequence(offset, time_ms, "Scaled", SCALED_DOWN, message, (cause,), budget_text(job, state))]
+
+    def _without_slot(self, job: JobRecord) -> list[str]:
+        """The pods of the present attempt that exist, aren't being deleted and have no slot."""
+        return [
+            self._names[history.pod_uid]
+            for (attempt, slot), history in sorted(self._of.items())
+            if attempt == job.attempt and history.pod_uid and history.going is None and slot not in job.bound
+        ]
 
     def _keep_cause(self, offset: int, time_ms: int, pod: k.PodSeen, history: _PodHistory) -> None:
         """Keep what happened to a pod as the cause of later decisions."""
@@ -178,6 +242,7 @@ class PodHistories:
         words = ""
         if pod.deleting and history.going is None:
             history.going = Cause(offset, time_ms, f"pod {pod.name} is being deleted")
+            history.disrupted = pod.reason.removeprefix(f"{DISRUPTED}: ")
         if pod.phase == Phase.FAILED:
             history.failed = True
             words = f"pod {pod.name} failed{said}"
@@ -233,7 +298,7 @@ class PodHistories:
         if isinstance(event, k.WorkersReplaced):
             causes = self._of_workers(event)
             budget = budget_text(job, state)
-            words = replaced_text(event.causes, job.spec if job is not None else None)
+            words = replaced_text(event.causes, *names_of(job))
             return Consequence(offset, time_ms, "Replaced", "WorkersReplaced", words, causes, budget)
         if event.reason == StageReason.SCHEDULED:
             self.started(offset, time_ms)
@@ -354,6 +419,20 @@ class PodHistories:
                 how = "was deleted" if turn.after is None else "became not ready"
                 lost = Cause(turn.offset, turn.time_ms, f"node {history.node} {how}")
         return lost
+
+
+def _scaled_down(before: JobSpec, after: JobSpec) -> list[tuple[int, int, int]]:
+    """The worker sets that have fewer workers, as `scaled_text` takes them."""
+    counts = {of.name: of.count for of in before.groups}
+    found = ((number, counts.get(of.name, 0), of.count) for number, of in enumerate(after.groups))
+    return [of for of in found if of[2] < of[1]]
+
+
+def _how(history: _PodHistory, lost: Cause | None) -> str:
+    """What happened to a pod that was deleted without a decision."""
+    if lost is not None:
+        return "was lost with its node"
+    return _DISRUPTIONS.get(history.disrupted, "was deleted by another client")
 
 
 def _in_order(causes: Iterable[Cause | None]) -> tuple[Cause, ...]:

@@ -197,9 +197,12 @@ class JobHistories:
                 if owner.job_uid in stories:
                     pods[event.uid] = owner.job_uid
                     numbers.append(number)
+                    if event.deleting:
+                        stories[owner.job_uid].pod_histories.leaves(event.uid, self.state)
             elif isinstance(event, k.PodGone):
                 if event.uid in pods:
                     numbers.append(number)
+                    stories[pods[event.uid]].pod_histories.leaves(event.uid, self.state)
                 self.around.pod_gone(entry.first + number, self.state, event)
             elif self._other_concerns(entry, number, event):
                 numbers.append(number)

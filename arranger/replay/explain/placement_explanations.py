@@ -178,14 +178,13 @@ class ExplanationObserver(CycleObserver):
     ) -> PlacementExplanation:
         """Why pod `number` of a run was placed on the node in this row."""
         placement = self._placement
-        name = placement.spec.groups[group].name
         order = turn.order()
         ranking = turn.ranked(order[:TOP])
         reasons = turn.filters.reasons(turn.request.shape, turn.request.pod)
         return PlacementExplanation(
             pod=placement.pod_name((group, run[number])),
             node=self._desired.get((group, run[number]), ""),
-            together=f"{name} " + ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run))),
+            together=_together(placement, group, run),
             offset=placement.offset,
             cycle=placement.cycle,
             base=placement.taken.base,
@@ -250,6 +249,14 @@ class _Turn(NamedTuple):
             return Compared(node, 0, node_text(self.filters.refusal(self.request.shape, row, self.request.pod)), None)
         (ranked,) = self.ranked([row])
         return Compared(node, order.index(row) + 1, "", ranked)
+
+
+def _together(placement: Placement, group: int, run: Sequence[int]) -> str:
+    """The pods of a run in words: those of others by their names."""
+    if placement.names:
+        return ", ".join(placement.pod_name((group, index)) for index in run)
+    found = ",".join(f"{a}-{b}" if a != b else str(a) for a, b in runs(list(run)))
+    return f"{placement.spec.groups[group].name} {found}"
 
 
 def _at_turn(request: PlacementRequest, taken: list[Taken], filters: Filters) -> PlacementRequest:

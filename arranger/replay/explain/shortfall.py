@@ -152,7 +152,9 @@ class ShortfallObserver(CycleObserver):
         row = view.node_index.rows().get(self._node)
         if row is None:
             return NodeAnswer(self._node, "there is no such node")
-        refused = node_text(filters.refusal(shape, row, pod), _selector(shape))
+        refusal = filters.refusal(shape, row, pod)
+        alone = refusal.kind == ReasonKind.FITS
+        refused = "would take one pod alone" if alone else node_text(refusal, _selector(shape))
         return NodeAnswer(self._node, refused + self._beside(tried, row))
 
 
@@ -192,10 +194,12 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
         for c in np.flatnonzero(short[row]).tolist()
         for name, need in _by_column(view, shape)[c]
     )
-    if ruled_out[row]:
+    if ruled_out[row] or not lacks:
         refusal = filters.refusal(shape, row, pod)
         same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
-        return Closest(view.names[row], lacks, node_text(refusal, _selector(shape)), same - 1)
+        alone = refusal.kind == ReasonKind.FITS
+        text = "would take one pod alone" if alone else node_text(refusal, _selector(shape))
+        return Closest(view.names[row], lacks, text, same - 1)
     missing = [
         f"{amount_text(name, need - free)} more {name}"
         f" (needs {amount_text(name, need)}, has {amount_text(name, free)} free)"

@@ -84,6 +84,7 @@ class Story:
         if isinstance(event, k.JobSeen):
             self.created_at = self.created_at or offset
             self.pod_histories.job_seen(offset, time_ms)
+            self.consequences += self.pod_histories.edited(offset, time_ms, job, self.state)
         elif isinstance(event, k.PodSeen) and event.asks is not None:
             self.created_at = self.created_at or offset
         elif isinstance(event, k.PodSeen):

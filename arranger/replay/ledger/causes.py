@@ -69,7 +69,14 @@ _OF_REASON = {
     ReasonKind.NOT_READY: Cause.CLOSED,
     ReasonKind.TAINT: Cause.TAINT,
     **dict.fromkeys(
-        (ReasonKind.INSUFFICIENT, ReasonKind.FITS, ReasonKind.REST_OF_QUORUM, ReasonKind.OTHER_TOPOLOGY), Cause.ROOM
+        (
+            ReasonKind.INSUFFICIENT,
+            ReasonKind.FITS,
+            ReasonKind.REST_OF_QUORUM,
+            ReasonKind.OTHER_TOPOLOGY,
+            ReasonKind.NO_TOPOLOGY_LABEL,
+        ),
+        Cause.ROOM,
     ),
 }
 #: Reasons that say nothing of what the job waits for, unless there are no others: its own selection of nodes.

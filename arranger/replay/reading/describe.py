@@ -1,6 +1,7 @@
 """Events as one line of text for people, and as plain objects with field names for programs."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.readiness import below_quorum_text, claims_text, guest_text, unset_text
+from arranger.messages.readiness import below_quorum_text, claims_text, ending_text, guest_text, unset_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
@@ -65,7 +66,8 @@ def _told(state: State, job: JobRecord) -> str:
         return before
     waits = why_it_waits(job)
     waiting = shortage_text(waits.shortage) if waits is not None else back_off_text(job)
-    told = "; ".join(part for part in (below_quorum_text(state, job), claims_text(state, job), waiting) if part)
+    below = below_quorum_text(state, job) or ending_text(state, job)
+    told = "; ".join(part for part in (below, claims_text(state, job), waiting) if part)
     told = told or (stage_text(job.decided) if job.decided is not None else "")
     return "; ".join(part for part in (told, guest_text(state, job)) if part)
 
@@ -135,15 +137,26 @@ def nodes_of(event: k.Event, state: State) -> tuple[str, ...]:
     return ()
 
 
-def pods_text(pods: tuple[PlacedPods, ...], spec: JobSpec | None) -> str:
-    """The nodes with their pods in words: "n1: learner, actors 0-3; n2: actors 4"."""
+def pods_text(
+    pods: tuple[PlacedPods, ...], spec: JobSpec | None, names: Mapping[tuple[int, int], str] = MappingProxyType({})
+) -> str:
+    """The nodes with their pods in words: "n1: learner, actors 0-3; n2: actors 4". `names` are those of the pods of
+    others, by slot."""
     by_node: dict[str, list[str]] = {}
-    for placed in pods:
+    named = {slot: node for slot, node in expand(pods).items() if slot in names}
+    for slot, node in named.items():
+        by_node.setdefault(node, []).append(names[slot])
+    for placed in pods if not named else ():
         known = spec is not None and placed.group < len(spec.groups)
         name = spec.groups[placed.group].name if spec is not None and known else f"group {placed.group}"
         numbers = ",".join(f"{a}-{b}" if a != b else str(a) for a, b in placed.indices)
         by_node.setdefault(placed.node, []).append(name if placed.group == LEADER_GROUP else f"{name} {numbers}")
     return "; ".join(f"{node}: {', '.join(parts)}" for node, parts in by_node.items())
+
+
+def names_of(job: JobRecord | None) -> tuple[JobSpec | None, Mapping[tuple[int, int], str]]:
+    """The names of a job's sets, and of the pods of others in its slots."""
+    return (job.spec, job.slots.names) if job is not None else (None, {})
 
 
 def amounts_text(amounts: tuple[tuple[str, int], ...]) -> str:
@@ -288,7 +301,7 @@ def _nodes_requested(event: k.NodesRequested, state: State) -> str:
 
 def _placed(event: k.Placed, state: State) -> str:
     job = state.jobs.get(event.job_uid)
-    pods = pods_text(event.pods, job.spec if job is not None else None)
+    pods = pods_text(event.pods, *names_of(job))
     return f"{event.schedule_state}: {len(expand(event.pods))} pods: {pods}{decided_text(event.devices)}"
 
 
@@ -322,7 +335,7 @@ def _reserved(event: k.Reserved, state: State) -> str:
     moved = f"; ran for longer than expected: {outlived}" if outlived else ""
     awaits = ", ".join(_name(uid, state) for uid in event.awaits)
     after = f", after the end of {awaits}" if awaits else ""
-    return f"{pods_text(event.pods, job.spec if job is not None else None)}, {at}{after}{moved}"
+    return f"{pods_text(event.pods, *names_of(job))}, {at}{after}{moved}"
 
 
 def _start_forecast(event: k.StartForecast, _: State) -> str:
@@ -352,7 +365,7 @@ def _of_cluster(uid: str) -> str:
 
 def _workers_replaced(event: k.WorkersReplaced, state: State) -> str:
     job = state.jobs.get(event.job_uid)
-    return replaced_text(event.causes, job.spec if job is not None else None) + _back_off(event)
+    return replaced_text(event.causes, *names_of(job)) + _back_off(event)
 
 
 def _searched(event: k.CycleTaken) -> str:

@@ -28,6 +28,8 @@ class JobPicture(msgspec.Struct, frozen=True):
     facts: dict[str, str]
     spec: JobSpec | None
     placements: dict[SlotKey, str]
+    #: As in `SlotTable`.
+    names: dict[SlotKey, str]
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -116,7 +118,7 @@ def _job(state: State, job: JobRecord) -> JobPicture:
     reserved = state.reservations.get(job.uid)
     facts["reservation"] = describe(reserved.decided, state) if reserved is not None else ""
     facts["room that others leave"] = "waits for it" if job.slots.room is not None else ""
-    return JobPicture(label(job), facts, job.spec, dict(job.placements))
+    return JobPicture(label(job), facts, job.spec, dict(job.placements), dict(job.slots.names))
 
 
 def _node(state: State, row: int) -> dict[str, str]:
@@ -153,9 +155,9 @@ def _job_changes(one: JobPicture | None, other: JobPicture | None) -> tuple[Chan
     gained = {slot: node for slot, node in after.items() if before.get(slot) != node}
     where = []
     if lost and one is not None:
-        where.append(Change("leaves", pods_text(compact(lost), one.spec), ""))
+        where.append(Change("leaves", pods_text(compact(lost), one.spec, one.names), ""))
     if gained and other is not None:
-        where.append(Change("gets", "", pods_text(compact(gained), other.spec)))
+        where.append(Change("gets", "", pods_text(compact(gained), other.spec, other.names)))
     return (*changes, *where)
 
 

@@ -175,7 +175,7 @@ def _job_plan(
     pods = placed.pods if placed is not None else ()
     nodes = dict.fromkeys(one.node for one in pods)
     by_node = {
-        node: pods_text(tuple(one for one in pods if one.node == node), job.valid_spec).partition(": ")[2]
+        node: pods_text(tuple(one for one in pods if one.node == node), job.spec, job.slots.names).partition(": ")[2]
         for node in nodes
     }
     waits = ""
