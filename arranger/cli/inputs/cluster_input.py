@@ -23,7 +23,7 @@ import msgspec
 
 from arranger.cli.inputs import device_input, volume_input
 from arranger.cli.inputs.cluster_files import Found
-from arranger.cli.inputs.known_fields import unknown_fields
+from arranger.cli.inputs.known_fields import wrong_fields
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
 from arranger.events import kinds as k
@@ -191,8 +191,8 @@ def _known(objects: Iterable[Found], aside: _Aside, *, with_volumes: bool, with_
             aside.put(found, _why_left_out(found))
             continue
         named = _with_name(found)
-        if _by_hand(found) and (unknown := unknown_fields(found.kind, found.group, found.item)):
-            raise UsageError(f"{found.where}: {_label(named)}: {unknown}")
+        if _by_hand(found) and (wrong := wrong_fields(found.kind, found.group, named.item)):
+            raise UsageError(f"{found.where}: {_label(named)}: {wrong}")
         metadata = named.item["metadata"]
         key = (named.kind, named.group, metadata.get("namespace", ""), metadata["name"])
         if key in known:
@@ -245,7 +245,10 @@ def _admitted(
             continue
         try:
             with _understood(found):
-                yield msgspec.structs.replace(found, item=_as_created(found.item, priorities, runtimes))
+                item = _as_created(found.item, priorities, runtimes)
+            if wrong := wrong_fields(found.kind, found.group, item):  # of its RuntimeClass
+                raise UsageError(f"{found.where}: {_label(found)}: {wrong}")
+            yield msgspec.structs.replace(found, item=item)
         except ApiError as refused:
             if _is_taken(found, scheduler):
                 aside.put(found, f"an API server with these objects would refuse it: {refused.message}")

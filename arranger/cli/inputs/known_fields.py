@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from arranger.messages.faults import fault_text
+from arranger.model.checks import keyed, text
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import GROUP
 from arranger.model.schema import definition
@@ -94,9 +95,14 @@ FIELDS: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 
 
-def unknown_fields(kind: str, group: str, item: Mapping[str, Any]) -> str:
-    """The unknown fields of an object that was written by hand, in words; empty for none."""
-    return "; ".join(map(fault_text, _unknown(kind, group, item)))
+_TEXTS = keyed(text())
+_TOLD = (FaultKind.UNKNOWN_FIELD, FaultKind.WRONG_TYPE, FaultKind.QUANTITY_OF_WRONG_TYPE)
+
+
+def wrong_fields(kind: str, group: str, item: Mapping[str, Any]) -> str:
+    """The unknown fields of an object that was written by hand, and those of a wrong type as far as this knows the
+    types, in words; empty for none."""
+    return "; ".join(map(fault_text, (*_unknown(kind, group, item), *_of_wrong_type(kind, item))))
 
 
 def _unknown(kind: str, group: str, item: Mapping[str, Any]) -> Iterator[Fault]:
@@ -109,7 +115,19 @@ def _unknown(kind: str, group: str, item: Mapping[str, Any]) -> Iterator[Fault]:
             if name not in known:
                 field = f"{part}.{name}" if part else str(name)
                 yield Fault(field, FaultKind.UNKNOWN_FIELD, limits=tuple(sorted(known)))
-    if kind == "Pod" and isinstance(spec := item.get("spec"), dict):
+
+
+def _of_wrong_type(kind: str, item: Mapping[str, Any]) -> Iterator[Fault]:
+    """Of labels and annotations, and of the spec of a pod, whose unknown fields are among them."""
+    found = [
+        fault
+        for name in ("labels", "annotations")
+        if (pairs := item["metadata"].get(name)) is not None
+        for fault in _TEXTS(pairs, f"metadata.{name}")
+    ]
+    spec = item.get("spec")
+    if kind == "Pod" and isinstance(spec, dict):
         # A server adds ephemeral containers only to pods that are there.
         of_template = {name: spec[name] for name in spec if name != "ephemeralContainers"}
-        yield from (of for of in definition("PodSpec")(of_template, "spec") if of.kind == FaultKind.UNKNOWN_FIELD)
+        found += definition("PodSpec")(of_template, "spec")
+    yield from (of for of in found if of.kind in _TOLD)
