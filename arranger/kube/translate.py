@@ -66,7 +66,7 @@ from arranger.model.template import (
 )
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
-from arranger.model.validation import MAX_AFTER, TYJOB, validate, warnings
+from arranger.model.validation import MAX_AFTER, TYJOB, refused_later, validate, warnings
 
 Json = Mapping[str, Any]
 #: What can have values of its own in JSON, as the API server sends it or as we build it.
@@ -212,7 +212,7 @@ def job_seen(
     if last is not None and generation and last.generation == generation:
         spec, faults, unset = last.spec, last.faults, last.unset
     else:
-        found = validate(job, checks)
+        found = validate(job, checks) or refused_later(job)
         spec, faults = None if found else job_spec(job, clean=clean), reported(found)
         unset = () if found else reported(warnings(job))
     status = job.get("status")

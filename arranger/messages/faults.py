@@ -71,6 +71,7 @@ _NAMES_TOO_LONG = (
     "Invalid value: too long: the job's name and {} together may have at most {{limit}} characters, so that pod names "
     "fit into 63, but '{{name}}' and '{{value}}' have {{length}}"
 )
+_LABEL = "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or a digit"
 _NO_VOLUME = "Invalid value: {} '{{name}}' mounts a volume that neither the template nor spec.volumes has"
 
 _ABOVE_COUNTS = "Invalid value: must not be above the sum of the worker sets' counts, which is {limit}, but is {value}"
@@ -97,6 +98,11 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
             "with a letter or a digit"
         ),
         _K.MUST_BE_EMPTY: "Invalid value: {value}: must not be set, {setter}",
+        _K.ANNOTATIONS_TOO_LARGE: (
+            "Too long: the names and values of all annotations of a pod may have {limit} bytes, but have {value}"
+        ),
+        _K.NO_QUALIFIED_NAME: f"Invalid value: {{value}}: must be {_LABEL}, after a DNS name and '/' or without one",
+        _K.NO_LABEL_VALUE: f"Invalid value: {{value}}: must be {_LABEL}, or empty",
         _K.QUANTITY_OF_WRONG_TYPE: (
             'Invalid value: "{value}": must be of type integer or string, as in 2, "500m" or "16Gi"'
         ),

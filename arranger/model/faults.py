@@ -41,6 +41,10 @@ class FaultKind(StrEnum):
     VALUE_WITH_EXISTS = "ValueWithExists"
     NO_VALUES = "NoValues"
     VALUES_WITH_EXISTS = "ValuesWithExists"
+    # What the API server refuses only in a pod.
+    ANNOTATIONS_TOO_LARGE = "AnnotationsTooLarge"
+    NO_QUALIFIED_NAME = "NoQualifiedName"
+    NO_LABEL_VALUE = "NoLabelValue"
     # Rules between the fields of a TYJob.
     NAME_OF_THE_LEADER = "NameOfTheLeader"
     MIN_WORKERS_ABOVE_COUNTS = "MinWorkersAboveCounts"

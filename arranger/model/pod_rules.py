@@ -4,7 +4,7 @@ A rule checks only values that passed the schema. As on the API server, null cou
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from arranger.model.checks import Faults, beyond, json_type, shown
@@ -23,6 +23,11 @@ _HUGE_PAGES = "hugepages-"
 _K = FaultKind
 
 _QUANTITY = re.compile(PATTERN, re.ASCII)
+
+#: The most bytes of the names and values of a pod's annotations.
+_ANNOTATIONS_BYTES = 256 * 1024
+_LABEL_VALUE = re.compile(r"(?!.{64})([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", re.ASCII)
+_DNS_NAME = re.compile(r"(?!.{254})[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
 def quantity(value: Any, path: str) -> Faults:
@@ -137,3 +142,33 @@ def mounts_without_volume(template: Mapping[str, Any], kind: str, shared: frozen
         for container in spec.get(kind) or ()
         if any(mount["name"] not in names for mount in container.get("volumeMounts") or ())
     ]
+
+
+def refused_in_pods(template: Mapping[str, Any], path: str) -> Faults:
+    """The faults of a valid template that the API server finds only when a pod is created from it: the job would get
+    nodes in vain. Arranger's own labels are valid, and it adds no annotations."""
+    metadata = template.get("metadata") or {}
+    annotations, labels = present(metadata.get("annotations")), present(metadata.get("labels"))
+    selector = present(template["spec"].get("nodeSelector"))
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items())
+    if size > _ANNOTATIONS_BYTES:
+        yield Fault(
+            f"{path}.metadata.annotations",
+            _K.ANNOTATIONS_TOO_LARGE,
+            str(size),
+            limits=(str(_ANNOTATIONS_BYTES),),
+        )
+    yield from _names(map(str.lower, annotations), f"{path}.metadata.annotations")
+    yield from _names(labels, f"{path}.metadata.labels")
+    yield from _names(selector, f"{path}.spec.nodeSelector")
+    for value in selector.values():
+        if _LABEL_VALUE.fullmatch(value) is None:
+            yield Fault(f"{path}.spec.nodeSelector", _K.NO_LABEL_VALUE, shown(value))
+
+
+def _names(names: Iterable[str], path: str) -> Faults:
+    """Names of labels or annotations: a name, which may follow a DNS name and a slash."""
+    for whole in names:
+        prefix, slash, name = whole.rpartition("/")
+        if not name or _LABEL_VALUE.fullmatch(name) is None or (slash and _DNS_NAME.fullmatch(prefix) is None):
+            yield Fault(path, _K.NO_QUALIFIED_NAME, shown(whole))

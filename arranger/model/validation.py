@@ -25,7 +25,7 @@ from arranger.model.job import (
     TopologyScope,
 )
 from arranger.model.names import MAX_NAMES_LENGTH
-from arranger.model.pod_rules import mounts_without_volume
+from arranger.model.pod_rules import mounts_without_volume, refused_in_pods
 from arranger.model.queue import MAX_QUEUE_NAME
 from arranger.model.schema import DNS_LABEL, definition
 from arranger.model.variables import unset_variables
@@ -80,6 +80,15 @@ def validate(tyjob: Any, checks: Check | None = None) -> list[Fault]:
     `checks` come from `tyjob_checks` if other policies than the built-in ones are installed.
     """
     return list((checks or TYJOB)(tyjob, ""))
+
+
+def refused_later(tyjob: Mapping[str, Any]) -> list[Fault]:
+    """The faults of a TYJob that is valid by the schema, but whose pods the API server would refuse, whatever the
+    cluster. Without this check, it would get nodes first."""
+    spec = tyjob["spec"]
+    parts = [("spec.leader", spec["leader"])] if spec.get("leader") else []
+    parts += [(f"spec.workerSets[{number}]", part) for number, part in enumerate(spec["workerSets"])]
+    return [fault for path, part in parts for fault in refused_in_pods(part["template"], f"{path}.template")]
 
 
 def warnings(tyjob: Mapping[str, Any]) -> list[Fault]:

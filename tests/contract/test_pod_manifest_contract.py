@@ -10,6 +10,7 @@ from arranger.kube.rendezvous import job_service, leader_service, members_map
 from arranger.kube.translate import job_seen, pod_seen, status_digest
 from arranger.model.allocations import encode_allocations
 from arranger.model.job import PlacedPods
+from arranger.model.validation import refused_later
 from tests.servers import MERGE, RealKube
 from tests.unit.tyjob_table import LEADER, NODE_TERMS, template, tyjob_with
 
@@ -53,6 +54,47 @@ def test_pods_are_accepted_and_hold_what_was_planned(kube_server: RealKube, chan
         assert (seen.owner.group_name, seen.owner.index) == (spec.groups[group].name, index)
         assert (seen.owner.attempt, seen.owner.leader) == (attempt, group == 0)
         assert (seen.node, seen.phase) == ("n1", "Pending")
+
+
+_HALF = 128 * 1024
+#: Annotations, labels and the node selector of a leader, in part beyond what a pod may have.
+OF_PODS: dict[str, dict[str, Any]] = {
+    "annotations of 256 KiB": {"annotations": {"a": "x" * (_HALF - 1), "b": "y" * (_HALF - 1)}},
+    "annotations above 256 KiB": {"annotations": {"a": "x" * (_HALF - 1), "b": "y" * _HALF}},
+    "annotations of 256 Ki characters": {"annotations": {"a": "ä" * _HALF}},
+    "names of annotations": {"annotations": {"Example.ORG/Some-Name_1.2": "", "a" * 63: "", "x.y/" + "b" * 63: ""}},
+    "an annotation's name with a space": {"annotations": {"a b": ""}},
+    "an annotation's name of 64": {"annotations": {"a" * 64: ""}},
+    "an annotation without a name": {"annotations": {"x/": ""}},
+    "an annotation with two slashes": {"annotations": {"a/b/c": ""}},
+    "a label's name": {"labels": {"example.org/Some-Name_1.2": "v", "-".join("ab"): ""}},
+    "a label's prefix in capitals": {"labels": {"Example.org/a": "v"}},
+    "a label's prefix of 254": {"labels": {"p." * 126 + "pp" + "/a": "v"}},
+    "a label's prefix of 253": {"labels": {"p." * 126 + "p" + "/a": "v"}},
+    "a label's name that ends with a dot": {"labels": {"a.": "v"}},
+    "a label's name with a line break": {"labels": {"a\n": "v"}},
+    "a node selector": {"selector": {"topology.kubernetes.io/zone": "a", "b": ""}},
+    "a node selector's value with a space": {"selector": {"zone": "a b"}},
+    "a node selector's value of 64": {"selector": {"zone": "a" * 64}},
+    "a node selector's name with a star": {"selector": {"*": "a"}},
+}
+
+
+@pytest.mark.parametrize("given", OF_PODS.values(), ids=list(OF_PODS))
+def test_what_the_api_server_refuses_in_a_pod_is_a_fault_of_the_tyjob(
+    kube_server: RealKube, given: dict[str, Any]
+) -> None:
+    namespace = kube_server.fresh_namespace()
+    names = {"annotations": "metadata/annotations", "labels": "metadata/labels", "selector": "spec/nodeSelector"}
+    _, job = kube_server.request("POST", TYJOBS.path(namespace), tyjob_with({}))
+    for name, value in given.items():
+        part, field = names[name].split("/")
+        job["spec"]["leader"]["template"].setdefault(part, {})[field] = value
+    manifest = pod_manifest(job, group=0, index=0, attempt=0, node="n1", leader_address=None)
+    code, answer = kube_server.request("POST", PODS.path(namespace), manifest, check=False)
+    faults = refused_later(job)
+    assert code == (422 if faults else 201), answer.get("message")
+    assert all(fault.field.rpartition(".")[2] in answer["message"] for fault in faults)
 
 
 def test_a_leaders_service_is_taken_as_it_is_without_an_address_or_ports(kube_server: RealKube) -> None:
