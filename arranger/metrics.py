@@ -158,6 +158,9 @@ class Metrics:
         self.gpus_used = self._gauge("gpus_used", "GPUs that pods request.", ["pool", "queue"])
         self.gpus_reserved = self._gauge("gpus_reserved", "GPUs that are kept for waiting jobs.", ["pool", "queue"])
         self.gpus_idle = self._gauge("gpus_idle", "GPUs that nothing uses, of nodes that take pods.", ["pool"])
+        self.gpus_reserved_idle = self._gauge(
+            "gpus_reserved_idle", "Idle GPUs that reservations of waiting jobs keep.", ["pool"]
+        )
         self.gpus_fragmented = self._gauge("gpus_fragmented", "Idle GPUs that typical pods can't use.", ["pool"])
         self.measure_seconds = self._histogram(
             "measure_seconds", "Seconds that one measurement of jobs and GPUs took.", _CYCLE_BUCKETS
@@ -267,7 +270,7 @@ class Metrics:
         """Stop reporting jobs and GPUs: another process measures them now."""
         for gauge in (self.jobs, self.waiting_jobs, self.gpus, self.gpus_used, self.gpus_reserved):
             gauge.clear()
-        for gauge in (self.gpus_idle, self.gpus_fragmented, self.redis_memory):
+        for gauge in (self.gpus_idle, self.gpus_reserved_idle, self.gpus_fragmented, self.redis_memory):
             gauge.clear()
 
     def exposition(self) -> bytes:

@@ -115,12 +115,16 @@ class ClusterMeasures:
         self.waiting: dict[tuple[str, str], int] = {}
         #: GPUs by node pool, and by queue. `used`: of slots with nodes, and of pods that fill no slot. `reserved`:
         #: kept for jobs that wait, by a reservation or because others are to leave them to it. `idle`: of nodes that
-        #: take pods. `fragmented`: idle, and of no use to typical pods.
+        #: take pods. `reserved_idle`: idle, and kept by reservations. `fragmented`: idle, and of no use to typical
+        #: pods.
         self.used: PoolUse = {}
         self.reserved: PoolUse = {}
         self.there: dict[str, int] = {}
         self.idle: dict[str, int] = {}
+        self.reserved_idle: dict[str, int] = {}
         self.fragmented: dict[str, float] = {}
+        #: GPUs by node that reservations keep, in use or not.
+        self._kept: dict[str, int] = {}
         #: GPUs in use by pool that the node table counts for jobs.
         self._of_jobs: dict[str, int] = {}
         #: Pods that ask for GPUs, with their number.
@@ -147,6 +151,7 @@ class ClusterMeasures:
             pods = sum(last - first + 1 for first, last in of.indices)
             pool = self._pools.of_node.get(of.node, OTHER)
             _count(self.reserved, (pool, queue), gpus[of.group] * pods)
+            _count(self._kept, of.node, gpus[of.group] * pods)
 
     def _note_requests(self, spec: JobSpec) -> None:
         for group in spec.groups:
@@ -173,9 +178,15 @@ class ClusterMeasures:
         there = nodes.allocatable[pools.rows][:, columns].sum(axis=1)
         used = nodes.used[pools.rows][:, columns].sum(axis=1)
         idle = np.where(pools.open, np.maximum(nodes.free()[pools.rows][:, columns], 0).sum(axis=1), 0)
+        kept = np.zeros(len(nodes.allocatable), np.int64)
+        for node, count in self._kept.items():
+            if nodes.has(node):
+                kept[nodes.rows[node]] = count
         self.there = {pool: total for pool, total in pools.sums(there).items() if total}
         all_used, all_idle = pools.sums(used), pools.sums(idle)
         self.idle = {pool: all_idle[pool] for pool in self.there}
+        reserved_idle = pools.sums(np.minimum(idle, kept[pools.rows]))
+        self.reserved_idle = {pool: reserved_idle[pool] for pool in self.there}
         for pool in self.there:
             if (others := all_used[pool] - self._of_jobs.get(pool, 0)) > 0:
                 _count(self.used, (pool, NONE), others)

@@ -105,6 +105,7 @@ class Measuring:
         by_pool: tuple[tuple[Gauge, dict[str, int] | dict[str, float]], ...] = (
             (metrics.gpus, measured.there),
             (metrics.gpus_idle, measured.idle),
+            (metrics.gpus_reserved_idle, measured.reserved_idle),
             (metrics.gpus_fragmented, measured.fragmented),
         )
         for gauge, amounts in by_pool:

@@ -82,6 +82,11 @@ STORED, APPENDED = 'arranger_snapshots_total{result="stored"}', 'arranger_events
 MISSED = 'arranger_missed_observations_total{kind="pod"}'
 EXPIRES = 'arranger_certificate_expiration_timestamp_seconds{certificate="redis"}'
 REFUSED = 'arranger_effects_total{effect="create",result="refused"}'
+IDLE, GPUS, BEHIND = (
+    'arranger_gpus_reserved_idle{pool=""}',
+    'arranger_gpus{pool=""}',
+    'arranger_waiting_jobs{cause="Reservation"}',
+)
 
 CASES = {
     "ArrangerRedisAway": Case(
@@ -149,6 +154,9 @@ CASES = {
     "ArrangerPreemptionChurn": Case(
         churn(lost=200, gained=300), churn(lost=200, gained=500), minutes=90
     ),
+    "ArrangerReservedIdle": Case(
+        {IDLE: "6x90", GPUS: "100x90", BEHIND: "1x90"}, {IDLE: "4x90", GPUS: "100x90", BEHIND: "1x90"}, minutes=60
+    ),
     "ArrangerWebhookLate": Case(
         each("arranger_webhook_age_seconds", "0x60", "0+60x60"), each("arranger_webhook_age_seconds", "0x60", "590x60")
     ),
@@ -159,6 +167,7 @@ ALSO_QUIET = {
     "ArrangerQueueStarved": queue(used=0, share=16, room=0, other=3),
     "ArrangerRedisNearlyFull": memory(900, 0),
     "ArrangerPreemptionChurn": churn(lost=20, gained=0),
+    "ArrangerReservedIdle": {IDLE: "50x90", GPUS: "100x90", BEHIND: "0x90"},
 }
 
 

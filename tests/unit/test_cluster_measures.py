@@ -75,6 +75,17 @@ def test_gpus_that_are_kept_for_waiting_jobs_are_reserved() -> None:
     assert found.idle == {NONE: 1}
 
 
+def test_idle_gpus_that_a_reservation_keeps_are_told_apart() -> None:
+    world = with_room_rules(preemption=None)
+    gpu_job(world, "first", 3, expected_s=1000)
+    world.settle()
+    gpu_job(world, "large", 4, priority=9)
+    world.cycle()
+    world.node("n9", gpus=2)
+    found = measured(world)
+    assert (found.idle, found.reserved_idle) == ({NONE: 3}, {NONE: 1})
+
+
 def test_room_that_preempted_pods_are_to_leave_is_reserved_and_still_used() -> None:
     world = with_room_rules(reservations=0)
     gpu_job(world, "low", 4, priority=1)
