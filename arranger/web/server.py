@@ -264,11 +264,15 @@ class ApiServer:
         await response.write(_piece(first, whole=whole) or b": begins\n\n")
         clock_s = asyncio.get_running_loop().time
         quiet_since_s = checked_s = clock_s()
+        told = ""
         try:
             async for new in news:
                 if clock_s() - checked_s > _RIGHTS_AGAIN_S:
                     whole, checked_s = await self._sees_all(request), clock_s()
                 piece = _piece(new, whole=whole)
+                if self._news.problem != told:
+                    told = self._news.problem
+                    piece += _problem(told, whole=whole)
                 if not piece and clock_s() - quiet_since_s > _HEARTBEAT_S:
                     piece = b": nothing new\n\n"
                 if piece:
@@ -310,6 +314,12 @@ def _piece(new: New | None, *, whole: bool) -> bytes:
     if new is None:
         return b""
     return b"id: %d-%d\ndata: %b\n\n" % (new.epoch, new.offset, new.content if whole else new.moment)
+
+
+def _problem(words: str, *, whole: bool) -> bytes:
+    """Says why nothing new is read, or, without words, that the log is read again. The words may name addresses."""
+    shown = words if whole or not words else "the log can't be read"
+    return b"event: problem\ndata: " + msgspec.json.encode({"message": shown}) + b"\n\n"
 
 
 def _host_of(request: web.Request) -> str:

@@ -6,6 +6,18 @@ export const token = signal(sessionStorage.getItem("token") ?? "");
 /** The server asked who is there. */
 export const tokenWanted = signal(false);
 
+/** Why nothing new reaches the page, and since when, in milliseconds since 1970; null: all is well. */
+export const lost = signal<{ since: number; why: string } | null>(null);
+
+const UNREACHED = "the server can't be reached";
+/** The server says something every 15 s, be it that there is nothing new. After such a silence it counts as gone. */
+const SILENT_MS = 45_000;
+const RECONNECT_MS = 2000;
+
+function lose(why: string, since: number): void {
+  lost.value = { since: lost.peek()?.since ?? since, why };
+}
+
 export class Refused extends Error {
   constructor(
     message: string,
@@ -44,7 +56,7 @@ export async function ask<T>(
     });
   } catch (problem) {
     if (signal?.aborted) throw problem;
-    throw new Refused("the server can't be reached", 0);
+    throw new Refused(UNREACHED, 0);
   }
   if (!answer.ok) throw await refusal(answer);
   return (await answer.json()) as T;
@@ -57,35 +69,62 @@ export function setToken(value: string): void {
 }
 
 /** Calls `onNews` with the offset of each new event, until `signal` aborts. After a lost connection it goes on. It calls
- * it with 0 at the beginning of each connection: events may have come since the page was read, or meanwhile. */
+ * it with 0 at the beginning of each connection, and when the server reads the log again: events may have come since the
+ * page was read, or meanwhile. */
 export async function watch(onNews: (offset: number) => void, signal: AbortSignal): Promise<void> {
   let last = "";
   while (!signal.aborted) {
+    const mine = new AbortController();
+    const stop = (): void => mine.abort();
+    signal.addEventListener("abort", stop);
+    let heard = Date.now();
+    const silence = setInterval(() => Date.now() - heard > SILENT_MS && stop(), 5000);
+    let why = UNREACHED;
     try {
       const answer = await fetch("api/v1/live", {
         headers: { ...headers(), ...(last && { "Last-Event-ID": last }) },
-        signal,
+        signal: mine.signal,
       });
       if (!answer.ok || !answer.body) throw await refusal(answer);
+      lost.value = null;
       onNews(0);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
+      let event = "";
       for (;;) {
         const { value, done } = await reader.read();
         if (done) break;
+        heard = Date.now();
         const lines = (rest + value).split("\n");
         rest = lines.pop() ?? "";
         for (const line of lines) {
-          if (!line.startsWith("id: ")) continue;
-          last = line.slice(4);
-          onNews(Number(last.split("-")[1]));
+          if (!line) event = "";
+          else if (line.startsWith("event: ")) event = line.slice(7);
+          else if (line.startsWith("data: ") && event === "problem") tell(line.slice(6), onNews);
+          else if (line.startsWith("id: ")) {
+            last = line.slice(4);
+            onNews(Number(last.split("-")[1]));
+          }
         }
       }
-    } catch {
+    } catch (caught) {
       last = signal.aborted ? last : "";
+      if (caught instanceof Refused) why = caught.message;
+    } finally {
+      clearInterval(silence);
+      signal.removeEventListener("abort", stop);
     }
-    await new Promise((done) => setTimeout(done, 2000));
+    if (!signal.aborted && !tokenWanted.peek()) lose(why, heard);
+    await new Promise((done) => setTimeout(done, RECONNECT_MS));
   }
+}
+
+/** The server can't read the log, or, without a message, reads it again. */
+function tell(data: string, onNews: (offset: number) => void): void {
+  const { message } = JSON.parse(data) as { message: string };
+  if (message) return lose(message, Date.now());
+  lost.value = null;
+  onNews(0);
 }
 
 function headers(): Record<string, string> {

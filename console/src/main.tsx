@@ -1,7 +1,7 @@
 // The console: time on top, one view below, and what all views share.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { setToken, tokenWanted } from "./api";
+import { lost, setToken, tokenWanted } from "./api";
 import { Cluster } from "./cluster";
 import { Cycle } from "./cycle";
 import { exportPage, exportPicture, hasPicture } from "./export";
@@ -11,11 +11,11 @@ import { Jobs } from "./jobs";
 import { Note } from "./parts";
 import { Overview } from "./overview";
 import { Queues } from "./queues";
-import { address, moment, problem, start, view, VIEWS, type View } from "./store";
+import { address, live, moment, problem, start, view, VIEWS, type View } from "./store";
 import { Time, helpShown, onKey } from "./time";
 import { applyScheme, dark } from "./use";
 import { WhatIf } from "./whatif";
-import { shown } from "./words";
+import { shown, stamp } from "./words";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 
@@ -63,14 +63,25 @@ function App() {
           </span>
         </div>
         <Time />
+        {lost.value && !tokenWanted.value && <Lost {...lost.value} />}
       </header>
-      <main>
+      <main class={lost.value && live.value ? "old" : ""}>
         <h1 class="unseen">{title}</h1>
-        {problem.value && moment.value && <Note bad>{shown(problem.value)}</Note>}
+        {problem.value && moment.value && !lost.value && <Note bad>{shown(problem.value)}</Note>}
         {tokenWanted.value ? <Token /> : <Part />}
       </main>
       <Help />
     </>
+  );
+}
+
+/** Marks the numbers as old. Those of a point in the past are as they were. */
+function Lost({ since, why }: { since: number; why: string }) {
+  return (
+    <p class="lost" role="alert">
+      {live.value ? "The numbers are old" : "Nothing new is known"}, since {stamp(since / 1000)}: {shown(why)}.
+      <span class="live-only"> Retrying …</span>
+    </p>
   );
 }
 

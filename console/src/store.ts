@@ -1,6 +1,6 @@
 // What all views share: the point in the log, the view, and the answer about that point.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { ask, Refused, token, watch } from "./api";
+import { ask, passes, Refused, token, watch } from "./api";
 import type { Moment, Timeline } from "./types";
 
 export const VIEWS = ["cluster", "overview", "jobs", "gantt", "job", "queues", "cycle", "what-if"] as const;
@@ -39,7 +39,7 @@ let asking: { offset: number; ended: AbortController } | null = null;
 let wanted = -1;
 /** How long a question about another point is waited for before it is given up. */
 const PATIENCE_MS = 300;
-/** When a question is asked again that the server can't answer yet. */
+/** When a question is asked again that wasn't answered, for a reason that may pass. */
 const RETRY_MS = 2000;
 
 /** Ask for the moment; while an answer is awaited, only the newest wish is kept. */
@@ -66,8 +66,7 @@ async function refresh(offset: number): Promise<void> {
     } catch (caught) {
       if (ended.signal.aborted) continue;
       problem.value = words(caught);
-      // The server still reads the log.
-      if (caught instanceof Refused && caught.code === 503) setTimeout(() => void refresh(at.peek()), RETRY_MS);
+      if (passes(caught)) setTimeout(() => void refresh(at.peek()), RETRY_MS);
     } finally {
       asking = null;
     }
@@ -106,6 +105,10 @@ export async function readTimeline(): Promise<void> {
       }
     } catch (caught) {
       problem.value = words(caught);
+      if (passes(caught)) {
+        readAgain = true;
+        await new Promise((done) => setTimeout(done, RETRY_MS));
+      }
     }
   } while (readAgain);
   reading = false;

@@ -1,6 +1,7 @@
 // Time, on top of everything: the log's events over time, its marks, and the point that all views show.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { lost } from "./api";
 import { at, batchEnd, goTo, live, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
 import { colour, dark, prepared, useWidth } from "./use";
@@ -166,7 +167,7 @@ export function Time() {
             onClick={toggleLive}
             title="follow the log, or stay at this point (Space)"
           >
-            {live.value ? "Following · stay" : "Follow the end"}
+            {!live.value ? "Follow the end" : lost.value ? "Retrying · stay" : "Following · stay"}
           </button>
           <span class="unread live-only" role="log" aria-label="New events">
             {unread.value > 0 && many(unread.value, "new event")}

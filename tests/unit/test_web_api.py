@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from arranger.cli import answering
+from arranger.errors import LogUnavailable
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, entries
 from arranger.web import damage, moment_process
@@ -258,6 +259,33 @@ async def test_those_who_watch_get_every_event_once_and_go_on_where_they_were() 
             assert got == await events_of(other, len(expected))
         async with api.session.get(api.url("live"), headers={"Last-Event-ID": got[4][0]}) as again:
             assert await events_of(again, 3) == got[5:8]
+
+
+class AwayLog(MemoryLog):
+    """Can't be read while it is away."""
+
+    away = False
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        if self.away:
+            raise LogUnavailable("Redis is away")
+        return await super().read(after, limit=limit, wait_s=min(wait_s, 0.01))
+
+
+async def test_those_who_watch_are_told_that_the_log_cannot_be_read_and_when_it_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(news_module, "_RETRY_S", 0.01)
+    monkeypatch.setattr(news_module, "_WAIT_S", 0.01)
+    of, log = await history(), AwayLog()
+    await grown(log, of[1:20])
+    async with serving(log) as api, api.session.get(api.url("live")) as one, asyncio.timeout(20):
+        log.away = True
+        assert await events_of(one, 1) == [("", {"message": "Redis is away"})]
+        log.away = False
+        assert await events_of(one, 1) == [("", {"message": ""})]
+        await grown(log, of[20:21])
+        assert [line["offset"] for _, line in await events_of(one, 1)] == [of[20].first]
 
 
 async def test_a_client_that_goes_while_it_is_written_to_is_no_error(

@@ -27,8 +27,8 @@ def written(file: Path, *entries: Entry) -> None:
         other.submit(to_file, entries, file).result()
 
 
-def served(history: str) -> Iterator[str]:
-    argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", "--port=0"]
+def served(history: str, *, port: int = 0) -> Iterator[str]:
+    argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", f"--port={port}"]
     process = subprocess.Popen(
         [*argv, f"--log={HISTORIES / history}"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
     )

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -200,3 +201,31 @@ def test_pages_that_follow_a_busy_log_show_the_latest_answer_that_is_done(busy: 
         page.goto(f"{busy}/#/{view}")
         expect(page.locator("main")).not_to_be_empty()
         expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=60_000)
+
+
+@pytest.mark.parametrize("at", ["", "?at=192"])
+def test_a_stopped_server_is_noticed_and_the_page_goes_on_when_it_is_back(
+    at: str, browser: Browser, tmp_path: Path
+) -> None:
+    """The numbers of a followed log are marked as old; those of a point in the past are as they were."""
+    log = tmp_path / "run.log"
+    shutil.copy(HISTORIES / LOG, log)
+    serving = served(str(log))
+    address = next(serving)
+    page = browser.new_page()
+    page.goto(f"{address}/#/cluster{at}")
+    ready(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    serving.close()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("Nothing new is known, since" if at else "The numbers are old, since")
+    expect(alert).to_contain_text("the server can't be reached. Retrying")
+    expect(page.locator("main.old")).to_have_count(0 if at else 1)
+    page.get_by_role("link", name="Overview", exact=True).click()
+    again = served(str(log), port=int(address.rpartition(":")[2]))
+    next(again)
+    expect(alert).to_have_count(0)
+    expect(page.locator("main.old")).to_have_count(0)
+    ready(page)
+    page.close()
+    again.close()
