@@ -65,7 +65,8 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number of steps after which the complete search gave up: the quorum may fit. It is 0 if the search ended by itself,
     so the quorum doesn't fit, and if there was none. With `topology` the nodes together have room, and no domain has.
     With `objection` a plugin keeps the quorum from its nodes, and `reasons` say the same. `untried`: others would give
-    room, once a dry run shows that the API server takes the pods.
+    room, once a dry run shows that the API server takes the pods. `no_guest`: the job can't be a guest in reserved
+    room, because it isn't preemptible.
     """
 
     group: str
@@ -80,6 +81,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topology: UnitLack | None = None
     objection: Objection | None = None
     untried: bool = False
+    no_guest: bool = False
 
     @property
     def of_nodes(self) -> bool:
@@ -94,7 +96,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Everything that is reported: equal amounts are no news."""
         never = self.quota is not None and self.quota.never
         counts = (self.found, self.asked, self.searched)
-        told = (self.reasons, never, self.sentence, self.topology, self.objection, self.untried)
+        told = (self.reasons, never, self.sentence, self.topology, self.objection, self.untried, self.no_guest)
         return (self.group, *counts, self.further, self.infeasible, *told)
 
 

@@ -27,6 +27,7 @@ from arranger.messages.readiness import (
     finished_workers,
     guest_text,
     held_text,
+    reserved_text,
     unset_text,
 )
 from arranger.messages.shortages import shortage_text
@@ -425,7 +426,7 @@ def _waits(job: JobRecord) -> str:
 
 def _lacks(state: State, job: JobRecord) -> str:
     """Why a waiting job has no nodes, and what becomes of its request for them."""
-    return "; ".join(part for part in (_waits(job), request_text(state, job)) if part)
+    return _joined(_waits(job), reserved_text(state, job), request_text(state, job))
 
 
 def back_off_text(job: JobRecord) -> str:

@@ -6,6 +6,7 @@ from arranger.messages.departures import deleted_pods_text
 from arranger.messages.faults import faults_text
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.pod import Phase
+from arranger.model.reasons import ReasonKind
 from arranger.model.text import rfc3339
 from arranger.projections.devices import claim_for, needs_of, uses_devices
 from arranger.projections.job_parts import LEADER
@@ -124,6 +125,17 @@ def guest_text(state: State, job: JobRecord) -> str:
         return ""
     who = f"job {hosts[0]}" if len(hosts) == 1 else f"jobs {', '.join(hosts)}"
     return f"runs in room that is reserved for {who}, and gives it back as soon as that is enough for a start"
+
+
+def reserved_text(state: State, job: JobRecord) -> str:
+    """For which jobs the room is reserved that a waiting job would use; empty if no such room is in its way."""
+    if job.waits is None or all(of.kind != ReasonKind.RESERVED for of, _ in job.waits.shortage.reasons):
+        return ""
+    found = [state.jobs[uid].seen for uid in state.reservations if uid != job.uid and uid in state.jobs]
+    if not found:
+        return ""
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"room is reserved for job {found[0].name} of namespace {found[0].namespace}{more}"
 
 
 def unset_text(job: JobRecord) -> str:

@@ -19,6 +19,7 @@ def shortage_text(facts: ShortageFacts) -> str:
         return facts.sentence
     head = fits_text(facts.found, facts.asked, further=facts.further, searched=facts.searched)
     tail = "; even an empty cluster of these nodes can't hold it" if facts.infeasible else ""
+    tail += no_guest_text(no_guest=facts.no_guest)
     if facts.quota is not None:
         return f"{head}; {quota_text(facts.quota)}{tail}"
     if facts.objection is not None:
@@ -26,6 +27,11 @@ def shortage_text(facts: ShortageFacts) -> str:
     if facts.topology is not None:
         head = f"{head}; {unit_text(facts.topology, facts.group)}"
     return f"{head}; {nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)}{tail}"
+
+
+def no_guest_text(*, no_guest: bool) -> str:
+    """Why a job doesn't use reserved room as others may."""
+    return "; it can't be a guest in reserved room, because it isn't preemptible" if no_guest else ""
 
 
 def objection_text(objection: Objection) -> str:

@@ -405,4 +405,5 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         topology=shortage.topology,
         objection=shortage.objection,
         untried=shortage.untried,
+        no_guest=shortage.no_guest,
     )

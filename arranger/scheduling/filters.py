@@ -428,9 +428,11 @@ class Filters:
                 return of.reason(view, shape, row)
         if view.held is not None and self._reserved(shape)[row]:
             return RESERVED
+        held = self._held()
         for resource, column, need in self._by_scarcity(shape):
-            if view.free[row, column] < need:
-                return self._lack_of(resource, need, int(view.free[row, column]))
+            free = int(view.free[row, column] + (held[row, column] if held is not None else 0))
+            if free < need:
+                return self._lack_of(resource, need, free)
         inside = self._inside(shape)
         return FITS if inside is None or inside[row] else self._outside
 
@@ -444,10 +446,11 @@ class Filters:
         if view.held is not None and (reserved := left & self._reserved(shape)).any():
             counts[RESERVED] = int(np.count_nonzero(reserved))
             left &= ~reserved
+        held = self._held()
         for resource, column, need in self._by_scarcity(shape):
             if not left.any():
                 break
-            free = view.free[:, column]
+            free = view.free[:, column] if held is None else view.free[:, column] + held[:, column]
             short = left & (free < need)
             if short.any():
                 most = int(free.max(where=short, initial=-np.inf))
@@ -467,6 +470,10 @@ class Filters:
             similar = get_close_matches(resource, sorted(self._view.known), n=1, cutoff=0.8)
             return absent(resource, need, similar[0] if similar else "")
         return insufficient(resource, need, most)
+
+    def _held(self) -> Levels | None:
+        """What is reserved for other jobs: it is free on a node that would have too little with it, too."""
+        return self._view.held if self._view.verdicts >= 7 else None
 
     def _reserved(self, shape: PodShape) -> Mask:
         """The nodes that have room for a pod only in what is reserved for other jobs."""

@@ -28,8 +28,8 @@ _ALLOWED = PreemptionMode.ALLOWED
 
 class NoRoomKind(StrEnum):
     """What forbids it. About the quorum: room is taken back nowhere (OFF) or not for its queue (QUEUE_NEVER), it lacks
-    a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), it fits once pods have left that leave anyway (COMES),
-    or its job has nodes already (HAS_NODES).
+    a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), it would fit but for room that is reserved for others
+    (RESERVED), it fits once pods have left that leave anyway (COMES), or its job has nodes already (HAS_NODES).
 
     About jobs that run: they don't have a lower priority in its queue, they aren't preemptible, they haven't run for as
     long as their queue or the configuration says; and of other queues: with the quorum, its own queue would be above
@@ -42,6 +42,7 @@ class NoRoomKind(StrEnum):
     QUEUE_NEVER = "QueueNever"
     QUOTA = "Quota"
     INFEASIBLE = "Infeasible"
+    RESERVED = "Reserved"
     COMES = "Comes"
     HAS_NODES = "HasNodes"
     NOT_LOWER = "NotLower"
@@ -74,10 +75,11 @@ def why_no_room(
     *,
     lacks: LimitKind | None,
     infeasible: bool,
+    reserved: bool = False,
     policies: Policies = BUILT_IN,
 ) -> tuple[NoRoom, ...]:
     """Why others give no room to a quorum that a cycle doesn't place. `lacks` is the limit that it lacks something of,
-    None for nodes."""
+    None for nodes. `reserved`: it would fit but for room that is reserved for others."""
     candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms, by_qos=config.qos_order), time_ms)
     rules = candidates.rules(queue_of(state, job))
     limits = (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
@@ -85,6 +87,7 @@ def why_no_room(
         NoRoomKind.HAS_NODES: lambda: bool(job.placements),
         NoRoomKind.INFEASIBLE: lambda: infeasible,
         NoRoomKind.QUOTA: lambda: lacks not in limits,
+        NoRoomKind.RESERVED: lambda: reserved,
         NoRoomKind.COMES: lambda: config.verdicts >= 7 and _comes(state, job, config, time_ms, policies),
         NoRoomKind.OFF: lambda: _none_of(config.preemption),
         NoRoomKind.QUEUE_NEVER: lambda: _none_of(rules),

@@ -39,6 +39,8 @@ class Shortage:
     objection: Objection | None = None
     #: Others would give room, once a dry run shows that the API server takes the pods.
     untried: bool = False
+    #: Reserved room is in the way, in which it would be a guest if it were preemptible.
+    no_guest: bool = False
 
     @property
     def of_nodes(self) -> bool:

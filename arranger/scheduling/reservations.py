@@ -28,6 +28,7 @@ import numpy as np
 from arranger.events.kinds import Reserved
 from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods
+from arranger.model.reasons import ReasonKind
 from arranger.projections.expected_ends import expected_end, expected_runtime_ms
 from arranger.projections.jobs import JobRecord
 from arranger.projections.openness import closed_to_new
@@ -35,7 +36,7 @@ from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Reservation, State
 from arranger.scheduling.departures import Departures
 from arranger.scheduling.known_jobs import RowRooms
-from arranger.scheduling.placement_try import PlacementTry
+from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.vacating import Departing, Vacating, grace_ms
@@ -306,7 +307,7 @@ class Reservations:
         job = tried.job
         if not self._held or job.placements or tried.shortage is None or not tried.shortage.of_nodes:
             return None
-        return self._in_time(job) or self._as_guest(job, may_start)
+        return self._in_time(job) or self._as_guest(job, tried.shortage, may_start)
 
     def _in_time(self, job: JobRecord) -> PlacementTry | None:
         run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms)
@@ -316,8 +317,14 @@ class Reservations:
             job, {uid: of for uid, of in self._held.items() if self._time_ms + run_ms <= of.start_ms}
         )
 
-    def _as_guest(self, job: JobRecord, may_start: Callable[[JobRecord], bool]) -> PlacementTry | None:
-        if not self._config.guests or job.of_pods or not job.valid_spec.preemptible:
+    def _as_guest(
+        self, job: JobRecord, shortage: Shortage, may_start: Callable[[JobRecord], bool]
+    ) -> PlacementTry | None:
+        if not self._config.guests or job.of_pods:
+            return None
+        if not job.valid_spec.preemptible:
+            reserved = any(reason.kind == ReasonKind.RESERVED for reason, _ in shortage.reasons)
+            shortage.no_guest = self._config.verdicts >= 7 and reserved
             return None
         # Who starts in room that the job in front can use now would be asked to leave at once, and be in its way if its
         # turn is still to come.

@@ -252,6 +252,11 @@ class ClusterView:
         self.journal += rows.tolist()
         self.touch()
 
+    @property
+    def free_with_held(self) -> Levels:
+        """What is free, with what is held for jobs with a reservation."""
+        return self.free if self.held is None else self.free + self.held
+
     def hold(self, rows: Rows, amounts: Amounts, content: int | None = None, *, sign: int = 1) -> None:
         """Take room on these rows out for jobs that have a reservation, or with the sign -1 put it back. `content` is
         the number of the new content, if the view had it before."""

@@ -6,12 +6,15 @@ import pytest
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind
 from arranger.lifecycle.desired import desired_status
+from arranger.messages.shortages import shortage_text
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from arranger.scheduling import NoRoomKind
 from arranger.scheduling.cycle import Cycles, take_cycle
 from arranger.scheduling.reservations import Reservations
+from tests.unit.replay_worlds import explained
 from tests.unit.test_preemption import CONFIG, GPU, running
 from tests.world import World, shape
 
@@ -251,3 +254,29 @@ def test_room_that_a_guest_leaves_for_another_job_stays_reserved() -> None:
     behind = of.job("behind", workers=2, worker=GPU, min_workers=2, equals=True, priority=8, preemptible=False)
     of.settle()
     assert guest.stage == Stage.RUNNING and not behind.placements
+
+
+def test_a_job_that_can_not_be_a_guest_is_told_for_whom_the_room_is_reserved_and_why_it_is_none() -> None:
+    of = world()
+    job = small(of, "steady", 2, preemptible=False)
+    said = (
+        "0 of 2 required pods fit; actors: 0 of 4 nodes fit: 4 reserved for a job ahead of it; "
+        "it can't be a guest in reserved room, because it isn't preemptible"
+    )
+    assert desired_status(of.state, job)["message"] == f"{said}; room is reserved for job big of namespace default"
+    waiting = explained(of.entries, "steady").waiting
+    assert waiting is not None and waiting.why == said
+    assert [one.job for one in waiting.reserved] == ["default/big"]
+    assert [one.kind for one in waiting.takes_none] == [NoRoomKind.RESERVED]
+    assert waiting.shortfall is not None and waiting.shortfall.closest is not None
+    assert waiting.shortfall.closest.text == "reserved for a job ahead of it"
+
+
+def test_room_that_is_reserved_is_free_where_it_would_not_be_enough() -> None:
+    of = world()
+    of.job("wide", workers=1, worker=shape(cpu=1, gpus=9), min_workers=1, equals=True, preemptible=False)
+    of.settle()
+    waits = of.state.jobs["uid-wide"].waits
+    assert waits is not None
+    assert "insufficient nvidia.com/gpu (needs 9, at most 8 free)" in shortage_text(waits.shortage)
+    assert not waits.shortage.no_guest

@@ -155,6 +155,7 @@ _TAKES_NONE = {
     NoRoomKind.QUEUE_NEVER: "the setting or spec.preemption of its queue is Never",
     NoRoomKind.QUOTA: "others can't give what it lacks",
     NoRoomKind.INFEASIBLE: "not even an empty cluster would have room",
+    NoRoomKind.RESERVED: "the room that it would have is reserved for a job before it",
     NoRoomKind.COMES: "it has room once the pods have left that leave anyway",
     NoRoomKind.HAS_NODES: "it has nodes for its quorum",
     NoRoomKind.NOT_LOWER: "not of lower priority in its queue: {who}",

@@ -42,8 +42,8 @@ class Shortfall(msgspec.Struct, frozen=True):
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
     they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
     got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
-    no node was checked, because a quota of the namespace is too small. `searched`, `topology` and `objection` are as in
-    `ShortageFacts`.
+    no node was checked, because a quota of the namespace is too small. `searched`, `topology`, `objection` and
+    `no_guest` are as in `ShortageFacts`.
     """
 
     group: str
@@ -63,6 +63,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     searched: int = 0
     topology: UnitLack | None = None
     objection: Objection | None = None
+    no_guest: bool = False
 
 
 class ShortfallObserver(CycleObserver):
@@ -83,7 +84,9 @@ class ShortfallObserver(CycleObserver):
         if left is None:
             return None
         found = next((shortfall for shortage, shortfall in self._found if shortage is left), None)
-        return msgspec.structs.replace(found, searched=left.searched) if found is not None else None
+        if found is None:
+            return None
+        return msgspec.structs.replace(found, searched=left.searched, no_guest=left.no_guest)
 
     def placing(self, tried: PlacementTry, group: int, **_: Any) -> None:
         """Note the job, because its pods use room when the observed job's turn comes."""
@@ -166,7 +169,7 @@ def _selector(shape: PodShape) -> str:
 def _short(view: ClusterView, shape: PodShape) -> Amounts:
     """The amounts that nodes lack for the pod's requests: one row per node, one column per resource."""
     request = view.request(shape)
-    short: Amounts = np.maximum(request - view.free, 0) * (request > 0)
+    short: Amounts = np.maximum(request - view.free_with_held, 0) * (request > 0)
     return short
 
 
@@ -190,7 +193,7 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
     row = int(np.lexsort((np.arange(len(view)), part, kinds, ruled_out))[0])
     alike = np.flatnonzero((short == short[row]).all(axis=1) & (ruled_out == ruled_out[row])).tolist()
     lacks = tuple(
-        (name, need, max(int(view.free[row, c]), 0))
+        (name, need, max(int(view.free_with_held[row, c]), 0))
         for c in np.flatnonzero(short[row]).tolist()
         for name, need in _by_column(view, shape)[c]
     )
@@ -205,6 +208,6 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
         f" (needs {amount_text(name, need)}, has {amount_text(name, free)} free)"
         for name, need, free in lacks
     ]
-    free = view.free[alike] == view.free[row]
+    free = view.free_with_held[alike] == view.free_with_held[row]
     same = int((free | (request == 0)).all(axis=1).sum())
     return Closest(view.names[row], lacks, "would take it with " + " and ".join(missing), same - 1)

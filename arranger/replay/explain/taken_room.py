@@ -212,11 +212,17 @@ class TakesNone(msgspec.Struct, frozen=True):
 
 
 def takes_none(
-    state: State, job: JobRecord, config: CycleConfig, policies: Policies, shortage: tuple[QuotaLack | None, bool]
+    state: State,
+    job: JobRecord,
+    config: CycleConfig,
+    policies: Policies,
+    shortage: tuple[QuotaLack | None, bool, bool],
 ) -> tuple[TakesNone, ...]:
-    """Why a cycle takes no room for the job's quorum. `shortage`: the limit that it lacks, and whether it would fit no
-    empty cluster."""
-    lack, infeasible = shortage
+    """Why a cycle takes no room for the job's quorum. `shortage`: the limit that it lacks, whether it would fit no
+    empty cluster, and whether it would fit but for reserved room."""
+    lack, infeasible, reserved = shortage
     limit = lack.limit if lack is not None else None
-    found = why_no_room(state, job, config, state.time_ms, lacks=limit, infeasible=infeasible, policies=policies)
+    found = why_no_room(
+        state, job, config, state.time_ms, lacks=limit, infeasible=infeasible, reserved=reserved, policies=policies
+    )
     return tuple(TakesNone(of.kind, tuple(label_of(state, uid) for uid in of.jobs), of.until_ms) for of in found)

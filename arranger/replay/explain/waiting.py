@@ -9,7 +9,7 @@ from arranger.messages.departures import earlier_pods_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
-from arranger.messages.shortages import fits_text, nodes_text, objection_text, quota_text, unit_text
+from arranger.messages.shortages import fits_text, no_guest_text, nodes_text, objection_text, quota_text, unit_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.reasons import ReasonKind
@@ -21,7 +21,7 @@ from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.replay.explain.candidate_changes.case import Case, Lack
 from arranger.replay.explain.holders import Holder, Taker, who_has_it
-from arranger.replay.explain.in_queue import InQueue, Passed, in_queue, passed_by
+from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, passed_by
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Shortfall, ShortfallObserver
 from arranger.replay.explain.story import Story
@@ -124,7 +124,7 @@ def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
         room_from=givers,
         request=request_text(case.state, case.job),
         reserved=kept_for_others(case.state, uid) if _meets_reserved(short) else (),
-        takes_none=_takes_none(case, short) if found.position and not found.gets else (),
+        takes_none=_takes_none(case, found) if found.position and not found.gets else (),
     )
 
 
@@ -145,13 +145,15 @@ def _meets_reserved(shortfall: Shortfall | None) -> bool:
     return shortfall is not None and any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons)
 
 
-def _takes_none(case: Case, shortfall: Shortfall | None) -> tuple[TakesNone, ...]:
+def _takes_none(case: Case, found: Waiting) -> tuple[TakesNone, ...]:
     """Why a cycle takes no room for the job; empty if it lacks nothing, or room wasn't taken back in older logs."""
+    shortfall = found.shortfall
     if shortfall is None or shortfall.objection is not None:
         return ()
     if case.config.preemption is None or case.job.placements:
         return ()
-    lacks = (shortfall.quota, bool(infeasible_since_ms(case.job, case.config)))
+    reserved = found.in_queue is not None and found.in_queue.kept_by == KeptBy.RESERVED
+    lacks = (shortfall.quota, bool(infeasible_since_ms(case.job, case.config)), reserved)
     return takes_none(case.state, case.job, case.config, case.policies, lacks)
 
 
@@ -199,7 +201,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
         searched = shortfall.searched
         head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further, searched=searched)
         first = _first(own, shortfall.others) if shortfall.objection is None else ""
-        return f"{_room(job, gets) if gets else head}; {first}{lack}"
+        return f"{_room(job, gets) if gets else head}; {first}{lack}{no_guest_text(no_guest=shortfall.no_guest)}"
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:

@@ -12,7 +12,14 @@ from arranger.lifecycle.desired import back_off_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
-from arranger.messages.readiness import below_quorum_text, claims_text, ending_text, guest_text, unset_text
+from arranger.messages.readiness import (
+    below_quorum_text,
+    claims_text,
+    ending_text,
+    guest_text,
+    reserved_text,
+    unset_text,
+)
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
@@ -66,6 +73,8 @@ def _told(state: State, job: JobRecord) -> str:
         return before
     waits = why_it_waits(job)
     waiting = shortage_text(waits.shortage) if waits is not None else back_off_text(job)
+    if waits is not None and (reserved := reserved_text(state, job)):
+        waiting = f"{waiting}; {reserved}"
     below = below_quorum_text(state, job) or ending_text(state, job)
     told = "; ".join(part for part in (below, claims_text(state, job), waiting) if part)
     told = told or (stage_text(job.decided) if job.decided is not None else "")
