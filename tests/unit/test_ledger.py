@@ -1,6 +1,7 @@
 """The accounts of a whole log: for what its jobs waited, and what preemptions cost and gained."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 
 from arranger.events import kinds as k
@@ -173,6 +174,20 @@ def test_room_that_becomes_free_by_itself_is_seen() -> None:
     world.node("n2", cpu=16, gpus=4)
     [one] = preemptions(world).found
     assert one.free_ms == world.now_ms - one.taking.time_ms
+
+
+@pytest.mark.parametrize(("wait_s", "needless"), [(20, True), (200, False)])
+def test_a_preemption_is_needless_if_waiting_would_have_cost_no_more_than_was_lost(
+    wait_s: float, needless: bool
+) -> None:
+    """Within the ten minutes of the report, a wait of minutes saved more than the seconds of work that were lost."""
+    world = preempting()
+    world.pass_time(wait_s)
+    world.node("n2", cpu=16, gpus=4)
+    [one] = preemptions(world).found
+    assert one.free_ms is not None and one.free_ms < 600_000 and one.taking.harm_ms == 300_000
+    assert one.needless(600_000) == (one.gpus * one.free_ms <= 300_000) == needless
+    assert not one.needless(1_000)
 
 
 def test_preemptions_outside_of_the_span_are_left_out() -> None:

@@ -30,7 +30,7 @@ _WITHIN_MS = 600_000
     "--within",
     type=DURATION_TYPE,
     metavar="DURATION",
-    help="Call a preemption needless if its room became free by itself within this time. [default: 10m]",
+    help="Call a preemption needless only if its room became free by itself within this time. [default: 10m]",
 )
 @click.option("--all", "everything", is_flag=True, help="List all preemptions, and not only the last 30.")
 @csv_output_option
@@ -42,8 +42,9 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     hours. BEGAN AFTER is how long the job then waited until it began. AGAIN AFTER is how long each victim waited until
     its quorum had nodes again. A job that lost the room again without having been Running took it in vain: the list
     says so, with the reason. FREE BY ITSELF is the time after which the room would have been free without the
-    preemption: an estimate from the amounts of the nodes, at most an hour ahead. To find all this, the command reads
-    the log to its end.
+    preemption: an estimate from the amounts of the nodes, at most an hour ahead. A preemption was needless if that came
+    within ten minutes (or --within), and the job's GPUs would have waited for it no longer than the GPU time that was
+    lost. To find all this, the command reads the log to its end.
 
     \b
       arranger preemptions                                all of them

@@ -62,14 +62,13 @@ def gpu_hours(gpu_ms: int) -> str:
 
 
 class Preemptions(msgspec.Struct):
-    """The answer of `arranger preemptions`. A preemption counts as needless if the room became free by itself within
-    `within_ms`."""
+    """The answer of `arranger preemptions`. `within_ms` as in `Aftermath.needless`."""
 
     found: list[Aftermath]
     within_ms: int
 
     def needless(self, one: Aftermath) -> bool:
-        return one.free_ms is not None and one.free_ms <= self.within_ms
+        return one.needless(self.within_ms)
 
     def json(self) -> dict[str, Any]:
         lines = [
@@ -121,7 +120,7 @@ class Preemptions(msgspec.Struct):
         say()
         print_text(
             f"{counted(len(self.found), 'preemption')}; of {needless} the room became free by itself within "
-            f"{duration(self.within_ms)}, by amounts alone"
+            f"{duration(self.within_ms)}, by amounts alone, and to wait for it would have cost no more than was lost"
         )
         for name, times, why in self._in_vain():
             print_text(f"{name} took room in vain, {counted(times, 'time')}: {why}")

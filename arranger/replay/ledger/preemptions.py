@@ -16,6 +16,7 @@ from arranger.projections.jobs import JobRecord, expand, requests_of
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.taken_room import Taking, taking
+from arranger.replay.ledger.waits import quorum_gpus
 from arranger.replay.reading.describe import victims_of
 from arranger.replay.reading.history import Span
 from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
@@ -28,12 +29,19 @@ class Aftermath(msgspec.Struct):
     """A preemption and what became of it. `again_ms` is by victim: how long it waited until it had nodes for its quorum
     again, None if it still waits, has ended or was deleted; surplus is left out. `free_ms`: so long after it, the room
     would have been free without it; None if that wasn't seen. `vain`: by this decision the beneficiary lost the room
-    without having been Running; None if it hasn't."""
+    without having been Running; None if it hasn't. `gpus` are those of the beneficiary's quorum."""
 
     taking: Taking
     again_ms: dict[str, int | None]
     free_ms: int | None = None
     vain: k.StageDecided | None = None
+    gpus: int = 0
+
+    def needless(self, within_ms: int) -> bool:
+        """Whether its room became free by itself so soon that to wait for it would have cost no more than was lost."""
+        if self.free_ms is None or self.free_ms > within_ms:
+            return False
+        return self.free_ms * self.gpus <= self.taking.harm_ms
 
     @property
     def gained_ms(self) -> int | None:
@@ -76,7 +84,8 @@ class PreemptionLine(Taking):
 
 
 class PreemptionList(msgspec.Struct):
-    """Preemptions and their sums by queue. One is needless if its room became free by itself within `within_ms`."""
+    """Preemptions and their sums by queue. One is needless if its room became free by itself within `within_ms`, and
+    the GPUs of its beneficiary would have waited for that no longer than what its victims lost."""
 
     preemptions: list[PreemptionLine]
     queues: list[OfQueue]
@@ -123,7 +132,11 @@ class PreemptionLedger:
         elif isinstance(event, k.Preempted) and self._span.holds(entry, judged.offset):
             found = taking(judged.offset, self.state.time_ms, event, self.state)
             job = self.state.jobs[found.uid]
-            watched = _Watched(Aftermath(found, {}), job.valid_spec, self._lost(event, before))
+            watched = _Watched(
+                Aftermath(found, {}, gpus=quorum_gpus(job.valid_spec, whole=False)),
+                job.valid_spec,
+                self._lost(event, before),
+            )
             self._watched.append(watched)
             self._begins[found.uid] = watched
             for victim in event.victims:
