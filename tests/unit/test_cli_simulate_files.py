@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from arranger.cli.inputs import device_input, volume_input
-from arranger.cli.inputs.cluster_input import _PLAIN
+from arranger.cli.inputs.cluster_files import Found
+from arranger.cli.inputs.cluster_input import _PLAIN, described
 from arranger.cli.main import main
 from arranger.events.kinds import Watched
+from arranger.model.quantity import amount
+from arranger.model.validation import TYJOB
+from arranger.replay.what_if.simulation import Simulation
+from arranger.settings import Settings
 from tests.device_objects import claim_template, device_class, slice_of
 from tests.unit.queue_table import queue
 
@@ -642,6 +649,40 @@ def test_who_gave_room_and_finds_other_room_later_is_placed_there(simulate: Simu
 def test_without_preemption_nobody_gives_room(simulate: Simulate) -> None:
     plan = simulate(node("n1", cpu="4"), *running("low", "1", "n1", pods=True), job("more", workers=0, cpu="4"))
     assert plan["preempted"] == []
+
+
+_SIZE = st.integers(1, 4)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(_SIZE, st.integers(0, 2), st.booleans(), st.integers(1, 3)), max_size=8),
+    st.lists(st.tuples(_SIZE, st.integers(0, 4), st.integers(1, 9)), min_size=1, max_size=4),
+    st.integers(1, 3),
+)
+def test_no_node_ever_holds_more_than_it_has_whoever_gives_room(
+    runs: list[tuple[int, int, bool, int]], asks: list[tuple[int, int, int]], cycles: int
+) -> None:
+    free, objects = dict.fromkeys(("n1", "n2", "n3"), 8), [node(name) for name in ("n1", "n2", "n3")]
+    for number, (cpu, workers, pods, priority) in enumerate(runs):
+        on = max(free, key=lambda name: free[name])
+        if free[on] >= cpu * (1 + workers):
+            free[on] -= cpu * (1 + workers)
+            objects += running(f"r{number}", str(cpu), on, pods=pods, workers=workers, priority=priority)
+    for number, (cpu, workers, priority) in enumerate(asks):
+        objects.append(job(f"a{number}", cpu=str(cpu), workers=workers, priority=priority))
+    found = [Found(of["kind"], of["apiVersion"].rpartition("/")[0], of, f"{at}") for at, of in enumerate(objects)]
+    cluster = described(found, TYJOB, now_ms=1_790_000_000_000)
+    simulation = Simulation(cluster.observations, Settings().cycle_config(), time_ms=cluster.time_ms)
+    for _ in range(cycles):
+        simulation.cycle()
+        simulation.time_ms += 1000
+    outcome = simulation.outcome()
+    for of in outcome.nodes:
+        assert amount("cpu", of.used["cpu"]) <= amount("cpu", of.allocatable["cpu"])
+    for given_room in outcome.preempted:
+        [taker] = [one for one in outcome.jobs if one.name == given_room.to.name]
+        assert taker.placed and given_room.pods
 
 
 # --- misspelt fields -------------------------------------------------------------------------------------------------
