@@ -1,10 +1,16 @@
 """Nodes that a job has before it begins, because other pods are still to leave them: whether their room is free, and
 how long the job waits for it."""
 
+from collections.abc import Iterator
+
+from arranger.events.facts import StageFacts
+from arranger.events.kinds import PodSeen
+from arranger.lifecycle.replacements import barred
 from arranger.model.job import Stage
-from arranger.projections.jobs import JobRecord, requests_of
+from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.nodes import Amounts
 from arranger.projections.openness import closed_to_next
+from arranger.projections.preemption import leaves
 from arranger.projections.state import State
 
 #: How long a job waits for which no decision says that, because a new epoch adopted it with its nodes, in milliseconds.
@@ -22,14 +28,19 @@ def awaited_until_ms(job: JobRecord) -> int | None:
 def room_is_free(state: State, job: JobRecord, time_ms: int) -> bool:
     """Whether no node of the job has more in use than it can give, the job's pods included. Pods that may have come
     until then and were never seen don't count any more; in a quiet log, no entry drops them."""
+    return next(_full(state, job, time_ms), None) is None
+
+
+def _full(state: State, job: JobRecord, time_ms: int) -> Iterator[str]:
+    """The nodes that have too little."""
     freed: dict[str, Amounts] = {}
     for pod in state.assumed_until(time_ms):
         amounts = state.nodes.vector(pod.requests)
         freed[pod.node] = freed[pod.node] + amounts if pod.node in freed else amounts
     groups = {(node, slot[0]): slot for slot, node in job.placements.items()}
-    return not any(
-        state.nodes.overbooked(node, requests_of(job, slot), freed.get(node, 0)) for (node, _), slot in groups.items()
-    )
+    for (node, _), slot in groups.items():
+        if state.nodes.overbooked(node, requests_of(job, slot), freed.get(node, 0)):
+            yield node
 
 
 def room_lost(state: State, job: JobRecord, time_ms: int) -> bool:
@@ -40,3 +51,45 @@ def room_lost(state: State, job: JobRecord, time_ms: int) -> bool:
     if not all(map(state.nodes.has, job.placements.values())):
         return True
     return bool(closed_to_next(state.nodes, job.valid_spec, job.placements))
+
+
+def why_room_lost(state: State, job: JobRecord, time_ms: int) -> StageFacts:
+    """Why a job gives up nodes that others were still to leave: one is gone, or was closed, or these pods are still
+    there."""
+    leaderless = not job.valid_spec.has_leader
+    for slot, node in sorted(job.placements.items()):
+        if not state.nodes.has(node):
+            return StageFacts(node, gone=True, leaderless=leaderless)
+        if (how := barred(state, job, slot)) is not None:
+            cordoned, taint, claim = how.cordoned, how.taint, how.claim
+            return StageFacts(node, cordoned=cordoned, taint=taint, claim=claim, leaderless=leaderless)
+    full = dict.fromkeys(_full(state, job, time_ms))
+    stays = [pod for pod in _awaited(state, job) if pod.node in full and holds(pod)]
+    first = min(stays, key=lambda of: (of.namespace, of.name), default=None)
+    if first is None:
+        return StageFacts(next(iter(full), ""), leaderless=leaderless)
+    name = f"{first.namespace}/{first.name}"
+    return StageFacts(first.node, count=len(stays), words=name, leaderless=leaderless)
+
+
+def _awaited(state: State, job: JobRecord) -> list[PodSeen]:
+    """The pods that were to leave the nodes of a job, as far as they exist."""
+    room = job.slots.room
+    if room is None:
+        return []
+    leaving = [state.pods[uid] for uid in room.leaving if uid in state.pods]
+    of_victims = [pod for of in room.victims for pod in state.pods_of.get(of.job_uid, {}).values()]
+    return [*leaving, *(pod for pod in of_victims if leaves(state, pod))]
+
+
+def taker(state: State, job: JobRecord, node: str) -> str:
+    """The pod that came last to a node after the job had got it, with its namespace; empty if none did, because the
+    node has become smaller."""
+    since_ms = job.times.scheduled_ms - 1000  # kubelets tell whole seconds
+    came = [
+        (pod.times.started_ms, pod.namespace, pod.name)
+        for pod in state.pods.values()
+        if pod.node == node and holds(pod) and pod.times.started_ms > since_ms
+        if pod.owner is None or pod.owner.job_uid != job.uid
+    ]
+    return "/".join(max(came)[1:]) if came else ""

@@ -7,7 +7,7 @@ bound gets other nodes as a whole. Later only the pods that can't be bound are p
 
 from arranger.events.facts import NO_FACTS, EndKind, StageFacts
 from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced, start
-from arranger.lifecycle.awaited_room import room_is_free, room_lost
+from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker, why_room_lost
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_pods, refused_quorum
 from arranger.lifecycle.replacements import Closed, barred, cause_of, room_taken
@@ -31,7 +31,8 @@ def decision_on_pods(
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if room_is_free(state, job, time_ms):
             return start(job.uid, job.version, job.attempt, leaderless=True)
-        return _decide(job, StageReason.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
+        lost = room_lost(state, job, time_ms)
+        return _decide(job, StageReason.ROOM_NOT_FREED, why_room_lost(state, job, time_ms)) if lost else None
     return _node_lost(state, job) or refused_quorum(job, config, time_ms)
 
 
@@ -79,7 +80,8 @@ def _node_lost(state: State, job: JobRecord) -> StageDecided | None:
     if not state.nodes.has(node):
         return _decide(job, StageReason.NODE_LOST, StageFacts(node, gone=True, leaderless=True))
     if room_taken(state, job, slot):
-        return _decide(job, StageReason.ROOM_TAKEN, StageFacts(node, leaderless=True))
+        facts = StageFacts(node, words=taker(state, job, node), leaderless=True)
+        return _decide(job, StageReason.ROOM_TAKEN, facts)
     how = barred(state, job, slot) or Closed()
     facts = StageFacts(node, cordoned=how.cordoned, taint=how.taint, leaderless=True, claim=how.claim)
     return _decide(job, StageReason.NODE_CLOSED, facts)

@@ -18,7 +18,7 @@ from arranger.events.kinds import (
     WorkersReplaced,
     start,
 )
-from arranger.lifecycle.awaited_room import room_is_free, room_lost
+from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker, why_room_lost
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.left_behind import left_behind
 from arranger.lifecycle.pods_to_place import decision_on_pods
@@ -139,7 +139,8 @@ def _pending(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int
         return _decide(job, R.UNSCHEDULABLE, StageFacts(shortage=_shortage(job)))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
         if not room_is_free(state, job, time_ms):
-            return _decide(job, R.ROOM_NOT_FREED) if room_lost(state, job, time_ms) else None
+            lost = room_lost(state, job, time_ms)
+            return _decide(job, R.ROOM_NOT_FREED, why_room_lost(state, job, time_ms)) if lost else None
         return start(job.uid, job.version, job.attempt, leaderless=not job.valid_spec.has_leader)
     return nodes_requested(state, job, config, time_ms)
 
@@ -193,7 +194,7 @@ def _leader_missing(state: State, job: JobRecord) -> StageDecided | None:
     if not state.nodes.has(node):
         return _decide(job, R.NODE_LOST, StageFacts(node, gone=True))
     if room_taken(state, job, LEADER):
-        return _decide(job, R.ROOM_TAKEN, StageFacts(node))
+        return _decide(job, R.ROOM_TAKEN, StageFacts(node, words=taker(state, job, node)))
     if barred(state, job, LEADER) is not None:
         return _decide(job, R.NODE_CLOSED, _closed(state, job, node))
     return None  # not created yet

@@ -179,6 +179,22 @@ def _whose_node(facts: StageFacts) -> str:
     return f"its node {facts.node}" if facts.leaderless else f"the leader's node {facts.node}"
 
 
+def _room_taken(facts: StageFacts) -> str:
+    took = f": pod {facts.words} came there" if facts.words else ""
+    return f"{_whose_node(facts)} has no room for it any more{took}; scheduled again"
+
+
+def _room_not_freed(facts: StageFacts) -> str:
+    closed = "is gone" if facts.gone else _closed(facts)
+    if closed:
+        return f"node {facts.node} {closed}, before others had left it; scheduled again"
+    if not facts.node:  # as earlier versions recorded it
+        return "other pods didn't leave its nodes in time, or a node closed; scheduled again"
+    more = f" and {facts.count - 1} more" if facts.count > 1 else ""
+    who = f"pod {facts.words}{more}" if facts.words else "other pods"
+    return f"{who} didn't leave {facts.node} in time; scheduled again"
+
+
 def _restart_limit(facts: StageFacts) -> str:
     if facts.worker_set:
         return f"worker {facts.worker_set}-{facts.index} failed ({_ending(facts)}) and {_limit(facts)}"
@@ -299,9 +315,9 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.LEADER_MOVED: lambda facts: f"the leader's address changed from {facts.was} to {facts.address}; scheduled again",
     _R.NODE_LOST: _node_lost,
     _R.NODE_CLOSED: lambda facts: f"{_whose_node(facts)} {_closed(facts)}; scheduled again",
-    _R.ROOM_TAKEN: lambda facts: f"{_whose_node(facts)} has no room for it any more; scheduled again",
+    _R.ROOM_TAKEN: _room_taken,
     _R.PREEMPTED: lambda facts: f"preempted for {taken_text(facts.taken_by)}; scheduled again",
-    _R.ROOM_NOT_FREED: lambda _: "other pods didn't leave its nodes in time, or a node closed; scheduled again",
+    _R.ROOM_NOT_FREED: _room_not_freed,
     _R.PODS_LEFT_BEHIND: _left_behind,
     _R.RESERVATION_OVER: lambda facts: (
         f"no room came in the {facts.seconds} s for which room may be reserved for it (scheduleTimeoutSeconds); "

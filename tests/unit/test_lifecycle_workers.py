@@ -19,9 +19,10 @@ from arranger.model.job import (
     Stage,
 )
 from arranger.model.node import Taint
-from arranger.model.pod import FAILURES_KEPT, ContainerEnd, Toleration
+from arranger.model.pod import FAILURES_KEPT, ContainerEnd, PodTimes, Toleration
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from tests.unit.replay_worlds import explained
 from tests.world import World, shape, starting
 
 LEADER = (0, 0)
@@ -864,15 +865,32 @@ def test_since_when_a_node_is_down_is_in_a_snapshot_even_of_one_that_is_gone() -
 def test_a_leader_whose_decided_room_a_stranger_took_is_scheduled_again_and_never_created_there() -> None:
     world, job = starting(cpu=2, leader=shape(cpu=2))
     assert job.placements == {LEADER: "n1"}
-    world.pod("stranger", "n1", cpu=1)
+    world.pod("stranger", "n1", cpu=1, times=PodTimes(0, world.now_ms, 0))
     assert desired_pods(world.state, job).create == []
     [decision] = world.control()
     assert isinstance(decision, k.StageDecided)
     assert (decision.stage, decision.reason) == ("Rescheduling", "RoomTaken")
+    said = "the leader's node n1 has no room for it any more: pod default/stranger came there; scheduled again"
+    assert stage_text(decision) == said
     world.node("n2", cpu=2)
     world.settle()
     assert (job.stage, job.placements, job.leader.restarts) == (Stage.RUNNING, {LEADER: "n2"}, 0)
     world.state.validate()
+
+
+def test_a_node_that_has_become_smaller_is_no_room_that_a_pod_took() -> None:
+    world = World()
+    world.node("n1", cpu=3)
+    world.pod("older", "n1", cpu=1, times=PodTimes(0, world.now_ms, 0))
+    world.pass_time(60)
+    world.job("ppo", leader=shape(cpu=2))
+    world.cycle()
+    world.node("n1", cpu=2)
+    [decision] = world.control()
+    assert isinstance(decision, k.StageDecided)
+    assert stage_text(decision) == "the leader's node n1 has no room for it any more; scheduled again"
+    (one,) = explained(world.entries, "ppo").consequences
+    assert [cause.text for cause in one.causes] == ["node n1 offers less than before"]
 
 
 def test_a_worker_whose_decided_room_is_gone_goes_elsewhere_alone() -> None:

@@ -1,11 +1,14 @@
 """Jobs that give room to others: who does, what is decided, and what becomes of both."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.lifecycle.desired import desired_pods
+from arranger.messages.decisions import stage_text
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
 from arranger.model.queue import Preemption, PreemptionMode
@@ -231,9 +234,28 @@ def test_room_that_is_not_freed_in_time_is_given_back() -> None:
     of.control()
     assert not high.placements and high.decided is not None
     assert high.decided.reason == StageReason.ROOM_NOT_FREED
+    assert stage_text(high.decided) == "pod default/low-actors-0 and 3 more didn't leave n0 in time; scheduled again"
     of.state.validate()
     of.settle()
     assert high.stage == Stage.RUNNING
+
+
+@pytest.mark.parametrize(("how", "said"), [
+    ({"cordoned": True}, "node n0 is cordoned, before others had left it; scheduled again"),
+    (None, "node n0 is gone, before others had left it; scheduled again"),
+])  # fmt: skip
+def test_room_is_given_back_once_its_node_is_closed(how: dict[str, Any] | None, said: str) -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    if how is None:
+        of.node_gone("n0")
+    else:
+        of.node("n0", cpu=16, gpus=4, **how)
+    of.control()
+    assert high.decided is not None and high.decided.reason == StageReason.ROOM_NOT_FREED
+    assert stage_text(high.decided) == said
 
 
 def test_a_snapshot_has_the_room_that_a_job_waits_for() -> None:

@@ -12,6 +12,7 @@ from arranger.events import kinds as k
 from arranger.events.facts import EndCause, EndKind, ShortageFacts, StageFacts
 from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
+from arranger.model.node import NodeFacts
 from arranger.model.pod import DISRUPTED, REFUSALS, Phase
 from arranger.model.stages import StageReason
 from arranger.model.text import counted
@@ -383,9 +384,16 @@ class PodHistories:
         return (self._started,)
 
     def _room_taken(self, attempt: int) -> Cause | None:
-        """The last foreign pod that was seen on the leader's node."""
+        """The last foreign pod that was seen on the leader's node, or that the node offers less, if that came later."""
         history = self._of.get((attempt, LEADER))
-        came = self._around.last_on.get(history.node) if history is not None else None
+        if history is None:
+            return None
+        came = self._around.last_on.get(history.node)
+        for turn in reversed(self._around.turns.get(history.node, [])):
+            if came is not None and turn.offset < came.offset:
+                break
+            if turn.before is not None and turn.after is not None and _offers_less(turn.before, turn.after):
+                return Cause(turn.offset, turn.time_ms, f"node {history.node} offers less than before")
         return Cause(came.offset, came.time_ms, f"pod {came.name} appeared on the node") if came is not None else None
 
     def _of_workers(self, event: k.WorkersReplaced) -> tuple[Cause, ...]:
@@ -419,6 +427,12 @@ class PodHistories:
                 how = "was deleted" if turn.after is None else "became not ready"
                 lost = Cause(turn.offset, turn.time_ms, f"node {history.node} {how}")
         return lost
+
+
+def _offers_less(before: NodeFacts, after: NodeFacts) -> bool:
+    """Whether a node has less of some resource."""
+    now = dict(after.allocatable)
+    return any(now.get(name, 0) < amount for name, amount in before.allocatable)
 
 
 def _scaled_down(before: JobSpec, after: JobSpec) -> list[tuple[int, int, int]]:
