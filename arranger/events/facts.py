@@ -205,7 +205,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     worker `index`. `address` is the leader's, `was` the one before it. `words` come from another program, or are the
     namespace and name of the pod that took the room of the node, or didn't leave it in time (with `count` pods in all).
     `ended` is the container that failed, of the leader or of that worker. `faults` say what is wrong with the spec;
-    before there were faults, `words` did. `job` is the one that had to succeed first. `leaderless`: the job has no leader.
+    before there were faults, `words` did. `job` is the one that had to succeed first. `leaderless`: the job has none.
     `cause` is why that worker ended, or the first of the workers that were lost; earlier versions gave `words` and
     `ended` instead, or nothing. `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's
     `restartLimit`. `taken_by` is the job that this one gave its room to. `claim` is the
