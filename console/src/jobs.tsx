@@ -14,10 +14,15 @@ const deleted = signal(false);
 /** A job of the table; of a deleted one, only the name and the queue are known. */
 type Row = Pick<Job, "job" | "queue" | "stage"> & Partial<Job>;
 
+/** The order without another choice: jobs that run or wait, then those that ended, then those that were deleted. */
+const LAST = ["Failed", "Succeeded", "Deleted"];
+const byEnd = (one: Row, other: Row): number => LAST.indexOf(one.stage) - LAST.indexOf(other.stage);
+const age = (job: Row, now: number): number => now - (job.submitted ?? now);
+
 export function Jobs() {
   const now = moment.value;
   const gone = useDeleted(deleted.value);
-  const jobs = useMemo((): Row[] | undefined => (now ? [...now.jobs, ...gone.rows] : undefined), [now, gone.rows]);
+  const jobs = useMemo((): Row[] | undefined => (now ? [...now.jobs, ...gone.rows].sort(byEnd) : undefined), [now, gone.rows]);
   const stages = useMemo(() => [...new Set(jobs?.map((one) => one.stage))].sort(), [jobs]);
   const found = useMemo(() => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -80,6 +85,14 @@ export function Jobs() {
             number: true,
           },
           { name: "GPUs", cell: (job) => amount(job.gpus), key: (job) => job.gpus ?? -1, number: true },
+          { name: "Attempt", cell: (job) => job.attempt ?? "–", key: (job) => job.attempt ?? -1, number: true, wide: true },
+          {
+            name: "Age",
+            cell: (job) => (job.submitted === undefined ? "–" : duration(age(job, now.time))),
+            key: (job) => age(job, now.time),
+            number: true,
+            wide: true,
+          },
           {
             name: "In stage for",
             cell: (job) => (job.since === undefined ? "–" : duration(now.time - job.since)),

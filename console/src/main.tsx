@@ -11,7 +11,7 @@ import { Jobs } from "./jobs";
 import { Note } from "./parts";
 import { Overview } from "./overview";
 import { Queues } from "./queues";
-import { address, live, moment, problem, start, view, VIEWS, type View } from "./store";
+import { address, chosen, live, moment, problem, start, view, VIEWS, type View } from "./store";
 import { Time, helpShown, onKey } from "./time";
 import { applyScheme, dark } from "./use";
 import { WhatIf } from "./whatif";
@@ -41,7 +41,7 @@ function App() {
         <div class="top">
           <span class="brand">Arranger</span>
           <nav aria-label="Views">
-            {VIEWS.map((one) => (
+            {VIEWS.filter((one) => one !== "job" || chosen.value || view.value === "job").map((one) => (
               <a key={one} href={address({ view: one })} aria-current={view.value === one ? "page" : undefined}>
                 {SHOWN[one].title}
               </a>

@@ -3,12 +3,12 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { ask, passes, Refused, token, watch } from "./api";
 import type { Moment, Timeline } from "./types";
 
-export const VIEWS = ["cluster", "overview", "jobs", "gantt", "job", "queues", "cycle", "what-if"] as const;
+export const VIEWS = ["overview", "cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if"] as const;
 export type View = (typeof VIEWS)[number];
 
 /** The offset that every view shows; 0: the end of the log, as it grows. */
 export const at = signal(0);
-export const view = signal<View>("cluster");
+export const view = signal<View>("overview");
 /** The job of the view of one job, as namespace/name. */
 export const chosen = signal("");
 /** What the what-if changes, as the address has it. */
@@ -143,7 +143,7 @@ export function openJob(job: string): void {
 function readAddress(): void {
   const [name = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const given = new URLSearchParams(query);
-  view.value = VIEWS.find((one) => one === name) ?? "cluster";
+  view.value = VIEWS.find((one) => one === name) ?? "overview";
   const offset = Number(given.get("at"));
   at.value = Number.isSafeInteger(offset) && offset > 0 ? offset : 0;
   chosen.value = given.get("job") ?? "";

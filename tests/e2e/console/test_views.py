@@ -95,6 +95,24 @@ def test_deleted_jobs_are_listed_on_request(room: str, opened: Opener) -> None:
     expect(page.get_by_role("row").filter(has=link)).to_contain_text("Deletedresearch")
 
 
+def test_the_overview_comes_first_and_jobs_that_run_or_wait_before_those_that_ended(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/")
+    ready(page)
+    views = page.get_by_role("navigation", name="Views").get_by_role("link")
+    expect(views).to_have_text(["Overview", "Cluster", "Jobs", "Gantt", "Queues", "Cycle", "What-if"])
+    expect(views.first).to_have_attribute("aria-current", "page")
+    page.goto(f"{room}/#/jobs?at=230")
+    ready(page)
+    expect_at(page, 230)
+    rows = page.get_by_role("table", name="Jobs").get_by_role("row")
+    expect(rows.nth(1)).to_be_visible()
+    stages = page.locator("table .stage").all_text_contents()
+    ended = [stage in ("Succeeded", "Failed") for stage in stages]
+    assert ended == sorted(ended) and any(ended) and not all(ended)
+    page.get_by_role("table", name="Jobs").get_by_role("link").first.click()
+    expect(views).to_have_count(8)
+
+
 def test_a_queue_says_why_its_jobs_wait_and_who_holds_what_it_uses(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/queues?at=151")
     ready(page)
