@@ -77,6 +77,8 @@ def take_room(state: State, job: JobRecord, event: Preempted, config: CycleConfi
 def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:
     """A job with such room enters a stage. It isn't in vain if the job ran, or if another one took the room from it."""
     taken = job.taken
+    if event.stage == Stage.RUNNING or event.stage in ENDED:
+        job.slots.asked = ()
     if taken is None or event.stage == Stage.STARTING:
         return
     if (
@@ -92,6 +94,7 @@ def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:
 
 def ran(state: State, job: JobRecord) -> None:
     """A job is Running."""
+    job.slots.asked = ()
     if job.taken is not None:
         _forget_taken(state, job)
 

@@ -79,6 +79,8 @@ class SlotTable:
     names: dict[SlotKey, str] = field(default_factory=dict)
     #: The UIDs of the jobs in whose reserved room the job is a guest, as long as they have their reservations.
     hosts: tuple[str, ...] = ()
+    #: The UIDs of the guests that left for the job, until it has been Running. They aren't its guests again before.
+    asked: tuple[str, ...] = ()
     #: Whether others gave room for these nodes. A job without nodes keeps it until it gets the next ones.
     took: bool = False
     #: Counts the observations of the job's pods. It belongs to this process, as `State.job_changes` does.

@@ -76,6 +76,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     members: tuple[tuple[str, SlotKey], ...] = ()
     hosts: tuple[str, ...] = ()
     took: bool = False
+    asked: tuple[str, ...] = ()
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -351,6 +352,7 @@ def _job_image(job: JobRecord) -> JobImage:
         tuple(sorted(slots.members.items())),
         slots.hosts,
         slots.took,
+        slots.asked,
     )
 
 
@@ -370,6 +372,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         image.unevicted,
         hosts=image.hosts,
         took=image.took,
+        asked=image.asked,
         members=dict(image.members),
     )
     for uid, slot in image.members:

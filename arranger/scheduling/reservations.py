@@ -328,7 +328,9 @@ class Reservations:
             return None
         # Who starts in room that the job in front can use now would be asked to leave at once, and be in its way if its
         # turn is still to come.
-        open_to_guests = {uid: of for uid, of in self._held.items() if not self._may_start(uid, may_start)}
+        jobs = self._state.jobs
+        held = {uid: of for uid, of in self._held.items() if job.uid not in jobs[uid].slots.asked}
+        open_to_guests = {uid: of for uid, of in held.items() if not self._may_start(uid, may_start)}
         found = self._in_held_room(job, open_to_guests)
         if found is not None and found.quorum_stands:
             rows = {piece.row for piece in found.pieces}

@@ -433,7 +433,7 @@ def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobR
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
-        if uid != job.uid and present and (not due or _may_start(state, cycle, other)):
+        if uid != job.uid and present and (not due or job.uid in other.slots.asked or _may_start(state, cycle, other)):
             reservations.hold(other, decided)
 
 

@@ -280,3 +280,21 @@ def test_room_that_is_reserved_is_free_where_it_would_not_be_enough() -> None:
     assert waits is not None
     assert "insufficient nvidia.com/gpu (needs 9, at most 8 free)" in shortage_text(waits.shortage)
     assert not waits.shortage.no_guest
+
+
+def test_who_left_for_a_job_is_not_its_guest_again_before_it_has_run() -> None:
+    of = world()
+    guest = small(of, "guest", 8)
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    big = of.state.jobs["uid-big"]
+    while not big.placements:
+        assert of.cycle() or of.control() or of.apply()
+    assert big.slots.asked == ("uid-guest",) and not guest.placements
+    assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == of.digest()
+    of.settle()
+    assert big.stage == Stage.RUNNING and big.slots.asked == ()
+
+    of = world()
+    of.state.jobs["uid-big"].slots.asked = ("uid-again",)  # it lost the room before it ran
+    again, other = small(of, "again"), small(of, "other")
+    assert again.stage == Stage.PENDING and other.slots.hosts == ("uid-big",)
