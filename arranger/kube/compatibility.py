@@ -38,6 +38,8 @@ class Verdict(StrEnum):
     #: It has all of this version's, and more.
     LATER = "later"
     MISSING = "missing"
+    #: It is being deleted, and finalizers keep it: its objects are deleted, and new ones go with it.
+    DELETED = "deleted"
     #: Objects are stored in a version that this version's definition lacks, so the API server would refuse it.
     BLOCKED = "blocked"
 
@@ -86,6 +88,9 @@ def compare(ours: Object, theirs: Object | None) -> Definition:
     name = ours["metadata"]["name"]
     if theirs is None:
         return Definition(name, Verdict.MISSING)
+    if theirs["metadata"].get("deletionTimestamp"):
+        kept_by = theirs["metadata"].get("finalizers") or ()
+        return Definition(name, Verdict.DELETED, beyond=tuple(f"finalizer {each}" for each in kept_by))
     versions = {version["name"] for version in ours["spec"]["versions"]}
     stored = [each for each in (theirs.get("status") or {}).get("storedVersions") or () if each not in versions]
     if stored:

@@ -1,7 +1,7 @@
 """Reports the health of a process once a second: to `/healthz` and `/readyz`, and to the other members."""
 
 from arranger.errors import ClockOff
-from arranger.workers.api_check import NOT_ASKED, ApiCheck
+from arranger.workers.api_check import DEFINITION, NOT_ASKED, ApiCheck
 from arranger.workers.http import Health
 from arranger.workers.identity import ForeignCluster
 from arranger.workers.member_problems import ProblemKind
@@ -71,6 +71,7 @@ class HealthReport:
         """Report whether the API server works as it should and belongs to the log's cluster. While it is another
         cluster's, the other members do our share."""
         self._health.set("api", not api.problem, api.problem)
+        self._tell_definition(api)
         self._problems.tell(ProblemKind.API, api.problem not in ("", NOT_ASKED), cause=api.problem)
         of_log, uid = self._parts.follower.cluster, api.identity.uid
         foreign = api.identity.foreign(of_log)
@@ -84,6 +85,16 @@ class HealthReport:
                 ProblemKind.HELD, str(there.log_id) if there is not None else None, cause=hold.problem
             )
         self._parts.membership.stand_aside(foreign or (hold is not None and not hold.held))
+
+    def _tell_definition(self, api: ApiCheck) -> None:
+        """Report that the definition of TYJobs is being deleted. The process stays ready: TYJobs are still served."""
+        kept_by = api.kept_by
+        cause = f"kept by {', '.join(kept_by) or 'nothing'}" if kept_by is not None else ""
+        reason = f"the definition {DEFINITION} is being deleted, {cause}"
+        self._health.set("definition", kept_by is None, reason, needed=False)
+        self._problems.tell(
+            ProblemKind.DEFINITION, kept_by is not None, subject=DEFINITION, cause=cause, since_s=api.deleting_s
+        )
 
     def _tell_watches(self) -> None:
         for kind, watcher in self._roles.watchers.items():

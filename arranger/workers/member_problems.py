@@ -35,6 +35,8 @@ class ProblemKind(StrEnum):
     HELD = "Held"
     #: An entry of the log isn't authentic, and the process waits there. `subject` is its offset.
     FORGED = "Forged"
+    #: The definition `subject` is being deleted, and finalizers (`cause`) keep it.
+    DEFINITION = "Definition"
     #: The process's changes to the cluster take long, half of them `took_ms` or longer.
     SLOW = "Slow"
     #: A kind that only another version defines.

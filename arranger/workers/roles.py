@@ -54,6 +54,8 @@ class Roles:
     async def start(self, names: Sequence[str]) -> dict[str, Handler]:
         """Fold the log, join the members, and start these roles; returns the handler of each tick."""
         parts = self._parts
+        if self.api is not None:
+            self.api.watches = "watcher" in names and not parts.settings.namespace
         comparing = asyncio.create_task(parts.membership.compare_clocks(), name="compare-clocks")
         try:  # concurrently: an empty log waits for a right clock
             await parts.follower.start()

@@ -478,4 +478,4 @@ def ports_of(deployment: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_definitions_can_be_applied_by_themselves(kube: RealKube) -> None:
     answer = kube.kubectl("apply", "--dry-run=server", "-f", str(REPOSITORY / "crds")).stdout
     made = re.findall(r"customresourcedefinition\S+/(\w+).arranger.dev \w+ \(server dry run\)", answer)
-    assert sorted(made) == ["queues", "tyjobs"]
+    assert sorted(made) == ["clusterlogs", "queues", "tyjobs"]

@@ -17,6 +17,7 @@ from tests.trial.needs import archive_unwritable, deaf_watch, redis_fills, redis
 from tests.trial.pauses import everything_paused, job_watcher_paused, redis_stalled
 from tests.trial.refused import refused_tenants
 from tests.trial.strangers import another_cluster
+from tests.trial.unsaid import unsaid
 from tests.trial.upgrades import rolling_upgrade
 from tests.trial.verdicts import Verdict
 
@@ -72,4 +73,5 @@ ROWS = (
     Scenario("E2", waiting_crowd, {"jobs": 60, "settings": BRISK, "timed": False}),
     Scenario("E3", flaky_api, {"lasts_s": 10, "settings": BRISK, "timed": False}),
     Scenario("E4", redis_fills, {"lasts_s": 10, "settings": BRISK}),
+    Scenario("E5", unsaid, {"settings": BRISK}, in_suite=False),  # it deletes the definition
 )  # fmt: skip

@@ -53,6 +53,8 @@ _OF_DEFINITIONS = {
     Verdict.OLDER: "apply this version's first, because the API server drops or refuses the rest: "
     "arranger crd | kubectl apply --server-side --force-conflicts -f -",
     Verdict.MISSING: "apply it first: arranger crd | kubectl apply --server-side -f -",
+    Verdict.DELETED: "it is being deleted with all its objects: save them, let its finalizers end, and apply this "
+    "version's: arranger crd | kubectl apply --server-side -f -",
     Verdict.BLOCKED: "the API server would refuse this version's: stay with the later release, or store all objects "
     "in an older version and remove that one from status.storedVersions",
 }

@@ -45,6 +45,13 @@ _WORDS = {
         "see who can write to Redis, and whether every process has the same log_key; docs/operations.md, When an entry "
         "is not authentic, says how to go on",
     ),
+    ProblemKind.DEFINITION: (
+        "sees that the definition {subject} has been in deletion for {lasts}: its TYJobs are deleted, and those that "
+        "come now go with it",
+        "a deletion can't be taken back: save the TYJobs (kubectl get tyj -A -o yaml), let whoever owns the finalizers "
+        "end it or remove them (kubectl edit crd {subject}), then apply the definitions (arranger crd | kubectl apply "
+        "-f -) and the TYJobs again",
+    ),
     ProblemKind.SLOW: (
         "has been slow for {lasts}: half of its changes to the cluster take {took} or longer, so its jobs get statuses "
         "and pods late",
@@ -93,4 +100,4 @@ def _said(member: MemberStatus, problem: MemberProblem) -> Problem:
     known = {"subject": problem.subject, "lasts": duration(problem.lasts_ms), "off": duration(abs(problem.off_ms))}
     known["took"] = duration(problem.took_ms)
     cause = f" ({problem.cause})" if problem.cause else ""
-    return Problem(f"{'+'.join(member.roles)} {member.id} {what.format(**known)}{cause}", following)
+    return Problem(f"{'+'.join(member.roles)} {member.id} {what.format(**known)}{cause}", following.format(**known))
