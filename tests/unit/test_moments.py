@@ -25,6 +25,7 @@ from arranger.model.pod import gpus_of
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State
+from arranger.replay.console import gantt as gantt_module
 from arranger.replay.console import log_index, node_gantt
 from arranger.replay.console import series as series_module
 from arranger.replay.console.log_index import LogIndex
@@ -249,6 +250,20 @@ def test_bars_of_a_job_follow_each_other_and_say_why_it_waited() -> None:
         assert all(before[1] <= later[0] for before, later in itertools.pairwise(ends))
 
 
+@pytest.mark.parametrize(("at", "most"), [(150, 2_000), (230, 2_000), (476, 2_000), (230, 3)])
+def test_jobs_that_wait_or_run_come_first_and_those_that_ended_long_ago_are_left_out(
+    at: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gantt_module, "_JOBS", most)
+    found, now = at_history(NAMES[0], ("gantt", {"to": str(at)}), ("moment", {"at": str(at)}))
+    lasting = {job["job"] for job in now["jobs"] if job["waitCause"] or job["gpusHeld"]}
+    names = [job["job"] for job in found["jobs"]]
+    assert set(names[: len(lasting)]) >= lasting if len(names) >= len(lasting) else set(names) <= lasting
+    ends = [job["bars"][-1]["to"] for job in found["jobs"][len(lasting) :]]
+    assert ends == sorted(ends, reverse=True)
+    assert (len(names) == most) == bool(found["left"])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_node_has_the_bars_of_the_jobs_that_ran_there(name: str) -> None:
     jobs, nodes = at_history(name, ("gantt", {}), ("node-gantt", {}))
@@ -288,7 +303,7 @@ def test_old_bars_of_nodes_are_forgotten_and_those_that_last_stay(monkeypatch: p
 
 def test_a_job_has_its_events_up_to_the_point_and_no_later_ones() -> None:
     (found,) = at_history(NAMES[0], ("gantt", {}))
-    job = found["jobs"][0]["job"]
+    job = min(found["jobs"], key=lambda one: one["bars"][0]["from"])["job"]
     whole, early, none, unknown = at_history(
         NAMES[0],
         ("job", {"job": job}),

@@ -37,7 +37,8 @@ class GanttJob(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Gantt(msgspec.Struct, frozen=True, rename="camel"):
-    """Jobs in the order of their first bars. `left` is the number of jobs that aren't shown."""
+    """First the jobs that wait or run at the end of the span, by queue and by their first bars in it; then the others,
+    those first that waited or ran last. `left` is the number of further jobs, which aren't shown."""
 
     jobs: tuple[GanttJob, ...]
     left: int
@@ -104,14 +105,16 @@ class GanttIndex:
 
     def gantt(self, begin_ms: int, end_ms: int, *, complete: bool) -> Gantt:
         """The bars that meet a span of time. Bars that last end with it."""
-        found = []
+        present, past = list[tuple[_Row, list[_Phase]]](), list[tuple[_Row, list[_Phase]]]()
         for row in self._rows.values():
             met = [one for one in row.phases if one.begin_ms <= end_ms and not 0 <= one.end_ms < begin_ms]
             if met:
-                found.append((met[0].begin_ms, row, met))
-        found.sort(key=lambda of: (of[0], of[1].job))
+                (past if 0 <= met[-1].end_ms <= end_ms else present).append((row, met))
+        present.sort(key=lambda of: (of[0].queue, of[1][0].begin_ms, of[0].job))
+        past.sort(key=lambda of: (-of[1][-1].end_ms, of[1][0].begin_ms, of[0].job))
+        found = present + past
         jobs = tuple(
-            GanttJob(row.job, row.queue, tuple(_bar(one, end_ms) for one in met)) for _, row, met in found[:_JOBS]
+            GanttJob(row.job, row.queue, tuple(_bar(one, end_ms) for one in met)) for row, met in found[:_JOBS]
         )
         return Gantt(jobs, max(len(found) - _JOBS, 0), complete)
 
