@@ -47,10 +47,11 @@ NAMES = (
     "signing",
     "simulation",
     "fairness",
+    "guests",
     "forecasts",
 )
 #: Those that take `traces`, the paths of --trace.
-_TRACED = ("fairness", "forecasts")
+_TRACED = ("fairness", "guests", "forecasts")
 
 _README = Path(__file__).parent / "README.md"
 _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
@@ -66,13 +67,13 @@ _BEGIN, _END = "<!-- last run -->", "<!-- end of last run -->"
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
-    help="fairness, forecasts: the folder of the openb trace, or twice, the CSV files of its pods and of its nodes.",
+    help="fairness, guests, forecasts: the folder of the openb trace, or twice, its CSV files of pods and of nodes.",
 )
 @click.option("--record", is_flag=True, help="Put the table into benchmarks/README.md.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, traces: tuple[Path, ...], record: bool) -> None:
     """Run these benchmarks, or all: fold, follow, controller, life, cycle, queues, room, churn, search, scale, openb,
     replay, memory, demo_up, observe, create, watching, latency, storm, peers, plain_pods, growth, slow_redis, signing,
-    simulation, fairness, forecasts.
+    simulation, fairness, guests, forecasts.
 
     The exit status is 1 if a figure misses its target, or if a benchmark fails.
     """

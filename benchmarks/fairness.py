@@ -55,7 +55,8 @@ class Ends(StrEnum):
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """Settings and Queues under which the real cycle runs. `per_user`: a Queue for each user, beside `queues`."""
+    """Settings and Queues under which the real cycle runs. `per_user`: a Queue for each user, beside `queues`.
+    `guests`: jobs behind may use reserved room until it is needed."""
 
     name: str
     queues: tuple[tuple[str, QueueSpec], ...] = ()
@@ -63,6 +64,7 @@ class Variant(msgspec.Struct, frozen=True):
     half_life_s: int = 0
     reservations: int = 0
     ends: Ends = Ends.UNKNOWN
+    guests: bool = False
 
 
 NO_QUEUES = Variant("no queues")
@@ -128,20 +130,29 @@ class Cluster:
 
     def __init__(self, workload: Workload, variant: Variant) -> None:
         settings = Settings(
-            fair_share_half_life_s=variant.half_life_s, reservations=variant.reservations, runtime_quantiles=False
+            fair_share_half_life_s=variant.half_life_s,
+            reservations=variant.reservations,
+            backfill="Guests" if variant.guests else "Known",
+            runtime_quantiles=False,
         )
         # Reasons of waiting jobs aren't looked at here, so unchanged ones aren't refreshed.
         config = msgspec.structs.replace(
-            settings.cycle_config(VERSIONS), reasons_refresh_ms=_NO_RECORD_MS, preemption=None
+            settings.cycle_config(VERSIONS), reasons_refresh_ms=_NO_RECORD_MS, preemption=None, dry_run=False
         )
-        self._over_time = JobsOverTime(config, ended=lambda job: None)
+        self._over_time = JobsOverTime(config, ended=lambda job: None, gave=self._note_left)
         self.world = self._over_time.world
         self._began_ms = self.world.now_ms
         self._per_user = variant.per_user
         self._jobs = workload.jobs
         self._lasts_ms = {job.name: 1000 * job.lasts_s for job in workload.jobs}
         self._expected_s = _expected(workload, variant.ends)
+        #: Job → the second of its last start.
         self.starts_s: Seconds = {}
+        #: How often a guest left, and the GPU seconds since its start.
+        self.left, self.lost_gpu_s = 0, 0
+        #: The jobs that left and haven't started again.
+        self._away: dict[str, None] = {}
+        self._gpus = {job.name: job.gpus for job in workload.jobs}
         node = workload.node
         for number in range(workload.nodes):
             self.world.node(
@@ -156,7 +167,7 @@ class Cluster:
     def run(self, looks: Callable[[], object] = lambda: None) -> None:
         """Let time pass until every job has had a node. `looks` is called after each moment at which something did."""
         submitted = 0
-        while len(self.starts_s) < len(self._jobs):
+        while len(self.starts_s) < len(self._jobs) or self._away:
             coming_ms = [self._ms(job) for job in self._jobs[submitted : submitted + 1]]
             end_ms = self._over_time.next_end_ms()
             self.world.now_ms = min([*coming_ms, *([] if end_ms is None else [end_ms])])
@@ -164,10 +175,24 @@ class Cluster:
             while submitted < len(self._jobs) and self._ms(self._jobs[submitted]) <= self.world.now_ms:
                 self._submit(self._jobs[submitted])
                 submitted += 1
-            for placed in self._over_time.cycle(self._lasts):
-                self.starts_s[placed.seen.name] = (self.world.now_ms - self._began_ms) // 1000
+            left = -1
+            while left < self.left:  # who has just left may go elsewhere at once
+                left = self.left
+                for placed in self._over_time.cycle(self._lasts):
+                    self.starts_s[placed.seen.name] = self._now_s
+                    self._away.pop(placed.seen.name, None)
             self._over_time.forget()
             looks()
+
+    @property
+    def _now_s(self) -> int:
+        return (self.world.now_ms - self._began_ms) // 1000
+
+    def _note_left(self, job: JobRecord) -> None:
+        name = job.seen.name
+        self.left += 1
+        self.lost_gpu_s += self._gpus[name] * (self._now_s - self.starts_s[name])
+        self._away[name] = None
 
     def _ms(self, job: TraceJob) -> int:
         return self._began_ms + 1000 * job.submitted_s

@@ -37,11 +37,16 @@ def run(*, quick: bool, traces: Sequence[Path] = ()) -> list[Figure]:
             raise ServersUnavailable(f"give {NEEDED}")
         workload = read_workload(traces, jobs=_JOBS, nodes=_NODES, load=_LOAD)
     figures = [Figure(name="requested / offered GPU hours", value=workload.load, note=workload.told)]
+    used: dict[str, float] = {}
     for variant in VARIANTS:
         cluster = Cluster(workload, variant)
         cluster.run()
         row = f"Arranger, {variant.name}: nothing known of ends"
-        figures += _row(row, measures(workload, cluster.starts_s), cluster.left, cluster.lost_gpu_s)
+        found = measures(workload, cluster.starts_s)
+        used[variant.name] = found.utilisation_percent
+        figures += _row(row, found, cluster.left, cluster.lost_gpu_s)
+    more = float(used["Guests"] >= used["Known"])
+    figures.append(Figure(name="fewer GPUs are idle with guests", value=more, at_least=1.0))
     nodes = [(workload.node.gpus, workload.node.cpu_milli, workload.node.memory_mib)] * workload.nodes
     for name, factor in (("exact", 0.0), ("drawn estimates", _FACTOR)):
         estimates_s = drawn_estimates(workload.jobs, factor=factor)

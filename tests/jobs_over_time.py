@@ -19,11 +19,18 @@ from tests.world import World
 class JobsOverTime:
     """A world whose jobs run and end. Nodes, queues and waiting jobs are observed by `world`; times are its times."""
 
-    def __init__(self, config: CycleConfig, *, ended: Callable[[JobRecord], object]) -> None:
-        """`ended` is called with each job that is over, at that time."""
+    def __init__(
+        self,
+        config: CycleConfig,
+        *,
+        ended: Callable[[JobRecord], object],
+        gave: Callable[[JobRecord], object] = lambda job: None,
+    ) -> None:
+        """`ended` is called with each job that is over, at that time, `gave` with each that gave room to another."""
         self.world = World(config=config)
         self._cycles = Cycles()
         self._ended = ended
+        self._gave = gave
         #: The ends of running jobs: (time in ms, name, UID). Ended jobs may still be in it.
         self._ends: list[tuple[int, str, str]] = []
 
@@ -47,6 +54,12 @@ class JobsOverTime:
         taken = [event for event in events if isinstance(event, Preempted)]
         for uid in [uid for event in taken for of in event.victims for uid in world.state.pods_of.get(of.job_uid, {})]:
             world.pod_gone(uid)
+        victims = {of.job_uid: world.state.jobs[of.job_uid] for event in taken for of in event.victims}
+        gone = {uid: job for uid, job in victims.items() if not job.placements}
+        self._ends = [of for of in self._ends if of[2] not in gone]
+        heapq.heapify(self._ends)
+        for job in gone.values():
+            self._gave(job)
         gets = [*(event for event in events if isinstance(event, Placed)), *(event.placed for event in taken)]
         placed = [world.state.jobs[event.job_uid] for event in gets]
         for job in placed:
