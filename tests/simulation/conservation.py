@@ -103,11 +103,16 @@ def of_quota(job: JobRecord) -> bool:
 
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:
-    """Whether a cycle of this job alone gives it nodes, beside the reservations of others or as their guest."""
+    """Whether a cycle of this job alone gives it nodes, beside the reservations of others or, for its quorum, as their
+    guest."""
+    as_guest = cycle.config.guests and job.valid_spec.preemptible and not (job.of_pods or job.placements)
+    return _gets_nodes(state, cycle, job) or (as_guest and _gets_nodes(state, cycle, job, as_guest=True))
+
+
+def _gets_nodes(state: State, cycle: CycleTaken, job: JobRecord, *, as_guest: bool = False) -> bool:
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
-    guest = cycle.config.guests and job.valid_spec.preemptible and not (job.of_pods or job.placements)
-    hold_for_others(state, placer, cycle, job, due=guest)  # a guest may use what is reserved for later
+    hold_for_others(state, placer, cycle, job, due=as_guest)  # a guest may use what is reserved for later
     tried = placer.quorum(job)
-    if tried.quorum_stands:
+    if tried.quorum_stands and not as_guest:
         placer.further(tried, None)
     return bool(tried.pieces)

@@ -18,7 +18,7 @@ from arranger.projections import snapshot
 from arranger.projections.departing import hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand, is_quorum
+from arranger.projections.jobs import JobRecord, expand, holds, is_quorum
 from arranger.projections.preemption import leaves
 from arranger.projections.state import Changes, State
 from arranger.projections.worker_groups import parted
@@ -438,17 +438,22 @@ def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobR
 
 
 def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True) -> bool:
-    """Whether a quorum fits once its guests have left, and those who leave anyway; unless it is `alone`, beside the
-    reservations of others."""
+    """Whether a quorum fits once its guests have left, and those who leave anyway, assumed pods too; unless it is
+    `alone`, beside the reservations of others."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
         hold_for_others(state, placer, cycle, job)
     vacating = Vacating(state, placer.placing)
     vacating.release(vacating.of_pods(vacating.leaving))
     known = placer.placing.jobs
-    for of in state.jobs.values():
-        if of.placements and (job.uid in of.slots.hosts or known.of(of).ends):
-            vacating.release(vacating.of_whole(of))
+    goes = [of for of in state.jobs.values() if of.placements and (job.uid in of.slots.hosts or known.of(of).ends)]
+    for each in (*map(vacating.of_whole, goes), *vacating.of_assumed()):
+        vacating.release(each)
+    gone = {pod.uid for pod in vacating.leaving}.union(vacating.hanging, *(of.bound.values() for of in goes))
+    by_ms = cycle.time_ms + cycle.config.room_bound_ms
+    deleted = [state.pods[uid] for uid in state.deleting if uid not in gone]
+    soon = [pod for pod in deleted if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= by_ms)]
+    vacating.release(vacating.of_pods(soon))
     return placer.fits(job)
 
 
