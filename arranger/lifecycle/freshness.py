@@ -43,7 +43,7 @@ def _of_both(state: State, config: LifecycleConfig, time_ms: int) -> Iterator[in
         if holders and down_ms != UP:
             yield down_ms + config.lost_ms
     for job in state.jobs.values():  # ten thousand of them each second
-        if job.placements:
+        if job.placements or job.times.short_ms:  # one that runs may have given up the last of its workers
             yield from _of_job(state, job, config, time_ms)
 
 

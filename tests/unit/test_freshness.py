@@ -8,7 +8,8 @@ import pytest
 from arranger.events import kinds as k
 from arranger.lifecycle.desired import desired_pods
 from arranger.lifecycle.freshness import awaited_ms
-from arranger.model.job import Stage
+from arranger.model.config import VERDICTS
+from arranger.model.job import Replacement, Stage
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord
 from tests.unit import test_preemption as rooms
@@ -102,6 +103,28 @@ def test_it_takes_them_once_everything_is_known_and_nothing_waits_for_that_any_m
     assert world.control()
     for kind in (k.Watched.POD, k.Watched.NODE):
         assert not awaited_ms(world.state, kind, world.config, world.lifecycle, world.now_ms)
+
+
+def test_a_job_that_runs_without_any_nodes_is_heard_of_and_given_up_too() -> None:
+    """All its workers were given up, and there is no room for others."""
+    world = World()
+    world.node("n1", cpu=2)
+    job = world.job("sweep", equals=True, workers=2, min_workers=1)
+    world.settle()
+    world.node("n1", cpu=2, cordoned=True)
+    gone = [
+        k.EndedWorker(k.Slot(1, index), job.bound[1, index], how=Replacement.GIVEN_UP, counted=False, failures=0)
+        for index in range(2)
+    ]
+    world.say(k.WorkersReplaced(job.uid, job.version, 0, tuple(gone), (), verdicts=VERDICTS))
+    assert (job.stage, job.placements) == (Stage.RUNNING, {}) and job.times.short_ms
+    world.hears = False
+    world.pass_time(world.lifecycle.quorum_ms / 1000)
+    assert awaited_ms(world.state, k.Watched.POD, world.config, world.lifecycle, world.now_ms)
+    world.hears = True
+    world.hear()
+    world.control()
+    assert job.stage != Stage.RUNNING
 
 
 def test_no_pod_is_deleted_by_force_on_a_view_that_is_late() -> None:
