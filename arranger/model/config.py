@@ -20,8 +20,9 @@ ANY_GPU = "*/gpu"
 #: took room in vain takes none again, further workers get no node before the set that they start after has one, and
 #: what pods hold beyond their node's allocatable belongs to both sides of each sum, a domain of a topology is a path of
 #: labels, all accelerators count like GPUs, and a claim for all devices gets none where one is tainted. Also from 7
-#: on, guests are only of jobs with reservations, and no unchanged reservation is recorded again. 0 means the rules of
-#: older logs.
+#: on, guests are only of jobs with reservations, and no unchanged reservation is recorded again; nodes with no label
+#: of a required topology count under a reason of their own, reserved room as free where it isn't enough, and a job is
+#: told that it can be no guest. 0 means the rules of older logs.
 VERDICTS = 7
 
 #: How many complete searches for quorums a cycle has the steps for, if each goes up to its bound.

@@ -2,11 +2,12 @@
 
 A pod that is being deleted has until the end of its grace period (`PodTimes.leave_by_ms`) and a bound more, since a
 kubelet may be late. One that is still there then hangs: it holds its room as any other pod does, and nobody knows for
-how long.
+how long. So does a pod whose TYJob is gone and that nobody deletes: garbage collection stands still.
 """
 
 import math
 from collections.abc import Iterable
+from itertools import chain
 
 from arranger.events.kinds import PodSeen
 from arranger.model.job import LEADER_GROUP, Stage
@@ -15,6 +16,9 @@ from arranger.projections.jobs import JobRecord, ended_well
 from arranger.projections.state import State
 
 _LEADER = (LEADER_GROUP, 0)
+
+#: Pods whose TYJob is gone are deleted within this time, by garbage collection or an applier, in milliseconds.
+_COLLECTED_MS = 60_000
 
 
 def gone_by_ms(pod: PodSeen, bound_ms: int) -> float:
@@ -25,13 +29,18 @@ def gone_by_ms(pod: PodSeen, bound_ms: int) -> float:
 
 def hanging(state: State, time_ms: int, bound_ms: int) -> frozenset[str]:
     """The UIDs of the pods that should be gone by now."""
-    return frozenset([uid for uid in state.deleting if gone_by_ms(state.pods[uid], bound_ms) <= time_ms])
+    found = [uid for uid in state.deleting if gone_by_ms(state.pods[uid], bound_ms) <= time_ms]
+    for job_uid, since_ms in state.orphaned.items():
+        if since_ms + _COLLECTED_MS + bound_ms <= time_ms:
+            found += [uid for uid, pod in state.pods_of[job_uid].items() if not pod.deleting]
+    return frozenset(found)
 
 
 def next_hanging_ms(state: State, time_ms: int, bound_ms: int) -> float:
     """The time at which the grace period of the next pod ends, or the bound after it; infinite if none is to come."""
     due: Iterable[float] = (gone_by_ms(state.pods[uid], of) for uid in state.deleting for of in (0, bound_ms))
-    return min([of for of in due if of > time_ms], default=math.inf)
+    orphans = (since_ms + _COLLECTED_MS + of for since_ms in state.orphaned.values() for of in (0, bound_ms))
+    return min([of for of in chain(due, orphans) if of > time_ms], default=math.inf)
 
 
 def ends_by_itself(state: State, job: JobRecord) -> bool:

@@ -207,7 +207,7 @@ class _Fold(JobLife):
         if moved and old is not None and old.owner is not None:
             self._forget_pod_of_job(old)
         if owner is not None:
-            (state.pods_of.get(owner.job_uid) or state.pods_of.setdefault(owner.job_uid, {}))[uid] = event
+            (state.pods_of.get(owner.job_uid) or self._first_pods_of(owner.job_uid))[uid] = event
             self.changes.jobs[owner.job_uid] = None
             if job is not None and self._note_seen(job, owner, old, event):
                 return
@@ -262,6 +262,7 @@ class _Fold(JobLife):
         if not self._current(k.Watched.JOB, event.term) or event.uid.startswith(_OF_PODS):
             return
         self.changes.jobs[event.uid] = None
+        self.state.orphaned.pop(event.uid, None)
         job = self.state.jobs.get(event.uid)
         if job is None:
             self._begin_job(offset, event)
@@ -289,6 +290,8 @@ class _Fold(JobLife):
             self.changes.schedulable = True
             self.state.job_changes += 1
             self._release_all(job, job.stage)
+            if event.uid in self.state.pods_of and self.state.exact_ends:
+                self.state.orphaned[event.uid] = self.time_ms
             provisioning.forget_job(self.state, event.uid, self.changes)
             job_indexes.leave(self.state, job)
             dependencies.tell_dependents(self.state, job, self.changes)

@@ -440,6 +440,12 @@ class JobLife(Slots):
         by_age = sorted((*of.failures, failure), key=lambda of: (of.time_ms, -of.index))
         of.failures = tuple(by_age[-FAILURES_KEPT:])
 
+    def _first_pods_of(self, uid: str) -> dict[str, k.PodSeen]:
+        """The pods of a job of which none was known."""
+        if uid not in self.state.jobs and self.state.exact_ends:
+            self.state.orphaned[uid] = self.time_ms
+        return self.state.pods_of.setdefault(uid, {})
+
     def _forget_pod_of_job(self, pod: k.PodSeen) -> None:
         assert pod.owner is not None
         uid = pod.owner.job_uid
@@ -450,6 +456,7 @@ class JobLife(Slots):
         self.state.job_changes += 1  # a job may now be placed that waited for the deletion of its old pods
         if not of_job:
             del self.state.pods_of[uid]
+            self.state.orphaned.pop(uid, None)
         job = self.state.jobs.get(uid)
         slot = job.slot_of(pod.owner) if job is not None else None
         if job is not None:

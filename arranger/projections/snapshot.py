@@ -144,6 +144,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     exact_ends: bool = False
     heard: dict[str, int] = {}
     runtime_classes: tuple[RuntimeClassSeen, ...] = ()  # by name
+    orphaned: dict[str, int] = {}
 
 
 _Named = TypeVar("_Named", PriorityClassSeen, RuntimeClassSeen)
@@ -155,7 +156,7 @@ _UNTOUCHED = SetRecord()
 _SAME = (
     "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
     "pod_addresses", "readiness", "late_pods", "with_volumes", "with_devices", "exact_ends",
-    "heard",
+    "heard", "orphaned",
 )  # fmt: skip
 
 #: The index of the state's time in a snapshot.

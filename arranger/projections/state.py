@@ -193,6 +193,9 @@ class State:
     dependents: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     #: The jobs whose pods have rules about other pods, or claims, which may turn out to have some.
     with_rules: dict[str, None] = field(default_factory=dict)
+    #: UID of a TYJob that isn't there and whose pods are → since when, in milliseconds since 1970; empty in logs
+    #: without `exact_ends`.
+    orphaned: dict[str, int] = field(default_factory=dict)
     #: The jobs whose nodes others are still to leave (`SlotTable.room`); it follows from the jobs.
     awaiting: dict[str, None] = field(default_factory=dict)
     #: The jobs that took room and haven't been Running with it (`JobRecord.taken`); it follows from the jobs too.

@@ -46,7 +46,7 @@ def offered(state: State, time_ms: int, verdicts: int = VERDICTS) -> Mapping[str
 
 def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
     """The pods that count in no queue any more and hang: their room is nobody's, as that of other programs' pods."""
-    pods = (state.pods[uid] for uid in hanging(state, time_ms, 0)) if state.deleting else ()
+    pods = (state.pods[uid] for uid in hanging(state, time_ms, 0)) if state.deleting or state.orphaned else ()
     return (pod for pod in pods if leaves(state, pod))
 
 

@@ -105,7 +105,7 @@ class Vacating:
         config = placing.config
         #: The pods that were to be gone and aren't. They leave nothing.
         self.hanging: frozenset[str] = frozenset()
-        if config.verdicts >= 7 and state.deleting:
+        if config.verdicts >= 7 and (state.deleting or state.orphaned):
             self.hanging = hanging(state, placing.time_ms, config.room_bound_ms)
         #: Requests → the room that one pod with them uses.
         self._each: dict[Requests, Amounts] = {}

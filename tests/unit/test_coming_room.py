@@ -10,6 +10,7 @@ from arranger.lifecycle.stages import next_decision
 from arranger.model.job import Stage
 from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
+from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import Cycles
@@ -138,6 +139,35 @@ def test_a_pod_of_a_job_that_hangs_in_terminating_holds_room_like_any_other(owne
     decision = preempted(of)
     assert decision is not None and [victim.job_uid for victim in decision.victims] == [low.uid]
     assert decision.leaving == () and {pods.node for pods in decision.placed.pods} == {"n1"}
+
+
+def test_a_pod_whose_job_is_gone_and_that_nobody_deletes_holds_room_like_any_other() -> None:
+    of = world(nodes=2)
+    left = running(of, "left", 4)
+    low = running(of, "low", 4, priority=1)
+    of.job_gone(left)
+    high = waiting(of, "high", 4, priority=9)
+    of.pass_time(119)
+    assert preempted(of) is None and no_room(of, high) == [NoRoomKind.COMES]
+    again = snapshot.restore(snapshot.encode(of.state))
+    assert again.orphaned == of.state.orphaned != {}
+    of.pass_time(2)
+    decision = preempted(of)
+    assert decision is not None and [victim.job_uid for victim in decision.victims] == [low.uid]
+    for uid in list(of.state.pods_of[left.uid]):
+        of.pod_gone(uid)
+    assert of.state.orphaned == {}
+    of.state.validate()
+
+
+def test_pods_that_are_listed_before_their_job_are_no_orphans() -> None:
+    of = world()
+    job = running(of, "left", 4)
+    seen = of.state.jobs[job.uid].seen
+    of.job_gone(job)
+    assert job.uid in of.state.orphaned
+    of.say(seen)
+    assert of.state.orphaned == {}
 
 
 def test_a_process_that_remembers_looks_again_once_a_pod_hangs() -> None:

@@ -490,7 +490,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
     JobImage: {"placements": _second("node"), "bound": keep, "members": keep, "hosts": _job_uids},
     StateImage: {
-        **dict.fromkeys(("terms", "listed", "verdicts", "unwatched", "heard"), keep),
+        **dict.fromkeys(("terms", "listed", "verdicts", "unwatched", "heard", "orphaned"), keep),
         "cluster": _named("cluster"),
         **volume_rules.OF_STATES,
     },
