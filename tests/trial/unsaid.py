@@ -17,7 +17,7 @@ from tests.trial.verdicts import Verdict
 
 NODES = [NodeTemplate("node-0", cpu="64")]
 #: For so long nobody may have run an earlier release before the first snapshot; not again in the next epoch.
-_GRACE_S = 60
+_GRACE_S = 20
 #: How late each byte of the slow applier is, in each direction.
 SLOW_S = 1.2
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tyjobs.arranger.dev"
@@ -69,10 +69,10 @@ def _annotations(there: Scene, found: Verdict) -> None:
 
 
 def _new_epoch(there: Scene, found: Verdict) -> None:
-    eventually("the first one has", lambda: (there.status()[2].get("snapshot") or {}).get("offset"), within_s=180)
+    eventually("the first one has", lambda: (there.status()[2].get("snapshot") or {}).get("offset"), within_s=130)
     there.redis.command("FLUSHALL")
     began_s = time.monotonic()
-    stored = within(lambda: (there.status()[2].get("snapshot") or {}).get("offset"), within_s=_GRACE_S, every_s=2)
+    stored = within(lambda: (there.status()[2].get("snapshot") or {}).get("offset"), within_s=3 * _GRACE_S, every_s=2)
     found.told(snapshot_s=time.monotonic() - began_s)
     found.expect(bool(stored), "the new epoch has no snapshot")
 
