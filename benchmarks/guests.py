@@ -1,6 +1,6 @@
 """Guests in reserved room: a trace's jobs through the real cycle, with run times of which nobody knows anything.
 
-The jobs, nodes and load are those of `fairness`. The settings `backfill: Guests`, `Known` and `Off` are compared with
+Jobs come from the trace as in `fairness`. The settings `backfill: Guests`, `Known` and `Off` are compared with
 each other and with a simulated EASY, which knows the run times. A guest that leaves loses all that it did and begins
 again, as a job without checkpoints: what it lost is no use of GPUs, and it waits from its submission to its last start.
 """
@@ -16,7 +16,7 @@ from benchmarks.trace_jobs import NEEDED, read_workload
 from tests.servers import ServersUnavailable
 from tests.traces import openb_folder
 
-_JOBS, _NODES, _LOAD = 4_000, 8, 0.95
+_JOBS, _NODES, _LOAD = 1_200, 4, 0.95
 #: Overestimates of up to this many times the duration (`drawn_estimates`).
 _FACTOR = 4.0
 VARIANTS = (
