@@ -26,9 +26,18 @@ def awaited_until_ms(job: JobRecord) -> int | None:
 
 
 def room_is_free(state: State, job: JobRecord, time_ms: int) -> bool:
-    """Whether no node of the job has more in use than it can give, the job's pods included. Pods that may have come
-    until then and were never seen don't count any more; in a quiet log, no entry drops them."""
-    return next(_full(state, job, time_ms), None) is None
+    """Whether no node of the job has more in use than it can give, the job's pods included, and nothing is in its way.
+    Pods that may have come until then and were never seen don't count any more; in a quiet log, no entry drops them."""
+    return next(_full(state, job, time_ms), None) is None and not _in_the_way(state, job)
+
+
+def _in_the_way(state: State, job: JobRecord) -> list[PodSeen]:
+    """The pods that are still to leave for a job, if rules among pods may keep its own from starting beside them: a
+    port, a claim of one pod, a device or an anti-affinity. A node may have room for both, so amounts don't show it."""
+    stay = [pod for pod in _awaited(state, job) if holds(pod)]
+    if any([job.valid_spec.groups[group].shape.rules is not None for group, _ in job.placements]):
+        return stay
+    return [pod for pod in stay if pod.traits.anti_affinity]
 
 
 def _full(state: State, job: JobRecord, time_ms: int) -> Iterator[str]:
@@ -64,7 +73,8 @@ def why_room_lost(state: State, job: JobRecord, time_ms: int) -> StageFacts:
             cordoned, taint, claim = how.cordoned, how.taint, how.claim
             return StageFacts(node, cordoned=cordoned, taint=taint, claim=claim, leaderless=leaderless)
     full = dict.fromkeys(_full(state, job, time_ms))
-    stays = [pod for pod in _awaited(state, job) if pod.node in full and holds(pod)]
+    awaited = [pod for pod in _awaited(state, job) if pod.node in full and holds(pod)]
+    stays = awaited or _in_the_way(state, job)
     first = min(stays, key=lambda of: (of.namespace, of.name), default=None)
     if first is None:
         return StageFacts(next(iter(full), ""), leaderless=leaderless)

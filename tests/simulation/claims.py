@@ -23,6 +23,7 @@ from arranger.model.pod import TERMINAL, NodeTerms
 from arranger.model.reasons import ReasonKind
 from arranger.model.volumes import ONE_POD, ClaimFacts
 from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.preemption import leaves
 from arranger.projections.queue_membership import queue_out_of_reach
 from arranger.projections.state import State
 from arranger.scheduling.placer import Placer
@@ -417,10 +418,21 @@ def _shared(state: State, job: JobRecord, event: k.Placed) -> str:
         for name in claims.names if claims is not None else ():
             seen = state.volumes.claims.get((job.seen.namespace, name))
             if seen is not None and ONE_POD in seen.facts.access_modes:
-                users = sorted({*_users(state, job.seen.namespace, name)})
+                users = sorted({*_users(state, job.seen.namespace, name)} - _leaving_for(state, job))
                 if len(users) > 1:
                     return f"claim {name}, which only one pod may use, is used by {users}"
     return ""
+
+
+def _leaving_for(state: State, job: JobRecord) -> set[str]:
+    """The pods (UIDs) that leave for a job: it waits until they are gone."""
+    room = job.slots.room
+    if room is None:
+        return set()
+    of_victims = {
+        uid for of in room.victims for uid, pod in state.pods_of.get(of.job_uid, {}).items() if leaves(state, pod)
+    }
+    return of_victims | {*room.leaving}
 
 
 def _users(state: State, namespace: str, name: str) -> Iterable[str]:

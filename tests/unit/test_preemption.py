@@ -11,6 +11,7 @@ from arranger.lifecycle.desired import desired_pods
 from arranger.messages.decisions import stage_text
 from arranger.model.config import VERDICTS, CycleConfig
 from arranger.model.job import CleanPodPolicy, ScheduleState, Stage
+from arranger.model.pod import HostPort, PodRules
 from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
@@ -238,6 +239,27 @@ def test_room_that_is_not_freed_in_time_is_given_back() -> None:
     of.state.validate()
     of.settle()
     assert high.stage == Stage.RUNNING
+
+
+@pytest.mark.parametrize("freed", [True, False])
+def test_a_job_waits_for_the_port_of_its_victim_where_a_node_has_room_for_both(freed: bool) -> None:
+    of = world(cpu=16)
+    asked = shape(cpu=1, rules=PodRules(host_ports=(HostPort(8080),)))
+    of.job("low", leader=asked, priority=1)
+    of.settle()
+    of.pass_time(10)
+    high = of.job("high", leader=asked, priority=9)
+    assert preempted(of) is not None
+    of.control()
+    assert high.stage == Stage.PENDING, "the kubelet would refuse its pod while the port is in use"
+    if freed:
+        of.settle()
+        assert high.stage == Stage.RUNNING
+    else:
+        of.pass_time(100)
+        of.control()
+        assert high.decided is not None and high.decided.reason == StageReason.ROOM_NOT_FREED
+        assert stage_text(high.decided).startswith("pod default/low-learner-0 didn't leave n0 in time")
 
 
 @pytest.mark.parametrize(("how", "said"), [
