@@ -46,7 +46,7 @@ def run(*, quick: bool, traces: Sequence[Path] = ()) -> list[Figure]:
         used[variant.name] = found.utilisation_percent
         figures += _row(row, found, cluster.left, cluster.lost_gpu_s)
     more = float(used["Guests"] >= used["Known"])
-    figures.append(Figure(name="fewer GPUs are idle with guests", value=more, at_least=1.0))
+    figures.append(Figure(name="no fewer GPUs are used with Guests than with Known", value=more, at_least=1.0))
     nodes = [(workload.node.gpus, workload.node.cpu_milli, workload.node.memory_mib)] * workload.nodes
     for name, factor in (("exact", 0.0), ("drawn estimates", _FACTOR)):
         estimates_s = drawn_estimates(workload.jobs, factor=factor)

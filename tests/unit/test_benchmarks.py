@@ -49,7 +49,7 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
         "fold": "restored equals encoded", "cycle": "  same nodes as the scan", "queues": "  they fill the cluster",
         "search": "  equal events each time", "measures": "  every pod and every job is counted",
         "openb": "same devices as that",
-        "guests": "fewer GPUs are idle with guests",
+        "guests": "no fewer GPUs are used with Guests than with Known",
         "fairness": "no queues starts each job when first fit does, on one node",
     }[name]  # fmt: skip
     assert figures[equal]["value"] == 1.0
