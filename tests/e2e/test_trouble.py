@@ -135,10 +135,17 @@ def test_an_api_server_that_goes_away_and_comes_back(kube: RealKube, redis: Real
     assert history.faults() == []
 
 
-def right_to_know_the_cluster(user: str) -> list[dict[str, Any]]:
-    """The right to get the namespace kube-system, without which no process watches or applies anything."""
-    name, group = f"{user}-knows-the-cluster", "rbac.authorization.k8s.io"
-    rule = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}
+#: Without these rights no process watches or applies anything.
+TO_KNOW_THE_CLUSTER = {
+    "apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"],
+}  # fmt: skip
+TO_HOLD_THE_CLUSTER = {
+    "apiGroups": ["arranger.dev"], "resources": ["clusterlogs"], "verbs": ["get", "create", "patch"],
+}  # fmt: skip
+
+
+def right(user: str, rule: dict[str, list[str]]) -> list[dict[str, Any]]:
+    name, group = f"{user}-{rule['resources'][0]}", "rbac.authorization.k8s.io"
     reference = {"apiGroup": group, "kind": "ClusterRole", "name": name}
     subject = {"apiGroup": group, "kind": "User", "name": user}
     of = {"apiVersion": f"{group}/v1", "metadata": {"name": name}}
@@ -162,7 +169,9 @@ def test_rights_that_are_missing_are_named(kube: RealKube, redis: RealRedis, tmp
             "it says which it needs first",
             lambda: worker.get("/readyz")[0] == 503 and "namespace kube-system" in checks(worker).get("api", ""),
         )
-        apply(kube, *right_to_know_the_cluster("stranger"))
+        apply(kube, *right("stranger", TO_KNOW_THE_CLUSTER))
+        eventually("what it needs next", lambda: "may not get the ClusterLog" in checks(worker).get("api", ""))
+        apply(kube, *right("stranger", TO_HOLD_THE_CLUSTER))
         eventually(
             "it says so", lambda: worker.get("/readyz")[0] == 503 and "forbidden" in checks(worker).get("api", "")
         )
