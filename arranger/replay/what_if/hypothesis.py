@@ -227,6 +227,7 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
         finished={uid: dict(of) for uid, of in state.finished.items()} if of_pods else state.finished,
         repelling=dict(state.repelling) if of_pods else state.repelling,
         deleting=dict(state.deleting) if of_pods else state.deleting,
+        orphaned=dict(state.orphaned),
         pod_groups=dict(state.pod_groups),
         volumes=state.volumes.copy(),
         devices=state.devices.copy(),
