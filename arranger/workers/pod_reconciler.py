@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from arranger.events.kinds import PodSeen
@@ -69,7 +69,7 @@ class PodReconciler:
         state = self._follower.state
         desired = desired_pods(state, job, now_ms=self._clock.now_ms(), lost_ms=self._lost_ms)
         effects: list[Awaitable[bool]] = []
-        create = [(slot, node) for slot, node in desired.create if (job.attempt, slot) not in progress.settling]
+        create = self._due(look, desired.create, now_s)
         if create:
             create = await self._claims.with_volumes(look, create)
             if look.current():
@@ -97,6 +97,16 @@ class PodReconciler:
         await self._members.keep(look)
         await self._claims.keep(look)
         await self._devices.keep(look)
+
+    def _due(self, look: Look, create: Sequence[tuple[SlotKey, str]], now_s: float) -> list[tuple[SlotKey, str]]:
+        """The pods that may be created now. A look for another reason uses up the plan for those that were refused, so
+        they are planned again."""
+        settling, refusals, attempt = look.progress.settling, look.progress.refusals, look.job.attempt
+        keys = [(attempt, slot) for slot, _ in create]
+        refused_s = [settling[key] for key in keys if key in settling and key in refusals]
+        if refused_s:
+            self._queue.look_again(look.job.uid, max(min(refused_s) - now_s, 0.0))
+        return [(slot, node) for slot, node in create if (attempt, slot) not in settling]
 
     async def _prepared(self, look: Look) -> bool:
         """Whether everything exists that the pods of this attempt need."""

@@ -732,6 +732,19 @@ async def test_two_places_refused_in_turn_are_told_once_each_and_rest_before_the
     assert set(look.progress.settling) == {(0, (1, 0)), (0, (1, 1))}
 
 
+async def test_a_refused_pod_is_tried_again_in_time_whatever_the_job_is_looked_at_for_before() -> None:
+    """A look for another reason uses up the plan for the refused pod. It was tried again with the next sweep only, when
+    its nodes had been given up."""
+    scene = Scene()
+    look = scene.look()
+    scene.applier._creation._writer = Appended()  # type: ignore[assignment]
+    await scene.applier._creation.refused(look, (1, 0), ApiError(403, "Forbidden", "exceeded quota"))
+    planned, now_s = scene.applier._queue._planned, scene.applier._clock.monotonic_s()
+    planned.clear()  # as the queue does when it looks at the job
+    assert scene.applier._pods._due(look, [((1, 0), "n1"), ((1, 1), "n1")], now_s) == [((1, 1), "n1")]
+    assert 1.0 < planned[look.job.uid] - now_s <= 2.1
+
+
 async def test_a_refusal_that_the_log_has_forgotten_is_told_again_with_how_often_it_was_tried() -> None:
     """Room of a refused pod was given up and found again in the same attempt: the log must hear of it again."""
     scene = Scene()
