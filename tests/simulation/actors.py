@@ -580,9 +580,9 @@ class Machines:
         self._did("node lost", f"loses {name}")
 
     async def find(self, name: str) -> None:
-        """A lost node is back."""
-        self.soon_back.pop(name, None)
+        """A lost node is back, and only then may its pods be deleted again for its loss."""
         await self._ready(name)
+        self.soon_back.pop(name, None)
 
     async def _shrink(self, node: NodeTemplate) -> None:
         amounts = {**node.amounts(), "cpu": "3", "nvidia.com/gpu": "0"}
