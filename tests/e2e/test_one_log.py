@@ -72,8 +72,10 @@ def test_a_second_installation_writes_nothing_and_takes_over_when_the_first_hand
         assert f"default@{epoch}" in said and "arranger hand-over --to canary" in said
         apply(kube, job("b"))
         await_stage(kube, "Running", "b")
-        told = status(redis, "canary")
-        assert "holds its Kubernetes cluster" in json.dumps(told) and told["log"]["events"] == 1  # type: ignore[index]
+        eventually(
+            "status says so", lambda: "holds its Kubernetes cluster" in json.dumps(status(redis, "canary")), every_s=1.0
+        )
+        assert status(redis, "canary")["log"]["events"] == 1  # type: ignore[index]
         assert epoch_of(redis) == epoch and uids(kube, "a") == there, "nothing began again"
 
         flags = ("--kubeconfig", str(kube.kubeconfig))
