@@ -1,7 +1,7 @@
 """`python -m benchmarks.canned PODS PAGE`: an API server of made-up pods that is as fast as bytes can be sent.
 
-Its pages are encoded in advance, so that a listing measures its reader. It serves no objects but pods, takes no
-writes, and its watches stay silent. The first line that it prints is its URL.
+Its pages are encoded in advance, so that a listing measures its reader. It serves no objects but pods, takes
+no writes but of who holds the cluster, and its watches stay silent. The first line that it prints is its URL.
 """
 
 import asyncio
@@ -79,7 +79,12 @@ async def _serve(pods: int, size: int) -> None:
     # Empty as a listing, and by its UID what tells one cluster from another.
     nothing = msgspec.json.encode({"metadata": {"resourceVersion": "1", "uid": "canned"}, "items": []})
 
+    holders: list[Object] = []  # of the cluster: the one thing that a watcher writes
+
     async def answer(request: web.Request) -> web.StreamResponse:
+        if "/clusterlogs/" in request.path:
+            holders[:] = (await request.json())["holders"] if request.method == "PATCH" else holders
+            return web.json_response({"metadata": {"resourceVersion": "1", "uid": "canned"}, "holders": holders})
         if "watch" in request.query:
             response = web.StreamResponse()
             await response.prepare(request)
@@ -88,7 +93,7 @@ async def _serve(pods: int, size: int) -> None:
         return web.Response(body=body, content_type="application/json")
 
     app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
+    app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
