@@ -35,7 +35,7 @@ _GIVE_WAY_S = 0.05
 #: How many states of points that were asked for are kept, to go on from them.
 _LATEST = 4
 #: Of how many jobs the events are kept that were read for their pages.
-_LIVES = 4
+_HISTORIES = 4
 #: A log's own snapshot is used only if it saves folding so many events: it takes longer to restore than one in memory.
 _WORTH = 20_000
 _ENTRIES_A_READ = 1000
@@ -65,7 +65,7 @@ class Moments:
         self._begun = asyncio.Event()
         self._latest: OrderedDict[int, _Warm] = OrderedDict()
         #: UID of a job → offset → the event about it there.
-        self._lives: OrderedDict[str, dict[int, tuple[LifeEvent, Event]]] = OrderedDict()
+        self._histories: OrderedDict[str, dict[int, tuple[LifeEvent, Event]]] = OrderedDict()
         self._turn = asyncio.Lock()
         #: Why nothing new is read, empty if all is well.
         self.problem = ""
@@ -158,7 +158,7 @@ class Moments:
     def _forget(self) -> None:
         self._index, self._end = None, 0
         self._latest.clear()
-        self._lives.clear()
+        self._histories.clear()
         self._begun.clear()
 
     # --- states --------------------------------------------------------------------------------------------
@@ -261,10 +261,10 @@ class Moments:
     async def _life(self, index: LogIndex, uid: str, offsets: list[int]) -> list[tuple[LifeEvent, Event]]:
         """The events about a job at these offsets; the log is read from the snapshots before them. What is read is
         kept, also if the question is taken back: the next one, about a later point, needs little more."""
-        kept = self._lives.pop(uid, {})
-        found = self._lives[uid] = {offset: kept[offset] for offset in offsets if offset in kept}
-        if len(self._lives) > _LIVES:
-            self._lives.popitem(last=False)
+        kept = self._histories.pop(uid, {})
+        found = self._histories[uid] = {offset: kept[offset] for offset in offsets if offset in kept}
+        if len(self._histories) > _HISTORIES:
+            self._histories.popitem(last=False)
         entries: Sequence[Entry] = ()
         for offset in offsets:
             if offset in found:

@@ -163,12 +163,12 @@ class SeriesIndex:
             return part
         lines: list[Sequence[int]] = [*zip(*(one.values for one in part), strict=True)]
         lines += [[one.queues.get(name, 0) for one in part] for name in self._highest()]
-        places = {0, len(part) - 1}
+        kept = {0, len(part) - 1}
         for line in lines:
             low, high = min(line), max(line)
             if low != high:
-                places |= {line.index(low), line.index(high)}
-        return [part[place] for place in sorted(places)]
+                kept |= {line.index(low), line.index(high)}
+        return [part[number] for number in sorted(kept)]
 
     def _highest(self) -> list[str]:
         """The queues whose lines are kept."""
@@ -219,7 +219,7 @@ class _NodeSums:
         if rows is None:
             self._of_rows, self._columns, rows = {}, columns, range(len(nodes.names))
             self.sums = (0, 0, 0, 0)
-        for row in set(rows):
+        for row in dict.fromkeys(rows):
             gpus, used, idle, beside = _of_row(nodes, row, columns)
             before = self._of_rows.get(row, (0, 0, 0, 0))
             if before != (gpus, used, idle, beside):

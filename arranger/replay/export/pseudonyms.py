@@ -480,7 +480,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     JobRecord: {"sets": _keys("set"), "retired": keep, "left_behind": keep, "refusals": _keys("node")},
     # Empty: they follow in the snapshot.
-    SlotTable: dict.fromkeys(("nodes", "pods", "members", "names", "hosts"), keep),
+    SlotTable: dict.fromkeys(("nodes", "pods", "members", "names", "hosts", "asked"), keep),
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
     SetRecord: {"kept": keep, "avoids": _keys("node")},
     JobTimes: {"turned": keep},
@@ -488,7 +488,13 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     NodeImage: {"name": _named("node"), "uid": keep, "version": keep, "used": keep},
     Assumed: {"node": _named("node"), "requests": keep, "queue": Pseudonyms.queue},
     DecayedImage: {"queue": Pseudonyms.queue, "sums": keep},
-    JobImage: {"placements": _second("node"), "bound": keep, "members": keep, "hosts": _job_uids},
+    JobImage: {
+        "placements": _second("node"),
+        "bound": keep,
+        "members": keep,
+        "hosts": _job_uids,
+        "asked": _job_uids,
+    },
     StateImage: {
         **dict.fromkeys(("terms", "listed", "verdicts", "unwatched", "heard", "orphaned"), keep),
         "cluster": _named("cluster"),
