@@ -101,6 +101,8 @@ _LISTING = "-"
 #: for it not before this many times as long.
 _HEARD = frozenset({k.Watched.POD, k.Watched.NODE})
 _HEAR_S, _HEAR_TIMES = 1.0, 10.0
+#: No question lets the next one wait longer than this: one that an outage held up says nothing of what they cost.
+_HEAR_MOST_S = 30.0
 
 #: The codes with which an API server refuses to read optional kinds, or lacks them.
 _REFUSED = frozenset({403, 404, 405})
@@ -404,7 +406,8 @@ class Observer:
                     async with self._turn:
                         heard = k.WatchHeard(self._kind, self._term, until_ms)
                         await self._append([heard], cursor=self._version)
-            rest_s = max(_HEAR_S, _HEAR_TIMES * (self._clock.monotonic_s() - began_s))
+            took_s = self._clock.monotonic_s() - began_s
+            rest_s = min(max(_HEAR_S, _HEAR_TIMES * took_s), _HEAR_MOST_S)
 
     async def _is_complete(self) -> bool:
         """Whether the log has everything that the API server has now. Mostly the watch soon tells of something later;

@@ -102,7 +102,6 @@ OF_CLAIMS = (
     "that a pod waits for its volumes",
     "where a volume is reached",
     "that one pod alone uses a claim",
-    "that a claim which may still come lets no job fail",
     "that a pod leaves a node which its volume excludes",
 )
 #: The faults that a guard handles, with their rates while it is off: otherwise a run may not have them.
@@ -555,9 +554,6 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         volume_filters, "_in_terms", lambda view, _: np.ones(len(view), bool)
     ),
     "that one pod alone uses a claim": _many_use_a_claim,
-    "that a claim which may still come lets no job fail": lambda: mock.patch.object(
-        volume_filters.VolumeBinding, "on_healthy_nodes", lambda self: self
-    ),
     "that a pod leaves a node which its volume excludes": _without(replacements, "out_of_reach", ""),
     "that no job fails while nodes are requested": _without(giving_up, "asks_autoscaler", False),
     "that requests and placeholders are taken back": _nothing_is_taken_back,
