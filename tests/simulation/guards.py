@@ -475,6 +475,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a worker group that is replaced as a whole": _without(judging, "replaced_in_part", ""),
     "room on the nodes, decided and unconfirmed included": _without(placements, "lacking", ""),
     "a node that closed since the cycle began": _without(placements, "closed_to_new", ""),
+    "a node that closed since a worker was to stay there": _without(judging, "closed_to_next", ""),
     "the jobs that a job waits for": _without(placements, "too_early", ""),
     "the queue that a job may use": _without(queue_membership, "outside_its_queue", ""),
     "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
