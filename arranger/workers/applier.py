@@ -164,6 +164,8 @@ class Applier:
             try:
                 await self._look(uid, job)
                 self._retries.forget(uid)
+                if tally.done:
+                    self._retries.succeeded()
             except ClockOff:  # the clock went wrong during the look
                 self._queue.look_again(uid, STALE_S)
             except (ClusterError, EpochLost) as problem:

@@ -13,8 +13,8 @@ from arranger.workers.backoff import Backoff
 
 #: The first delay of a key, and the bound of its growth.
 _FIRST_S, _LONGEST_S = 1.0, 30.0
-#: So many delays in a row are as long as the first one. On an API server of which a part of the requests fails, a few
-#: failures in a row are no rarity, and the next try may well succeed.
+#: So many delays in a row are as long as the first one while other keys succeed. On an API server of which a part of the
+#: requests fails, a few failures in a row are no rarity, and the next try may well succeed.
 _EVEN = 4
 #: The bound of a delay that a server requests: a single reply must not stop work for hours.
 _LONGEST_ASKED_S = 120.0
@@ -29,8 +29,9 @@ class _Rest(msgspec.Struct):
     at_least_until_s: float
     #: What failed last.
     what: frozenset[str] = frozenset()
-    #: How often it failed in a row.
+    #: How often it failed in a row, and when it did so last.
     times: int = 0
+    failed_s: float = 0.0
 
 
 class Retries:
@@ -39,6 +40,12 @@ class Retries:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rests: dict[str, _Rest] = {}
+        #: When work on any key last succeeded, or a part of it did.
+        self._succeeded_s = 0.0
+
+    def succeeded(self) -> None:
+        """Record that work on some key, or a part of it, was carried out."""
+        self._succeeded_s = self._clock.monotonic_s()
 
     def failed(
         self,
@@ -66,8 +73,11 @@ class Retries:
             rest.times = 0
         rest.what = frozenset(what)
         rest.times += 1
-        if rest.times <= _EVEN:
+        if rest.times == 1 or (rest.times <= _EVEN and self._succeeded_s > rest.failed_s):
             rest.backoff.reset()
+        rest.failed_s = now_s
+        if progressed:
+            self.succeeded()
         rest.version = version
         rest.at_least_until_s = now_s + asked_s
         rest.until_s = rest.at_least_until_s + rest.backoff.next_s()

@@ -68,7 +68,7 @@ ROWS = (
     Scenario("L", archive_unwritable, {"settings": BRISK}, in_suite=False),
     Scenario("L", deaf_watch, {"settings": BRISK}, in_suite=False),
     Scenario("M", redis_far, {"one_way_s": 0.1, "jobs": 4, "every_s": 0.5, "settings": BRISK, "timed": False}),
-    Scenario("M", api_gone, {"jobs": 10, "first_s": 6, "then_s": 6, "settings": BRISK}),
+    Scenario("M", api_gone, {"jobs": 10, "first_s": 6, "then_s": 10, "settings": BRISK}),
     Scenario("B1", guests, {"stays_s": 3, "settings": BRISK}),
     Scenario("E2", waiting_crowd, {"jobs": 60, "settings": BRISK, "timed": False}),
     Scenario("E3", flaky_api, {"lasts_s": 10, "settings": BRISK, "timed": False}),
