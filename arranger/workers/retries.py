@@ -13,8 +13,8 @@ from arranger.workers.backoff import Backoff
 
 #: The first delay of a key, and the bound of its growth.
 _FIRST_S, _LONGEST_S = 1.0, 30.0
-#: So many delays in a row are as long as the first one while other keys succeed. On an API server of which a part of the
-#: requests fails, a few failures in a row are no rarity, and the next try may well succeed.
+#: So many delays in a row are as long as the first one while other keys succeed. On an API server that fails a part of
+#: the requests, a few failures in a row are no rarity, and the next try may well succeed.
 _EVEN = 4
 #: The bound of a delay that a server requests: a single reply must not stop work for hours.
 _LONGEST_ASKED_S = 120.0
