@@ -400,9 +400,11 @@ def _surplus_of(state: State, cycle: k.CycleTaken, jobs: Iterable[JobRecord]) ->
 
 def _lower(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[JobRecord]:
     """The jobs in a job's queue that may give it room, because their priority is lower. Those for whose end another
-    job's reservation waits may not, if that job's turn is before."""
-    others = [known.decided for uid, known in state.reservations.items() if uid != job.uid and known.decided.start_ms]
-    awaited = {uid: None for decided in others for uid in decided.awaits}
+    job's reservation waits, and its guests, may not, if that job's turn is before."""
+    others = {uid: known.decided for uid, known in state.reservations.items() if uid != job.uid}
+    awaited = {uid: None for decided in others.values() if decided.start_ms for uid in decided.awaits}
+    if cycle.config.guests:
+        awaited.update({of.uid: None for of in state.jobs.values() if not others.keys().isdisjoint(of.slots.hosts)})
     return [
         of
         for of in state.jobs.values()
