@@ -340,7 +340,7 @@ def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Colle
     units = [unit for victim in event.victims for unit in _units(state, victim)]
     of_lower = [unit for unit in _surplus(state, cycle, job) if unit[0].uid not in done]
     surplus = of_lower if PreemptionKind.SURPLUS in _modes(state, cycle, job) else []
-    whole = [victim for victim in event.victims if victim.kind != PreemptionKind.SURPLUS]
+    whole = [victim for victim in event.victims if victim.kind in (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)]
     if whole and surplus and _fits(state, cycle, job, surplus):
         yield f"{job.seen.name} takes room from whole jobs, though the surplus of {len(surplus)} would do"
     if len(units) > _UNITS:
