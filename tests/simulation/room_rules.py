@@ -421,8 +421,8 @@ def _fits(state: State, cycle: k.CycleTaken, job: JobRecord, units: Sequence[Uni
     hold_for_others(state, placer, cycle, job)
     vacating = Vacating(state, placer.placing)
     if leave:
-        until_ms = cycle.time_ms - cycle.config.room_bound_ms
-        vacating.release(vacating.of_pods([pod for pod in leaving(state) if not 0 < pod.times.leave_by_ms <= until_ms]))
+        stay = hanging(state, cycle.time_ms, cycle.config.room_bound_ms)
+        vacating.release(vacating.of_pods([pod for pod in leaving(state) if pod.uid not in stay]))
     for of, slots, whole in units:
         vacating.release(vacating.of_job(of, slots, whole=whole))
     return placer.fits(as_counted(state, job))
