@@ -26,7 +26,7 @@ from arranger.workers.group_writer import GroupWriter
 from arranger.workers.parts import Parts
 from arranger.workers.placeholders import Placeholders
 from arranger.workers.pod_reconciler import PodReconciler
-from arranger.workers.progress import Look, Progress
+from arranger.workers.progress import Look, Progress, StateReplaced
 from arranger.workers.provisioner import Provisioner
 from arranger.workers.queue_writer import QueueWriter
 from arranger.workers.reports import Reports
@@ -166,7 +166,7 @@ class Applier:
                 self._retries.forget(uid)
                 if tally.done:
                     self._retries.succeeded()
-            except ClockOff:  # the clock went wrong during the look
+            except (ClockOff, StateReplaced):  # during the look
                 self._queue.look_again(uid, STALE_S)
             except (ClusterError, EpochLost) as problem:
                 log_event(_log, "an effect is tried again", level=logging.WARNING, job=uid, problem=problem)

@@ -109,15 +109,27 @@ class Progress(msgspec.Struct):
         self.refusals = {key: kept for key, kept in self.refusals.items() if key[0] == job.attempt}
 
 
+class StateReplaced(Exception):
+    """The follower has begun again from a snapshot since a look began, so the look has another state's job."""
+
+
 class Look:
     """One look at a job; `version` is the job's version when the look began."""
 
     def __init__(self, follower: Follower, job: JobRecord, progress: Progress) -> None:
         self._follower = follower
-        self.job = job
+        self._state = follower.state
+        self._job = job
         self.progress = progress
         self.version = job.version
 
+    @property
+    def job(self) -> JobRecord:
+        """The job. Raises `StateReplaced`: beside another state, what an old record lacks would be taken for gone."""
+        if self._follower.state is not self._state:
+            raise StateReplaced(f"the state of job {self._job.uid} was read anew")
+        return self._job
+
     def current(self) -> bool:
         """Whether nothing was decided on the job since the look began, and its epoch hasn't ended."""
-        return self.job.version == self.version and self._follower.state.jobs.get(self.job.uid) is self.job
+        return self._job.version == self.version and self._follower.state.jobs.get(self._job.uid) is self._job

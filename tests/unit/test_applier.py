@@ -18,6 +18,7 @@ from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
 from arranger.model.queue import QueueState
 from arranger.model.stages import StageReason
+from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.sandbox import validation
@@ -25,7 +26,7 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.garbage import DeleteOptions
 from arranger.sandbox.listing import Selection
 from arranger.workers.applier import Applier
-from arranger.workers.progress import Look, Progress
+from arranger.workers.progress import Look, Progress, StateReplaced
 from arranger.workers.status_writer import _STATUS_FIELDS, QueuePositions
 from tests.clocks import HOUR_MS, SetClock, compared
 from tests.parts import parts
@@ -486,6 +487,23 @@ async def test_nothing_is_created_by_a_decision_of_an_epoch_that_was_lost_meanwh
     assert scene.stored_stage() == "Starting"
     assert scene.pods() == []
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_a_pod_that_the_state_knows_only_since_it_was_read_anew_is_not_deleted() -> None:
+    scene = Scene()
+    scene.observe()
+    scene.world.cycle()
+    scene.decide(Stage.STARTING)
+    earlier = snapshot.restore(snapshot.encode(scene.world.state))
+    async with scene.running():
+        await until(lambda: scene.pods() == ["j-learner-0"])
+    scene.world.say(pod_seen(scene.decoded(PODS, "default", "j-learner-0"), scene.world.terms[k.Watched.POD]))
+    now, scene.following.state = scene.following.state, earlier
+    look = Look(scene.following, earlier.jobs[scene.job.uid], Progress())  # type: ignore[arg-type]
+    scene.following.state = now  # from a snapshot, because the process was paused and the log is trimmed
+    with pytest.raises(StateReplaced):
+        await scene.applier._pods.reconcile(look)
+    assert scene.pods() == ["j-learner-0"]
 
 
 async def test_an_ended_job_is_deleted_when_its_ttl_is_over_and_not_before() -> None:
