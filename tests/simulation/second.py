@@ -139,7 +139,8 @@ class Second:
             world.loop.create_task(self._starts(home, clock, owner), name="second start", context=owner.context())
             await asyncio.sleep(self._chance.choice((3.0, 15.0, 90.0)))
         finally:
-            world.loop.kill(owner)
+            if not world.closing:  # or the end of the run waits for its tasks
+                world.loop.kill(owner)
         if home.index is not None and (offset := home.index.end.offset) > 1:
             world.fail(Violation(f"a second installation has {offset} events, though our log holds the cluster"), None)
         world.step("second", "the second installation is gone")
