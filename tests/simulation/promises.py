@@ -159,6 +159,8 @@ class Promises:
                 self._let_go(uid, ITSELF)
             elif any(of in order[: order.index(uid)] for of in served):
                 self._let_go(uid, BEFORE_IT)
+            elif self._config.dry_run and state.jobs[uid].dry_run is None:
+                continue  # nobody is asked for room, guests neither, before its pods have been tried
             elif uid not in served:
                 late_ms = state.time_ms - promise.start_ms
                 return uid, f"{promise.seen.name} was promised nodes {late_ms} ms ago, and a cycle gives it none"
