@@ -122,8 +122,8 @@ class KnownJobs:
         self._nodes: NodeTable | None = None
         self._facts: tuple[object, int, CycleConfig | None] = (None, 0, None)
         self._turn = 0
-        #: Jobs, and the sum of what all their pods use: nodes × resources.
-        self._summed: tuple[dict[KnownJob, None], Levels] | None = None
+        #: Jobs with what all their pods use, and the sum of that: nodes × resources.
+        self._summed: tuple[dict[KnownJob, RowRooms], Levels] | None = None
 
     def renew(self, state: State, config: CycleConfig) -> None:
         """A turn begins: jobs may have changed since the last one."""
@@ -153,12 +153,15 @@ class KnownJobs:
         return known
 
     def sum_of(self, jobs: Iterable[KnownJob], size: tuple[int, int], rooms: Callable[[KnownJob], RowRooms]) -> Levels:
-        """What all pods of these jobs use together, by row of the view and resource, as many as `size` says. Only those
-        are added and taken away in which the jobs differ from the last ones. Don't modify it."""
-        now = dict.fromkeys(jobs)
+        """What all pods of these jobs use together, by row of the view and resource, as many as `size` says. Only that
+        is added and taken away in which it differs from the last time: `rooms` may find something else for the same job
+        once one of its pods hangs. Don't modify it."""
+        now = {of: rooms(of) for of in jobs}
         before, levels = self._summed if self._summed is not None else ({}, np.zeros(size))
-        for parts, sign in (([of for of in before if of not in now], -1), ([of for of in now if of not in before], 1)):
-            found = [each for each in map(rooms, parts) if len(each.rows)]
+        gone = [had for of, had in before.items() if now.get(of) is not had]
+        new = [has for of, has in now.items() if before.get(of) is not has]
+        for parts, sign in ((gone, -1), (new, 1)):
+            found = [each for each in parts if len(each.rows)]
             if found:
                 rows, amounts = np.concatenate([of.rows for of in found]), np.concatenate([of.amounts for of in found])
                 add_to(levels, rows, amounts, sign)

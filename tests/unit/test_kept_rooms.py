@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from arranger.events import kinds as k
+from arranger.model.pod import PodTimes
 from arranger.projections.state import State
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.kept import Kept
@@ -39,8 +40,13 @@ def live_on(world: World, rng: random.Random) -> None:
     for uid, pod in sorted(world.state.pods.items()):
         if pod.phase == "Pending" and rng.random() < 0.8:
             world.change_pod(uid, phase="Running", ready=True, ip="10.0.0.1")
-        elif pod.deleting or rng.random() < 0.03:
+        elif pod.deleting:
+            if rng.random() < 0.4:  # others hang
+                world.pod_gone(uid)
+        elif rng.random() < 0.03:
             world.pod_gone(uid)
+        elif rng.random() < 0.1:
+            world.change_pod(uid, deleting=True, times=PodTimes(leave_by_ms=world.now_ms + 1_000))
         elif rng.random() < 0.02:
             world.change_pod(uid, phase=rng.choice(["Succeeded", "Failed"]))
         elif rng.random() < 0.05:
@@ -94,9 +100,8 @@ def test_what_is_known_of_a_job_is_what_it_is_now(seed: int) -> None:
         world.queue(name, deserved=((GPU, rng.randint(0, 10)),))
 
     def compare() -> None:
-        placer = Placer(world.state, CONFIG, BUILT_IN, kept=kept)
-        found = facts(world.state, placer)
-        assert found == facts(world.state, Placer(world.state, CONFIG, BUILT_IN))
+        found = facts(world.state, Placer(world.state, CONFIG, BUILT_IN, time_ms=world.now_ms, kept=kept))
+        assert found == facts(world.state, Placer(world.state, CONFIG, BUILT_IN, time_ms=world.now_ms))
         jobs.update(dict.fromkeys(found))
 
     for step in range(12):
