@@ -132,7 +132,8 @@ class Clocks:
             raise Violation(f"{name} counts as lost, and has been ready again after {back_ms - down_ms} ms", job=uid)
 
     def _succeeded_ms(self, job: JobRecord) -> int | None:
-        """When the last pod ended whose end is the job's, as the API server has them; None if one hasn't succeeded."""
+        """When the last pod ended whose end is the job's, as the API server has them; None if one hasn't succeeded, or
+        if there are none: their sets were scaled to nothing."""
         stored = self._world.store.collection(PODS).objects
         pods = {of.object["metadata"]["name"]: of.object for of in stored.values() if owned_by(of.object, job.uid)}
         latest_ms, spec = 0, job.valid_spec
@@ -142,7 +143,7 @@ class Clocks:
             if seen is None or seen.phase != Phase.SUCCEEDED or blameless(seen) or not seen.times.ended_ms:
                 return None
             latest_ms = max(latest_ms, seen.times.ended_ms)
-        return latest_ms
+        return latest_ms or None
 
     def draw(self, spec: dict[str, Any]) -> None:
         """Let a job now and then end shortly before its deadline."""
