@@ -98,11 +98,13 @@ class Clocks:
 
     def check_decision(self, event: k.Event, job: JobRecord | None) -> None:
         """Check that an accepted decision isn't earlier than its job's deadline, and that a node is really lost."""
-        if isinstance(event, k.StageDecided) and event.reason == "NodeLost":
+        at_once = isinstance(event, k.StageDecided) and event.facts.gone and not event.facts.seconds  # no pod is on it
+        if isinstance(event, k.StageDecided) and event.reason == "NodeLost" and not at_once:
             self._check_lost(self._world.oracle.state, event.facts.node, event.job_uid)
         if isinstance(event, k.WorkersReplaced):
-            for cause in event.causes:
-                if cause.trouble in (NodeTrouble.GONE, NodeTrouble.NOT_READY):
+            bound = any(worker.pod_uid for worker in event.workers)
+            for cause in event.causes:  # a worker without a pod needs another node as soon as its node is deleted
+                if cause.trouble == NodeTrouble.NOT_READY or (cause.trouble == NodeTrouble.GONE and bound):
                     self._check_lost(self._world.oracle.state, cause.node, event.job_uid)
         if not isinstance(event, k.StageDecided) or event.reason != "DeadlineExceeded":
             return
