@@ -290,8 +290,8 @@ class RoomRecord:
                 taken.update(victim.job_uid for victim in of.victims if victim.kind != PreemptionKind.SURPLUS)
             answered = next((victim for victim in of.victims if victim.job_uid == uid), None)
             back = next((victim for victim in event.victims if victim.job_uid == of.placed.job_uid), None)
-            if answered is None or back is None:
-                continue
+            if answered is None or back is None or answered.kind == PreemptionKind.GUEST:
+                continue  # a guest had no claim to its room; what its queue may reclaim is another question
             changed_ms = max(self._rules_ms, *(self._edited_ms.get(each, 0) for each in (uid, back.job_uid)))
             of_shares = back.job_uid in elsewhere or PreemptionKind.RECLAIM in (answered.kind, back.kind)
             if of_shares:  # these follow what all jobs ask for
