@@ -125,7 +125,8 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
 
 def misjudged_offer(state: State, time_ms: int) -> str:
     """How what the nodes offer to queues differs from what it is, added up node by node; empty if it doesn't. On a node
-    that has less than is used there, what jobs hold is in it, so that nobody loses a share for that."""
+    that has less than is used there, what jobs hold is in it, so that nobody loses a share for that; except where all
+    their pods have ended, for the moment until they have."""
     ours, others = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
     for job in state.jobs.values():
         for (group, _), node in job.placements.items():
@@ -141,6 +142,8 @@ def misjudged_offer(state: State, time_ms: int) -> str:
             others[pod.node].update(dict(pod.requests))
     total, offer = Counter[str](), offered(state, time_ms)
     for name, row in state.nodes.rows.items():
+        if not state.nodes.holders[row]:
+            ours.pop(name, None)
         facts, amounts = state.nodes.facts_of(name), state.nodes.amounts(row)
         has = dict(facts.allocatable) if facts is not None and facts.ready else {}
         short = not has or any(used > has.get(of, 0) for of, (used, _) in amounts.items() if of != "pods")
