@@ -436,13 +436,15 @@ def _leaving_for(state: State, job: JobRecord) -> set[str]:
 
 
 def _users(state: State, namespace: str, name: str) -> Iterable[str]:
-    """The pods that use a claim, by UID, or by their slot while they have none. What has ended uses none."""
+    """The pods that use a claim, by UID, or by their slot while they have none. What has ended uses none, and a slot
+    whose node is gone gets another one before it gets a pod."""
     for job in state.jobs.values():
         for slot in job.placements if job.seen.namespace == namespace else ():
             claims = job.valid_spec.groups[slot[0]].shape.claims
             uid = job.bound.get(slot)
             over = uid is not None and state.pods[uid].phase in TERMINAL
-            if claims is not None and name in claims.names and not over:
+            gone = uid is None and not state.nodes.has(job.placements[slot])
+            if claims is not None and name in claims.names and not over and not gone:
                 yield uid or f"{job.uid} {slot}"
     for pod in state.pods.values():
         if pod.namespace == namespace and pod.node and name in pod.traits.claims and pod.phase not in TERMINAL:
