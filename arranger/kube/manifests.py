@@ -7,8 +7,6 @@ itself is left to it. A template's volume overrides a shared one of the same nam
 sent to the API server unchanged, but the names of ResourceClaimTemplates: Arranger makes the claims from them.
 """
 
-import msgspec
-
 from arranger.kube.cluster import Object
 from arranger.kube.owners import owner_reference
 from arranger.kube.rendezvous import names_of, variables_of, with_members_file
@@ -25,7 +23,7 @@ from arranger.model.names import (
 )
 from arranger.model.pod import gpus_of
 from arranger.model.template import effective_requests
-from arranger.model.validation import counts_of, group_size_of, leaders_of
+from arranger.model.validation import counts_of, group_size_of, leaders_of, sets_text
 
 #: The kubelet starts a failed container again, which `restartLimit` counts.
 DEFAULT_RESTART_POLICY = "OnFailure"
@@ -115,7 +113,7 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
         "TYJOB_GROUP_SIZE": str(size),
         "TYJOB_RANK": "0" if leader else str(leaders + sum(counts[: group - 1]) + index),
         "TYJOB_WORLD_SIZE": str(leaders + sum(counts)),
-        "TYJOB_SETS": _sets_text(sets, counts, leaders),
+        "TYJOB_SETS": sets_text(spec),
         "TYJOB_GPUS": str(gpus_of(effective_requests(part["template"]["spec"]))),
     }
     if spec.get("leaderService"):
@@ -125,22 +123,6 @@ def _environment(job: Object, *, group: int, index: int, attempt: int, leader_ad
         variables["TYJOB_LEADER_ADDRESS"] = leader_address
     variables |= variables_of(job, group, index)
     return [{"name": name, "value": value} for name, value in variables.items()]
-
-
-def _sets_text(sets: list[Object], counts: list[int], leaders: int) -> str:
-    """The worker sets as JSON: name, count and minimum in workers, size of worker groups, and the rank of the first
-    pod: the leader, if there is one, has rank 0, and the sets follow in their order."""
-    found = [
-        {
-            "name": of["name"],
-            "count": count,
-            "minCount": (of.get("minCount") or 0) * group_size_of(of),
-            "groupSize": group_size_of(of),
-            "firstRank": leaders + sum(counts[:number]),
-        }
-        for number, (of, count) in enumerate(zip(sets, counts, strict=True))
-    ]
-    return msgspec.json.encode(found).decode()
 
 
 def _told(container: Object, environment: list[Object]) -> Object:

@@ -101,6 +101,10 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         _K.ANNOTATIONS_TOO_LARGE: (
             "Too long: the names and values of all annotations of a pod may have {limit} bytes, but have {value}"
         ),
+        _K.POD_TOO_LARGE: (
+            "Too long: a pod may have {limit} bytes, but has at least {value} with the variables that each of its "
+            "containers gets"
+        ),
         _K.NO_QUALIFIED_NAME: f"Invalid value: {{value}}: must be {_LABEL}, after a DNS name and '/' or without one",
         _K.NO_LABEL_VALUE: f"Invalid value: {{value}}: must be {_LABEL}, or empty",
         _K.QUANTITY_OF_WRONG_TYPE: (

@@ -43,6 +43,7 @@ class FaultKind(StrEnum):
     VALUES_WITH_EXISTS = "ValuesWithExists"
     # What the API server refuses only in a pod.
     ANNOTATIONS_TOO_LARGE = "AnnotationsTooLarge"
+    POD_TOO_LARGE = "PodTooLarge"
     NO_QUALIFIED_NAME = "NoQualifiedName"
     NO_LABEL_VALUE = "NoLabelValue"
     # Rules between the fields of a TYJob.

@@ -28,7 +28,7 @@ from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.pod_rules import mounts_without_volume, refused_in_pods
 from arranger.model.queue import MAX_QUEUE_NAME
 from arranger.model.schema import DNS_LABEL, definition
-from arranger.model.variables import unset_variables
+from arranger.model.variables import ALWAYS, SETS, unset_variables
 
 
 class PolicyNames(msgspec.Struct, frozen=True):
@@ -68,6 +68,8 @@ MAX_WORKERS = 10_000
 MAX_AFTER = 32
 
 _MAX_INT32 = (1 << 31) - 1
+#: The most bytes of an object in etcd, by its default `--max-request-bytes`.
+_POD_BYTES = 3 << 19
 
 _Default = TypeVar("_Default", int, None)
 
@@ -88,7 +90,35 @@ def refused_later(tyjob: Mapping[str, Any]) -> list[Fault]:
     spec = tyjob["spec"]
     parts = [("spec.leader", spec["leader"])] if spec.get("leader") else []
     parts += [(f"spec.workerSets[{number}]", part) for number, part in enumerate(spec["workerSets"])]
-    return [fault for path, part in parts for fault in refused_in_pods(part["template"], f"{path}.template")]
+    sets = len(sets_text(spec)) if parts else 0
+    return [
+        fault
+        for path, part in parts
+        for check in (refused_in_pods(part["template"], f"{path}.template"), _size(part["template"], path, sets))
+        for fault in check
+    ]
+
+
+def _size(template: Mapping[str, Any], path: str, sets: int) -> Faults:
+    """The fault of a template whose pods no API server with etcd's default limit stores. Only what certainly is in a
+    pod counts: all texts of the template, and in each container the names of the variables that it gets, and
+    TYJOB_SETS of `sets` bytes."""
+    spec, told = template["spec"], 0
+    for container in (*spec["containers"], *(spec.get("initContainers") or ())):
+        more = set(ALWAYS) - {of.get("name") for of in container.get("env") or ()}
+        told += sum(map(len, more)) + (sets if SETS in more else 0)
+    size = len(msgspec.json.encode(template)) + told  # at least as much as its texts
+    if size > _POD_BYTES and (size := _texts(template) + told) > _POD_BYTES:
+        yield Fault(f"{path}.template", FaultKind.POD_TOO_LARGE, str(size), limits=(str(_POD_BYTES),))
+
+
+def _texts(value: Any) -> int:
+    """The bytes of all texts in a JSON value, without the names of fields."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, Mapping):
+        return sum(map(_texts, value.values()))
+    return sum(map(_texts, value)) if isinstance(value, list) else 0
 
 
 def warnings(tyjob: Mapping[str, Any]) -> list[Fault]:
@@ -131,6 +161,23 @@ def _group_counts(spec: Mapping[str, Any]) -> list[int]:
     if replicas is not None and scaled is not None:
         counts[scaled] = replicas
     return counts
+
+
+def sets_text(spec: Mapping[str, Any]) -> str:
+    """The worker sets as JSON, for the variable TYJOB_SETS: name, count and minimum in workers, size of worker groups,
+    and the rank of the first pod: the leader, if there is one, has rank 0, and the sets follow in their order."""
+    counts, leaders = counts_of(spec), leaders_of(spec)
+    found = [
+        {
+            "name": of["name"],
+            "count": count,
+            "minCount": (of.get("minCount") or 0) * group_size_of(of),
+            "groupSize": group_size_of(of),
+            "firstRank": leaders + sum(counts[:number]),
+        }
+        for number, (of, count) in enumerate(zip(spec["workerSets"], counts, strict=True))
+    ]
+    return msgspec.json.encode(found).decode()
 
 
 def leaders_of(spec: Mapping[str, Any]) -> int:

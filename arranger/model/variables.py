@@ -12,14 +12,14 @@ from typing import Any
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import RendezvousScope
 
-MEMBERS_FILE, LEADER_ADDRESS = "TYJOB_MEMBERS_FILE", "TYJOB_LEADER_ADDRESS"
+MEMBERS_FILE, LEADER_ADDRESS, SETS = "TYJOB_MEMBERS_FILE", "TYJOB_LEADER_ADDRESS", "TYJOB_SETS"
 #: The variables that only a rendezvous sets.
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK")
 #: The variables that each pod has.
 ALWAYS = (
     *("TYJOB_NAME", "TYJOB_NAMESPACE", "TYJOB_ATTEMPT", "TYJOB_ROLE", "TYJOB_WORKER_SET", "TYJOB_WORKER_INDEX"),
     *("TYJOB_WORKER_COUNT", "TYJOB_GROUP_INDEX", "TYJOB_GROUP_RANK", "TYJOB_GROUP_SIZE", "TYJOB_RANK"),
-    *("TYJOB_WORLD_SIZE", "TYJOB_SETS", "TYJOB_GPUS"),
+    *("TYJOB_WORLD_SIZE", SETS, "TYJOB_GPUS"),
 )
 _OURS = (*ALWAYS, MEMBERS_FILE, LEADER_ADDRESS, *RENDEZVOUS)
 #: A name as Kubernetes replaces it, or an escaped `$`.

@@ -9,6 +9,7 @@ from arranger.kube.manifests import pod_manifest
 from arranger.kube.rendezvous import job_service, leader_service, members_map
 from arranger.kube.translate import job_seen, pod_seen, status_digest
 from arranger.model.allocations import encode_allocations
+from arranger.model.faults import FaultKind
 from arranger.model.job import PlacedPods
 from arranger.model.validation import refused_later
 from tests.servers import MERGE, RealKube
@@ -95,6 +96,26 @@ def test_what_the_api_server_refuses_in_a_pod_is_a_fault_of_the_tyjob(
     faults = refused_later(job)
     assert code == (422 if faults else 201), answer.get("message")
     assert all(fault.field.rpartition(".")[2] in answer["message"] for fault in faults)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(1_000, True), (43_000, True), (46_800, False)])
+def test_a_pod_that_is_too_large_with_arrangers_variables_is_a_fault_of_the_tyjob(
+    kube_server: RealKube, size: int, fits: bool
+) -> None:
+    """Each of 64 containers has the variable TYJOB_SETS, which grows with the worker sets."""
+    namespace = kube_server.fresh_namespace()
+    sets = [{"name": f"workers-{number}", "counts": 2, "template": template(cpu=1)} for number in range(15)]
+    there = [{"name": f"c{number}", "image": "i", "args": ["x" * size]} for number in range(32)]
+    before = [{"name": f"i{number}", "image": "i"} for number in range(32)]
+    given = tyjob_with({"spec/workerSets": sets, f"{LEADER}/containers": there, f"{LEADER}/initContainers": before})
+    _, job = kube_server.request("POST", TYJOBS.path(namespace), given)
+    manifest = pod_manifest(job, group=0, index=0, attempt=0, node="n1", leader_address=None)
+    code, answer = kube_server.request("POST", PODS.path(namespace), manifest, check=False)
+    assert (code == 201) == fits, answer.get("message")
+    faults = [(fault.kind, fault.field) for fault in refused_later(job)]
+    assert faults == ([] if fits else [(FaultKind.POD_TOO_LARGE, "spec.leader.template")])
+    if not fits:
+        assert "too large" in answer["message"]
 
 
 def test_a_leaders_service_is_taken_as_it_is_without_an_address_or_ports(kube_server: RealKube) -> None:
