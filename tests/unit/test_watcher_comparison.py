@@ -15,6 +15,7 @@ from arranger.events.log import entries
 from arranger.kube.cluster import PODS, Change, ClusterUnavailable, Page, Resource, always
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
+from arranger.workers import observer
 from tests.memory_log import HeldWatch
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.unit.test_watcher import Scene, watching_in
@@ -161,6 +162,28 @@ def test_a_watch_that_is_accepted_after_the_api_server_was_away_has_been_heard()
         await asyncio.sleep(0.1)
         assert (scene.metrics.heard_age_s(k.Watched.POD) or 0) < 1
         assert scene.watcher.problem == ""
+
+    run(test)
+
+
+def test_after_listings_that_took_minutes_a_watch_is_made_sure_of_again_within_half_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observer, "awaited_ms", lambda *_: 1)  # a decision always waits
+
+    async def heard(scene: Scene) -> int:
+        return sum(isinstance(event, k.WatchHeard) for event in await events_of(scene))
+
+    async def test(scene: Scene, cluster: Losing) -> None:
+        await asyncio.sleep(60)
+        assert await heard(scene) > 10, "each few seconds, while the API server answers at once"
+        cluster.takes_s = 300.0
+        await asyncio.sleep(1000)
+        cluster.takes_s = 0.0
+        await asyncio.sleep(301)  # the last slow one ends
+        before = await heard(scene)
+        await asyncio.sleep(32)
+        assert await heard(scene) > before
 
     run(test)
 
