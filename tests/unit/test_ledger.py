@@ -164,7 +164,7 @@ def test_a_preemption_is_followed_to_the_start_of_its_beneficiary_and_the_return
     world.settle()
     [one] = preemptions(world).found
     assert one.again_ms == {"uid-low": 62_000}
-    [of_queue] = by_queue([one])
+    [of_queue] = by_queue([one], [])
     assert (of_queue.queue, of_queue.taken, of_queue.gave, of_queue.lost_ms) == ("default", 1, 2, 300_000)
 
 

@@ -276,7 +276,7 @@ def test_the_list_of_preemptions_says_who_took_room_in_vain(
         ledger.feed(entry)
     [found] = ledger.found
     assert found.vain is not None and found.vain.reason == reason
-    [row] = Preemptions(ledger.found, 600_000).json()["preemptions"]
+    [row] = Preemptions(ledger.found, ledger.guests, 600_000).json()["preemptions"]
     assert row["in_vain"] == reason and row["in_vain_because"] == stage_text(found.vain)
 
 

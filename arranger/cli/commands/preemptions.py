@@ -46,13 +46,17 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     within ten minutes (or --within), and the job's GPUs would have waited for it no longer than the GPU time that was
     lost. To find all this, the command reads the log to its end.
 
+    A second list has the guests: jobs that used room which was reserved for others, until these could start (Left), the
+    guest ended (Ended), or nobody had the room reserved any more (Stays).
+
     \b
       arranger preemptions                                all of them
       arranger preemptions --from "1d ago" --within 5m    today's, and which of them were needless
       arranger preemptions --log run.log -o csv           one row for each victim, for a spreadsheet
     """
     span = Span(options["from"], options["to"] or END)
-    answer = Preemptions(asyncio.run(_read(target, settings, span)), options["within"] or _WITHIN_MS)
+    ledger = asyncio.run(_read(target, settings, span))
+    answer = Preemptions(ledger.found, ledger.guests, options["within"] or _WITHIN_MS)
     if output == "json":
         print_json(answer.json())
     elif output == "csv":
@@ -61,9 +65,9 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
         answer.print(everything=options["everything"])
 
 
-async def _read(target: str | None, settings: Settings, span: Span) -> Any:
+async def _read(target: str | None, settings: Settings, span: Span) -> PreemptionLedger:
     async with opened(target, settings) as log:
         state, position = await begin_at_span(log, span)
         ledger = PreemptionLedger(state, span)
         await feed(log, position, ledger.feed, until=Point(), doing="reading the log")
-        return ledger.found
+        return ledger

@@ -19,7 +19,15 @@ from arranger.events.kinds import StageDecided
 from arranger.messages.decisions import stage_text
 from arranger.model.text import counted, few
 from arranger.replay.ledger.causes import Cause
-from arranger.replay.ledger.preemptions import Aftermath, OfQueue, PreemptionLine, PreemptionList, by_queue
+from arranger.replay.ledger.guests import Stay, StayEnd
+from arranger.replay.ledger.preemptions import (
+    Aftermath,
+    GuestLine,
+    OfQueue,
+    PreemptionLine,
+    PreemptionList,
+    by_queue,
+)
 from arranger.replay.ledger.waits import WaitSums
 from arranger.replay.reading.describe import as_object
 
@@ -53,6 +61,14 @@ _CAUSES = {
 }
 
 
+_ENDS = {
+    StayEnd.LEFT: "left",
+    StayEnd.ENDED: "ended",
+    StayEnd.STAYS: "stays: not reserved any more",
+    StayEnd.OTHERWISE: "lost its nodes otherwise",
+}
+
+
 def gpu_hours(gpu_ms: int) -> str:
     """GPU-milliseconds as GPU hours."""
     return f"{gpu_ms / 3_600_000:.3f}"
@@ -65,6 +81,7 @@ class Preemptions(msgspec.Struct):
     """The answer of `arranger preemptions`. `within_ms` as in `Aftermath.needless`."""
 
     found: list[Aftermath]
+    guests: list[Stay]
     within_ms: int
 
     def needless(self, one: Aftermath) -> bool:
@@ -84,9 +101,19 @@ class Preemptions(msgspec.Struct):
             )
             for one in self.found
         ]
-        answer = as_object(PreemptionList(lines, by_queue(self.found), self.within_ms))
-        rows = [{**row, "time": local_time(row["time_ms"])} for row in answer["preemptions"]]
-        return {**answer, "preemptions": rows}
+        stays = [
+            GuestLine(**msgspec.structs.asdict(stay), host_began_ms=self._host_began(stay)) for stay in self.guests
+        ]
+        answer = as_object(PreemptionList(lines, by_queue(self.found, self.guests), self.within_ms, stays))
+        timed = {
+            name: [{**row, "time": local_time(row["time_ms"])} for row in answer[name]]
+            for name in ("preemptions", "guests")
+        }
+        return {**answer, **timed}
+
+    def _host_began(self, stay: Stay) -> int | None:
+        """How long after a guest was to leave its host began."""
+        return next((one.gained_ms for one in self.found if one.taking.offset == stay.preemption), None)
 
     def csv(self) -> None:
         columns = ("offset", "time", "beneficiary", "queue", "victim", "victim_queue", "kind", "pods", "lost_gpu_ms",
@@ -103,9 +130,33 @@ class Preemptions(msgspec.Struct):
                        _or_empty(one.free_ms), one.vain.reason if one.vain is not None else "")  # fmt: skip
 
     def print(self, *, everything: bool) -> None:
-        if not self.found:
+        if not self.found and not self.guests:
             say("no job gave room to another one in this part of the log")
             return
+        if self.found:
+            self._print_preemptions(everything=everything)
+        if self.guests:
+            heading("Guests")
+            of_guests = (
+                "time",
+                "guest",
+                "in the room of",
+                "GPU hours used",
+                "end",
+                "GPU hours lost",
+                "host began after",
+            )
+            rows = self.guests if everything else self.guests[-_SHOWN:]
+            print_table(of_guests, map(self._guest_cells, rows), right=("GPU hours used", "GPU hours lost"))
+            if len(rows) < len(self.guests):
+                print_text(f"and {len(self.guests) - len(rows)} earlier ones: --all shows all of them")
+        heading("By queue")
+        names = ("queue", "took room", "gave room", "GPU hours lost", "waited again", "GPU hours as guests")
+        print_table(names, map(_queue_cells, by_queue(self.found, self.guests)), right=names[1:])
+        if self.found:
+            self._print_sums()
+
+    def _print_preemptions(self, *, everything: bool) -> None:
         shown = self.found if everything else self.found[-_SHOWN:]
         columns = ("offset", "time", "beneficiary", "from", "pods", "GPU hours lost", "began after", "again after",
                    "free by itself")  # fmt: skip
@@ -113,9 +164,8 @@ class Preemptions(msgspec.Struct):
         print_table(columns, rows, right=("offset", "pods", "GPU hours lost"), optional=("again after",))
         if len(shown) < len(self.found):
             print_text(f"and {len(self.found) - len(shown)} earlier ones: --all shows all of them")
-        heading("By queue")
-        names = ("queue", "took room", "gave room", "GPU hours lost", "waited again")
-        print_table(names, map(_queue_cells, by_queue(self.found)), right=names[1:])
+
+    def _print_sums(self) -> None:
         needless = sum(map(self.needless, self.found))
         say()
         print_text(
@@ -124,6 +174,14 @@ class Preemptions(msgspec.Struct):
         )
         for name, times, why in self._in_vain():
             print_text(f"{name} took room in vain, {counted(times, 'time')}: {why}")
+
+    def _guest_cells(self, stay: Stay) -> tuple[object, ...]:
+        began_ms = self._host_began(stay)
+        began = duration(began_ms) if began_ms is not None else "-"
+        end = _ENDS[stay.end] if stay.end is not None else "is there"
+        lost = gpu_hours(stay.lost_ms) if stay.end == StayEnd.LEFT else "-"
+        hosts = few(list(stay.hosts), _NAMED)
+        return (local_time(stay.time_ms), stay.job, hosts, gpu_hours(stay.gpu_ms), end, lost, began)
 
     def _in_vain(self) -> Iterator[tuple[str, int, str]]:
         """Who took room and didn't run with it, how often, and why the last time."""
@@ -152,7 +210,8 @@ def _or_empty(value: int | None) -> object:
 
 
 def _queue_cells(of: OfQueue) -> tuple[object, ...]:
-    return (of.queue, of.taken, of.gave, gpu_hours(of.lost_ms), duration(of.again_ms) if of.again_ms else "-")
+    again, as_guests = duration(of.again_ms) if of.again_ms else "-", gpu_hours(of.guest_ms) if of.guest_ms else "-"
+    return (of.queue, of.taken, of.gave, gpu_hours(of.lost_ms), again, as_guests)
 
 
 # --- waits -------------------------------------------------------------------------------------------------

@@ -2,13 +2,15 @@
 
 After each one, its victims' pods are supposed to be still on their nodes, and its beneficiary to have none. As soon as
 the free amounts would then be enough for the quorum, the room became free by itself. That is an estimate: it knows
-amounts, and no rules of pods, and it looks for at most `HORIZON_MS`.
+amounts, and no rules of pods, and it looks for at most `HORIZON_MS`. Guests leave by preemptions too, so what they
+gained before is counted beside them (`guests`).
 """
 
 import msgspec
 import numpy as np
 
 from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind, Victim
 from arranger.events.log import Entry
 from arranger.model.job import JobSpec, Stage
 from arranger.projections.job_parts import SlotKey
@@ -16,6 +18,7 @@ from arranger.projections.jobs import JobRecord, expand, requests_of
 from arranger.projections.nodes import Amounts
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.taken_room import Taking, taking
+from arranger.replay.ledger.guests import GuestStays, Stay
 from arranger.replay.ledger.waits import quorum_gpus
 from arranger.replay.reading.describe import victims_of
 from arranger.replay.reading.history import Span
@@ -60,13 +63,14 @@ class _Watched(msgspec.Struct):
 
 class OfQueue(msgspec.Struct):
     """The sums of one queue: preemptions for its jobs, victims among its jobs, the GPU-milliseconds of work that these
-    lost, and how long they waited again, as far as that is over."""
+    lost, how long they waited again, as far as that is over, and the GPU-milliseconds that its jobs had as guests."""
 
     queue: str
     taken: int = 0
     gave: int = 0
     lost_ms: int = 0
     again_ms: int = 0
+    guest_ms: int = 0
 
 
 class PreemptionLine(Taking):
@@ -83,13 +87,22 @@ class PreemptionLine(Taking):
     in_vain_because: str = ""
 
 
+class GuestLine(Stay):
+    """A stay, and how long after the decision that it leaves its host began; None if it hasn't, or if it didn't
+    leave."""
+
+    host_began_ms: int | None = None
+
+
 class PreemptionList(msgspec.Struct):
-    """Preemptions and their sums by queue. One is needless if its room became free by itself within `within_ms`, and
-    the GPUs of its beneficiary would have waited for that no longer than what its victims lost."""
+    """Preemptions and their sums by queue, and the guests. A preemption is needless if its room became free by itself
+    within `within_ms`, and the GPUs of its beneficiary would have waited for that no longer than what its victims
+    lost."""
 
     preemptions: list[PreemptionLine]
     queues: list[OfQueue]
     within_ms: int
+    guests: list[GuestLine] = msgspec.field(default_factory=list)
 
 
 class PreemptionLedger:
@@ -98,6 +111,7 @@ class PreemptionLedger:
     def __init__(self, state: State, span: Span) -> None:
         self.state = state
         self._span = span
+        self._guests = GuestStays(state, span)
         self._watched: list[_Watched] = []
         #: UID of a beneficiary that hasn't been Running yet → its preemption.
         self._begins: dict[str, _Watched] = {}
@@ -109,6 +123,10 @@ class PreemptionLedger:
     def found(self) -> list[Aftermath]:
         return [one.found for one in self._watched]
 
+    @property
+    def guests(self) -> list[Stay]:
+        return self._guests.found()
+
     def feed(self, entry: Entry) -> None:
         """Fold one entry. Raises `DamagedEntry`."""
         state, changes = self.state, Changes()
@@ -116,9 +134,14 @@ class PreemptionLedger:
         numbers = [n for n, event in enumerate(events) if isinstance(event, (k.Preempted, k.StageDecided))]
         before = {uid: state.jobs[uid].placements.copy() for n in numbers for uid in victims_of(events[n])
                   if uid in state.jobs}  # fmt: skip
+        left: dict[str, tuple[int, Victim]] = {}
         for judged in fold_noting(state, entry, changes, numbers):
             if judged.verdict == ACCEPTED:
                 self._note(judged, entry, before)
+                if isinstance(judged.event, k.Preempted):
+                    guests = [of for of in judged.event.victims if of.kind == PreemptionKind.GUEST]
+                    left.update({of.job_uid: (judged.offset, of) for of in guests})
+        self._guests.folded(entry, changes.jobs, left)
         for uid in changes.jobs:
             self._victim_again(uid)
         if state.nodes.changes != self._changes:
@@ -244,9 +267,11 @@ def fits_amounts(spec: JobSpec, free: Amounts, vectors: list[Amounts]) -> bool:
     return True
 
 
-def by_queue(found: list[Aftermath]) -> list[OfQueue]:
+def by_queue(found: list[Aftermath], guests: list[Stay]) -> list[OfQueue]:
     """The sums by queue, in the order of their names."""
     sums: dict[str, OfQueue] = {}
+    for stay in guests:
+        sums.setdefault(stay.queue, OfQueue(stay.queue)).guest_ms += stay.gpu_ms
     for one in found:
         sums.setdefault(one.taking.queue, OfQueue(one.taking.queue)).taken += 1
         for victim in one.taking.victims:

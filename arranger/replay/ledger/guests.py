@@ -1,0 +1,118 @@
+"""What jobs gained as guests, in room that was reserved for others, and what that cost them and their hosts."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from arranger.events.facts import Victim
+from arranger.events.log import Entry
+from arranger.model.pod import gpus_of
+from arranger.projections.jobs import JobRecord, requests_of
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import State
+from arranger.replay.reading.describe import label_of
+from arranger.replay.reading.history import Span
+
+
+class StayEnd(StrEnum):
+    """How a job stopped being a guest: it left for its host; it ended or was deleted; nobody has its room reserved any
+    more, so it stays; or it lost its nodes otherwise."""
+
+    LEFT = "Left"
+    ENDED = "Ended"
+    STAYS = "Stays"
+    OTHERWISE = "Otherwise"
+
+
+class Stay(msgspec.Struct):
+    """A job that used room reserved for `hosts`, as names. `gpu_ms`: the GPU-milliseconds that its pods had there.
+    `until_ms` is 0, and `end` None, while it lasts. For one that left: at which `preemption` (an offset), and the
+    GPU-milliseconds of work that it lost (`lost_ms`)."""
+
+    offset: int
+    time_ms: int
+    job: str
+    uid: str
+    queue: str
+    hosts: tuple[str, ...]
+    gpu_ms: int = 0
+    until_ms: int = 0
+    end: StayEnd | None = None
+    preemption: int = 0
+    lost_ms: int = 0
+
+
+class _Open(msgspec.Struct):
+    """A stay that lasts: the GPUs that its pods have, and since when they have been counted."""
+
+    stay: Stay
+    gpus: int
+    since_ms: int
+
+    def count(self, now_ms: int) -> None:
+        """Add what was used up to now."""
+        self.stay.gpu_ms += self.gpus * (now_ms - self.since_ms)
+        self.since_ms = now_ms
+
+
+class GuestStays:
+    """Follows the guests of a state that somebody else folds, from those on that begin within the span."""
+
+    def __init__(self, state: State, span: Span) -> None:
+        self._state = state
+        self._span = span
+        self._found: list[Stay] = []
+        self._open: dict[str, _Open] = {}
+        #: Guests from before the span, whose beginning isn't known.
+        self._earlier = {uid for uid, job in state.jobs.items() if _is_guest(job)}
+
+    def found(self) -> list[Stay]:
+        """All stays so far, in the order in which they began; those that last are counted up to the state's time."""
+        for one in self._open.values():
+            one.count(self._state.time_ms)
+        return self._found
+
+    def folded(self, entry: Entry, jobs: Iterable[str], left: Mapping[str, tuple[int, Victim]]) -> None:
+        """An entry was folded that changed these jobs (UIDs). `left`: UID → the offset of the decision by which a guest
+        left, with what it lost."""
+        now_ms = self._state.time_ms
+        for uid in jobs:
+            job, one = self._state.jobs.get(uid), self._open.get(uid)
+            stays = job is not None and _is_guest(job) and uid not in left
+            if one is not None:
+                one.count(now_ms)
+                if not stays:
+                    self._end(one, job, now_ms, left.get(uid))
+                elif job is not None:
+                    one.gpus = _gpus(job)
+            elif job is not None and stays and uid not in self._earlier and self._span.holds(entry, entry.last):
+                self._begin(entry, job, now_ms)
+            if not stays:
+                self._earlier.discard(uid)
+
+    def _begin(self, entry: Entry, job: JobRecord, now_ms: int) -> None:
+        hosts = tuple(label_of(self._state, uid) for uid in job.slots.hosts)
+        stay = Stay(entry.last, now_ms, label_of(self._state, job.uid), job.uid, queue_of(self._state, job), hosts)
+        self._found.append(stay)
+        self._open[job.uid] = _Open(stay, _gpus(job), now_ms)
+
+    def _end(self, one: _Open, job: JobRecord | None, now_ms: int, left: tuple[int, Victim] | None) -> None:
+        stay = one.stay
+        del self._open[stay.uid]
+        stay.until_ms = now_ms
+        if left is not None:
+            offset, victim = left
+            stay.end, stay.preemption, stay.lost_ms = StayEnd.LEFT, offset, victim.lost_ms
+        elif job is None or job.ended:
+            stay.end = StayEnd.ENDED
+        else:
+            stay.end = StayEnd.STAYS if job.placements else StayEnd.OTHERWISE
+
+
+def _is_guest(job: JobRecord) -> bool:
+    return bool(job.slots.hosts and job.placements)
+
+
+def _gpus(job: JobRecord) -> int:
+    return sum(gpus_of(requests_of(job, slot)) for slot in job.placements)

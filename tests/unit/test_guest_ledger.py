@@ -1,0 +1,76 @@
+"""What jobs gained as guests in reserved room, and what that cost, as `arranger preemptions` says it."""
+
+import pytest
+
+from arranger.cli.rendering.ledger_page import Preemptions
+from arranger.projections.state import State
+from arranger.replay.ledger.guests import StayEnd
+from arranger.replay.ledger.preemptions import PreemptionLedger, by_queue
+from arranger.replay.reading.history import Point, Span
+from tests.unit.test_guests import small, world
+from tests.unit.test_preemption import GPU
+from tests.world import World
+
+
+def ledger(of: World, span: Span | None = None) -> PreemptionLedger:
+    found = PreemptionLedger(State(), span or Span())
+    for entry in of.entries:
+        found.feed(entry)
+    return found
+
+
+def ends(of: World, name: str) -> None:
+    of.job(name, workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    of.settle()
+
+
+def test_a_guest_that_leaves_has_what_it_used_and_lost_and_when_its_host_began() -> None:
+    of = world()
+    small(of, "short", 2)
+    of.pass_time(100)
+    small(of, "late", 4)
+    ends(of, "short")
+    of.pass_time(60)
+    ends(of, "runs")
+    found = ledger(of)
+    short, late, *_ = found.guests
+    assert (short.job, short.hosts, short.end, short.lost_ms) == ("default/short", ("default/big",), StayEnd.ENDED, 0)
+    assert short.gpu_ms == 2 * (short.until_ms - short.time_ms) >= 200_000
+    assert (late.end, late.gpu_ms) == (StayEnd.LEFT, 4 * (late.until_ms - late.time_ms))
+    [taken] = [one for one in found.found if one.taking.offset == late.preemption]
+    assert taken.taking.job == "default/big" and late.lost_ms == taken.taking.harm_ms > 0
+    [queue] = by_queue(found.found, found.guests)
+    assert queue.guest_ms == sum(stay.gpu_ms for stay in found.guests)
+    answer = Preemptions(found.found, found.guests, 600_000).json()
+    assert answer["guests"][1]["end"] == "Left" and answer["guests"][1]["host_began_ms"] == taken.gained_ms
+    assert answer["guests"][0]["host_began_ms"] is None
+
+
+def test_a_guest_whose_host_has_no_reservation_any_more_stays() -> None:
+    of = world()
+    guest = small(of, "guest", 4)
+    of.pass_time(50)
+    of.job("big", workers=1, worker=GPU, min_workers=1, equals=True, priority=9)
+    of.settle()
+    [stay] = ledger(of).guests
+    assert guest.placements and not guest.slots.hosts
+    assert stay.end == StayEnd.STAYS and stay.gpu_ms >= 4 * 50_000
+
+
+def test_a_guest_that_is_there_is_counted_up_to_the_end_and_one_from_before_the_span_is_not() -> None:
+    of = world()
+    small(of, "guest", 4)
+    of.pass_time(50)
+    [stay] = ledger(of).guests
+    assert (stay.end, stay.until_ms, stay.gpu_ms) == (None, 0, 4 * (of.state.time_ms - stay.time_ms))
+    late = PreemptionLedger(of.state, Span(Point(offset=of.entries[-1].last)))
+    assert late.guests == []
+
+
+def test_the_list_has_guests_though_nobody_had_to_leave(capsys: pytest.CaptureFixture[str]) -> None:
+    of = world()
+    small(of, "guest", 4)
+    found = ledger(of)
+    Preemptions(found.found, found.guests, 600_000).print(everything=False)
+    told = capsys.readouterr().out
+    assert "default/guest" in told and "default/big" in told and "is there" in told and "BENEFICIARY" not in told
