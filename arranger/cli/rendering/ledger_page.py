@@ -146,13 +146,16 @@ class Preemptions(msgspec.Struct):
                 "GPU hours lost",
                 "host began after",
             )
-            rows = self.guests if everything else self.guests[-_SHOWN:]
-            print_table(of_guests, map(self._guest_cells, rows), right=("GPU hours used", "GPU hours lost"))
-            if len(rows) < len(self.guests):
-                print_text(f"and {len(self.guests) - len(rows)} earlier ones: --all shows all of them")
+            shown = self.guests if everything else self.guests[-_SHOWN:]
+            print_table(of_guests, map(self._guest_cells, shown), right=("GPU hours used", "GPU hours lost"))
+            if len(shown) < len(self.guests):
+                print_text(f"and {len(self.guests) - len(shown)} earlier ones: --all shows all of them")
         heading("By queue")
-        names = ("queue", "took room", "gave room", "GPU hours lost", "waited again", "GPU hours as guests")
-        print_table(names, map(_queue_cells, by_queue(self.found, self.guests)), right=names[1:])
+        names = ["queue", "took room", "gave room", "GPU hours lost", "waited again"]
+        if self.guests:
+            names.append("GPU hours as guests")
+        rows = [_queue_cells(of)[: len(names)] for of in by_queue(self.found, self.guests)]
+        print_table(names, rows, right=names[1:])
         if self.found:
             self._print_sums()
 
