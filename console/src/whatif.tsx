@@ -26,6 +26,10 @@ const POD_POLICIES = [
 const jobs = (): string[] => moment.value?.jobs.map((one) => one.job) ?? [];
 const nodes = (): string[] => moment.value?.nodes.map((one) => one.name) ?? [];
 const FIELDS: Field[] = [
+  { name: "changedJob", label: "Change job", hint: "namespace/name", known: jobs },
+  { name: "priority", label: "Its priority", hint: "1 to 10" },
+  { name: "queue", label: "Its queue", hint: "a queue's name" },
+  { name: "gpus", label: "GPUs a pod", hint: "of pods that ask for any" },
   { name: "policy", label: "Pod policy", hint: "as it was", known: () => POD_POLICIES },
   { name: "queuePolicy", label: "Queue policy", hint: "as it was", known: () => QUEUE_POLICIES },
   { name: "weights", label: "Weights", hint: "such as cpu=1,accelerators=5" },

@@ -225,6 +225,60 @@ def test_an_edit_of_a_job_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureF
     assert answer(capsys, *log, *_with(tmp_path / "job.yaml", job("new", workers=1)))["edits"] == []
 
 
+def test_a_job_is_changed_without_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = to_file(crowded().entries, tmp_path / "run.log")
+    found = answer(capsys, *log, "--job", "never", "--priority", "9", "--gpus", "3")
+    assert found["otherwise"] == "never with priority 9, GPUs a pod 3"
+    (edit,) = found["edits"]
+    assert edit.startswith("job default/never: priority 5 → 9, ") and edit.endswith("3 nvidia.com/gpu")
+    never = next(plan for plan in found["whatIf"]["jobs"] if plan["job"] == "default/never")
+    assert (never["queue"], never["priority"]) == (1, 9), "it goes before all others"
+    before = next(plan for plan in found["asItWas"]["jobs"] if plan["job"] == "default/never")
+    assert never["waits"] != before["waits"]
+
+
+def test_fewer_gpus_or_another_queue_let_a_waiting_job_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.queue("rl", capability=(("nvidia.com/gpu", 2),))
+    world.queue("wide")
+    for at, name in enumerate(("one", "two")):
+        world.job(name, leader=shape(gpus=2), of_queue="rl", created=at)
+    world.job("large", leader=shape(gpus=8), of_queue="wide", created=3)
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+
+    def starts(*change: str) -> list[str]:
+        found = answer(capsys, *log, *change)
+        return [plan["job"] for plan in found["whatIf"]["jobs"] if plan["placed"]]
+
+    assert starts("--job", "two", "--queue", "wide") == ["default/two"]
+    assert starts("--job", "large", "--gpus", "2") == ["default/large"]
+    assert starts("--job", "large", "--priority", "9") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        (("--priority", "7"), 2, "--priority needs --job"),
+        (("--job", "big"), 2, "--job needs --priority, --queue or --gpus"),
+        (("--job", "big", "--priority", "11"), 2, "11 is not a whole number from 1 to 10"),
+        (("--job", "bgi", "--gpus", "1"), 1, "there is no job 'bgi' at offset"),
+        (("--job", "big", "--queue", "rk"), 1, "there is no queue 'rk' at offset"),
+        (("--job", "wrong", "--priority", "7"), 2, "job default/wrong has ended or is invalid there"),
+        (("--job", "big", "--priority", "7", "--without", "big"), 2, "--with or --without changes this job too"),
+    ],
+)
+def test_a_change_of_a_job_that_cannot_be_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, complaint: str
+) -> None:
+    log = to_file(crowded().entries, tmp_path / "run.log")
+    found, _, err = run(capsys, *log, *arguments)
+    assert found == status and complaint in err and err.count("\n") == 1
+
+
 def test_why_nothing_goes_on_is_told_with_the_jobs_that_have_no_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,15 @@ SAME = {
     "waits?by=job&heldBy=job": ("waits", "--by", "job", "--held-by", "job"),
     "preemptions?within=5m": ("preemptions", "--within", "5m"),
     "forecast?at=300": ("forecast", "--at", "300"),
+    "what-if?at=300&changedJob=default/answer-2&priority=7": (
+        "what-if",
+        "--at",
+        "300",
+        "--job",
+        "default/answer-2",
+        "--priority",
+        "7",
+    ),
     "what-if?at=300&queuePolicy=DRF&everyJob=true": ("what-if", "--at", "300", "--queue-policy", "DRF", "--every-job"),
 }
 

@@ -24,7 +24,7 @@ from arranger.cli.inputs.reading import (
     progress,
     stand_at,
 )
-from arranger.cli.inputs.variation import Otherwise
+from arranger.cli.inputs.variation import Otherwise, job_edit
 from arranger.cli.rendering.output import local_time, output_option, print_json
 from arranger.cli.rendering.plot import check_plot, plot
 from arranger.cli.rendering.what_if_page import Answer, Sequel
@@ -80,6 +80,15 @@ def _until(text: str) -> Until:
 @click.option("--without", "jobs", multiple=True, metavar="[NS/]JOB", help="Leave out this job and its pods.")
 @click.option("--without-node", "nodes", multiple=True, metavar="NODE", help="Leave out this node and its pods.")
 @click.option("--without-queue", "queues", multiple=True, metavar="QUEUE", help="Leave out this queue.")
+@click.option("--job", metavar="[NS/]JOB", help="Change this job by --priority, --queue and --gpus.")
+@click.option("--priority", type=click.IntRange(1, 10), metavar="N", help="With --job: its priority, 1 to 10.")
+@click.option("--queue", metavar="QUEUE", help="With --job: its queue.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --job: GPUs of each of its pods that asks for any.",
+)
 @click.option(
     "--until",
     type=TextType("until", _until, f"not an end; allowed: a duration such as 2h, {_DRAINED}, or {AT_ALLOWED}"),
@@ -109,7 +118,8 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     any other point, a new cycle runs on the state there, with the configuration of the last cycle before that point.
 
     A policy given with --queue-policy or --policy applies to the jobs that name none, or, with --every-job, to all
-    jobs. If a TYJob in the FILE of --with exists at that point, it gets the spec in FILE. If a Node in FILE exists, it
+    jobs. If a TYJob in the FILE of --with exists at that point, it gets the spec in FILE. --job changes one job
+    without a file; pods that have nodes keep them. If a Node in FILE exists, it
     gets the labels and amounts in FILE, and keeps its other labels and amounts. It also keeps its taints, its
     conditions and its field unschedulable, unless FILE sets them. A Node with a metadata.uid, as `kubectl get -o yaml`
     prints it, replaces the existing node, and a Queue always replaces the existing queue. A new TYJob without
@@ -126,6 +136,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     \b
       arranger what-if --at 4711 --queue-policy DRF          the cycle at offset 4711, under DRF
       arranger what-if --at "10m ago" --without team-a/train --log run.log
+      arranger what-if --job team-a/train --priority 7 --gpus 4
       arranger what-if --with my-job.yaml --with-node n3     one more job and a node like n3, now
       arranger what-if --at "2h ago" --preemption Off --until 2h
       arranger what-if --with queue.yaml --until 2h          another weight or capability, for two hours
@@ -134,7 +145,12 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     _check(options)
     without = (options["jobs"], options["nodes"], options["queues"])
     otherwise = Otherwise(
-        other, options["manifests"], *without, copies=options["copies"], scheduler=settings.scheduler_name
+        other,
+        options["manifests"],
+        *without,
+        copies=options["copies"],
+        scheduler=settings.scheduler_name,
+        edit=job_edit(options),
     )
     asked = _Asked(options["at"], otherwise, options["until"], options["lasting"])
     answer = asyncio.run(_what_if(target, settings, asked))

@@ -11,13 +11,14 @@ import msgspec
 
 from arranger.cli.inputs.cluster_files import STDIN, read_objects
 from arranger.cli.inputs.cluster_input import described, say_left_out
+from arranger.cli.inputs.job_edit import JobEdit
 from arranger.cli.inputs.reading import NotFound, did_you_mean, unknown_node
 from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.model.names import KIND
 from arranger.model.node import NodeFacts
-from arranger.model.queue import QUEUE_KIND
+from arranger.model.queue import DEFAULT_QUEUE, QUEUE_KIND
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
 from arranger.projections.state import State
@@ -29,8 +30,8 @@ from arranger.replay.what_if.quota_account import as_counted
 
 
 class Otherwise(msgspec.Struct, frozen=True):
-    """The requested changes: another configuration, files of manifests, jobs, nodes and queues to leave out, and nodes
-    to copy."""
+    """The requested changes: another configuration, files of manifests, jobs, nodes and queues to leave out, nodes to
+    copy, and an edit of one job."""
 
     other: Overrides
     manifests: Sequence[str]
@@ -40,11 +41,13 @@ class Otherwise(msgspec.Struct, frozen=True):
     copies: Sequence[str] = ()
     #: Pods in the files that name this scheduler are to be placed.
     scheduler: str = ""
+    edit: JobEdit | None = None
 
     @property
     def words(self) -> str:
         parts = [self.other.text] if self.other else []
         parts += [f"with {'standard input' if name == STDIN else name}" for name in self.manifests]
+        parts += [self.edit.words] if self.edit is not None else []
         parts += [f"with a copy of node {name}" for name in self.copies]
         parts += [f"without {name}" for name in self.jobs]
         parts += [f"without node {name}" for name in self.nodes]
@@ -64,7 +67,19 @@ class Otherwise(msgspec.Struct, frozen=True):
         for name in self.queues:
             if name not in state.queues:
                 raise unknown_queue(name, state)
+        if self.edit is not None:
+            added = (*added, self._edited_job(self.edit, state, {*jobs, *map(_uid, added)}, edits))
         return Variation(self.other, added, jobs, tuple(self.nodes), tuple(self.queues))
+
+    def _edited_job(self, edit: JobEdit, state: State, taken: set[str], edits: list[str]) -> k.Event:
+        """The observation of the job after its edit. `taken` are UIDs of the jobs that other options change."""
+        if (uid := _job(state, edit.job)) in taken:
+            raise UsageError(f"--job {edit.job}: --with or --without changes this job too")
+        if edit.queue not in (None, DEFAULT_QUEUE, *state.queues):
+            raise unknown_queue(str(edit.queue), state)
+        seen, words = edit.seen(state.jobs[uid])
+        edits.append(words)
+        return seen
 
     def _added(self, state: State, time_ms: int, edits: list[str]) -> list[k.Event]:
         """The observations of the objects in the files. Those of existing objects are edits, described in `edits`."""
@@ -90,6 +105,18 @@ class Otherwise(msgspec.Struct, frozen=True):
         return added
 
 
+def job_edit(options: Mapping[str, Any]) -> JobEdit | None:
+    """The edit of one job by the options. Raises `UsageError` for a job or a change alone."""
+    given = {name: options[name] for name in ("priority", "queue", "gpus") if options[name] is not None}
+    if options["job"] is None:
+        if given:
+            raise UsageError(f"--{next(iter(given))} needs --job")
+        return None
+    if not given:
+        raise UsageError("--job needs --priority, --queue or --gpus")
+    return JobEdit(options["job"], **given)
+
+
 def queues_in(manifests: Sequence[str]) -> tuple[k.QueueSeen, ...]:
     """The Queues in the files. Raises `UsageError` for another kind of object, and for an invalid Queue."""
     objects = list(read_objects(manifests))
@@ -110,6 +137,10 @@ def _valid(event: k.QueueSeen) -> k.QueueSeen:
     if event.faults:
         raise UsageError(f"Queue {event.name} is invalid: {faults_text(event.faults)}")
     return event
+
+
+def _uid(event: k.Event) -> str:
+    return event.uid if isinstance(event, k.JobSeen) else ""
 
 
 def _job(state: State, asked: str) -> str:
