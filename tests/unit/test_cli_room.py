@@ -118,7 +118,9 @@ def test_preemptions_are_listed_with_their_sums(log: list[str], capsys: pytest.C
     assert "default/wide (Surplus)" in row and "default/low (Priority)" in row and "0.083" in row and "7.0s" in row
     assert "1 preemption; of 0 the room became free by itself within 10m00s, by amounts alone" in out
     found = answer(capsys, "preemptions", *log)
-    assert found["queues"] == [{"queue": "default", "taken": 1, "gave": 2, "lost_ms": 300_000, "again_ms": 0}]
+    assert found["queues"] == [
+        {"queue": "default", "taken": 1, "gave": 2, "lost_ms": 300_000, "again_ms": 0, "guest_ms": 0}
+    ]
     assert (found["preemptions"][0]["gained_ms"], found["preemptions"][0]["needless"]) == (7_000, False)
     rows = run(capsys, "preemptions", *log, "-o", "csv").splitlines()
     assert rows[0].startswith("offset,time,beneficiary,") and len(rows) == 3

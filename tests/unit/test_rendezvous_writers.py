@@ -14,6 +14,7 @@ from arranger.kube.translate import pod_seen
 from arranger.model.job import Stage
 from arranger.projections.state import State
 from arranger.sandbox.direct import DirectCluster
+from arranger.workers.progress import StateReplaced
 from tests.unit.test_applier import JOB, Scene
 
 KINDS = (PODS, SERVICES, CONFIG_MAPS)
@@ -260,5 +261,6 @@ async def test_a_job_of_an_ended_epoch_has_its_members_file_left_alone() -> None
     running.cluster.asked = []
     running.clock.passed_s += 5.0
     running.scene.applier._follower.state = State()
-    await running.scene.applier._pods._members.keep(look)
+    with pytest.raises(StateReplaced):
+        await running.scene.applier._pods._members.keep(look)
     assert not running.cluster.asked
