@@ -154,7 +154,7 @@ def test_small_jobs_that_never_stop_coming_do_not_keep_out_a_large_one(kube: Kub
         nonlocal number
         number += 1
         small = job(
-            f"small-{number:03}", workers=0, run_s=3, priority=1, preemptible=False, expectedRuntimeSeconds=60,
+            f"small-{number:03}", workers=0, run_s=5, priority=1, preemptible=False, expectedRuntimeSeconds=600,
             ttlSecondsAfterFinished=0,
         )  # fmt: skip
         kube.request("POST", TYJOBS, small)
