@@ -101,8 +101,9 @@ class Preemptions(msgspec.Struct):
             )
             for one in self.found
         ]
+        began = self._began()
         stays = [
-            GuestLine(**msgspec.structs.asdict(stay), host_began_ms=self._host_began(stay)) for stay in self.guests
+            GuestLine(**msgspec.structs.asdict(stay), host_began_ms=began.get(stay.preemption)) for stay in self.guests
         ]
         answer = as_object(PreemptionList(lines, by_queue(self.found, self.guests), self.within_ms, stays))
         timed = {
@@ -111,9 +112,9 @@ class Preemptions(msgspec.Struct):
         }
         return {**answer, **timed}
 
-    def _host_began(self, stay: Stay) -> int | None:
-        """How long after a guest was to leave its host began."""
-        return next((one.gained_ms for one in self.found if one.taking.offset == stay.preemption), None)
+    def _began(self) -> dict[int, int | None]:
+        """The offset of a preemption → how long after it the beneficiary began, in milliseconds."""
+        return {one.taking.offset: one.gained_ms for one in self.found}
 
     def csv(self) -> None:
         columns = ("offset", "time", "beneficiary", "queue", "victim", "victim_queue", "kind", "pods", "lost_gpu_ms",
@@ -147,7 +148,9 @@ class Preemptions(msgspec.Struct):
                 "host began after",
             )
             shown = self.guests if everything else self.guests[-_SHOWN:]
-            print_table(of_guests, map(self._guest_cells, shown), right=("GPU hours used", "GPU hours lost"))
+            began = self._began()
+            cells = [_guest_cells(stay, began.get(stay.preemption)) for stay in shown]
+            print_table(of_guests, cells, right=("GPU hours used", "GPU hours lost"))
             if len(shown) < len(self.guests):
                 print_text(f"and {len(self.guests) - len(shown)} earlier ones: --all shows all of them")
         heading("By queue")
@@ -178,14 +181,6 @@ class Preemptions(msgspec.Struct):
         for name, times, why in self._in_vain():
             print_text(f"{name} took room in vain, {counted(times, 'time')}: {why}")
 
-    def _guest_cells(self, stay: Stay) -> tuple[object, ...]:
-        began_ms = self._host_began(stay)
-        began = duration(began_ms) if began_ms is not None else "-"
-        end = _ENDS[stay.end] if stay.end is not None else "is there"
-        lost = gpu_hours(stay.lost_ms) if stay.end == StayEnd.LEFT else "-"
-        hosts = few(list(stay.hosts), _NAMED)
-        return (local_time(stay.time_ms), stay.job, hosts, gpu_hours(stay.gpu_ms), end, lost, began)
-
     def _in_vain(self) -> Iterator[tuple[str, int, str]]:
         """Who took room and didn't run with it, how often, and why the last time."""
         by_job: dict[str, list[StageDecided]] = {}
@@ -215,6 +210,14 @@ def _or_empty(value: int | None) -> object:
 def _queue_cells(of: OfQueue) -> tuple[object, ...]:
     again, as_guests = duration(of.again_ms) if of.again_ms else "-", gpu_hours(of.guest_ms) if of.guest_ms else "-"
     return (of.queue, of.taken, of.gave, gpu_hours(of.lost_ms), again, as_guests)
+
+
+def _guest_cells(stay: Stay, began_ms: int | None) -> tuple[object, ...]:
+    began = duration(began_ms) if began_ms is not None else "-"
+    end = _ENDS[stay.end] if stay.end is not None else "is there"
+    lost = gpu_hours(stay.lost_ms) if stay.end == StayEnd.LEFT else "-"
+    hosts = few(list(stay.hosts), _NAMED)
+    return (local_time(stay.time_ms), stay.job, hosts, gpu_hours(stay.gpu_ms), end, lost, began)
 
 
 # --- waits -------------------------------------------------------------------------------------------------
