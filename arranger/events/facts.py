@@ -210,8 +210,8 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `ended` instead, or nothing. `limit_of` is the group whose own `restart.limit` is the `limit`; empty for the job's
     `restartLimit`. `taken_by` is the job that this one gave its room to. `claim` is the
     one with which pods can't start on the node. `active_s` is how long the job was active, in seconds; 0 in logs of
-    versions that didn't record it. `sentence` is the text of an earlier version, or of an adopted job's status; then no
-    other field is set.
+    versions that didn't record it. `awaited`: others were still to leave that node of the job, so it hadn't begun.
+    `sentence` is the text of an earlier version, or of an adopted job's status; then no other field is set.
     """
 
     node: str = ""
@@ -238,6 +238,7 @@ class StageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     taken_by: TakenBy | None = None
     claim: str = ""
     active_s: int = 0
+    awaited: bool = False
 
 
 #: For a decision without facts beyond its reason.

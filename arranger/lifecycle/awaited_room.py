@@ -4,12 +4,13 @@ how long the job waits for it."""
 from collections.abc import Iterator
 
 from arranger.events.facts import StageFacts
-from arranger.events.kinds import PodSeen
-from arranger.lifecycle.replacements import barred
+from arranger.events.kinds import PodSeen, StageDecided
+from arranger.lifecycle.replacements import barred, spot_of
 from arranger.model.job import Stage
+from arranger.model.stages import TRANSITIONS
+from arranger.model.stages import StageReason as R
 from arranger.projections.jobs import JobRecord, holds, requests_of
 from arranger.projections.nodes import Amounts
-from arranger.projections.openness import closed_to_next
 from arranger.projections.preemption import leaves
 from arranger.projections.state import State
 
@@ -52,26 +53,30 @@ def _full(state: State, job: JobRecord, time_ms: int) -> Iterator[str]:
             yield node
 
 
-def room_lost(state: State, job: JobRecord, time_ms: int) -> bool:
-    """Whether a job has waited long enough, or one of its nodes is gone or closed."""
-    until_ms = awaited_until_ms(job)
-    if until_ms is not None and state.known_ms(time_ms) >= until_ms:
-        return True
-    if not all(map(state.nodes.has, job.placements.values())):
-        return True
-    return bool(closed_to_next(state.nodes, job.valid_spec, job.placements))
-
-
-def why_room_lost(state: State, job: JobRecord, time_ms: int) -> StageFacts:
-    """Why a job gives up nodes that others were still to leave: one is gone, or was closed, or these pods are still
-    there."""
-    leaderless = not job.valid_spec.has_leader
-    for slot, node in sorted(job.placements.items()):
-        if not state.nodes.has(node):
-            return StageFacts(node, gone=True, leaderless=leaderless)
+def room_lost(state: State, job: JobRecord, time_ms: int) -> StageDecided | None:
+    """That a job gives up nodes that others were still to leave: one is gone, isn't ready or was closed, or these pods
+    are still there although the job has waited long enough; None if it still waits."""
+    for slot in sorted({spot_of(job, slot): slot for slot in job.placements}.values()):
+        node = job.placements[slot]
+        facts = state.nodes.facts_of(node)
+        if facts is None or not facts.ready:
+            return _lost(job, R.NODE_LOST, StageFacts(node, gone=facts is None, awaited=True))
         if (how := barred(state, job, slot)) is not None:
-            cordoned, taint, claim = how.cordoned, how.taint, how.claim
-            return StageFacts(node, cordoned=cordoned, taint=taint, claim=claim, leaderless=leaderless)
+            why = StageFacts(node, cordoned=how.cordoned, taint=how.taint, claim=how.claim, awaited=True)
+            return _lost(job, R.NODE_CLOSED, why)
+    until_ms = awaited_until_ms(job)
+    if until_ms is None or state.known_ms(time_ms) < until_ms:
+        return None
+    return _lost(job, R.ROOM_NOT_FREED, _who_stays(state, job, time_ms))
+
+
+def _lost(job: JobRecord, reason: R, facts: StageFacts) -> StageDecided:
+    return StageDecided(job.uid, job.version, job.attempt, TRANSITIONS[job.stage, reason], reason, facts)
+
+
+def _who_stays(state: State, job: JobRecord, time_ms: int) -> StageFacts:
+    """The pods that didn't leave the nodes of a job in time."""
+    leaderless = not job.valid_spec.has_leader
     full = dict.fromkeys(_full(state, job, time_ms))
     awaited = [pod for pod in _awaited(state, job) if pod.node in full and holds(pod)]
     stays = awaited or _in_the_way(state, job)

@@ -7,7 +7,7 @@ bound gets other nodes as a whole. Later only the pods that can't be bound are p
 
 from arranger.events.facts import NO_FACTS, EndKind, StageFacts
 from arranger.events.kinds import EndedWorker, StageDecided, WorkersReplaced, start
-from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker, why_room_lost
+from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.refusals import refused_pods, refused_quorum
 from arranger.lifecycle.replacements import Closed, barred, cause_of, room_taken
@@ -31,8 +31,7 @@ def decision_on_pods(
     if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
         if room_is_free(state, job, time_ms):
             return start(job.uid, job.version, job.attempt, leaderless=True)
-        lost = room_lost(state, job, time_ms)
-        return _decide(job, StageReason.ROOM_NOT_FREED, why_room_lost(state, job, time_ms)) if lost else None
+        return room_lost(state, job, time_ms)
     return _node_lost(state, job) or refused_quorum(job, config, time_ms)
 
 

@@ -18,7 +18,7 @@ from arranger.events.kinds import (
     WorkersReplaced,
     start,
 )
-from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker, why_room_lost
+from arranger.lifecycle.awaited_room import room_is_free, room_lost, taker
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.left_behind import left_behind
 from arranger.lifecycle.pods_to_place import decision_on_pods
@@ -139,8 +139,7 @@ def _pending(state: State, job: JobRecord, config: LifecycleConfig, time_ms: int
         return _decide(job, R.UNSCHEDULABLE, StageFacts(shortage=_shortage(job)))
     if job.schedule_state in (ScheduleState.SUCCEED, ScheduleState.PARTLY) and job.quorum_placed():
         if not room_is_free(state, job, time_ms):
-            lost = room_lost(state, job, time_ms)
-            return _decide(job, R.ROOM_NOT_FREED, why_room_lost(state, job, time_ms)) if lost else None
+            return room_lost(state, job, time_ms)
         return start(job.uid, job.version, job.attempt, leaderless=not job.valid_spec.has_leader)
     return nodes_requested(state, job, config, time_ms)
 

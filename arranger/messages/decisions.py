@@ -14,6 +14,9 @@ from arranger.model.stages import StageReason
 from arranger.model.taints import taint_text
 from arranger.model.text import counted
 
+#: Of a node that a job loses before it has begun there.
+_BEFORE = ", before others had left it; scheduled again"
+
 
 def stage_text(decided: StageDecided) -> str:
     facts = decided.facts
@@ -165,8 +168,16 @@ def _workers(count: int, one: str, more: str) -> str:
 
 def _node_lost(facts: StageFacts) -> str:
     how = "gone" if facts.gone else "not ready"
+    if facts.awaited:
+        return f"node {facts.node} is {how}{_BEFORE}"
     since = f"has been {how} for {facts.seconds} s" if facts.seconds else f"is {how}"
     return f"{_whose_node(facts)} {since}; scheduled again"
+
+
+def _node_closed(facts: StageFacts) -> str:
+    if facts.awaited:
+        return f"node {facts.node} {_closed(facts)}{_BEFORE}"
+    return f"{_whose_node(facts)} {_closed(facts)}; scheduled again"
 
 
 def _left_behind(facts: StageFacts) -> str:
@@ -186,8 +197,8 @@ def _room_taken(facts: StageFacts) -> str:
 
 def _room_not_freed(facts: StageFacts) -> str:
     closed = "is gone" if facts.gone else _closed(facts)
-    if closed:
-        return f"node {facts.node} {closed}, before others had left it; scheduled again"
+    if closed:  # as earlier versions recorded it
+        return f"node {facts.node} {closed}{_BEFORE}"
     if not facts.node:  # as earlier versions recorded it
         return "other pods didn't leave its nodes in time, or a node closed; scheduled again"
     more = f" and {facts.count - 1} more" if facts.count > 1 else ""
@@ -314,7 +325,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.LEADER_LOST: lambda facts: f"the leader's pod is gone{_from_closed(facts)}; scheduled again",
     _R.LEADER_MOVED: lambda facts: f"the leader's address changed from {facts.was} to {facts.address}; scheduled again",
     _R.NODE_LOST: _node_lost,
-    _R.NODE_CLOSED: lambda facts: f"{_whose_node(facts)} {_closed(facts)}; scheduled again",
+    _R.NODE_CLOSED: _node_closed,
     _R.ROOM_TAKEN: _room_taken,
     _R.PREEMPTED: lambda facts: f"preempted for {taken_text(facts.taken_by)}; scheduled again",
     _R.ROOM_NOT_FREED: _room_not_freed,

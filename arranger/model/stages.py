@@ -31,7 +31,7 @@ class StageReason(StrEnum):
     ROOM_TAKEN = "RoomTaken"
     #: Another job needed its room more.
     PREEMPTED = "Preempted"
-    #: The pods that gave it room didn't leave in time, or its nodes closed.
+    #: The pods that gave it room didn't leave in time.
     ROOM_NOT_FREED = "RoomNotFreed"
     #: The pods of its earlier attempts hang on lost nodes: the next attempt doesn't wait for them.
     PODS_LEFT_BEHIND = "PodsLeftBehind"
@@ -64,14 +64,18 @@ class StageReason(StrEnum):
     OTHER = "Other"
 
 
-_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
-_ACTIVE = (*_WAITING, *_BEGUN)
+_ACTIVE = (*WAITING, *_BEGUN)
 
 _R = StageReason
+#: A job that waits goes on waiting after these, for what it waited before.
+WAITS_ON = (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER, _R.PODS_LEFT_BEHIND)
+#: The same if its facts say that others were still to leave the node (`StageFacts.awaited`).
+LOST_UNBEGUN = (_R.NODE_LOST, _R.NODE_CLOSED)
 #: From these stages, for one of these reasons, to this stage.
 _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
-    (_WAITING, (_R.SCHEDULED,), Stage.STARTING),
+    (WAITING, (_R.SCHEDULED,), Stage.STARTING),
     ((Stage.STARTING,), (_R.WORKERS_READY,), Stage.RUNNING),
     (_BEGUN, (_R.LEADER_SUCCEEDED,), Stage.SUCCEEDED),
     (_ACTIVE, (_R.WORKERS_SUCCEEDED, _R.TERMINATED), Stage.SUCCEEDED),
@@ -80,11 +84,11 @@ _RULES: tuple[tuple[tuple[Stage, ...], tuple[StageReason, ...], Stage], ...] = (
     (_BEGUN, (_R.LEADER_FAILED, _R.LEADER_EVICTED, _R.LEADER_LOST, _R.LEADER_MOVED), Stage.RESCHEDULING),
     (_BEGUN, (_R.NODE_LOST, _R.NODE_CLOSED, _R.ROOM_TAKEN, _R.WORKERS_LOST, _R.WORKER_ENDED), Stage.RESCHEDULING),
     (_BEGUN, (_R.PREEMPTED,), Stage.RESCHEDULING),
-    ((Stage.PENDING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER, _R.PODS_LEFT_BEHIND), Stage.PENDING),
-    ((Stage.RESCHEDULING,), (_R.ROOM_NOT_FREED, _R.RESERVATION_OVER, _R.PODS_LEFT_BEHIND), Stage.RESCHEDULING),
+    ((Stage.PENDING,), (*WAITS_ON, *LOST_UNBEGUN), Stage.PENDING),
+    ((Stage.RESCHEDULING,), (*WAITS_ON, *LOST_UNBEGUN), Stage.RESCHEDULING),
     ((Stage.STARTING,), (_R.QUORUM_REFUSED, _R.START_TIMEOUT, _R.TEMPLATE_EDITED), Stage.RESCHEDULING),
     (_BEGUN, (_R.QUORUM_INCOMPLETE,), Stage.RESCHEDULING),
-    (_WAITING, (_R.UNSCHEDULABLE, _R.DEPENDENCY_FAILED), Stage.FAILED),
+    (WAITING, (_R.UNSCHEDULABLE, _R.DEPENDENCY_FAILED), Stage.FAILED),
     (_BEGUN, (_R.RESTART_LIMIT, _R.IMAGE_ERROR), Stage.FAILED),
     (_ACTIVE, (_R.WORKERS_FAILED, _R.POD_REFUSED, _R.DEADLINE_EXCEEDED, _R.INVALID_SPEC, _R.DELETED), Stage.FAILED),
 )

@@ -75,7 +75,8 @@ def take_room(state: State, job: JobRecord, event: Preempted, config: CycleConfi
 
 
 def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:
-    """A job with such room enters a stage. It isn't in vain if the job ran, or if another one took the room from it."""
+    """A job with such room enters a stage. It isn't in vain if the job ran, if another one took the room from it, or
+    if a node closed before the job had begun there."""
     taken = job.taken
     if event.stage == Stage.RUNNING or event.stage in ENDED:
         job.slots.asked = ()
@@ -85,7 +86,7 @@ def follow_stage(state: State, job: JobRecord, event: StageDecided) -> None:
         event.stage == Stage.RUNNING
         or event.stage in ENDED
         or event.reason in _ASKED_FOR
-        or (taken.ended is None and event.reason == StageReason.PREEMPTED)
+        or (taken.ended is None and (event.reason == StageReason.PREEMPTED or event.facts.awaited))
     ):
         _forget_taken(state, job)
     elif taken.ended is None:

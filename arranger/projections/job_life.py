@@ -221,7 +221,8 @@ class JobLife(Slots):
         for of_set in job.sets.values():
             of_set.failing_since_ms, of_set.started = 0, False
         job.slots.finished = {slot: None for slot in job.slots.finished if _stays_finished(job, slot)}
-        job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if counts_on(job, slot)}
+        if before in ACTIVE:  # an attempt that never had its room changes nothing
+            job.slots.charged = {slot: of for slot, of in job.slots.charged.items() if counts_on(job, slot)}
         job.slots.refused_ms.clear()
         job.back_offs.further = NO_BACK_OFF
         job.attempt += 1

@@ -12,7 +12,7 @@ import numpy as np
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import FREEING, GANG, WHOLE_JOB, JobSpec, Replacement, Stage, Topology, TopologyMode, Unit
-from arranger.model.stages import StageReason, may_enter
+from arranger.model.stages import LOST_UNBEGUN, WAITING, StageReason, may_enter
 from arranger.projections.deadlines import not_overdue, won
 from arranger.projections.dependencies import failed_dependency
 from arranger.projections.job_parts import LEADER, SlotKey
@@ -65,6 +65,8 @@ def out_of_turn(state: State, job: JobRecord | None, event: k.StageDecided) -> s
         return NOT_OURS
     if not may_enter(job.stage, event.reason, event.stage):
         return f"a job doesn't go from {job.stage} to {event.stage} for the reason {event.reason}"
+    if job.stage in WAITING and event.reason in LOST_UNBEGUN and not (event.facts.awaited and job.placements):
+        return f"it is {job.stage}, and has lost no node that others were to leave"
     if event.stage in (Stage.STARTING, Stage.RUNNING) and not job.quorum_placed():
         return f"it can't be {event.stage}: its quorum has no nodes"
     return _without_ground(state, job, event)

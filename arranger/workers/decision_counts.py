@@ -15,7 +15,7 @@ from arranger.logs import log_event
 from arranger.metrics import Metrics
 from arranger.model.job import JobSpec, Stage
 from arranger.model.pod import gpus_of
-from arranger.model.stages import StageReason
+from arranger.model.stages import WAITS_ON, StageReason
 from arranger.projections.job_parts import STEPS_KEPT
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, Forecasted, State
@@ -30,8 +30,6 @@ _SIZES = ((0, "0"), (1, "1"), (8, "2-8"), (64, "9-64"))
 _LARGEST = "65+"
 #: The names of the horizons of forecasts, as `HORIZONS_MS`.
 _HORIZONS = ("<1m", "<10m", "<1h", "<6h", "6h+")
-#: Decisions on the stage that don't begin another wait.
-_STILL_WAITS = (StageReason.ROOM_NOT_FREED, StageReason.RESERVATION_OVER)
 
 
 class DecisionCounts:
@@ -127,7 +125,7 @@ class DecisionCounts:
     def _stage_decided(self, state: State, event: StageDecided) -> None:
         if event.reason == StageReason.ROOM_NOT_FREED:
             self._metrics.room_not_freed.inc()
-        elif event.stage == Stage.RESCHEDULING and event.reason not in _STILL_WAITS:
+        elif event.stage == Stage.RESCHEDULING and not _waits_on(event):
             self._metrics.restarts.labels("job", str(event.reason)).inc()
         elif event.stage == Stage.STARTING:
             self._count_start(state, event.job_uid, event.based_on)
@@ -184,6 +182,11 @@ def horizon_of(forecast: Forecasted) -> str:
     )
 
 
+def _waits_on(decided: StageDecided) -> bool:
+    """Whether a decision on the stage begins no other wait."""
+    return decided.reason in WAITS_ON or decided.facts.awaited
+
+
 def _wait_of(job: JobRecord, based_on: int) -> tuple[int, int] | None:
     """When a job began to wait and when it started, by the decision on that version of it; None if that decision didn't
     start it, because it only gave nodes to further pods. The first time is 0 if it isn't known: the job was adopted
@@ -194,7 +197,7 @@ def _wait_of(job: JobRecord, based_on: int) -> tuple[int, int] | None:
     )
     if number is None:
         return None
-    before = [time_ms for of, time_ms in steps[:number] if of.reason not in _STILL_WAITS]
+    before = [time_ms for of, time_ms in steps[:number] if not _waits_on(of)]
     if before:
         return before[-1], steps[number][1]
     known = not job.adopted_at and len(steps) < STEPS_KEPT

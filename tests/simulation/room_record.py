@@ -35,6 +35,8 @@ _HOUR_MS = 3_600_000
 #: victims, which may take room from others each time.
 TIMES = 10
 _OWN_FAILURES = (StageReason.WORKERS_LOST, StageReason.LEADER_FAILED, StageReason.WORKER_ENDED)
+#: Whoever decides knows after this time that a node isn't ready.
+_KNOWN_DOWN_MS = 30_000
 _DEMAND = (k.JobGone, k.NodeSeen, k.NodeGone)
 _RULES = (
     k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
@@ -223,9 +225,15 @@ class RoomRecord:
         """Why a preemption shouldn't have ended without the start of the job that got the room. `others` were awaited
         before this entry, too: several jobs may give up by one."""
         reason = job.decided.reason if job is not None and job.decided is not None else None
+        if reason == StageReason.ROOM_NOT_FREED:
+            down_ms = {node: state.nodes.down_for_ms(node, state.time_ms) for node in of.nodes}
+            if lost := [node for node, for_ms in down_ms.items() if for_ms > _KNOWN_DOWN_MS]:
+                return f"a job says that others didn't leave its nodes in time, and {lost} aren't there or not ready"
         if job is None or of.excuses or reason in (StageReason.DEADLINE_EXCEEDED, StageReason.INVALID_SPEC):
             if reason == StageReason.ROOM_NOT_FREED:
                 self._world.faults.hit(NOT_FREED)
+            return ""
+        if reason == StageReason.NODE_CLOSED and job.decided is not None and job.decided.facts.claim:
             return ""
         if reason != StageReason.ROOM_NOT_FREED:
             return f"a job lost the room that others gave it: {job.stage}, {reason}"

@@ -100,6 +100,21 @@ def test_reservations_that_move_and_room_that_is_not_freed_are_counted() -> None
     assert counted(written(stuck.entries, "us"))["room_not_freed_total"] == 1
 
 
+def test_room_whose_node_closes_before_the_job_has_begun_there_is_no_restart() -> None:
+    world = with_room_rules(reservations=0)
+    low = gpu_job(world, "low", 4, priority=1)
+    world.settle()
+    gpu_job(world, "high", 4, priority=9)
+    world.cycle()
+    for node in set(low.placements.values()) | {"n0", "n1"}:
+        if node in world.state.nodes.rows:
+            world.node_gone(node)
+    world.settle()
+    found = counted(written(world.entries, "us"))
+    assert found["restarts_total job Preempted"] == 1 and "restarts_total job NodeLost" not in found
+    assert "room_not_freed_total" not in found
+
+
 def test_every_decision_is_counted_by_exactly_one_of_many_processes() -> None:
     entries = preempting().entries
     alone = counted(written(entries, "a"), member="a")

@@ -1,10 +1,13 @@
 """Workers that fail by their own fault, and whose room others take before they come again: what that counts."""
 
+import msgspec
+
 from arranger.events import kinds as k
 from arranger.kube.translate import job_status_seen
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.decisions import stage_text
 from arranger.model.job import Stage
+from arranger.model.queue import Preemption
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
@@ -75,3 +78,18 @@ def test_what_such_a_worker_has_used_of_its_restarts_is_in_snapshots_and_statuse
     assert restored.slots.charged == job.slots.charged and restored.slots.charged[_WORKER][0] == 1
     told = job_status_seen(desired_status(world.state, job), restored.valid_spec)
     assert told is not None and told.charged == ((1, ((0, 0, 1),)),)
+
+
+def test_room_that_its_next_attempt_never_got_gives_no_restarts_back() -> None:
+    world, job = _running(restart_limit=2, priority=9)
+    world.config = msgspec.structs.replace(world.config, preemption=Preemption(), room_bound_ms=60_000)
+    _loses_room(world, job)
+    world.pod_gone("uid-stranger")
+    world.job("low", workers=1, min_workers=1, priority=1)
+    world.settle()  # takes the room during the back-off
+    world.wait_for_back_offs()
+    assert any(isinstance(event, k.Preempted) for event in world.cycle()) and job.placements
+    world.pass_time(200)
+    world.control()
+    assert job.decided is not None and (job.decided.reason, job.stage) == ("RoomNotFreed", Stage.RESCHEDULING)
+    assert job.slots.charged[_WORKER][0] == 1

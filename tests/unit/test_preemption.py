@@ -262,22 +262,30 @@ def test_a_job_waits_for_the_port_of_its_victim_where_a_node_has_room_for_both(f
         assert stage_text(high.decided).startswith("pod default/low-learner-0 didn't leave n0 in time")
 
 
-@pytest.mark.parametrize(("how", "said"), [
-    ({"cordoned": True}, "node n0 is cordoned, before others had left it; scheduled again"),
-    (None, "node n0 is gone, before others had left it; scheduled again"),
+@pytest.mark.parametrize(("how", "reason", "said"), [
+    ({"cordoned": True}, "NodeClosed", "node n0 is cordoned, before others had left it; scheduled again"),
+    ({"ready": False}, "NodeLost", "node n0 is not ready, before others had left it; scheduled again"),
+    (None, "NodeLost", "node n0 is gone, before others had left it; scheduled again"),
 ])  # fmt: skip
-def test_room_is_given_back_once_its_node_is_closed(how: dict[str, Any] | None, said: str) -> None:
-    of = world()
+def test_room_is_given_back_once_its_node_is_closed(how: dict[str, Any] | None, reason: str, said: str) -> None:
+    of = world(nodes=2)
+    running(of, "other", 4, priority=2)
     running(of, "low", 4, priority=1)
     high = waiting(of, "high", 4, priority=9)
     assert preempted(of) is not None
+    (node,) = set(high.placements.values())
     if how is None:
-        of.node_gone("n0")
+        of.node_gone(node)
     else:
-        of.node("n0", cpu=16, gpus=4, **how)
+        of.node(node, cpu=16, gpus=4, **how)
     of.control()
-    assert high.decided is not None and high.decided.reason == StageReason.ROOM_NOT_FREED
-    assert stage_text(high.decided) == said
+    assert high.decided is not None and high.decided.reason == reason
+    assert stage_text(high.decided) == said.replace("n0", node)
+    assert (high.stage, high.taken) == (Stage.PENDING, None), "no fault of the job: it may take other room"
+    of.state.validate()
+    assert preempted(of) is not None
+    of.settle()
+    assert high.stage == Stage.RUNNING
 
 
 def test_a_snapshot_has_the_room_that_a_job_waits_for() -> None:

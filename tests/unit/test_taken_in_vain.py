@@ -280,6 +280,32 @@ def test_the_list_of_preemptions_says_who_took_room_in_vain(
     assert row["in_vain"] == reason and row["in_vain_because"] == stage_text(found.vain)
 
 
+@pytest.mark.parametrize("reason", ["NodeClosed", "NodeLost"])
+def test_who_lost_it_because_a_node_closed_is_listed_but_may_take_other_room(reason: str) -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    of.node("n0", cpu=16, gpus=4, ready=reason == "NodeClosed", cordoned=reason == "NodeClosed")
+    of.control()
+    ledger = PreemptionLedger(State(), Span())
+    for entry in of.entries:
+        ledger.feed(entry)
+    [found] = ledger.found
+    assert found.vain is not None and found.vain.reason == reason and high.taken is None
+    assert "in vain" not in desired_status(of.state, high)["message"]
+
+
+def test_no_log_takes_nodes_from_who_waits_without_having_lost_one() -> None:
+    of = world()
+    running(of, "low", 4, priority=1)
+    high = waiting(of, "high", 4, priority=9)
+    assert preempted(of) is not None
+    of.say(k.StageDecided(high.uid, high.version, high.attempt, Stage.PENDING, StageReason.NODE_LOST))
+    assert of.verdict("StageDecided").reason == "it is Pending, and has lost no node that others were to leave"
+    assert high.placements
+
+
 def test_room_that_was_reclaimed_in_vain_counts_as_well() -> None:
     """Its queue is below its share, and the victim has the higher priority."""
     of = world()

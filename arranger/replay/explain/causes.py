@@ -340,6 +340,8 @@ class PodHistories:
                 return (self._edit(_EDITED[edited]) or self._created,)
             case StageReason.DEADLINE_EXCEEDED:
                 return self._deadline()
+            case StageReason.NODE_LOST if event.facts.awaited:
+                return (self._lost(event.facts.node),)
             case _:
                 return (self._cause(event.reason, event.attempt),)
 
@@ -417,15 +419,17 @@ class PodHistories:
 
     def _node_lost(self, attempt: int, slot: SlotKey) -> Cause | None:
         history = self._of.get((attempt, slot))
-        if history is None or not history.node:
-            return None
+        return self._lost(history.node) if history is not None and history.node else None
+
+    def _lost(self, node: str) -> Cause | None:
+        """That a node isn't ready, or is gone; None if it is ready."""
         lost: Cause | None = None
-        for turn in self._around.turns.get(history.node, []):
+        for turn in self._around.turns.get(node, []):
             if turn.after is not None and turn.after.ready:
                 lost = None
             elif lost is None:
                 how = "was deleted" if turn.after is None else "became not ready"
-                lost = Cause(turn.offset, turn.time_ms, f"node {history.node} {how}")
+                lost = Cause(turn.offset, turn.time_ms, f"node {node} {how}")
         return lost
 
 

@@ -192,7 +192,7 @@ class PreemptionLedger:
         if not taking.begun_ms:
             taking.lost_ms = self.state.time_ms
             watched.looking = False
-        if job is not None and job.taken is not None and job.taken.ended == event:
+        if event.facts.awaited or (job is not None and job.taken is not None and job.taken.ended == event):
             watched.found.vain = event
 
     def _victim_again(self, uid: str) -> None:
