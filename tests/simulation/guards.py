@@ -13,11 +13,12 @@ import numpy as np
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import ClusterUnavailable
-from arranger.lifecycle import giving_way, replacements, stages
+from arranger.lifecycle import awaited_room, giving_way, replacements, stages
 from arranger.model import tyjob
 from arranger.model.job import JobSpec, Topology
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
+from arranger.model.stages import StageReason
 from arranger.projections import fold, forecasts, giving_up, judging, placements, preemption, queue_membership
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
@@ -119,6 +120,10 @@ _OFTEN = {
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
+    "that who loses a node before others have left it says so": {
+        CROWD: 1.0,
+        "a node is deleted while its room is awaited": 1.0,
+    },
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
     "that nobody becomes a guest where the job in front can start": {CALM: 1.0},
     "that who has no reservation any more has no guests": {CALM: 1.0},
@@ -330,6 +335,20 @@ def _takes_in_vain_again() -> Iterator[None]:
 
 
 @contextmanager
+def _others_are_blamed() -> Iterator[None]:
+    """Whoever waits for others to leave its nodes looks at the time alone, not at the nodes."""
+
+    def by_time(state: State, job: JobRecord, time_ms: int) -> k.StageDecided | None:
+        until_ms = awaited_room.awaited_until_ms(job)
+        if until_ms is None or state.known_ms(time_ms) < until_ms:
+            return None
+        return k.StageDecided(job.uid, job.version, job.attempt, job.stage, StageReason.ROOM_NOT_FREED)
+
+    with mock.patch.object(stages, "room_lost", by_time):
+        yield
+
+
+@contextmanager
 def _any_may_give_room() -> Iterator[None]:
     """Jobs give room whether they are preemptible or not, and as soon as they have nodes."""
     begin = KnownJob.__init__
@@ -528,7 +547,8 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         JobRecord, "succeeded", property(lambda job: bool(job.slots.finished))
     ),
     "that no job starts before its room is free": _without(stages, "room_is_free", True),
-    "how long a job waits for room": _without(stages, "room_lost", True),
+    "how long a job waits for room": _without(awaited_room, "awaited_until_ms", 0),
+    "that who loses a node before others have left it says so": _others_are_blamed,
     "who may give room": _any_may_give_room,
     "that no job gives room to one of equal priority": _equals_give_room,
     "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
