@@ -444,6 +444,7 @@ class FaultyKubelets(SimulatedKubelets):
     async def _end(self, run: Any, grace_s: int) -> None:
         await self._world.room.hang(run.uid)
         await self._world.starts.linger(run.pod["metadata"]["name"])
+        await self._world.coming.keep(run.pod["metadata"]["name"])
         await super()._end(run, grace_s)
 
     async def _live(self, run: Any) -> None:

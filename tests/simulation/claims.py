@@ -376,9 +376,10 @@ def _selected(claim: Object) -> str:
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
-    """The claims that a pod names."""
+    """The claims that a pod names. An empty name, which a TYJob beyond its schema may have, names none."""
     volumes = pod["spec"].get("volumes") or ()
-    return [of["persistentVolumeClaim"]["claimName"] for of in volumes if of.get("persistentVolumeClaim")]
+    names = [of["persistentVolumeClaim"]["claimName"] for of in volumes if of.get("persistentVolumeClaim")]
+    return [name for name in names if name]
 
 
 def may_select(body: Mapping[str, Any]) -> bool:

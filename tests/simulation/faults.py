@@ -207,6 +207,9 @@ STARTS = ("a pod can't start for a while", "a pod hangs in Terminating", "a pod 
 SUCCESS_UNSEEN = "a leader succeeds after its worker failed, unseen"
 CUT = "a worker is deleted that ends the others"
 
+#: Another job waits for the room of one that ends, and for that of a pod that never goes.
+ENDS, STAYS = "a job ends whose room another awaits", "a pod never goes whose room a job awaits"
+
 #: A lost node comes back before it counts as lost, and watches tell of it only later.
 BACK_UNSEEN = "a lost node comes back in time, unseen"
 
@@ -214,7 +217,7 @@ BACK_UNSEEN = "a lost node comes back in time, unseen"
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
          *KUBELETS, *LOG_TROUBLE, *RACES[:1], *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
-         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, SUCCESS_UNSEEN, CUT, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
+         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, SUCCESS_UNSEEN, CUT, ENDS, STAYS, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
          *CLAIMS, *CLAIM_FAULTS, *AUTOSCALER, *AUTOSCALER_FAULTS)  # fmt: skip
 
 _FAMILIES = {

@@ -184,6 +184,7 @@ class FaultyLog(MemoryLog):
         await gate.passage("before", "append")
         await self._close_nodes_of(batch)
         await self._world.topologies.race(batch)
+        await self._world.coming.race(batch)
         self._reach("append unavailable")
         self._takes_writes()
         late = await self._slowly()

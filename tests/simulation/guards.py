@@ -26,17 +26,20 @@ from arranger.projections.state import State
 from arranger.sandbox.store import Store
 from arranger.scheduling import (
     candidates,
+    known_jobs,
     placer,
     queue,
     queue_offer,
     refusals,
     reservations,
+    vacating,
     volume_filters,
 )
 from arranger.scheduling.candidates import Candidates
 from arranger.scheduling.known_jobs import KnownJob
 from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
+from arranger.scheduling.preemption import Preemption as Preempting
 from arranger.scheduling.queue_room import QueueRoom
 from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.room_search import RoomSearch
@@ -64,10 +67,12 @@ from tests.simulation.endings import RIVAL
 from tests.simulation.faults import (
     BACK_UNSEEN,
     CUT,
+    ENDS,
     HALF_WAY,
     KINDS,
     PLACEHOLDERS,
     REQUESTS,
+    STAYS,
     SUCCESS_UNSEEN,
     WITH_CLAIMS,
 )
@@ -91,6 +96,7 @@ OF_ROOM = (
     "how room may be taken in a queue",
     "that only queues above their share give room",
     "that whoever isn't needed is spared",
+    "that nobody gives room that comes by itself",
     "that surplus goes before whole jobs",
     "that no restart of a preempted job counts",
     "that room is kept for whom others gave it",
@@ -125,6 +131,8 @@ _OFTEN = {
         "a node is deleted while its room is awaited": 1.0,
     },
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
+    "that a job whose pods show its end leaves by itself": {ENDS: 1.0},
+    "that a pod which hangs is no reason to wait": {STAYS: 1.0},
     "that nobody becomes a guest where the job in front can start": {CALM: 1.0},
     "that who has no reservation any more has no guests": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
@@ -554,6 +562,13 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
     "that only queues above their share give room": _without(candidates.Line, "may_reclaim", True),
     "that whoever isn't needed is spared": _without(RoomSearch, "_may_spare", False),
+    "that nobody gives room that comes by itself": lambda: mock.patch.object(
+        Preempting, "_ending", property(lambda _: []), create=True
+    ),
+    "that a job whose pods show its end leaves by itself": lambda: mock.patch.object(
+        known_jobs, "ends_by_itself", lambda _, job: job.stands_still or not job.active
+    ),
+    "that a pod which hangs is no reason to wait": _without(vacating, "hanging", frozenset()),
     "that surplus goes before whole jobs": _without(Candidates, "_surplus", ()),
     "that no restart of a preempted job counts": _restarts_of_victims_count,
     "that room is kept for whom others gave it": _room_is_anyones,

@@ -15,7 +15,7 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections import snapshot
-from arranger.projections.departing import hanging
+from arranger.projections.departing import ends_by_itself, hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, holds, is_quorum
@@ -340,6 +340,8 @@ def _done(decisions: Sequence[Decision]) -> set[str]:
 def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Collection[str]) -> Iterator[str]:
     """Why a smaller part of the victims would do, in the state before the decision; jobs that are `done` give none."""
     job = state.jobs[event.placed.job_uid]
+    if _may_start(state, cycle, job, alone=False, guests=False):
+        yield f"{job.seen.name} takes room, though enough comes by itself"
     units = [unit for victim in event.victims for unit in _units(state, victim)]
     of_lower = [unit for unit in _surplus(state, cycle, job) if unit[0].uid not in done]
     surplus = of_lower if PreemptionKind.SURPLUS in _modes(state, cycle, job) else []
@@ -442,16 +444,17 @@ def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobR
             reservations.hold(other, decided)
 
 
-def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True) -> bool:
-    """Whether a quorum fits once its guests have left, and those who leave anyway, assumed pods too; unless it is
-    `alone`, beside the reservations of others."""
+def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True, guests: bool = True) -> bool:
+    """Whether a quorum fits once those have left who leave anyway, assumed pods too, and with `guests` its guests;
+    unless it is `alone`, beside the reservations of others."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
         hold_for_others(state, placer, cycle, job)
     vacating = Vacating(state, placer.placing)
     vacating.release(vacating.of_pods(vacating.leaving))
-    known = placer.placing.jobs
-    goes = [of for of in state.jobs.values() if of.placements and (job.uid in of.slots.hosts or known.of(of).ends)]
+    hosts = {job.uid} if guests else set[str]()
+    with_nodes = [of for of in state.jobs.values() if of.placements]
+    goes = [of for of in with_nodes if ends_by_itself(state, of) or not hosts.isdisjoint(of.slots.hosts)]
     for each in (*map(vacating.of_whole, goes), *vacating.of_assumed()):
         vacating.release(each)
     gone = {pod.uid for pod in vacating.leaving}.union(vacating.hanging, *(of.bound.values() for of in goes))

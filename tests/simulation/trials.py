@@ -90,8 +90,8 @@ class Trials:
 
     async def _bad_node(self) -> None:
         """A worker fails twice on its node while another runs on a second one, and a third one has room."""
-        cpu = min((spot[1] for spot in _with_room(self._state)[-3:]), default=0)
-        if len(_with_room(self._state)) < 3 or self._state.quotas:
+        cpu = min((spot[1] for spot in with_room(self._state)[-3:]), default=0)
+        if len(with_room(self._state)) < 3 or self._state.quotas:
             return
         uid = self._create_apart(cpu)
         first = await self._runs(uid)
@@ -225,10 +225,10 @@ class Trials:
 
 def _roomiest(state: State) -> tuple[str, int] | None:
     """A healthy node with the most free whole cpus, and their number; None if no node has any."""
-    return max(_with_room(state), key=lambda spot: (spot[1], spot[0]), default=None)
+    return max(with_room(state), key=lambda spot: (spot[1], spot[0]), default=None)
 
 
-def _with_room(state: State) -> list[tuple[str, int]]:
+def with_room(state: State) -> list[tuple[str, int]]:
     """The healthy nodes with free whole cpus, and their number, in ascending order of that."""
     nodes, found = state.nodes, []
     for name, row in nodes.rows.items():

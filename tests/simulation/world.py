@@ -56,6 +56,7 @@ from tests.simulation.calm import CALM, NODES, CalmUser, calm_down
 from tests.simulation.claims import Claims
 from tests.simulation.classes import Classes
 from tests.simulation.clocks import Clocks
+from tests.simulation.coming import Coming
 from tests.simulation.denials import Denials
 from tests.simulation.dependencies import Dependencies
 from tests.simulation.elsewhere import Elsewhere
@@ -440,6 +441,7 @@ class World:
         self.vain = Vain(self)
         self.trials = Trials(self)
         self.starts = Starts(self)
+        self.coming = Coming(self)
         self.upgrade = Upgrade(self)
         self.checks = Checks(self)
         self.ticks = Ticks(self)
@@ -588,6 +590,7 @@ class World:
             await self._settle()
         await self.trials.run()
         await self.starts.run()
+        await self.coming.run()
         await self._settle()
         self.checks.strangers_stand()
         self.checks.projections_agree()
