@@ -66,7 +66,8 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     so the quorum doesn't fit, and if there was none. With `topology` the nodes together have room, and no domain has.
     With `objection` a plugin keeps the quorum from its nodes, and `reasons` say the same. `untried`: others would give
     room, once a dry run shows that the API server takes the pods. `no_guest`: the job can't be a guest in reserved
-    room, because it isn't preemptible.
+    room, because it isn't preemptible. `kept_by` are the jobs (UIDs) whose reserved room is in its way, if several have
+    reservations.
     """
 
     group: str
@@ -82,6 +83,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     objection: Objection | None = None
     untried: bool = False
     no_guest: bool = False
+    kept_by: tuple[str, ...] = ()
 
     @property
     def of_nodes(self) -> bool:
@@ -97,7 +99,7 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         never = self.quota is not None and self.quota.never
         counts = (self.found, self.asked, self.searched)
         told = (self.reasons, never, self.sentence, self.topology, self.objection, self.untried, self.no_guest)
-        return (self.group, *counts, self.further, self.infeasible, *told)
+        return (self.group, *counts, self.further, self.infeasible, *told, self.kept_by)
 
 
 class PreemptionKind(StrEnum):

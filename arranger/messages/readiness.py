@@ -131,7 +131,9 @@ def reserved_text(state: State, job: JobRecord) -> str:
     """For which jobs the room is reserved that a waiting job would use; empty if no such room is in its way."""
     if job.waits is None or all(of.kind != ReasonKind.RESERVED for of, _ in job.waits.shortage.reasons):
         return ""
-    found = [state.jobs[uid].seen for uid in state.reservations if uid != job.uid and uid in state.jobs]
+    others = [uid for uid in state.reservations if uid != job.uid and uid in state.jobs]
+    found = [state.jobs[uid].seen for uid in others if uid in job.waits.shortage.kept_by]
+    found = found or [state.jobs[uid].seen for uid in others]
     if not found:
         return ""
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""

@@ -406,4 +406,5 @@ def facts_of(tried: PlacementTry, shortage: Shortage) -> ShortageFacts:
         objection=shortage.objection,
         untried=shortage.untried,
         no_guest=shortage.no_guest,
+        kept_by=shortage.kept_by,
     )

@@ -41,6 +41,8 @@ class Shortage:
     untried: bool = False
     #: Reserved room is in the way, in which it would be a guest if it were preemptible.
     no_guest: bool = False
+    #: The jobs (UIDs) whose reserved room is in its way, if several have reservations.
+    kept_by: tuple[str, ...] = ()
 
     @property
     def of_nodes(self) -> bool:

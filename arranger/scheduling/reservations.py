@@ -28,6 +28,7 @@ import numpy as np
 from arranger.events.kinds import Reserved
 from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods
+from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
 from arranger.projections.expected_ends import expected_end, expected_runtime_ms
 from arranger.projections.jobs import JobRecord
@@ -40,7 +41,7 @@ from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.vacating import Departing, Vacating, grace_ms
-from arranger.scheduling.view import add_to
+from arranger.scheduling.view import add_to, fitting
 
 
 class _Held(NamedTuple):
@@ -79,6 +80,8 @@ class Reservations:
         self._held: dict[str, _Held] = {}
         #: The content of the view, and of which jobs what is held is put back → the content without it.
         self._lifted: dict[tuple[object, ...], int] = {}
+        #: The content of the view, a pod and how many of a quorum lack room → who keeps it out.
+        self._keep_out: dict[tuple[int, PodShape, int], tuple[str, ...]] = {}
         #: UID → whether that job can start with what is held for it, without its guests.
         self._may_starts: dict[str, bool] = {}
         #: UID → jobs that have a reservation after this cycle.
@@ -307,7 +310,34 @@ class Reservations:
         job = tried.job
         if not self._held or job.placements or tried.shortage is None or not tried.shortage.of_nodes:
             return None
-        return self._in_time(job) or self._as_guest(job, tried.shortage, may_start)
+        found = self._in_time(job) or self._as_guest(job, tried.shortage, may_start)
+        if found is None and self._config.verdicts >= 7 and len(self._state.reservations) > 1:
+            tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
+        return found
+
+    def _keeping_out(self, job: JobRecord, shortage: Shortage) -> tuple[str, ...]:
+        """The jobs whose reserved room is in the way of a quorum: those of which each alone keeps all that it lacks,
+        else those of which each keeps room for a pod of the group that lacks it, else all on the nodes for that
+        group."""
+        if all(reason.kind != ReasonKind.RESERVED for reason, _ in shortage.reasons):
+            return ()
+        view, shape, lacks = (
+            self._placer.view,
+            job.valid_spec.groups[shortage.group].shape,
+            shortage.asked - shortage.found,
+        )
+        key = (view.content, shape, lacks)
+        if key not in self._keep_out:
+            nodes, free = self._placer.placing.filters.static(shape), fitting(view, shape)
+            more = {}
+            for uid, held in self._held.items():
+                kept = np.zeros_like(view.free)
+                kept[held.rooms.rows] = held.rooms.amounts
+                more[uid] = int(((fitting(view, shape, -kept) - free) * nodes).sum())
+            all_of_it = [uid for uid, pods in more.items() if pods >= lacks]
+            there = [uid for uid, held in self._held.items() if nodes[held.rooms.rows].any()]
+            self._keep_out[key] = tuple(all_of_it or [uid for uid, pods in more.items() if pods] or there)
+        return self._keep_out[key]
 
     def _in_time(self, job: JobRecord) -> PlacementTry | None:
         run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms)

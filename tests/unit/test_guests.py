@@ -272,6 +272,40 @@ def test_a_job_that_can_not_be_a_guest_is_told_for_whom_the_room_is_reserved_and
     assert waiting.shortfall.closest.text == "reserved for a job ahead of it"
 
 
+def two_reservations() -> World:
+    """Two nodes of 8 GPUs, of which one is used for an unknown time; two jobs have them reserved."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=2, reservation_refresh_ms=30_000, guests=True))
+    for pool in ("a", "b"):
+        of.node(f"n-{pool}", cpu=64, gpus=8, labels={"pool": pool})
+        one = shape(cpu=1, gpus=1, selector={"pool": pool})
+        of.job(f"runs-{pool}", workers=1, worker=one, min_workers=1, equals=True, priority=10, preemptible=False)
+    of.settle()
+    of.pass_time(10)
+    for pool, priority in (("a", 9), ("b", 8)):
+        whole = shape(cpu=1, gpus=8, selector={"pool": pool})
+        of.job(f"big-{pool}", workers=1, worker=whole, min_workers=1, equals=True, priority=priority)
+    of.settle()
+    assert list(of.state.reservations) == ["uid-big-a", "uid-big-b"]
+    return of
+
+
+@pytest.mark.parametrize(("pool", "gpus", "hosts"), [
+    ("b", 2, ["big-b"]),
+    ("a", 2, ["big-a"]),
+    ("", 2, ["big-a", "big-b"]),
+])  # fmt: skip
+def test_a_job_is_told_whose_reservation_keeps_it_out(pool: str, gpus: int, hosts: list[str]) -> None:
+    of = two_reservations()
+    asked = shape(cpu=1, gpus=gpus, selector={"pool": pool} if pool else None)
+    job = of.job("steady", workers=1, worker=asked, min_workers=1, equals=True, preemptible=False)
+    of.settle()
+    more = " and 1 more" if len(hosts) > 1 else ""
+    said = desired_status(of.state, job)["message"]
+    assert said.endswith(f"; room is reserved for job {hosts[0]} of namespace default{more}")
+    waiting = explained(of.entries, "steady").waiting
+    assert waiting is not None and [one.job for one in waiting.reserved] == [f"default/{host}" for host in hosts]
+
+
 def test_room_that_is_reserved_is_free_where_it_would_not_be_enough() -> None:
     of = world()
     of.job("wide", workers=1, worker=shape(cpu=1, gpus=9), min_workers=1, equals=True, preemptible=False)

@@ -42,8 +42,8 @@ class Shortfall(msgspec.Struct, frozen=True):
     `reasons` count every node once. `candidates` are the nodes that lack only resources, and `resources` are those that
     they lack. `further`: the quorum has room, and the pods are those beyond it. `others` counts pods of other jobs that
     got room earlier in the cycle. `selector` is the pod's nodeSelector, empty unless it rules out a node. With `quota`
-    no node was checked, because a quota of the namespace is too small. `searched`, `topology`, `objection` and
-    `no_guest` are as in `ShortageFacts`.
+    no node was checked, because a quota of the namespace is too small. `searched`, `topology`, `objection`, `no_guest`
+    and `kept_by` are as in `ShortageFacts`.
     """
 
     group: str
@@ -64,6 +64,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     topology: UnitLack | None = None
     objection: Objection | None = None
     no_guest: bool = False
+    kept_by: tuple[str, ...] = ()
 
 
 class ShortfallObserver(CycleObserver):
@@ -86,7 +87,7 @@ class ShortfallObserver(CycleObserver):
         found = next((shortfall for shortage, shortfall in self._found if shortage is left), None)
         if found is None:
             return None
-        return msgspec.structs.replace(found, searched=left.searched, no_guest=left.no_guest)
+        return msgspec.structs.replace(found, searched=left.searched, no_guest=left.no_guest, kept_by=left.kept_by)
 
     def placing(self, tried: PlacementTry, group: int, **_: Any) -> None:
         """Note the job, because its pods use room when the observed job's turn comes."""

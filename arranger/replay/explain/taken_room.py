@@ -3,6 +3,7 @@ the log has, and what became of each.
 """
 
 import itertools
+from collections.abc import Collection
 
 import msgspec
 
@@ -193,12 +194,13 @@ class KeptFor(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
 
 
-def kept_for_others(state: State, uid: str) -> tuple[KeptFor, ...]:
-    """The reservations of other jobs, those that begin first first; unknown times last."""
+def kept_for_others(state: State, uid: str, kept_by: Collection[str]) -> tuple[KeptFor, ...]:
+    """The reservations of other jobs, those that begin first first; unknown times last. `kept_by` are the jobs whose
+    reservations are in the way if that isn't known of all; empty for any."""
     found = [
         KeptFor(label_of(state, of), one.decided.start_ms, tuple(dict.fromkeys(pods.node for pods in one.decided.pods)))
         for of, one in state.reservations.items()
-        if of != uid
+        if of != uid and (not kept_by or of in kept_by)
     ]
     return tuple(sorted(found, key=lambda one: (not one.start_ms, one.start_ms, one.job)))
 

@@ -123,7 +123,9 @@ def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
         found,
         room_from=givers,
         request=request_text(case.state, case.job),
-        reserved=kept_for_others(case.state, uid) if _meets_reserved(short) else (),
+        reserved=kept_for_others(case.state, uid, short.kept_by)
+        if short is not None and _meets_reserved(short)
+        else (),
         takes_none=_takes_none(case, found) if found.position and not found.gets else (),
     )
 
@@ -140,9 +142,9 @@ def _overtaken(passed: Sequence[Passed], since: Sequence[Blocker]) -> bool:
     return not {one.offset for one in passed}.isdisjoint(one.offset for one in since)
 
 
-def _meets_reserved(shortfall: Shortfall | None) -> bool:
+def _meets_reserved(shortfall: Shortfall) -> bool:
     """Whether room that is kept for another job is in the way."""
-    return shortfall is not None and any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons)
+    return any(of.kind == ReasonKind.RESERVED for of, _ in shortfall.reasons)
 
 
 def _takes_none(case: Case, found: Waiting) -> tuple[TakesNone, ...]:

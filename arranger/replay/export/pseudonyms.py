@@ -403,7 +403,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     f.Spared: {"job_uid": Pseudonyms.job_uid},
     f.TakenBy: {"namespace": _named("namespace"), "name": _named("job"), "queue": Pseudonyms.queue},
     k.Waits: {"job_uid": Pseudonyms.job_uid, "schedule_state": keep},
-    f.ShortageFacts: {"group": _named("set"), "sentence": left_out},
+    f.ShortageFacts: {"group": _named("set"), "sentence": left_out, "kept_by": _job_uids},
     f.Objection: {"plugin": keep, "words": left_out},
     k.StageDecided: {"job_uid": Pseudonyms.job_uid, "stage": keep, "reason": keep},
     f.StageFacts: {
