@@ -18,6 +18,7 @@ from arranger.model.node import NodeFacts
 from arranger.model.pods_to_place import group_uid
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, holds, record_uid, requests_of
+from arranger.projections.openness import closed_to_next
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State, Verdict
 from tests.simulation.gateways import CLOCK_BOUND_MS
@@ -35,8 +36,8 @@ _HOUR_MS = 3_600_000
 #: victims, which may take room from others each time.
 TIMES = 10
 _OWN_FAILURES = (StageReason.WORKERS_LOST, StageReason.LEADER_FAILED, StageReason.WORKER_ENDED)
-#: Whoever decides knows after this time that a node isn't ready.
-_KNOWN_DOWN_MS = 30_000
+#: Whoever decides knows after this time that a node is gone or closed.
+_KNOWN_SHUT_MS = 30_000
 _DEMAND = (k.JobGone, k.NodeSeen, k.NodeGone)
 _RULES = (
     k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
@@ -61,6 +62,8 @@ class Awaited:
     #: Whether it was decided when nothing delays the deletion of pods any more.
     quiet: bool = False
     excuses: dict[str, None] = field(default_factory=dict)
+    #: The nodes that are gone or closed to it, and since when, in milliseconds.
+    shut: dict[str, int] = field(default_factory=dict)
 
     @property
     def nodes(self) -> dict[str, None]:
@@ -84,6 +87,15 @@ class Before:
     facts: dict[str, NodeFacts]
     #: Pod → the record that it has, alone or with its group, empty for none; all by UID.
     pods: dict[str, str]
+
+
+def _shut(state: State, of: Awaited, node: str) -> bool:
+    """Whether a node that a job got is gone, or closed to a pod of it."""
+    job = state.jobs.get(of.event.placed.job_uid)
+    if job is None or job.spec is None or not state.nodes.has(node):
+        return job is not None and job.spec is not None
+    groups = {(pods.group, 0): node for pods in of.event.placed.pods if pods.node == node}
+    return bool(closed_to_next(state.nodes, job.spec, groups))
 
 
 class RoomRecord:
@@ -186,6 +198,10 @@ class RoomRecord:
                 if group_uid(event.namespace, event.name, event.group_kind) == uid:
                     of.excuses["its PodGroup came, went or changed"] = None
             elif isinstance(event, k.NodeSeen | k.NodeGone) and event.name in of.nodes:
+                if _shut(state, of, event.name):
+                    of.shut.setdefault(event.name, state.time_ms)
+                else:
+                    of.shut.pop(event.name, None)
                 if less(before.facts.get(event.name), state.nodes.facts_of(event.name)):
                     of.excuses["a node is gone, has closed, or is smaller"] = None
             elif isinstance(event, k.JobSeen) and event.uid == uid and edited(before.seen[uid], event):
@@ -225,10 +241,9 @@ class RoomRecord:
         """Why a preemption shouldn't have ended without the start of the job that got the room. `others` were awaited
         before this entry, too: several jobs may give up by one."""
         reason = job.decided.reason if job is not None and job.decided is not None else None
-        if reason == StageReason.ROOM_NOT_FREED:
-            down_ms = {node: state.nodes.down_for_ms(node, state.time_ms) for node in of.nodes}
-            if lost := [node for node, for_ms in down_ms.items() if for_ms > _KNOWN_DOWN_MS]:
-                return f"a job says that others didn't leave its nodes in time, and {lost} aren't there or not ready"
+        shut = [node for node, since_ms in of.shut.items() if state.time_ms - since_ms > _KNOWN_SHUT_MS]
+        if shut and reason == StageReason.ROOM_NOT_FREED:
+            return f"a job says that others didn't leave its nodes in time, and {shut} are gone or closed"
         if job is None or of.excuses or reason in (StageReason.DEADLINE_EXCEEDED, StageReason.INVALID_SPEC):
             if reason == StageReason.ROOM_NOT_FREED:
                 self._world.faults.hit(NOT_FREED)
