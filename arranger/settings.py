@@ -293,7 +293,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upgrade_grace_s: Annotated[
         int,
         _about(
-            "seconds without processes of an earlier release, after which snapshots that they can't read are stored",
+            "seconds without processes of an earlier release, after which nothing is kept any more that they need",
             0,
             86_400,
         ),

@@ -1,7 +1,7 @@
 """Maintenance: snapshots of the projection, and trimming of the log. Its tick comes through rq like the scheduler's.
 
-While processes of an earlier release run, no snapshot is stored that they couldn't read (`layout_guard`). The stream is
-trimmed only up to an offset that a stored snapshot covers, every live member has folded and the archive, if any, has
+While processes of an earlier release run or may start, nothing is trimmed that they need (`layout_guard`). The stream
+is trimmed only up to an offset that a stored snapshot covers, every live member has folded and the archive, if any, has
 reached; the newest `keep_events` events are kept in any case.
 """
 
@@ -87,6 +87,6 @@ class Maintenance:
         if self._archive_writer is not None and before > self._trimmed_offset:
             archived = await self._archive_writer.end(epoch)
             before = min(before, archived.offset if archived is not None else 0)
-        if before > self._trimmed_offset:
+        if before > self._trimmed_offset and await self._guard.may_trim(self._follower.log):
             self._metrics.trimmed.inc(await self._follower.log.trim(before, epoch=epoch))
             self._trimmed_offset = before

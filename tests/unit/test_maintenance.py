@@ -157,12 +157,21 @@ class Guarded:
         self.clock.now_s += after_s
         return await self.guard.allows(self.log)
 
+    async def trimmed(self) -> None:
+        """The log doesn't begin at its first event."""
+        begun = await self.log.open()
+        said = k.Batch("w", 1, 0, (k.EffectFailed("j", 0, "create", None, 500, "", "", permanent=False),))
+        end = await self.log.append(said, epoch=begun.epoch)
+        await self.log.trim(end.first, epoch=begun.epoch)
+        assert (await self.log.start()).offset > 0
+
     async def store(self, content: bytes) -> None:
         await self.log.put_snapshot(StoredSnapshot(await self.log.open(), content))
 
 
 async def test_some_time_passes_after_an_earlier_release_was_seen_because_one_that_starts_is_no_member_yet() -> None:
     scene = Guarded()
+    await scene.trimmed()
     await scene.store(snapshot.encode(State(epoch=1)))
     assert await scene.allows()
     assert not await scene.allows(8, 7) and not await scene.allows(after_s=359) and await scene.allows(after_s=1)
@@ -171,7 +180,7 @@ async def test_some_time_passes_after_an_earlier_release_was_seen_because_one_th
 @pytest.mark.parametrize("content", [b"", b"no snapshot", read_samples(7)[0].snapshots[0][1]])
 async def test_without_a_snapshot_of_this_release_processes_of_an_earlier_one_may_be_restarting(content: bytes) -> None:
     scene = Guarded()
-    await scene.log.open()
+    await scene.trimmed()
     if content:
         await scene.store(content)
     assert not await scene.allows() and not await scene.allows(after_s=359) and await scene.allows(after_s=1)
@@ -197,13 +206,53 @@ async def test_a_new_epoch_has_a_snapshot_soon_although_its_log_has_none_of_this
 
 async def test_where_this_release_has_stored_a_snapshot_already_nobody_is_waited_for() -> None:
     scene = Guarded()
+    await scene.trimmed()
     await scene.store(snapshot.encode(State(epoch=1)))
     assert await scene.allows()
 
 
+async def test_a_fresh_installation_has_a_snapshot_at_once_and_is_trimmed_once_no_earlier_release_may_start() -> None:
+    """Whoever starts in a log that begins at its first event needs no snapshot."""
+    scene = Scene(upgrade_grace_s=1800)
+    await scene.begin()
+    await scene.fill(30)
+    await scene.maintenance.maintain()
+    stored = await scene.log.newest_snapshot()
+    assert stored is not None and (await scene.log.start()).offset == 0
+    scene.clock.now_s += 1799
+    await scene.maintenance.maintain()
+    assert (await scene.log.start()).offset == 0
+    scene.clock.now_s += 1
+    await scene.maintenance.maintain()
+    assert 0 < (await scene.log.start()).offset <= stored.position.offset
+
+
+async def test_a_process_that_has_just_started_stores_the_first_snapshot_of_a_new_epoch_too() -> None:
+    scene = Scene(upgrade_grace_s=1800)
+    await scene.begin()
+    scene.log.home.lose_everything()
+    await scene.follower._begin_again(EpochLost("the log was emptied"))
+    await scene.begin()
+    await scene.fill(30)
+    await scene.maintenance.maintain()
+    assert await scene.log.newest_snapshot() is not None and (await scene.log.start()).offset == 0
+
+
+async def test_an_early_snapshot_is_no_sign_that_no_earlier_release_may_start() -> None:
+    first = Scene(upgrade_grace_s=1800)
+    await first.begin()
+    await first.fill(30)
+    await first.maintenance.maintain()
+    again = Guarded()
+    again.log = first.log
+    assert await again.guard.allows(again.log) and not await again.guard.may_trim(again.log)
+    again.clock.now_s += 360
+    assert await again.guard.may_trim(again.log)
+
+
 async def test_a_wait_longer_than_an_upgrade_takes_is_a_problem_that_names_the_member() -> None:
     scene = Guarded()
-    await scene.log.open()
+    await scene.trimmed()
     assert not await scene.allows(8, 7) and not await scene.allows(8, 7, after_s=350)
     assert scene.problems.present() == ()
     assert not await scene.allows(8, 7, after_s=20)
