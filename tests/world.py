@@ -56,6 +56,7 @@ from arranger.model.pod import (
 )
 from arranger.model.queue import QueueSpec
 from arranger.model.quota import QuotaScope
+from arranger.model.template import limit_defaults
 from arranger.model.tyjob import NO_LEADER
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
@@ -147,6 +148,10 @@ class World:
     def watch_runtimes(self) -> int:
         """Watch RuntimeClasses from now on, which a world doesn't by default; returns the term."""
         return self._watch(k.Watched.RUNTIME_CLASS)
+
+    def watch_limits(self) -> int:
+        """Watch LimitRanges from now on, which a world doesn't by default; returns the term."""
+        return self._watch(k.Watched.LIMIT_RANGE)
 
     def watch_queues(self) -> int:
         """Watch Queues from now on, which a world doesn't by default; returns the term."""
@@ -435,6 +440,15 @@ class World:
     def runtime_class(self, name: str, needs: RuntimeNeeds) -> None:
         """Observe a RuntimeClass; call again to change it."""
         self.say(k.RuntimeClassSeen(self.watch_runtimes(), name, f"uid-{name}", self._version(), needs))
+
+    def limit_range(self, name: str, *, namespace: str = "default", **spec: Any) -> None:
+        """Observe a LimitRange of containers; call again to change it."""
+        term = self.watch_limits()
+        defaults = limit_defaults({"limits": [{"type": "Container", **spec}]})
+        self.say(k.LimitRangeSeen(term, namespace, name, f"uid-{name}", self._version(), defaults))
+
+    def limit_range_gone(self, name: str, *, namespace: str = "default") -> None:
+        self.say(k.LimitRangeGone(self.terms[k.Watched.LIMIT_RANGE], namespace, name, f"uid-{name}"))
 
     def runtime_class_gone(self, name: str) -> None:
         self.say(k.RuntimeClassGone(self.terms[k.Watched.RUNTIME_CLASS], name, f"uid-{name}"))

@@ -22,6 +22,7 @@ from arranger.model.pod import (
     NO_TIMES,
     NO_TRAITS,
     ContainerEnd,
+    LimitDefaults,
     PodOwner,
     PodTimes,
     PodToPlace,
@@ -302,6 +303,26 @@ class RuntimeClassGone(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     uid: str
 
 
+class LimitRangeSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LimitRangeSeen.1"):
+    """A LimitRange, with what admission adds to containers in its namespace."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    defaults: LimitDefaults
+
+
+class LimitRangeGone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="LimitRangeGone.1"):
+    """A LimitRange was deleted."""
+
+    term: int
+    namespace: str
+    name: str
+    uid: str
+
+
 class WatchRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="WatchRefused.1"):
     """The API server refuses the watch of an optional kind, whose objects are unknown from here on. `code` is the HTTP
     status."""
@@ -478,7 +499,7 @@ class PodsTried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Pod
 _OfTheLog = EpochBegun | WatchClaimed | ListingBegun | ListingEnded | WatchHeard
 _OfJobsAndNodes = NodeSeen | NodeGone | PodSeen | PodGone | JobSeen | JobGone
 _OfLimits = QuotaSeen | QuotaGone | PriorityClassSeen | PriorityClassGone | QueueSeen | QueueGone
-_OfRuntimes = RuntimeClassSeen | RuntimeClassGone
+_OfRuntimes = RuntimeClassSeen | RuntimeClassGone | LimitRangeSeen | LimitRangeGone
 _OfGroups = NamespaceSeen | NamespaceGone | PodGroupSeen | PodGroupGone
 _OfOthers = ProvisioningSeen | ProvisioningGone | volumes.Observation | devices.Observation
 Observation = _OfTheLog | _OfJobsAndNodes | _OfLimits | _OfRuntimes | _OfGroups | _OfOthers | WatchRefused
@@ -495,6 +516,7 @@ WATCHED: dict[type, Watched] = {
     **dict.fromkeys((QuotaSeen, QuotaGone), Watched.QUOTA),
     **dict.fromkeys((PriorityClassSeen, PriorityClassGone), Watched.PRIORITY_CLASS),
     **dict.fromkeys((RuntimeClassSeen, RuntimeClassGone), Watched.RUNTIME_CLASS),
+    **dict.fromkeys((LimitRangeSeen, LimitRangeGone), Watched.LIMIT_RANGE),
     **dict.fromkeys((QueueSeen, QueueGone), Watched.QUEUE),
     **dict.fromkeys((NamespaceSeen, NamespaceGone), Watched.NAMESPACE),
     **dict.fromkeys((ProvisioningSeen, ProvisioningGone), Watched.PROVISIONING),

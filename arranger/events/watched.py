@@ -28,6 +28,7 @@ class Watched(StrEnum):
     RESOURCE_CLAIM = "resourceclaim"
     RESOURCE_CLAIM_TEMPLATE = "resourceclaimtemplate"
     RUNTIME_CLASS = "runtimeclass"
+    LIMIT_RANGE = "limitrange"
 
 
 #: The watch of the PodGroups of each kind.
@@ -57,4 +58,5 @@ OPTIONAL = (
     Watched.RESOURCE_CLAIM_TEMPLATE,
     Watched.PROVISIONING,
     Watched.RUNTIME_CLASS,
+    Watched.LIMIT_RANGE,
 )

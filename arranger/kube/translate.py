@@ -13,6 +13,7 @@ import msgspec
 
 from arranger.events.kinds import (
     JobSeen,
+    LimitRangeSeen,
     NamespaceSeen,
     NodeSeen,
     PodSeen,
@@ -61,6 +62,7 @@ from arranger.model.template import (
     claims_named,
     effective_requests,
     host_ports,
+    limit_defaults,
     pod_terms,
     runtime_needs,
 )
@@ -250,6 +252,10 @@ def quota_seen(quota: Json, term: int) -> QuotaSeen:
 
 def priority_class_seen(of_class: Json, term: int) -> PriorityClassSeen:
     return PriorityClassSeen(*_cluster_head(of_class["metadata"], term), int(of_class.get("value") or 0))
+
+
+def limit_range_seen(of: Json, term: int) -> LimitRangeSeen:
+    return LimitRangeSeen(*_head(of["metadata"], term), limit_defaults(of.get("spec") or _NOTHING))
 
 
 def runtime_class_seen(of_class: Json, term: int) -> RuntimeClassSeen:

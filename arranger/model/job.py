@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from arranger.model.pod import Failure, PodShape, QosClass
+from arranger.model.pod import DeclaredNeeds, Failure, PodShape, QosClass
 
 #: Group number of the leader; worker set `i` of the spec is group `i + 1`.
 LEADER_GROUP = 0
@@ -252,6 +252,8 @@ class PodGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: How many of the pods a quorum gets nodes for because other sets of it start after this one (`with_needed`); 0 in
     #: logs of versions that didn't record it.
     needed: int = 0
+    #: What its template names; None for pods that are there, and in logs of versions that didn't record it.
+    declared: DeclaredNeeds | None = None
 
     @property
     def least(self) -> int:

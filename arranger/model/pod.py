@@ -272,8 +272,34 @@ class RuntimeNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tolerations: tuple[Toleration, ...] = ()
 
 
+class ContainerNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a container of a template names, sorted and with its zeros: its requests, with its limits for missing ones,
+    and its limits. `init`: an init container, which is a sidecar if it restarts."""
+
+    requests: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+    init: bool = False
+    sidecar: bool = False
+
+
+class DeclaredNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a template names, container by container, and for the whole pod."""
+
+    containers: tuple[ContainerNeeds, ...]
+    requests: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+    overhead: tuple[tuple[str, int], ...] = ()
+
+
+class LimitDefaults(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the LimitRanges of a namespace add to containers that name no request or no limit of a resource."""
+
+    requests: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+
+
 class OwnNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a pod itself asks for, without what its RuntimeClass adds; fields as in `PodShape`."""
+    """What a pod itself asks for, without what admission adds to it; fields as in `PodShape`."""
 
     requests: tuple[tuple[str, int], ...]
     node_selector: tuple[tuple[str, str], ...]
@@ -289,8 +315,9 @@ class PodShape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     `rules` is None for a pod without rules about other pods. `claims` is None for a pod that names none. `volumes` is
     what follows from them: only the projection knows that, while volumes are watched. `runtime_class` is the class that
     the template of a TYJob names, "" for none, and in logs of versions that didn't record it. The projection knows what
-    such a class adds: `own` is then what the pod asks for without that, and None otherwise. `overhead` is what the
-    template of such a pod says of it itself, as a part of `requests`: admission takes no other one than the class's.
+    such a class and LimitRanges add: `own` is then what the pod asks for without that, and None otherwise. `overhead`
+    is what the template of such a pod says of it itself, as a part of `requests`: admission takes no other one than the
+    class's.
     """
 
     requests: tuple[tuple[str, int], ...]

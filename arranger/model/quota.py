@@ -2,9 +2,9 @@
 
 The rules are those of the API server's admission plugin ResourceQuota and its evaluator of pods: admission compares
 with `status.hard` and `status.used`, and a pod uses 1 of `pods` and `count/pods`, its effective requests, and its
-limits. Some facts are known to the API server only: a LimitRange, which may set a pod's requests and limits, and a
-default PriorityClass. If the verdict on a quota depends on them, the quota is assumed to leave room; a refusal by the
-API server then gives the reason.
+limits. Some facts may be known to the API server only: LimitRanges, which set a pod's requests and limits and which
+not every installation may read, and a default PriorityClass. If the verdict on a quota depends on them, the quota is
+assumed to leave room; a refusal by the API server then gives the reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -119,7 +119,7 @@ def _matches(scope: QuotaScope, group: PodGroup) -> bool:
     if scope.name in ("Terminating", "NotTerminating"):
         return traits.has_deadline == (scope.name == "Terminating")
     if scope.name == "NotBestEffort":
-        # A LimitRange may set requests for a pod that declares none, so neither scope is certain for that pod.
+        # An unknown LimitRange may set requests for a pod that has none, so neither scope is certain for that pod.
         return any(name in ("cpu", "memory") for name, _ in (*group.shape.requests, *traits.limits))
     if scope.name == "CrossNamespacePodAffinity":
         return traits.looks_elsewhere

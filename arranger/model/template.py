@@ -21,9 +21,12 @@ import msgspec
 from arranger.model.job import DEFAULT_GRACE_S, MAX_GRACE_S, NO_QUOTA_TRAITS, QuotaTraits
 from arranger.model.pod import (
     OWN_NAMESPACE,
+    ContainerNeeds,
+    DeclaredNeeds,
     Ephemeral,
     HostPort,
     Labels,
+    LimitDefaults,
     NodeTerms,
     PodClaims,
     PodRules,
@@ -100,6 +103,64 @@ def runtime_needs(of_class: Mapping[str, Any]) -> RuntimeNeeds:
         tuple(sorted(present(scheduling.get("nodeSelector")).items())),
         tuple(_toleration(entry) for entry in scheduling.get("tolerations") or ()),
     )
+
+
+def declared_needs(spec: Mapping[str, Any]) -> DeclaredNeeds:
+    """What a PodSpec names, as the API server stores it before admission: where something is named for the whole pod,
+    so are the sums of what its containers request."""
+    init = spec.get("initContainers") or ()
+    containers = tuple(
+        [_container_needs(of) for of in spec.get("containers") or ()]
+        + [_container_needs(of, init=True, sidecar=of.get("restartPolicy") == "Always") for of in init]
+    )
+    whole = spec.get("resources") or {}
+    total: dict[str, int] = {}
+    if present(whole.get("requests")) or present(whole.get("limits")):
+        total = dict(effective_requests({**spec, "overhead": None}))
+    return DeclaredNeeds(
+        containers,
+        _sorted({name: value for name, value in total.items() if name.startswith(_POD_LEVEL)}),
+        _sorted({name: of for name, of in _amounts(whole.get("limits")).items() if name.startswith(_POD_LEVEL)}),
+        overhead_of(spec),
+    )
+
+
+def _container_needs(container: Mapping[str, Any], *, init: bool = False, sidecar: bool = False) -> ContainerNeeds:
+    resources = container.get("resources") or {}
+    limits, requests = _amounts(resources.get("limits")), _amounts(resources.get("requests"))
+    return ContainerNeeds(_sorted({**limits, **requests}), _sorted(limits), init, sidecar)
+
+
+def limit_defaults(spec: Mapping[str, Any]) -> LimitDefaults:
+    """What a LimitRange adds to containers. The API server stores the defaults that follow from each other."""
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    for of in spec.get("limits") or ():
+        if of.get("type") == "Container":
+            default = {**_amounts(of.get("max")), **_amounts(of.get("default"))}
+            limits |= default
+            requests |= {**_amounts(of.get("min")), **default, **_amounts(of.get("defaultRequest"))}
+    return LimitDefaults(_sorted(requests), _sorted(limits))
+
+
+def needs_with(declared: DeclaredNeeds, defaults: LimitDefaults) -> tuple[Requests, Requests]:
+    """The effective requests and limits of a pod with these defaults, as `effective_requests` and `effective_limits`
+    give them for the pod after admission."""
+    sides = []
+    for side, of_pod, added in (
+        ("requests", declared.requests, defaults.requests), ("limits", declared.limits, defaults.limits),
+    ):  # fmt: skip
+        plain = [{**dict(added), **dict(getattr(of, side))} for of in declared.containers if not of.init]
+        init = [({**dict(added), **dict(getattr(of, side))}, of.sidecar) for of in declared.containers if of.init]
+        total = _together(plain, init) | dict(of_pod)
+        _add(total, {name: value for name, value in declared.overhead if side == "requests" or total.get(name)})
+        sides.append(_sorted({name: min(value, MAX_AMOUNT) for name, value in total.items() if value}))
+    requests, limits = sides
+    return tuple(of for of in requests if of[0] != "pods"), limits
+
+
+def _sorted(amounts: Mapping[str, int]) -> Requests:
+    return tuple(sorted(amounts.items()))
 
 
 def claims_named(spec: Mapping[str, Any], name: str) -> tuple[str, ...]:

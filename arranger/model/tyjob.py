@@ -28,7 +28,7 @@ from arranger.model.job import (
 )
 from arranger.model.names import known_labels
 from arranger.model.pod import PodShape, lowest_qos
-from arranger.model.template import grace_of, pod_shape, present, qos_class, quota_traits
+from arranger.model.template import declared_needs, grace_of, pod_shape, present, qos_class, quota_traits
 from arranger.model.validation import (
     DEFAULT_KEEP_FAILED,
     DEFAULT_PRIORITY,
@@ -147,7 +147,7 @@ def _group(job: str, spec: Mapping[str, Any], group: Mapping[str, Any], count: i
     after, topology = _start_after(spec, group), _topology(group, TopologyScope.SET)
     return PodGroup(
         group["name"], count, shape, traits, least, policy, rendezvous_of(group), after, size, topology,
-        grace_of(template["spec"]),
+        grace_of(template["spec"]), declared=declared_needs(template["spec"]),
     )  # fmt: skip
 
 

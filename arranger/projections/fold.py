@@ -41,10 +41,12 @@ from arranger.projections.preemption import freed_by, no_victims, taken_by
 from arranger.projections.priorities import forget_class, see_class
 from arranger.projections.queue_use import hold_pod, is_other, release_pod, same_use
 from arranger.projections.queues import (
+    forget_limit_range,
     forget_namespace,
     forget_queue,
     forget_refused,
     forget_runtime_class,
+    see_limit_range,
     see_namespace,
     see_queue,
     see_runtime_class,
@@ -549,6 +551,8 @@ _APPLY: dict[type, Callable[[_Fold, int, Any], None]] = {
     k.QuotaGone: _observed(_before(quota_changed, forget_quota)),
     k.PriorityClassSeen: _observed(see_class),
     k.PriorityClassGone: _observed(forget_class),
+    k.LimitRangeSeen: _observed(see_limit_range),
+    k.LimitRangeGone: _observed(forget_limit_range),
     k.RuntimeClassSeen: _observed(see_runtime_class),
     k.RuntimeClassGone: _observed(forget_runtime_class),
     k.QueueSeen: _observed(see_queue),

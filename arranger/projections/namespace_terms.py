@@ -7,7 +7,7 @@ from arranger.model.job import JobSpec, PodGroup
 from arranger.model.pod import PodTerm
 from arranger.model.selectors import selects
 from arranger.projections.devices import resolve_devices, spec_with_devices
-from arranger.projections.runtime_classes import resolve_runtimes, spec_with_runtimes
+from arranger.projections.runtime_classes import resolve_runtimes, spec_with_admission
 from arranger.projections.state import State
 from arranger.projections.volumes import resolve_again, spec_with_volumes
 
@@ -16,8 +16,9 @@ Terms = tuple[PodTerm, ...]
 
 def resolved_spec(state: State, spec: JobSpec, namespace: str) -> JobSpec:
     """The spec of a job in this namespace with everything that follows from other objects than the job: the namespaces
-    that its pods' terms select, what their RuntimeClasses add, and what their claims of volumes and devices require."""
-    spec = spec_with_volumes(state, spec_with_selected(state, spec_with_runtimes(state, spec)), namespace)
+    that its pods' terms select, what LimitRanges and RuntimeClasses add, and what their claims of volumes and devices
+    require."""
+    spec = spec_with_volumes(state, spec_with_selected(state, spec_with_admission(state, spec, namespace)), namespace)
     return spec_with_devices(state, spec, namespace)
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from arranger.events.kinds import (
     OF_VOLUMES,
     SETTING_OF,
+    LimitRangeGone,
+    LimitRangeSeen,
     NamespaceGone,
     NamespaceSeen,
     QueueGone,
@@ -18,7 +20,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.projections.namespace_terms import select_again
 from arranger.projections.provisioning import forget_requests
 from arranger.projections.queue_use import count_all, count_jobs
-from arranger.projections.runtime_classes import resolve_runtimes
+from arranger.projections.runtime_classes import resolve_limits, resolve_runtimes
 from arranger.projections.state import Changes, State
 from arranger.projections.volumes import forget_volumes
 
@@ -70,6 +72,20 @@ def forget_runtime_class(state: State, event: RuntimeClassGone, changes: Changes
         resolve_runtimes(state, changes, event.name)
 
 
+def see_limit_range(state: State, event: LimitRangeSeen, changes: Changes) -> None:
+    state.limit_ranges.setdefault(event.namespace, {})[event.name] = event
+    resolve_limits(state, event.namespace, changes)
+
+
+def forget_limit_range(state: State, event: LimitRangeGone, changes: Changes) -> None:
+    there = state.limit_ranges.get(event.namespace, {})
+    if event.name in there and there[event.name].uid == event.uid:
+        del there[event.name]
+        if not there:
+            del state.limit_ranges[event.namespace]
+        resolve_limits(state, event.namespace, changes)
+
+
 def forget_refused(state: State, kind: Watched) -> None:
     """Forget all objects of an optional kind that the API server refuses to show: their present content is unknown."""
     if kind == Watched.QUOTA:
@@ -79,6 +95,11 @@ def forget_refused(state: State, kind: Watched) -> None:
     elif kind == Watched.RUNTIME_CLASS:
         state.runtime_classes.clear()
         resolve_runtimes(state)
+    elif kind == Watched.LIMIT_RANGE:
+        namespaces = list(state.limit_ranges)
+        state.limit_ranges.clear()
+        for namespace in namespaces:
+            resolve_limits(state, namespace)
     elif kind == Watched.QUEUE:
         state.queues.clear()
         state.tree_changed()

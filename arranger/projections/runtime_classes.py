@@ -1,4 +1,4 @@
-"""What RuntimeClasses add to the pods of TYJobs: the shapes of jobs have that, kept up to date here.
+"""What RuntimeClasses and LimitRanges add to the pods of TYJobs: the shapes of jobs have that, kept up to date here.
 
 Admission adds it to a pod once its node is decided. So a plan without it would put pods on nodes that lack the runtime,
 and would count too little.
@@ -8,23 +8,46 @@ import msgspec
 
 from arranger.events.kinds import Watched
 from arranger.model.job import JobSpec, PodGroup
-from arranger.model.pod import OwnNeeds, PodShape, RuntimeNeeds
+from arranger.model.pod import LimitDefaults, OwnNeeds, PodShape, RuntimeNeeds
+from arranger.model.template import Requests, needs_with
 from arranger.projections import job_indexes
 from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.queue_use import count_jobs
 from arranger.projections.state import Changes, State
 
 _NOTHING = RuntimeNeeds()
+_NO_DEFAULTS = LimitDefaults()
 
 
-def spec_with_runtimes(state: State, spec: JobSpec) -> JobSpec:
-    """The spec whose shapes have what their RuntimeClasses add now."""
-    names = classes_of(spec)
-    if not names:
+def spec_with_admission(state: State, spec: JobSpec, namespace: str) -> JobSpec:
+    """The spec, as its TYJob gives it, whose shapes have what LimitRanges of the namespace and RuntimeClasses add."""
+    if not classes_of(spec) and namespace not in state.limit_ranges:
         return spec
-    groups = tuple([_resolved(state, group) for group in spec.groups])
+    return _again(state, spec, namespace)
+
+
+def _again(state: State, spec: JobSpec, namespace: str) -> JobSpec:
+    """The spec with what is added now, in place of what was added before."""
+    names, defaults = classes_of(spec), _defaults(state, namespace)
+    groups = tuple([_resolved(state, group, defaults) for group in spec.groups])
     missing = tuple([name for name in names if name not in state.runtime_classes]) if _watched(state) else ()
     return msgspec.structs.replace(spec, groups=groups, missing_runtimes=missing)
+
+
+def _defaults(state: State, namespace: str) -> LimitDefaults:
+    """What the LimitRanges of a namespace add. Of several, the API server takes any: the largest count."""
+    there = [of.defaults for of in state.limit_ranges.get(namespace, {}).values()]
+    if len(there) <= 1:
+        return there[0] if there else _NO_DEFAULTS
+    return LimitDefaults(_largest([of.requests for of in there]), _largest([of.limits for of in there]))
+
+
+def _largest(of: list[Requests]) -> Requests:
+    found: dict[str, int] = {}
+    for amounts in of:
+        for name, amount in amounts:
+            found[name] = max(amount, found.get(name, 0))
+    return tuple(sorted(found.items()))
 
 
 def classes_of(spec: JobSpec) -> list[str]:
@@ -43,17 +66,23 @@ def _watched(state: State) -> bool:
     return state.listed.get(kind, False) and kind not in state.unwatched
 
 
-def _resolved(state: State, group: PodGroup) -> PodGroup:
-    shape = group.shape
+def _resolved(state: State, group: PodGroup, defaults: LimitDefaults) -> PodGroup:
+    shape, requests, traits = group.shape, None, group.traits
     seen = state.runtime_classes.get(shape.runtime_class) if shape.runtime_class else None
-    found = _with_needs(shape, seen.needs if seen is not None else _NOTHING)
-    return group if found == shape else msgspec.structs.replace(group, shape=found)
+    if group.declared is not None:
+        requests, limits = needs_with(group.declared, defaults)
+        traits = msgspec.structs.replace(traits, limits=limits)
+    found = _with_needs(shape, requests, seen.needs if seen is not None else _NOTHING)
+    if (found, traits) == (shape, group.traits):
+        return group
+    return msgspec.structs.replace(group, shape=found, traits=traits)
 
 
-def _with_needs(shape: PodShape, needs: RuntimeNeeds) -> PodShape:
-    """The shape with what a class adds, in place of what was added before."""
+def _with_needs(shape: PodShape, asked: Requests | None, needs: RuntimeNeeds) -> PodShape:
+    """The shape with what a class adds to what the pod has asked for, in place of what was added before."""
     own = shape.own or OwnNeeds(shape.requests, shape.node_selector, shape.tolerations)
-    requests, there = dict(own.requests), dict(shape.overhead)
+    asked = own.requests if asked is None else asked
+    requests, there = dict(asked), dict(shape.overhead)
     for name, amount in needs.overhead:
         requests[name] = requests.get(name, 0) + max(amount - there.get(name, 0), 0)
     return msgspec.structs.replace(
@@ -62,30 +91,40 @@ def _with_needs(shape: PodShape, needs: RuntimeNeeds) -> PodShape:
         # A pod whose selector contradicts that of its class is refused, and no node has both values.
         node_selector=tuple(sorted({*own.node_selector, *needs.node_selector})),
         tolerations=tuple(dict.fromkeys((*own.tolerations, *needs.tolerations))),
-        own=None if needs == _NOTHING else own,
+        own=None if needs == _NOTHING and asked == own.requests else own,
     )
 
 
 def resolve_runtimes(state: State, changes: Changes | None = None, name: str = "") -> None:
-    """Bring up to date what the jobs that name a class, or any, ask for. Room that was decided for pods that aren't
-    seen yet becomes what they will have."""
+    """Bring up to date what the jobs that name a class, or any, ask for."""
     for job in state.jobs.values():
-        before = job.spec
-        if before is None or job.of_pods or not (names := classes_of(before)) or (name and name not in names):
-            continue
-        spec = spec_with_runtimes(state, before)
-        if spec == before:
-            continue
-        unseen = [(slot, node) for slot, node in job.placements.items() if slot not in job.bound]
-        for slot, node in unseen:
-            state.nodes.release(node, requests_of(job, slot))
-        count_jobs(state, [job], -1)
-        job.spec = spec
-        job_indexes.follow(state, job, before)
-        count_jobs(state, [job], 1)
-        for slot, node in unseen:
-            state.nodes.hold(node, requests_of(job, slot))
-        state.job_changes += 1
-        if changes is not None:
-            changes.jobs[job.uid] = None
-            changes.schedulable = True
+        if job.spec is not None and (names := classes_of(job.spec)) and (not name or name in names):
+            _resolve(state, job, changes)
+
+
+def resolve_limits(state: State, namespace: str, changes: Changes | None = None) -> None:
+    """Bring up to date what the jobs of a namespace ask for."""
+    for job in state.jobs.values():
+        if job.seen.namespace == namespace:
+            _resolve(state, job, changes)
+
+
+def _resolve(state: State, job: JobRecord, changes: Changes | None) -> None:
+    """Bring up to date what a job asks for. Room that was decided for pods that aren't seen yet becomes what they will
+    have."""
+    before = job.spec
+    if before is None or job.of_pods or (spec := _again(state, before, job.seen.namespace)) == before:
+        return
+    unseen = [(slot, node) for slot, node in job.placements.items() if slot not in job.bound]
+    for slot, node in unseen:
+        state.nodes.release(node, requests_of(job, slot))
+    count_jobs(state, [job], -1)
+    job.spec = spec
+    job_indexes.follow(state, job, before)
+    count_jobs(state, [job], 1)
+    for slot, node in unseen:
+        state.nodes.hold(node, requests_of(job, slot))
+    state.job_changes += 1
+    if changes is not None:
+        changes.jobs[job.uid] = None
+        changes.schedulable = True

@@ -16,6 +16,7 @@ import numpy as np
 from arranger.events.devices import DeviceClassSeen, ResourceClaimSeen, ResourceClaimTemplateSeen, ResourceSliceSeen
 from arranger.events.kinds import (
     EffectFailed,
+    LimitRangeSeen,
     NamespaceSeen,
     PodGroupSeen,
     PodSeen,
@@ -145,8 +146,10 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     heard: dict[str, int] = {}
     runtime_classes: tuple[RuntimeClassSeen, ...] = ()  # by name
     orphaned: dict[str, int] = {}
+    limit_ranges: tuple[LimitRangeSeen, ...] = ()  # by namespace and name
 
 
+_Limits = TypeVar("_Limits", QuotaSeen, LimitRangeSeen)
 _Named = TypeVar("_Named", PriorityClassSeen, RuntimeClassSeen)
 
 #: An unchanged worker set, which isn't written.
@@ -177,9 +180,10 @@ def encode(state: State) -> bytes:
             pods=[state.pods[uid] for uid in sorted(state.pods)],
             jobs=[_job_image(state.jobs[uid]) for uid in sorted(state.jobs)],
             assumed=tuple(state.assumed.values()),
-            quotas=tuple(of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)),
+            quotas=_by_namespace(state.quotas),
             priority_classes=_by_name(state.priority_classes),
             runtime_classes=_by_name(state.runtime_classes),
+            limit_ranges=_by_namespace(state.limit_ranges),
             queues=tuple(state.queues[name] for name in sorted(state.queues)),
             namespaces=tuple(state.namespaces[name] for name in sorted(state.namespaces)),
             half_life_ms=state.queue_use.half_life_ms,
@@ -256,14 +260,24 @@ def _by_name(objects: Mapping[str, _Named]) -> tuple[_Named, ...]:
     return tuple(objects[name] for name in sorted(objects))
 
 
+def _by_namespace(objects: Mapping[str, Mapping[str, _Limits]]) -> tuple[_Limits, ...]:
+    return tuple(of[name] for _, of in sorted(objects.items()) for name in sorted(of))
+
+
+def _in_namespaces(objects: Iterable[_Limits]) -> dict[str, dict[str, _Limits]]:
+    found: dict[str, dict[str, _Limits]] = {}
+    for of in objects:
+        found.setdefault(of.namespace, {})[of.name] = of
+    return found
+
+
 def _named(objects: Iterable[_Named]) -> dict[str, _Named]:
     return {of.name: of for of in objects}
 
 
 def _state(image: StateImage) -> State:
     state = State(**{name: getattr(image, name) for name in _SAME})
-    for quota in image.quotas:
-        state.quotas.setdefault(quota.namespace, {})[quota.name] = quota
+    state.quotas, state.limit_ranges = _in_namespaces(image.quotas), _in_namespaces(image.limit_ranges)
     state.priority_classes = _named(image.priority_classes)
     state.runtime_classes = _named(image.runtime_classes)
     state.queues = {queue.name: queue for queue in image.queues}

@@ -13,6 +13,7 @@ import msgspec
 from arranger.events.kinds import (
     OPTIONAL,
     SETTING_OF,
+    LimitRangeSeen,
     NamespaceSeen,
     NodesRequested,
     PodGroupSeen,
@@ -162,6 +163,8 @@ class State:
     #: By name.
     priority_classes: dict[str, PriorityClassSeen] = field(default_factory=dict)
     runtime_classes: dict[str, RuntimeClassSeen] = field(default_factory=dict)
+    #: Namespace → name → LimitRange; only namespaces that have one.
+    limit_ranges: dict[str, dict[str, LimitRangeSeen]] = field(default_factory=dict)
     #: By name, as observed; `queue_tree` also has the queue `default` if nobody created it.
     queues: dict[str, QueueSeen] = field(default_factory=dict)
     namespaces: dict[str, NamespaceSeen] = field(default_factory=dict)

@@ -3,7 +3,8 @@
 These functions don't depend on what else is stored; see `store`.
 """
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -138,6 +139,33 @@ def _schedule_in_class(pod: Object, spec: Object, scheduling: Object) -> None:
     tolerations = spec.get("tolerations") or []
     if new := [one for one in scheduling.get("tolerations") or () if one not in tolerations]:
         spec["tolerations"] = [*tolerations, *new]
+
+
+def limits_as_stored(limits: Object) -> Object:
+    """A copy of a LimitRange with the defaults that are stored with it; raises `Refusal` 400 for a malformed amount."""
+    stored = copy.deepcopy(limits)
+    builtin.default_limit_range(stored)
+    return stored
+
+
+def limit(pod: Object, ranges: Iterable[Object]) -> None:
+    """Give the containers of a pod the defaults of the LimitRanges of its namespace. Their bounds aren't enforced."""
+    items = [
+        of for each in ranges for of in (each.get("spec") or {}).get("limits") or () if of.get("type") == "Container"
+    ]
+    if not items or not pod.get("spec"):
+        return
+    builtin.settle_pod(pod)  # what follows from the pod itself comes first
+    for field in ("containers", "initContainers"):
+        for container in pod["spec"].get(field) or ():
+            for of in items:
+                _limit_container(container["resources"], of)
+
+
+def _limit_container(asked: Object, of: Object) -> None:
+    for side, field in (("limits", "default"), ("requests", "defaultRequest")):
+        if field in of:
+            asked[side] = {**of[field], **asked.get(side, {})}
 
 
 def _rejected(pod: Object, why: str) -> ApiError:

@@ -345,6 +345,21 @@ def default_quota(quota: Object) -> None:
         spec["hard"] = _amounts(spec["hard"], "ResourceQuota")
 
 
+_LIMIT_FIELDS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+
+
+def default_limit_range(limits: Object) -> None:
+    """The defaults of containers that follow from each other and from bounds."""
+    for of in limits.setdefault("spec", {}).get("limits") or ():
+        for field in _LIMIT_FIELDS:
+            if field in of:
+                of[field] = _amounts(of[field], "LimitRange")
+        if of.get("type") == "Container":
+            default = {**of.get("max", {}), **of.get("default", {})}
+            request = {**of.get("min", {}), **default, **of.get("defaultRequest", {})}
+            of |= {field: value for field, value in (("default", default), ("defaultRequest", request)) if value}
+
+
 def default_priority_class(of_class: Object) -> None:
     value = of_class.setdefault("value", 0)
     if type(value) is not int:
@@ -379,6 +394,7 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
     "Namespace": default_namespace,
     "Secret": default_secret,
     "ResourceQuota": default_quota,
+    "LimitRange": default_limit_range,
     "PriorityClass": default_priority_class,
     "PersistentVolumeClaim": default_claim,
     "PersistentVolume": default_volume,

@@ -10,7 +10,17 @@ from typing import Any
 
 import msgspec
 
-from arranger.kube.cluster import CRDS, NAMESPACES, PODS, PRIORITY_CLASSES, QUOTAS, RUNTIME_CLASSES, Object, Resource
+from arranger.kube.cluster import (
+    CRDS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUOTAS,
+    RUNTIME_CLASSES,
+    Object,
+    Resource,
+)
 from arranger.sandbox import admission, garbage, quota
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.garbage import DeleteOptions
@@ -176,6 +186,7 @@ class Store:
             metadata["generation"] = 1
         if resource == PODS:
             admission.prioritise(body, self._named(PRIORITY_CLASSES))
+            admission.limit(body, [of.object for of in self._within(LIMIT_RANGES, namespace)])
             admission.run_in_class(body, self._named(RUNTIME_CLASSES))
         admission.check(kind, body, None)
         key = (namespace if kind.resource.namespaced else "", metadata["name"])

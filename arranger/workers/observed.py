@@ -22,6 +22,7 @@ from arranger.kube.translate import (
     LOG,
     job_seen,
     job_status_seen,
+    limit_range_seen,
     namespace_seen,
     node_seen,
     pod_seen,
@@ -50,7 +51,8 @@ _ORDER: dict[str, int] = {
 #: Observations of objects without a namespace, which the projection has by name.
 ByName = k.PriorityClassSeen | k.RuntimeClassSeen | k.QueueSeen | k.NamespaceSeen | v.SeenByName | d.SeenByName
 _OfClaims = v.ClaimSeen | d.ResourceClaimSeen | d.ResourceClaimTemplateSeen
-_Namespaced = k.PodSeen | k.JobSeen | k.QuotaSeen | k.PodGroupSeen | k.ProvisioningSeen | _OfClaims
+_Limits = k.QuotaSeen | k.LimitRangeSeen
+_Namespaced = k.PodSeen | k.JobSeen | _Limits | k.PodGroupSeen | k.ProvisioningSeen | _OfClaims
 Seen = k.NodeSeen | _Namespaced | ByName
 
 #: Kind → how its objects are observed, of the kinds whose observation depends on nothing else.
@@ -59,6 +61,7 @@ _PLAIN: dict[k.Watched, Callable[[Object, int], Seen]] = {
     k.Watched.QUOTA: quota_seen,
     k.Watched.PRIORITY_CLASS: priority_class_seen,
     k.Watched.RUNTIME_CLASS: runtime_class_seen,
+    k.Watched.LIMIT_RANGE: limit_range_seen,
     k.Watched.QUEUE: queue_seen,
     k.Watched.NAMESPACE: namespace_seen,
     k.Watched.PROVISIONING: provisioning_seen,
@@ -144,9 +147,9 @@ def known(state: State, event: Seen) -> bool:
     if isinstance(event, k.PodSeen):
         pod = state.pods.get(event.uid)
         return pod is not None and _same(pod, attributed(state, event), ("term", "resource_version"))
-    if isinstance(event, k.QuotaSeen):
-        quota = state.quotas.get(event.namespace, {}).get(event.name)
-        return quota is not None and _same(quota, event, ("term", "resource_version"))
+    if isinstance(event, _Limits):
+        limits = _limits(state, k.WATCHED[type(event)]).get(event.namespace, {}).get(event.name)
+        return limits is not None and _same(limits, event, ("term", "resource_version"))
     if isinstance(event, k.PodGroupSeen):
         group = state.pod_groups.get(group_uid(event.namespace, event.name, event.group_kind))
         return group is not None and _same(group, event, ("term", "resource_version"))
@@ -163,6 +166,11 @@ def known(state: State, event: Seen) -> bool:
     job = state.jobs.get(event.uid)
     # A writer of a status needs the TYJob's latest resourceVersion.
     return job is not None and _same(job.seen, event, ("term", "status"))
+
+
+def _limits(state: State, kind: k.Watched) -> Mapping[str, Mapping[str, _Limits]]:
+    """The projection's quotas or LimitRanges, by namespace and name."""
+    return state.quotas if kind == k.Watched.QUOTA else state.limit_ranges
 
 
 def _claims(state: State, kind: k.Watched) -> Mapping[tuple[str, str], _OfClaims]:
@@ -234,8 +242,8 @@ def projected(state: State, kind: k.Watched, term: int) -> list[tuple[str, k.Eve
     seen: list[Seen]
     if kind == k.Watched.POD:
         seen = [state.pods[uid] for uid in sorted(state.pods)]
-    elif kind == k.Watched.QUOTA:
-        seen = [of[name] for _, of in sorted(state.quotas.items()) for name in sorted(of)]
+    elif kind in (k.Watched.QUOTA, k.Watched.LIMIT_RANGE):
+        seen = [of[name] for _, of in sorted(_limits(state, kind).items()) for name in sorted(of)]
     elif kind == k.Watched.PROVISIONING:
         seen = [of[name] for _, of in sorted(state.seen_requests.items()) for name in sorted(of)]
     elif kind in k.GROUP_WATCHES.values():
@@ -262,8 +270,10 @@ _GONE: dict[type, Callable[[int, str, str], k.Event]] = {
     d.ResourceSliceSeen: d.ResourceSliceGone,
     d.DeviceClassSeen: d.DeviceClassGone,
 }
-#: The same for claims, and for templates of claims.
-_GONE_CLAIM: dict[type, Callable[[int, str, str, str], k.Event]] = {
+#: The same for quotas, LimitRanges, claims, and templates of claims.
+_GONE_IN_NAMESPACE: dict[type, Callable[[int, str, str, str], k.Event]] = {
+    k.QuotaSeen: k.QuotaGone,
+    k.LimitRangeSeen: k.LimitRangeGone,
     v.ClaimSeen: v.ClaimGone,
     d.ResourceClaimSeen: d.ResourceClaimGone,
     d.ResourceClaimTemplateSeen: d.ResourceClaimTemplateGone,
@@ -278,10 +288,8 @@ def gone_event(seen: Seen, term: int) -> k.Event:
         return k.PodGone(term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.PodGroupSeen):
         return k.PodGroupGone(term, seen.namespace, seen.name, seen.uid, seen.group_kind)
-    if isinstance(seen, _OfClaims):
-        return _GONE_CLAIM[type(seen)](term, seen.namespace, seen.name, seen.uid)
+    if isinstance(seen, _OfClaims | _Limits):
+        return _GONE_IN_NAMESPACE[type(seen)](term, seen.namespace, seen.name, seen.uid)
     if isinstance(seen, k.ProvisioningSeen):
         return k.ProvisioningGone(term, seen.namespace, seen.name, seen.uid, seen.job_uid)
-    if isinstance(seen, k.QuotaSeen):
-        return k.QuotaGone(term, seen.namespace, seen.name, seen.uid)
     return k.JobGone(term, seen.namespace, seen.name, seen.uid)

@@ -140,7 +140,9 @@ async def test_the_clients_submit_names_the_field_and_the_nearest_one(configured
 # --- fields of objects in files -------------------------------------------------------------------------------------
 
 _GROUPS = {
-    "api/v1": ("Pod", "Node", "Namespace", "ResourceQuota", "PersistentVolume", "PersistentVolumeClaim"),
+    "api/v1": (
+        *("Pod", "Node", "Namespace", "ResourceQuota", "LimitRange", "PersistentVolume", "PersistentVolumeClaim"),
+    ),
     "apis/scheduling.k8s.io/v1": ("PriorityClass",),
     "apis/node.k8s.io/v1": ("RuntimeClass",),
     "apis/storage.k8s.io/v1": ("StorageClass", "CSINode"),

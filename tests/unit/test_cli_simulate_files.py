@@ -369,8 +369,8 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
     ] in lines
     assert lines[-2] == ["n1", "3/8", "0/32Gi", "3/110", "0/2"]
     assert told.err == "" and told.out.splitlines()[-1] == (
-        "not simulated: 1 Secret: a plan depends on Nodes, Pods, PodGroups, ResourceQuotas, PriorityClasses, "
-        "RuntimeClasses, Queues, Namespaces and TYJobs"
+        "not simulated: 1 Secret: a plan depends on Nodes, Pods, PodGroups, ResourceQuotas, LimitRanges, "
+        "PriorityClasses, RuntimeClasses, Queues, Namespaces and TYJobs"
     )
 
 
@@ -387,6 +387,11 @@ def test_a_table_tells_it_to_people(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "c.yaml:4: Node a is already in"),
         ("kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: x}}\n", "c.yaml:1: Node a can't be underst"),
         ("kind: Node\nmetadata: {name: a, labels: {rack: 1}}\n", "c.yaml:1: Node a: metadata.labels.rack: Invalid"),
+        ("kind: LimitRange\nmetadata: {name: a}\nspec: {limits: 3}\n", "c.yaml:1: LimitRange default/a can't be und"),
+        (
+            "kind: LimitRange\nmetadata: {name: a}\nspec: {limits: [{type: Container, default: {cpu: four}}]}\n",
+            "c.yaml:1: LimitRange default/a can't be understood: ",
+        ),
         ("kind: Pod\nmetadata: {name: a}\nspec: {containers: 3}\n", "c.yaml:1: Pod default/a: spec.containers: Inv"),
         ("kind: Node\nmetadata: {name: a}\nstatus: 3\n", "c.yaml:1: Node a can't be understood: "),
         ("kind: Pod\nmetadata: {name: a, namespace: 3}\n", "c.yaml:1: metadata.namespace of Pod a must be a text"),
@@ -816,6 +821,26 @@ def test_a_pod_by_hand_has_what_a_server_would_add_for_its_classes(simulate: Sim
     plan = simulate(node("n1"), node("n2", labels={"kata": "true"}, cpu="2"), *pods, urgent, kata)
     assert placed(plan) == {"pod:first": ["first"], "pod:box": ["box"]}
     assert {one["name"]: one["used"]["cpu"] for one in plan["nodes"]} == {"n1": "7", "n2": "1500m"}
+
+
+def limit_range(name: str = "defaults", **of_containers: Any) -> dict[str, Any]:
+    spec = {"limits": [{"type": "Container", **of_containers}]}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": name}, "spec": spec}
+
+
+def test_containers_have_the_requests_that_a_limit_range_gives(simulate: Simulate) -> None:
+    train = job("train", workers=1)
+    for of in (train["spec"]["leader"], *train["spec"]["workerSets"]):
+        del of["template"]["spec"]["containers"][0]["resources"]
+    alone = pod("alone")
+    del alone["spec"]["containers"][0]["resources"]
+    nodes = [node(name, cpu="6") for name in ("n1", "n2", "n3")]
+    plan = simulate(*nodes, train, alone, limit_range(max={"cpu": "9"}, defaultRequest={"cpu": 4}))
+    assert {one["name"]: one["used"]["cpu"] for one in plan["nodes"]} == {"n1": "4", "n2": "4", "n3": "4"}
+    elsewhere = limit_range(defaultRequest={"cpu": "4"})
+    elsewhere["metadata"]["namespace"] = "elsewhere"
+    plan = simulate(*nodes, train, alone, elsewhere)
+    assert {one["used"]["cpu"] for one in plan["nodes"]} == {"0"}
 
 
 def test_pods_without_a_creation_time_are_as_old_as_their_place_in_the_files(simulate: Simulate) -> None:

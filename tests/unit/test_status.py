@@ -46,6 +46,7 @@ async def a_log(server: RealRedis, cluster: str, *, jobs: int = 20, others: bool
     world.queue("team")
     world.queue("lost", parent="none")
     world.watch_namespaces()
+    world.watch_limits()
     for kind in GroupKind:
         if kind:
             world.watch_groups(kind)
@@ -199,6 +200,7 @@ async def test_what_is_missing_is_said_with_what_to_do_next(redis_server: RealRe
         "no watcher holds the watch of podgroup.scheduling.volcano.sh objects",
         "no watcher holds the watch of podgroup.scheduling.k8s.io objects",
         "no watcher holds the watch of runtimeclass objects",
+        "no watcher holds the watch of limitrange objects",
     ]  # fmt: skip
     assert "arranger run applier" in answer["problems"][0]["next"]
 

@@ -6,7 +6,7 @@ a kubelet or the order of `kubectl apply` would add, the same every time:
 - all objects: the namespace `default`, and a UID made from the name
 - a TYJob or a pod to place without a creation time: one second after the one before it, and later than all given
   creation times
-- a pod: the priority of its PriorityClass, what its RuntimeClass adds, and its QoS class
+- a pod: the priority of its PriorityClass, what LimitRanges and its RuntimeClass add, and its QoS class
 - a claim: the default class, the volume that is for it, and a phase
 - a quota: a status with its limits, and with the use by the pods in the files
 - a node: Ready if it has no conditions, its capacity if it has no allocatable, and room for 110 pods
@@ -33,6 +33,7 @@ from arranger.kube.times import parse_time_ms
 from arranger.kube.translate import (
     controlling_job,
     job_seen,
+    limit_range_seen,
     namespace_seen,
     node_seen,
     pod_seen,
@@ -50,7 +51,7 @@ from arranger.model.queue import QUEUE_KIND
 from arranger.model.quota import covers, quota_amounts, quota_scopes, unit_of, used_by
 from arranger.model.template import pod_shape, qos_class, quota_traits
 from arranger.replay.what_if.simulation import TERMS
-from arranger.sandbox.admission import prioritise, run_in_class
+from arranger.sandbox.admission import limit, limits_as_stored, prioritise, run_in_class
 
 #: The kubelet's default.
 _PODS = "110"
@@ -65,6 +66,7 @@ _OWN = {("Node", ""): False, ("Pod", ""): True, ("ResourceQuota", ""): True, (KI
 _PLAIN: dict[tuple[str, str], tuple[bool, Callable[..., k.Event], k.Watched]] = {
     ("PriorityClass", "scheduling.k8s.io"): (False, priority_class_seen, k.Watched.PRIORITY_CLASS),
     ("RuntimeClass", "node.k8s.io"): (False, runtime_class_seen, k.Watched.RUNTIME_CLASS),
+    ("LimitRange", ""): (True, limit_range_seen, k.Watched.LIMIT_RANGE),
     (QUEUE_KIND, GROUP): (False, queue_seen, k.Watched.QUEUE),
     ("Namespace", ""): (False, namespace_seen, k.Watched.NAMESPACE),
     **{
@@ -76,8 +78,8 @@ _NAMESPACED = _OWN | {of: namespaced for of, (namespaced, _, _) in _PLAIN.items(
 _REQUESTS = (PROVISIONING_REQUESTS.kind, PROVISIONING_REQUESTS.group)
 
 _ALONE = (
-    "a plan depends on Nodes, Pods, PodGroups, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces and "
-    "TYJobs"
+    "a plan depends on Nodes, Pods, PodGroups, ResourceQuotas, LimitRanges, PriorityClasses, RuntimeClasses, Queues, "
+    "Namespaces and TYJobs"
 )
 
 Object = dict[str, Any]
@@ -112,9 +114,10 @@ def described(
     with_devices: bool = False,
     now_ms: int = 0,
 ) -> Described:
-    """The observations of Nodes, Pods, PodGroups, ResourceQuotas, PriorityClasses, RuntimeClasses, Queues, Namespaces
-    and TYJobs, `with_volumes` of claims and volumes, and `with_devices` of devices and resource claims. Pods that wait
-    for this `scheduler` are to be placed. `priorities` are PriorityClasses beside those in the files, by name.
+    """The observations of Nodes, Pods, PodGroups, ResourceQuotas, LimitRanges, PriorityClasses, RuntimeClasses, Queues,
+    Namespaces and TYJobs, `with_volumes` of claims and volumes, and `with_devices` of devices and resource claims.
+    Pods that wait for this `scheduler` are to be placed. `priorities` are PriorityClasses beside those in the files, by
+    name.
 
     Raises `UsageError`, which names file and line, for a malformed object. An invalid TYJob or Queue is not an error:
     it is observed as invalid, as by the watcher. The cluster is seen at `now_ms`, unless a TYJob or a pod to place is
@@ -234,18 +237,19 @@ def _is_taken(found: Found, scheduler: str) -> bool:
 def _admitted(
     known: Sequence[Found], scheduler: str, priorities: Mapping[str, Object], aside: _Aside
 ) -> Iterator[Found]:
-    """The objects; a pod that was written by hand has what an API server would add for its classes. One that waits for
-    this scheduler and that an API server would refuse goes aside."""
+    """The objects; a pod that was written by hand has what an API server would add for LimitRanges and its classes. One
+    that waits for this scheduler and that an API server would refuse goes aside."""
     of_pods = {of.item["metadata"]["name"]: of.item for of in _of(known, "PriorityClass")}
     priorities = {**priorities, **of_pods}
     runtimes = {of.item["metadata"]["name"]: of.item for of in _of(known, "RuntimeClass")}
+    ranges = [_limits(found) for found in _of(known, "LimitRange")]
     for found in known:
         if found.kind != "Pod" or not _by_hand(found):
             yield found
             continue
         try:
             with _understood(found):
-                item = _as_created(found.item, priorities, runtimes)
+                item = _as_created(found.item, priorities, ranges, runtimes)
             if wrong := wrong_fields(found.kind, found.group, item):  # of its RuntimeClass
                 raise UsageError(f"{found.where}: {_label(found)}: {wrong}")
             yield msgspec.structs.replace(found, item=item)
@@ -256,10 +260,22 @@ def _admitted(
                 yield found
 
 
-def _as_created(pod: Object, priorities: Mapping[str, Object], runtimes: Mapping[str, Object]) -> Object:
+def _limits(found: Found) -> Object:
+    """A LimitRange with the defaults that an API server would store."""
+    try:
+        with _understood(found):
+            return limits_as_stored(found.item)
+    except ApiError as refused:
+        raise UsageError(f"{found.where}: {_label(found)} can't be understood: {refused.message}") from refused
+
+
+def _as_created(
+    pod: Object, priorities: Mapping[str, Object], ranges: Iterable[Object], runtimes: Mapping[str, Object]
+) -> Object:
     spec = copy.deepcopy(pod.get("spec") or {})
     pod = {**pod, "spec": spec}
     prioritise(pod, priorities)
+    limit(pod, [of for of in ranges if of["metadata"]["namespace"] == pod["metadata"]["namespace"]])
     run_in_class(pod, runtimes)
     return {**pod, "status": {"qosClass": str(qos_class(spec)), **(pod.get("status") or {})}}
 

@@ -44,6 +44,7 @@ FIELDS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "spec": frozenset({"hard", "scopeSelector", "scopes"}),
         "status": frozenset({"hard", "used"}),
     },
+    "LimitRange": {"": _HEAD | {"spec"}, "spec": frozenset({"limits"})},
     "PriorityClass": {"": _HEAD | {"description", "globalDefault", "preemptionPolicy", "value"}},
     "RuntimeClass": {"": _HEAD | {"handler", "overhead", "scheduling"}},
     "PersistentVolume": {

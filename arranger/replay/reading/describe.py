@@ -385,6 +385,11 @@ def _back_off(event: k.StageDecided | k.WorkersReplaced) -> str:
     return f"; no nodes for {event.back_off_ms / 1000:g} s" if event.back_off_ms else ""
 
 
+def _limit_range(event: k.LimitRangeSeen, _state: State | None) -> str:
+    added = event.defaults.requests
+    return f"containers request {amounts_text(added)} by default" if added else "adds no requests to containers"
+
+
 def _runtime_class(event: k.RuntimeClassSeen, _state: State | None) -> str:
     needs = event.needs
     parts = [f"adds {amounts_text(needs.overhead)} to pods"] if needs.overhead else []
@@ -413,6 +418,8 @@ _WORDS: dict[type, Any] = {
     k.QuotaGone: lambda event, _: "gone",
     k.PriorityClassSeen: lambda event, _: f"value {event.value}",
     k.PriorityClassGone: lambda event, _: "gone",
+    k.LimitRangeSeen: _limit_range,
+    k.LimitRangeGone: lambda event, _: "gone",
     k.RuntimeClassSeen: _runtime_class,
     k.RuntimeClassGone: lambda event, _: "gone",
     k.QueueSeen: _queue_seen,

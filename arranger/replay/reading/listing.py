@@ -38,6 +38,8 @@ _BY_NAME = (
     *(d.ResourceSliceSeen, d.ResourceSliceGone, d.DeviceClassSeen, d.DeviceClassGone),
     *(v.VolumeSeen, v.VolumeGone, v.StorageClassSeen, v.StorageClassGone, v.CSINodeSeen, v.CSINodeGone),
 )
+#: Observations of objects with one.
+_IN_NAMESPACE = (k.PodSeen, k.PodGone, k.QuotaSeen, k.QuotaGone, k.LimitRangeSeen, k.LimitRangeGone)
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -189,7 +191,7 @@ class Listing:
 
     @staticmethod
     def _subject(event: k.Event, job: str) -> str:
-        if isinstance(event, (k.PodSeen, k.PodGone, k.QuotaSeen, k.QuotaGone)):
+        if isinstance(event, _IN_NAMESPACE):
             return f"{event.namespace}/{event.name}"
         if isinstance(event, _BY_NAME):
             return event.name

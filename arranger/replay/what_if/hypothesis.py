@@ -243,6 +243,7 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
         quotas={namespace: dict(of_namespace) for namespace, of_namespace in state.quotas.items()},
         priority_classes=dict(state.priority_classes),
         runtime_classes=dict(state.runtime_classes),
+        limit_ranges={namespace: dict(of) for namespace, of in state.limit_ranges.items()},
         queues=dict(state.queues),
         namespaces=dict(state.namespaces),
         unwatched=dict(state.unwatched),
