@@ -298,6 +298,9 @@ class LimitDefaults(msgspec.Struct, frozen=True, array_like=True, gc=False):
     limits: tuple[tuple[str, int], ...] = ()
 
 
+NO_DEFAULTS = LimitDefaults()
+
+
 class OwnNeeds(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a pod itself asks for, without what admission adds to it; fields as in `PodShape`."""
 

@@ -20,6 +20,7 @@ import msgspec
 
 from arranger.model.job import DEFAULT_GRACE_S, MAX_GRACE_S, NO_QUOTA_TRAITS, QuotaTraits
 from arranger.model.pod import (
+    NO_DEFAULTS,
     OWN_NAMESPACE,
     ContainerNeeds,
     DeclaredNeeds,
@@ -327,22 +328,28 @@ def grace_of(spec: Mapping[str, Any]) -> int:
 
 
 def qos_class(spec: Mapping[str, Any]) -> QosClass:
-    """The QoS class of a pod with this spec, by its CPU and memory as Kubernetes finds it: by those of the whole pod if
-    it has some, else by those of its containers."""
-    whole = present(spec.get("resources"))
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    found = [_guaranteed(of) for of in ([whole] if whole else [present(of.get("resources")) for of in containers])]
-    if not any(requests or limits for requests, limits in found):
+    """The QoS class of a pod with this spec."""
+    return qos_with(declared_needs(spec), NO_DEFAULTS)
+
+
+def qos_with(declared: DeclaredNeeds, defaults: LimitDefaults) -> QosClass:
+    """The QoS class of a pod with these defaults, by its CPU and memory as Kubernetes finds it: by those of the whole
+    pod if it has some, else by those of its containers."""
+    whole = [(dict(declared.requests), dict(declared.limits))] if declared.requests or declared.limits else []
+    found = whole or [
+        (dict(defaults.requests) | dict(of.requests), dict(defaults.limits) | dict(of.limits))
+        for of in declared.containers
+    ]
+    sides = [(_of_qos(requests), _of_qos(limits)) for requests, limits in found]
+    if not any(requests or limits for requests, limits in sides):
         return QosClass.BEST_EFFORT
-    full = all(len(limits) == len(_GUARANTEED) and requests == limits for requests, limits in found)
+    full = all(len(limits) == len(_GUARANTEED) and requests == limits for requests, limits in sides)
     return QosClass.GUARANTEED if full else QosClass.BURSTABLE
 
 
-def _guaranteed(resources: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
-    """The requests, by default the limits, and the limits of the resources that make a QoS class, without zeros."""
-    sides = (_amounts(resources.get(side)) for side in ("requests", "limits"))
-    requests, limits = ({name: of for name, of in side.items() if of and name in _GUARANTEED} for side in sides)
-    return {**limits, **requests}, limits
+def _of_qos(amounts: Mapping[str, int]) -> dict[str, int]:
+    """The amounts that make a QoS class, without zeros."""
+    return {name: amount for name, amount in amounts.items() if amount and name in _GUARANTEED}
 
 
 def quota_traits(spec: Mapping[str, Any]) -> QuotaTraits:

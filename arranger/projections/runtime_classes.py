@@ -8,15 +8,14 @@ import msgspec
 
 from arranger.events.kinds import Watched
 from arranger.model.job import JobSpec, PodGroup
-from arranger.model.pod import LimitDefaults, OwnNeeds, PodShape, RuntimeNeeds
-from arranger.model.template import Requests, needs_with
+from arranger.model.pod import NO_DEFAULTS, LimitDefaults, OwnNeeds, PodShape, RuntimeNeeds, lowest_qos
+from arranger.model.template import Requests, needs_with, qos_with
 from arranger.projections import job_indexes
 from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.queue_use import count_jobs
 from arranger.projections.state import Changes, State
 
 _NOTHING = RuntimeNeeds()
-_NO_DEFAULTS = LimitDefaults()
 
 
 def spec_with_admission(state: State, spec: JobSpec, namespace: str) -> JobSpec:
@@ -31,14 +30,16 @@ def _again(state: State, spec: JobSpec, namespace: str) -> JobSpec:
     names, defaults = classes_of(spec), _defaults(state, namespace)
     groups = tuple([_resolved(state, group, defaults) for group in spec.groups])
     missing = tuple([name for name in names if name not in state.runtime_classes]) if _watched(state) else ()
-    return msgspec.structs.replace(spec, groups=groups, missing_runtimes=missing)
+    declared = [group.declared for group in groups if group.declared is not None]
+    qos = lowest_qos([qos_with(of, defaults) for of in declared]) if declared else spec.qos
+    return msgspec.structs.replace(spec, groups=groups, missing_runtimes=missing, qos=qos)
 
 
 def _defaults(state: State, namespace: str) -> LimitDefaults:
     """What the LimitRanges of a namespace add. Of several, the API server takes any: the largest count."""
     there = [of.defaults for of in state.limit_ranges.get(namespace, {}).values()]
     if len(there) <= 1:
-        return there[0] if there else _NO_DEFAULTS
+        return there[0] if there else NO_DEFAULTS
     return LimitDefaults(_largest([of.requests for of in there]), _largest([of.limits for of in there]))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from arranger.kube.cluster import LIMIT_RANGES, PODS, Object
 from arranger.kube.translate import limit_range_seen
-from arranger.model.template import declared_needs, effective_limits, effective_requests, needs_with
+from arranger.model.template import declared_needs, effective_limits, effective_requests, needs_with, qos_with
 from tests.contract.test_cluster_contract import (  # noqa: F401 - fixtures
     Place,
     Subject,
@@ -73,6 +73,8 @@ DEFAULTS = of_containers(
         {"containers": [container()]},
         {"containers": [container(requests={"cpu": "1"})]},
         {"containers": [container(requests={"cpu": "0"})]},
+        {"containers": [container(requests={"cpu": "0"}, limits={"cpu": "1", "memory": "1Gi"})]},
+        {"containers": [container(limits={"cpu": "1", "memory": "1Gi"})]},
         {"containers": [container(limits={"cpu": "2500m"})]},
         {"containers": [container(limits={"cpu": "4"}, requests={"memory": "3Mi"})]},
         {"containers": [container(requests={"cpu": "1"}), container() | {"name": "other"}]},
@@ -89,6 +91,7 @@ async def test_containers_get_what_they_dont_name_and_plans_have_it(subject: Sub
         created = await place.cluster.create(PODS, place.namespace, pod(unique("pod"), **spec))
         found = effective_requests(created["spec"]), effective_limits(created["spec"])
         assert found == needs_with(declared_needs(spec), seen.defaults)
+        assert created["status"]["qosClass"] == qos_with(declared_needs(spec), seen.defaults)
 
 
 async def test_a_container_has_its_own_limit_as_its_request_and_not_the_default(subject: Subject) -> None:  # noqa: F811

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.kube.translate import limit_range_seen
 from arranger.model.job import JobSpec
-from arranger.model.pod import LimitDefaults
-from arranger.model.template import declared_needs, effective_limits, effective_requests, limit_defaults, needs_with
+from arranger.model.pod import LimitDefaults, QosClass
+from arranger.model.template import (
+    declared_needs,
+    effective_limits,
+    effective_requests,
+    limit_defaults,
+    needs_with,
+    qos_class,
+    qos_with,
+)
 from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
 from arranger.sandbox.admission import limit
@@ -66,6 +74,7 @@ def test_room_that_was_decided_follows_a_limit_range_that_comes_changes_and_goes
     changes: list[tuple[Any, int]] = [({"defaultRequest": {"cpu": "2"}}, 4000), ({"default": {"cpu": "1"}}, 2000)]
     for spec, used in changes:
         there.limit_range("defaults", **spec)
+        assert job.valid_spec.qos == QosClass.BURSTABLE
         assert there.used("n1") + there.used("n2") == used
         there.state.validate()
     assert dict(job.valid_spec.groups[1].traits.limits) == {"cpu": 1000}
@@ -75,6 +84,7 @@ def test_room_that_was_decided_follows_a_limit_range_that_comes_changes_and_goes
     there.limit_range_gone("largest")
     there.limit_range_gone("defaults")
     assert there.used("n1") + there.used("n2") == 0 and job.valid_spec == two_workers()
+    assert job.valid_spec.qos == QosClass.BEST_EFFORT
     there.state.validate()
 
 
@@ -123,3 +133,4 @@ def test_needs_are_those_of_the_pod_after_admission(
     default_limit_range(stored)
     limit({"spec": spec}, [stored])
     assert found == (effective_requests(spec), effective_limits(spec))
+    assert qos_with(declared_needs(spec), limit_defaults(given)) == qos_class(spec)
