@@ -104,13 +104,24 @@ class ShortageFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class PreemptionKind(StrEnum):
     """How room is taken from a job: workers above its quorum (surplus), or all of its pods, for a job of higher
-    priority in the same queue or (reclaim) for one of a queue below its share. A guest gives back all of the room that
-    was reserved for the job that gets it."""
+    priority in the same queue or (reclaim) for one of a queue below its share. A guest gives room back that was
+    reserved for the job that gets it: all of its pods, or surplus."""
 
     SURPLUS = "Surplus"
     PRIORITY = "Priority"
     RECLAIM = "Reclaim"
     GUEST = "Guest"
+    GUEST_SURPLUS = "GuestSurplus"
+
+    @property
+    def whole(self) -> bool:
+        """Whether the job loses all of its pods."""
+        return self not in (PreemptionKind.SURPLUS, PreemptionKind.GUEST_SURPLUS)
+
+    @property
+    def of_guest(self) -> bool:
+        """Whether the room was reserved for the job that gets it."""
+        return self in (PreemptionKind.GUEST, PreemptionKind.GUEST_SURPLUS)
 
 
 class Victim(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -352,8 +352,8 @@ class CycleTaken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Cy
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="Placed.2"):
     """Pods of one job get nodes: all of `pods` or none. `schedule_state` is the job's new schedule state. The event
     starts a job that has not begun (from `CycleConfig.verdicts` 2 on). `devices` are those that its pods' claims get,
-    by the claim's name. `hosts` are the UIDs of the jobs in whose reserved room a quorum is a guest: it leaves as soon
-    as one of them can start with its room."""
+    by the claim's name. `hosts` are the UIDs of the jobs in whose reserved room the pods are guests: they leave as soon
+    as one of these can start with their room; if the job had no nodes before, it leaves as a whole."""
 
     job_uid: str
     based_on: int

@@ -1,6 +1,7 @@
 """How far a running job is from the quorum that it needs ready, in one line."""
 
 import math
+from collections.abc import Sequence
 
 from arranger.messages.departures import deleted_pods_text
 from arranger.messages.faults import faults_text
@@ -11,7 +12,7 @@ from arranger.model.text import rfc3339
 from arranger.projections.devices import claim_for, needs_of, uses_devices
 from arranger.projections.job_parts import LEADER
 from arranger.projections.jobs import JobRecord, blameless, by_group
-from arranger.projections.preemption import hosts_of
+from arranger.projections.preemption import hosts_of, lenders_of
 from arranger.projections.state import State
 from arranger.projections.volumes import claims_to_provision, waits_for_volumes
 
@@ -119,12 +120,20 @@ def finished_text(finished: int) -> str:
 
 
 def guest_text(state: State, job: JobRecord) -> str:
-    """For which jobs the room is reserved that a job uses; empty for a job that is no guest."""
-    hosts = [f"{of.seen.namespace}/{of.seen.name}" for of in hosts_of(state, job)]
-    if not hosts:
-        return ""
-    who = f"job {hosts[0]}" if len(hosts) == 1 else f"jobs {', '.join(hosts)}"
-    return f"runs in room that is reserved for {who}, and gives it back as soon as that is enough for a start"
+    """For which jobs the room is reserved that a job, or some of its pods, use; empty for a job that is no guest."""
+    hosts, lenders, pods = hosts_of(state, job), lenders_of(state, job), len(job.slots.lent)
+    told = []
+    if hosts:
+        told.append(f"runs in room that is reserved for {_named(hosts)}")
+    if lenders:
+        told.append(f"{pods} of its pods {'is' if pods == 1 else 'are'} in room that is reserved for {_named(lenders)}")
+    give = "gives" if hosts or pods == 1 else "give"
+    return f"{'; '.join(told)}, and {give} it back as soon as that is enough for a start" if told else ""
+
+
+def _named(jobs: Sequence[JobRecord]) -> str:
+    names = [f"{of.seen.namespace}/{of.seen.name}" for of in jobs]
+    return f"job {names[0]}" if len(names) == 1 else f"jobs {', '.join(names)}"
 
 
 def reserved_text(state: State, job: JobRecord) -> str:

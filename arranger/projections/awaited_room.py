@@ -66,6 +66,12 @@ def refused_by_dry_run(job: JobRecord) -> bool:
     return job.dry_run is not None and job.dry_run.slot is not None
 
 
+def takes_none(job: JobRecord, config: CycleConfig) -> bool:
+    """Whether nobody gives room to a job, and none is reserved for it: it took some in vain, or the API server refuses
+    its pods."""
+    return took_in_vain(job, config) or (config.dry_run and refused_by_dry_run(job))
+
+
 def take_room(state: State, job: JobRecord, event: Preempted, config: CycleConfig, time_ms: int) -> None:
     """Others give room to a job."""
     if config.verdicts >= _SINCE:

@@ -6,6 +6,7 @@ was built by hand.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -92,8 +93,11 @@ def _of_starts(state: "State") -> Iterator[str]:
     """What doesn't hold of expected starts."""
     if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.reservations):
         yield "a job has a reservation that doesn't wait for nodes"
-    if any(uid not in state.reservations for job in state.jobs.values() for uid in job.slots.hosts):
-        yield "a job is a guest of one that has no reservation"
+    for job in state.jobs.values():
+        if any(uid not in state.reservations for uid in (*job.slots.hosts, *chain(*job.slots.lent.values()))):
+            yield "a job is a guest of one that has no reservation"
+        if not job.slots.lent.keys() <= job.placements.keys():
+            yield "a slot without a node has room that is reserved for others"
     if any(uid not in state.jobs or state.jobs[uid].placements for uid in state.forecasts):
         yield "a job has a forecast that doesn't wait for nodes"
 

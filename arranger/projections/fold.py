@@ -12,7 +12,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.devices import DevicesMatched
-from arranger.events.facts import EndKind, PreemptionKind
+from arranger.events.facts import EndKind
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.model.job import ACTIVE, Replacement, Stage
@@ -357,7 +357,7 @@ class _Fold(JobLife):
                 of = self.state.jobs[victim.job_uid]
                 self._give_way(of, victim, taken_by(self.state, job, of, victim.kind))
                 of.version = offset
-            guests = [of.job_uid for of in event.victims if of.kind == PreemptionKind.GUEST]
+            guests = [of.job_uid for of in event.victims if of.kind.of_guest]
             job.slots.asked = tuple(sorted({*job.slots.asked, *guests}))
             self._give_nodes(job, placed, desired, need)
             await_room(self.state, job, event)

@@ -55,8 +55,11 @@ def end_reservation(state: State, uid: str, changes: Changes) -> None:
     if state.reservations.pop(uid, None) is None:
         return
     for job in state.jobs.values():
-        if uid in job.slots.hosts:
-            job.slots.hosts = tuple(host for host in job.slots.hosts if host != uid)
+        slots = job.slots
+        if uid in slots.hosts or slots.lent_by(uid):
+            slots.hosts = tuple(host for host in slots.hosts if host != uid)
+            lent = {slot: tuple(host for host in hosts if host != uid) for slot, hosts in slots.lent.items()}
+            slots.lent = {slot: hosts for slot, hosts in lent.items() if hosts}
             changes.jobs[job.uid] = None
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.earlier import facts_of, reason_of
-from arranger.events.facts import EndCause, EndKind, PreemptionKind, StageFacts, TakenBy, Victim
+from arranger.events.facts import EndCause, EndKind, StageFacts, TakenBy, Victim
 from arranger.model.job import (
     ACTIVE,
     PREEMPTED,
@@ -287,7 +287,7 @@ class JobLife(Slots):
     def _give_way(self, job: JobRecord, victim: Victim, taken_by: TakenBy) -> None:
         """Take the pods of a victim out of their slots. The job is scheduled again as a whole, or, if it only loses
         surplus, for these workers."""
-        if victim.kind != PreemptionKind.SURPLUS:
+        if victim.kind.whole:
             facts = StageFacts(taken_by=taken_by)
             self._enter(job, k.StageDecided(job.uid, job.version, job.attempt, *_PREEMPTED, facts))
             return

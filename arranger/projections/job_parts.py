@@ -79,6 +79,8 @@ class SlotTable:
     names: dict[SlotKey, str] = field(default_factory=dict)
     #: The UIDs of the jobs in whose reserved room the job is a guest, as long as they have their reservations.
     hosts: tuple[str, ...] = ()
+    #: Slots that got such room later, while the job had other nodes → the UIDs of these jobs.
+    lent: dict[SlotKey, tuple[str, ...]] = field(default_factory=dict)
     #: The UIDs of the guests that left for the job, until it has been Running. They aren't its guests again before.
     asked: tuple[str, ...] = ()
     #: Whether others gave room for these nodes. A job without nodes keeps it until it gets the next ones.
@@ -117,6 +119,7 @@ class SlotTable:
         """Remove a slot's node and pod; returns the node and the pod's UID."""
         self.refused_ms.pop(slot, None)
         self.failures.pop(slot, None)
+        self.lent.pop(slot, None)
         self.note_ready(slot, ready=False)
         return self.nodes.pop(slot), self.pods.pop(slot, None)
 
@@ -126,6 +129,14 @@ class SlotTable:
     def over(self, slot: SlotKey) -> bool:
         """Whether a slot gets no further pod: it is given up, or has finished."""
         return slot in self.given_up or slot in self.finished
+
+    def lent_by(self, host: str) -> set[SlotKey]:
+        """The slots that were lent room of this job."""
+        return {slot for slot, hosts in self.lent.items() if host in hosts} if self.lent else set()
+
+    def lend_again(self, lent: dict[SlotKey, tuple[str, ...]]) -> None:
+        """Let those of these slots that have nodes again be lent the same room."""
+        self.lent = {slot: hosts for slot, hosts in lent.items() if slot in self.nodes}
 
     def left(self, slot: SlotKey) -> None:
         """Remove a slot from `leaving`: its replaced pod is deleted or being deleted."""

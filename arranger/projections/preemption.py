@@ -19,7 +19,7 @@ from arranger.projections.placements import Freed
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import JOBS, Use, queue_of, sum_of
 from arranger.projections.state import State
-from arranger.projections.worker_groups import parted
+from arranger.projections.worker_groups import parted, with_whole
 
 _BEGUN = (Stage.STARTING, Stage.RUNNING)
 
@@ -58,7 +58,7 @@ def _keeps(of: JobRecord, victim: Victim) -> str:
         if of.placements.get(slot) != node:
             return f"slot {slot} isn't on node {node}"
     rest = of.provided - slots.keys()
-    if victim.kind != PreemptionKind.SURPLUS:
+    if victim.kind.whole:
         return "it keeps pods" if of.placements.keys() - slots.keys() else ""
     if parted(of.valid_spec, rest) or not is_quorum(of.valid_spec, rest):
         return "the rest isn't a quorum"
@@ -67,8 +67,12 @@ def _keeps(of: JobRecord, victim: Victim) -> str:
 
 def _no_guest(of: JobRecord, victim: Victim, host: JobRecord) -> str:
     """Why a job needn't leave as a guest: it isn't one of the job that gets its room."""
-    is_guest = victim.kind != PreemptionKind.GUEST or host.uid in of.slots.hosts
-    return "" if is_guest else f"it is no guest of {host.uid}"
+    if not victim.kind.of_guest or host.uid in of.slots.hosts:
+        return ""
+    lent = of.slots.lent_by(host.uid)
+    if lent and (victim.kind.whole or expand(victim.pods).keys() <= with_whole(of.valid_spec, lent)):
+        return ""
+    return f"it is no guest of {host.uid}"
 
 
 def hosts_of(state: State, job: JobRecord) -> list[JobRecord]:
@@ -76,6 +80,12 @@ def hosts_of(state: State, job: JobRecord) -> list[JobRecord]:
     if not job.slots.hosts or not job.placements:
         return []
     return [state.jobs[uid] for uid in job.slots.hosts if uid in state.reservations and uid in state.jobs]
+
+
+def lenders_of(state: State, job: JobRecord) -> list[JobRecord]:
+    """The jobs in whose reserved room some pods of a job are, although it isn't their guest as a whole."""
+    uids = dict.fromkeys(uid for hosts in job.slots.lent.values() for uid in hosts)
+    return [state.jobs[uid] for uid in uids if uid in state.jobs and uid not in job.slots.hosts]
 
 
 def leaves(state: State, pod: PodSeen) -> bool:
@@ -133,6 +143,6 @@ def _leaving(state: State, event: Preempted) -> Iterator[tuple[str, Requests]]:
 def taken_by(state: State, job: JobRecord, victim: JobRecord, kind: PreemptionKind) -> TakenBy:
     """The facts about the job that gets the room of a victim."""
     queue, priority = queue_of(state, job), counted_priority(state, job)
-    guest = kind == PreemptionKind.GUEST
+    guest = kind.of_guest
     reclaimed = not guest and queue != queue_of(state, victim)
     return TakenBy(job.seen.namespace, job.seen.name, queue, priority, reclaimed, guest)

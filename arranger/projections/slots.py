@@ -185,9 +185,12 @@ class Slots:
 
     def _give_nodes(self, job: JobRecord, event: k.Placed, desired: dict[SlotKey, str], need: Need | None) -> None:
         """Give slots the nodes of an accepted placement. `need` is the room that they ask for."""
+        hosts = tuple(uid for uid in event.hosts if uid in self.state.reservations)
         if not job.placements:
-            job.slots.hosts = tuple(uid for uid in event.hosts if uid in self.state.reservations)
+            job.slots.hosts = hosts
             job.slots.took = False
+        elif hosts:
+            job.slots.lent.update(dict.fromkeys(desired, hosts))
         count_pods(self.state, job, Counter(map(itemgetter(0), desired)), not job.placements and bool(desired))
         job.slots.nodes.update(desired)
         if need is not None:
@@ -232,6 +235,7 @@ class Slots:
         kept, filled = dict(job.placements), dict(job.bound)
         restarts, spent, refused = job.leader.restarts, job.spent, dict(job.slots.refused_ms)
         failures, devices = dict(job.slots.failures), holdings(self.state, job)
+        lent = dict(job.slots.lent)
         if job.spec is not None:
             self._release_all(job, Stage.PENDING)  # reserved again below, so no pod becomes assumed
         job.spec, job.leader.restarts = spec, restarts
@@ -251,6 +255,7 @@ class Slots:
         hold_again(self.state, job, devices)
         job.slots.refused_ms = {slot: since_ms for slot, since_ms in refused.items() if slot in job.placements}
         job.slots.failures = {slot: count for slot, count in failures.items() if slot in job.placements}
+        job.slots.lend_again(lent)
         retired, job.retired = job.retired, {}  # a pod of a set that is restarted has its slot until it is gone
         for slot, uid in filled.items():
             self._bind_if_placed(job, self.state.pods[uid])

@@ -78,6 +78,7 @@ class JobImage(msgspec.Struct, frozen=True, array_like=True):
     hosts: tuple[str, ...] = ()
     took: bool = False
     asked: tuple[str, ...] = ()
+    lent: tuple[tuple[SlotKey, tuple[str, ...]], ...] = ()
 
 
 class DecayedImage(msgspec.Struct, frozen=True, array_like=True):
@@ -368,6 +369,7 @@ def _job_image(job: JobRecord) -> JobImage:
         slots.hosts,
         slots.took,
         slots.asked,
+        tuple(sorted(slots.lent.items())),
     )
 
 
@@ -386,6 +388,7 @@ def _restore_job(state: State, image: JobImage) -> None:
         image.room,
         image.unevicted,
         hosts=image.hosts,
+        lent=dict(image.lent),
         took=image.took,
         asked=image.asked,
         members=dict(image.members),

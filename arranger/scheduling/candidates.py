@@ -9,9 +9,9 @@ surplus.
 """
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -19,13 +19,14 @@ from arranger.events.facts import PreemptionKind
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
-from arranger.projections.awaited_room import refused_by_dry_run, took_in_vain
+from arranger.projections.awaited_room import takes_none
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, by_group
+from arranger.projections.jobs import JobRecord, by_group, is_quorum
 from arranger.projections.queue_membership import most_priority
 from arranger.projections.queue_use import Use, less, queue_of
 from arranger.projections.state import State
 from arranger.projections.work_at_risk import lost_ms
+from arranger.projections.worker_groups import parted
 from arranger.scheduling.known_jobs import KnownJob, KnownJobs, Units
 from arranger.scheduling.policies.base import PodPolicy
 from arranger.scheduling.queue_shares import Amounts
@@ -178,9 +179,7 @@ class Candidates:
 
     def may_be_some(self, job: JobRecord) -> bool:
         """Whether a job may take room from anybody. It is found quickly, and most jobs may not."""
-        if self._config.preemption is None or took_in_vain(job, self._config):
-            return False
-        if self._config.dry_run and refused_by_dry_run(job):
+        if self._config.preemption is None or takes_none(job, self._config):
             return False
         priority, queue = self._standing_of(job)
         found = self._some.get((priority, queue))
@@ -231,18 +230,31 @@ class Candidates:
             yield from self._whole([of for of in may if of.queue == queue], PreemptionKind.PRIORITY, queue, line)
 
     def guests(self, host: JobRecord, taken: Collection[str]) -> list[Candidate]:
-        """The jobs that use room which is reserved for a job, those that lose the least work first. No rule about who
-        may give room to whom protects them: they got it on these terms."""
-        if took_in_vain(host, self._config) or (self._config.dry_run and refused_by_dry_run(host)):
+        """The jobs that use room which is reserved for a job: first their surplus, then whole jobs, of each those that
+        lose the least work first. No rule about who may give room to whom protects them: they got it on these terms. A
+        job with other nodes that was lent some for pods which its quorum needs by now leaves as a whole."""
+        known = self._state.reservations.get(host.uid)
+        if known is None or takes_none(host, self._config):
             return []
-        queue, found = queue_of(self._state, host), []
+        nodes, found = {of.node: None for of in known.decided.pods}, list[Candidate]()
         for job in self._state.jobs.values():
-            if host.uid in job.slots.hosts and job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
-                known = self._jobs.of(job)
-                if not known.ends:
-                    begun = _Begun(self._counted(job, known.queue), known.queue, job, known, young=False)
-                    found.append(self._candidate(begun, PreemptionKind.GUEST, (known.slots,), queue))
-        return sorted(found, key=lambda of: (of.lost_ms, of.priority, of.job.uid))
+            if job.stage in _BEGUN and job.slots.nodes and job.uid not in taken:
+                found += self._guest(job, host, nodes)
+        return sorted(found, key=lambda of: (of.kind.whole, of.lost_ms, of.priority, of.job.uid))
+
+    def _guest(self, job: JobRecord, host: JobRecord, nodes: Container[str]) -> Iterator[Candidate]:
+        """What a job may give as a guest; `nodes` are those of the host's reservation."""
+        is_guest, slots = host.uid in job.slots.hosts, job.slots.lent_by(host.uid)
+        if not (is_guest or slots) or (known := self._jobs.of(job)).ends:
+            return
+        if is_guest:
+            slots = {slot for slot, node in job.placements.items() if node in nodes}
+        begun = _Begun(self._counted(job, known.queue), known.queue, job, known, young=False)
+        units, queue = self._surplus_among(job, slots), queue_of(self._state, host)
+        if units:
+            yield self._candidate(begun, PreemptionKind.GUEST_SURPLUS, units, queue)
+        if is_guest or not slots.issubset(chain.from_iterable(units)):
+            yield self._candidate(begun, PreemptionKind.GUEST, (known.slots,), queue)
 
     def jobs_of_others(self, job: JobRecord, asked: Amounts, placed: Use, taken: Collection[str]) -> list[JobRecord]:
         """The jobs of other queues that may give room at all, the lowest priority first; the rest as in `of`."""
@@ -322,6 +334,20 @@ class Candidates:
             if len(slots) == of.group_size and not spec.workers_missing(left):
                 there = left
                 found.append(slots)
+        return tuple(found)
+
+    def _surplus_among(self, job: JobRecord, slots: set[SlotKey]) -> Units:
+        """As `_surplus`, of these slots as many as the quorum can spare."""
+        spec, left, found = job.valid_spec, {*job.provided}, []
+        if not is_quorum(spec, left) or self._policy(job).whole:
+            return ()
+        firsts = {(group, spec.groups[group].worker_group(index)[0]) for group, index in slots}
+        for group, first in sorted(firsts, key=lambda first: (-first[1], -first[0])):
+            unit = {(group, index) for index in spec.groups[group].worker_group(first)}
+            rest = left - unit
+            if unit <= job.placements.keys() and is_quorum(spec, rest) and not parted(spec, rest):
+                left = rest
+                found.append(tuple(sorted(unit)))
         return tuple(found)
 
     def _policy(self, job: JobRecord) -> PodPolicy:

@@ -233,7 +233,10 @@ class _Room(NamedTuple):
             return found
         if self.too_large is not None and not self.too_large.may_take_room(self.state, tried.job):
             return None
-        return self.preemption.make_room(tried, self.reservations.awaited)
+        found = self.preemption.make_room(tried, self.reservations.awaited)
+        if found is None and self.preemption.may_make_room(tried.job):
+            found = self.reservations.among_guests(tried, self.preemption.may_start, self.preemption.make_room)
+        return found
 
     def surely_none(self, job: JobRecord, placer: Placer) -> bool:
         """Whether a job that gets no reservation and takes no room surely gets no nodes either."""
@@ -367,12 +370,22 @@ def _take_turn(placer: Placer, turn: Turn, tries: dict[str, PlacementTry], room:
     else:
         tried = tries[uid]
         done = len(tried.pieces)
-        more = placer.further(tried, turn.pods)
+        more = _further(placer, tried, turn.pods, room)
     pieces = tried.pieces[done:]
     if pieces:
         placer.shares.give(turn.job, pieces)
         room.preemption.note(turn.job, pieces)
     return more, pieces
+
+
+def _further(placer: Placer, tried: PlacementTry, pods: int | None, room: _Room) -> bool:
+    """Place pods beyond a quorum, where nothing is free in reserved room; returns as `Placer.further`. Of a job that
+    has other nodes, a decision names pods in such room alone, so that it is known of each."""
+    lent = bool(tried.hosts)
+    more = not (lent and tried.job.placements) and placer.further(tried, pods)
+    if more or (tried.pieces and not lent):
+        return more
+    return room.reservations.lend(tried, pods, room.preemption.may_start)
 
 
 def _decisions(placer: Placer, tried: PlacementTry, reasons: _Reasons) -> list[Event]:

@@ -91,7 +91,7 @@ class PlacementTry:
     spacious: bool = False
     #: The decision by which other jobs give room for the placements.
     preempted: Preempted | None = None
-    #: The UIDs of the jobs in whose reserved room the quorum is a guest.
+    #: The UIDs of the jobs in whose reserved room the pods are guests.
     hosts: tuple[str, ...] = ()
     #: The group whose last pods found no domain, and why.
     lack: tuple[int, UnitLack] | None = None

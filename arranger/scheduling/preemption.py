@@ -11,7 +11,7 @@ and those of jobs that gave room earlier in the cycle.
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -236,7 +236,12 @@ class Preemption:
         """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway."""
         guests = self._candidates.guests(job, {**self._placed, **self._victims})
         vacated = [self._vacating.of_pods(self._vacating.leaving), *self._left, *self._ending]
-        return self._fits_without(job, vacated + [self._vacating.of_whole(of.job) for of in guests])
+        whole = {of.job.uid: None for of in guests if of.kind.whole}
+        for of in guests:
+            if of.kind.whole or of.job.uid not in whole:
+                slots = tuple(chain.from_iterable(of.units))
+                vacated.append(self._vacating.of_job(of.job, slots, whole=of.kind.whole))
+        return self._fits_without(job, vacated)
 
     def _fits_without(self, job: JobRecord, vacated: list[Vacated]) -> bool:
         """Whether the quorum fits once these pods have left."""

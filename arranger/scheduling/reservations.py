@@ -12,25 +12,27 @@ oldest, and it holds against all others, also if their turns come before.
 
 A job behind takes from the reserved nodes only what is left once the quorum is there (`backfill`). If it is expected to
 end before the reservation begins, it may use all that is free now. Any other may use it as a guest: it leaves as soon
-as the job with the reservation can start with its room (`Preemption.ask_guests`). So no room is idle because it is
-reserved.
+as the job with the reservation can start with its room (`Preemption.ask_guests`). Pods of a job that has other nodes
+are lent such room by themselves (`lend`). So no room is idle because it is reserved.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from arranger.events.kinds import Reserved
 from arranger.model.config import CycleConfig
 from arranger.model.job import PlacedPods
 from arranger.model.pod import PodShape
 from arranger.model.reasons import ReasonKind
+from arranger.projections.awaited_room import takes_none
 from arranger.projections.expected_ends import expected_end, expected_runtime_ms
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
 from arranger.projections.openness import closed_to_new
 from arranger.projections.queue_use import queue_of
@@ -40,8 +42,11 @@ from arranger.scheduling.known_jobs import RowRooms
 from arranger.scheduling.placement_try import PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
-from arranger.scheduling.vacating import Departing, Vacating, grace_ms
+from arranger.scheduling.vacating import Departing, Vacated, Vacating, grace_ms
 from arranger.scheduling.view import add_to, fitting
+
+#: `Preemption.make_room`.
+MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry | None]
 
 
 class _Held(NamedTuple):
@@ -135,13 +140,20 @@ class Reservations:
         """UID → jobs for whose ends those wait that have a reservation with a known time, and are before the present
         turn; and the guests in the room that is held. They give no room to the jobs behind: what guests leave is for
         their hosts."""
-        found: dict[str, None] = {}
-        for uid, held in self._held.items():
-            if held.start_ms:
-                found.update(dict.fromkeys(held.awaits))
-            if self._config.verdicts >= 7:
-                found.update(dict.fromkeys(job.uid for job in self._guests.get(uid, ())))
+        found = self._awaited()
+        for uid in self._held if self._config.verdicts >= 7 else ():
+            found.update(dict.fromkeys(job.uid for job in self._guests.get(uid, ())))
         return found
+
+    def _awaited(self) -> dict[str, None]:
+        """As `awaited`, without guests."""
+        return {uid: None for held in self._held.values() if held.start_ms for uid in held.awaits}
+
+    @cached_property
+    def _hosting(self) -> set[str]:
+        """The UIDs of the jobs in whose reserved room there are guests, or some pods of other jobs."""
+        every = self._state.jobs.values()
+        return {uid for job in every if job.placements for uid in chain(job.slots.hosts, *job.slots.lent.values())}
 
     @cached_property
     def _guests(self) -> dict[str, list[JobRecord]]:
@@ -162,7 +174,7 @@ class Reservations:
         """Reserve room for a quorum that lacks nothing else, if its job may have a reservation."""
         job, shortage = tried.job, tried.shortage
         known = self._state.reservations.get(job.uid)
-        if shortage is None or not shortage.of_nodes or shortage.infeasible or job.placements:
+        if shortage is None or not shortage.of_nodes or shortage.infeasible or not self._may_have_one(job):
             return
         if not self._config.reservations or (known is None and (not self._left or self._leaves_it(job))):
             return
@@ -186,7 +198,7 @@ class Reservations:
         found: dict[str, JobRecord] = {}
         for job in sorted(self._waiting, key=seniority):
             shortage = job.waits.shortage if job.waits is not None else None
-            if shortage is None or not shortage.of_nodes or shortage.infeasible or job.placements:
+            if shortage is None or not shortage.of_nodes or shortage.infeasible or not self._may_have_one(job):
                 continue
             if job.uid not in self._state.reservations:
                 found.setdefault(self._queue(job), job)
@@ -201,6 +213,10 @@ class Reservations:
         if first.uid not in self._fits:
             self._fits[first.uid] = self._search(first) is not None
         return self._fits[first.uid]
+
+    def _may_have_one(self, job: JobRecord) -> bool:
+        """Whether a job that lacks room may have a reservation: it has no nodes, and others would leave for it."""
+        return not job.placements and not (self._config.verdicts >= 7 and takes_none(job, self._config))
 
     def _note_due(self, decided: Reserved, time_ms: int) -> None:
         refresh_ms = time_ms + self._config.reservation_refresh_ms
@@ -221,7 +237,7 @@ class Reservations:
         if known is not None and self._config.verdicts >= 7:
             before = known.decided
             come = 0 < before.start_ms <= self._time_ms and 0 < decided.start_ms <= self._time_ms
-            if before == (msgspec.structs.replace(decided, start_ms=before.start_ms) if come else decided):
+            if before == (replace(decided, start_ms=before.start_ms) if come else decided):
                 self.confirmed = True
                 return before
         self._events.append(decided)
@@ -242,20 +258,30 @@ class Reservations:
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
         ends = self._ends(job)
-        first = self._vacating.of_pods(self._vacating.leaving)
-        rest = (self._vacating.of_whole(of) for _, of in ends)
-        departures = Departures(self._placer, self._vacating, job, chain([first], rest))
+        lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
+        first = [self._vacating.of_pods(self._vacating.leaving)]
+        first += [self._part(of, lent[of.uid], whole=False) for _, of in ends if of.uid in lent]
+        rest = (self._without(of, lent[of.uid]) if of.uid in lent else self._vacating.of_whole(of) for _, of in ends)
+        departures = Departures(self._placer, self._vacating, job, chain(first, rest))
         enough, found = departures.enough(), None
         if enough is not None:
             departures.go_to(enough)
             mark = placing.mark()
             tried = self._placer.without_memory(job)
             assert tried is not None, "the quorum has just fitted"
-            found = self._as_found(job, tried, ends[: max(enough - 1, 0)])
+            found = self._as_found(job, tried, ends[: max(enough - len(first), 0)])
             placing.undo(tried, mark)
         departures.go_to(0)
         placing.observer = observer
         return found
+
+    def _part(self, job: JobRecord, slots: Iterable[SlotKey], *, whole: bool) -> Vacated:
+        """What these slots of a job leave; with `whole` it has no nodes any more."""
+        return self._vacating.of_job(job, tuple(sorted(slots)), whole=whole)
+
+    def _without(self, job: JobRecord, gone: set[SlotKey]) -> Vacated:
+        """What a job leaves that has no nodes any more, once these slots have left."""
+        return self._part(job, job.placements.keys() - gone, whole=True)
 
     def _ends(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
         """The jobs with nodes, and when they are expected to end, in that order; the unknown ends are infinite. Guests
@@ -275,7 +301,8 @@ class Reservations:
         awaited = [(end_ms, job) for end_ms, job in before if not nodes.isdisjoint(job.placements.values())]
         if self._config.verdicts >= 7:  # guests leave when they are asked to, and they come and go
             awaited = [(end_ms, job) for end_ms, job in awaited if host.uid not in job.slots.hosts]
-        last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, (), self._vacating.leaving)
+        lent = [(of, slot) for of in self._state.jobs.values() for slot in of.slots.lent_by(host.uid)]
+        last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, lent, self._vacating.leaving)
         start_ms = int(last_ms) if last_ms < math.inf else 0
         return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
 
@@ -308,7 +335,9 @@ class Reservations:
         """The quorum of a failed try, placed in reserved room that it leaves in time, or as a guest, or held back by a
         permit; None if it has none. `may_start` says whether a job with a reservation can start without its guests."""
         job = tried.job
-        if not self._held or job.placements or tried.shortage is None or not tried.shortage.of_nodes:
+        if not self._held or tried.shortage is None or not tried.shortage.of_nodes:
+            return None
+        if job.placements and self._config.verdicts < 7:
             return None
         found = self._in_time(job) or self._as_guest(job, tried.shortage, may_start)
         if found is None and self._config.verdicts >= 7 and len(self._state.reservations) > 1:
@@ -339,33 +368,108 @@ class Reservations:
             self._keep_out[key] = tuple(all_of_it or [uid for uid, pods in more.items() if pods] or there)
         return self._keep_out[key]
 
-    def _in_time(self, job: JobRecord) -> PlacementTry | None:
-        run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms)
-        if run_ms is None:
+    def lend(self, tried: PlacementTry, pods: int | None, may_start: Callable[[JobRecord], bool]) -> bool:
+        """Place pods beyond a quorum as `Placer.further`, in reserved room. The job loses them, or all that it has if
+        its quorum is a guest, once those with the reservations need their room."""
+        job, known, done, more = tried.job, tried.shortage, len(tried.pieces), False
+        if not self._held or not self._config.guests or self._config.verdicts < 7 or job.of_pods:
+            return False
+        if tried.hosts:
+            return self._lend(tried, pods, may_start)
+        if known is None or not known.of_nodes:
+            return False
+        more = self._further(tried, pods, self._ends_before(job))
+        if len(tried.pieces) == done and self._may_leave(job, known):
+            more = self._lend(tried, pods, may_start)
+        if len(tried.pieces) == done and len(self._state.reservations) > 1:
+            known.kept_by = self._keeping_out(job, known)
+        return more
+
+    def _lend(self, tried: PlacementTry, pods: int | None, may_start: Callable[[JobRecord], bool]) -> bool:
+        done = len(tried.pieces)
+        more = self._further(tried, pods, self._open_to_guests(tried.job, may_start))
+        if len(tried.pieces) > done:
+            self._note_hosts(tried)
+        return more
+
+    def _further(self, tried: PlacementTry, pods: int | None, free: dict[str, _Held]) -> bool:
+        """As `Placer.further`, with this reserved room. If nothing is placed, nothing has changed."""
+        if not free:
+            return False
+        before, known, done = self._put_back(free), tried.shortage, len(tried.pieces)
+        tried.left, tried.shortage = None, None
+        more = self._placer.further(tried, pods)
+        placed = len(tried.pieces) > done
+        if not placed:
+            tried.shortage = known
+        self._take_out(free, None if placed else before)
+        return more
+
+    def among_guests(
+        self, tried: PlacementTry, may_start: Callable[[JobRecord], bool], make_room: MakeRoom
+    ) -> PlacementTry | None:
+        """The quorum of a failed try as a guest, where guests give it their room; None if they don't. Between guests,
+        the same rules hold as between other jobs."""
+        job = tried.job
+        if not self._config.guests or self._config.verdicts < 7 or job.of_pods or not job.valid_spec.preemptible:
             return None
-        return self._in_held_room(
-            job, {uid: of for uid, of in self._held.items() if self._time_ms + run_ms <= of.start_ms}
-        )
+        free = self._open_to_guests(job, may_start) if not self._hosting.isdisjoint(self._held) else {}
+        if not free:
+            return None
+        before = self._put_back(free)
+        found = make_room(tried, self._awaited)
+        placed = found is not None and found.quorum_stands
+        self._take_out(free, None if placed else before)
+        if found is not None and found.preempted is not None:
+            self._note_hosts(found)
+            decided = found.preempted
+            found.preempted = replace(decided, placed=replace(decided.placed, hosts=found.hosts))
+        return found
+
+    def _in_time(self, job: JobRecord) -> PlacementTry | None:
+        return None if job.placements else self._in_held_room(job, self._ends_before(job))
+
+    def _ends_before(self, job: JobRecord) -> dict[str, _Held]:
+        """The reserved room that a job is expected to leave before the reservation begins."""
+        if job.placements:
+            end = expected_end(self._state, job, self._config, self._time_ms)
+            end_ms = end.end_ms if end is not None else None
+        else:
+            run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms)
+            end_ms = self._time_ms + run_ms if run_ms is not None else None
+        return {uid: of for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
 
     def _as_guest(
         self, job: JobRecord, shortage: Shortage, may_start: Callable[[JobRecord], bool]
     ) -> PlacementTry | None:
         if not self._config.guests or job.of_pods:
             return None
-        if not job.valid_spec.preemptible:
-            reserved = any(reason.kind == ReasonKind.RESERVED for reason, _ in shortage.reasons)
-            shortage.no_guest = self._config.verdicts >= 7 and reserved
+        if not self._may_leave(job, shortage):
             return None
-        # Who starts in room that the job in front can use now would be asked to leave at once, and be in its way if its
-        # turn is still to come.
+        found = self._in_held_room(job, self._open_to_guests(job, may_start))
+        if found is not None and found.quorum_stands:
+            self._note_hosts(found)
+        return found
+
+    def _may_leave(self, job: JobRecord, shortage: Shortage) -> bool:
+        """Whether a job is preemptible; if not, and reserved room is in its way, the shortage says so."""
+        if job.valid_spec.preemptible:
+            return True
+        reserved = any(reason.kind == ReasonKind.RESERVED for reason, _ in shortage.reasons)
+        shortage.no_guest = self._config.verdicts >= 7 and reserved
+        return False
+
+    def _note_hosts(self, tried: PlacementTry) -> None:
+        """Say in a try in whose reserved room it is."""
+        rows = {piece.row for piece in tried.pieces}
+        tried.hosts = tuple(uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist()))
+
+    def _open_to_guests(self, job: JobRecord, may_start: Callable[[JobRecord], bool]) -> dict[str, _Held]:
+        """The reserved room in which a job may be a guest. Who starts in room that the job in front can use now would
+        be asked to leave at once, and be in its way if its turn is still to come."""
         jobs = self._state.jobs
         held = {uid: of for uid, of in self._held.items() if job.uid not in jobs[uid].slots.asked}
-        open_to_guests = {uid: of for uid, of in held.items() if not self._may_start(uid, may_start)}
-        found = self._in_held_room(job, open_to_guests)
-        if found is not None and found.quorum_stands:
-            rows = {piece.row for piece in found.pieces}
-            found.hosts = tuple(uid for uid, of in self._held.items() if not rows.isdisjoint(of.rooms.rows.tolist()))
-        return found
+        return {uid: of for uid, of in held.items() if not self._may_start(uid, may_start)}
 
     def _may_start(self, uid: str, may_start: Callable[[JobRecord], bool]) -> bool:
         """Whether the job for which room is held can start with it without its guests. In a cycle, there is no more
@@ -383,12 +487,25 @@ class Reservations:
         """The quorum of a job, placed with this reserved room, or held back by a permit; None if it doesn't fit."""
         if not free:
             return None
-        view, rows = self._placer.view, np.concatenate([of.rooms.rows for of in free.values()])
-        amounts = np.concatenate([of.rooms.amounts for of in free.values()])
-        before, key = view.content, (view.content, *free)
-        view.hold(rows, amounts, self._lifted.get(key), sign=-1)
-        self._lifted[key] = view.content
+        before = self._put_back(free)
         again = self._placer.quorum(job)
-        view.hold(rows, amounts, None if again.quorum_stands else before)
+        self._take_out(free, None if again.quorum_stands else before)
         held = again.shortage is not None and again.shortage.objection is not None
         return again if again.quorum_stands or held else None
+
+    def _put_back(self, free: dict[str, _Held]) -> int:
+        """Put what is held for these on the view; returns the number of the content before."""
+        view = self._placer.view
+        before, key = view.content, (view.content, *free)
+        view.hold(*_all_of(free), self._lifted.get(key), sign=-1)
+        self._lifted[key] = view.content
+        return before
+
+    def _take_out(self, free: dict[str, _Held], before: int | None) -> None:
+        """Hold it again. `before` is the number of the content then, if nothing else has changed."""
+        self._placer.view.hold(*_all_of(free), before)
+
+
+def _all_of(held: dict[str, _Held]) -> RowRooms:
+    rooms = [of.rooms for of in held.values()]
+    return RowRooms(np.concatenate([of.rows for of in rooms]), np.concatenate([of.amounts for of in rooms]))

@@ -84,7 +84,7 @@ class _Units:
         #: Job UID → the slots of its surplus, each with the place of its unit.
         before: dict[str, dict[SlotKey, int]] = {}
         for candidate in candidates:
-            job, whole = candidate.job, candidate.kind != PreemptionKind.SURPLUS
+            job, whole = candidate.job, candidate.kind.whole
             given = before.get(job.seen.uid)
             for unit in candidate.units:
                 at, slots, surplus = len(self._known), unit, tuple[int, ...]()
@@ -119,7 +119,7 @@ def least_harm(placer: Placer, vacating: Vacating, job: JobRecord, candidates: I
     search = RoomSearch(placer, vacating, job)
     best = search.run(units.without([]))
     while best is not None and len(left_out) < _REPEATS:
-        whole = [unit for unit in best.victims if unit.candidate.kind != PreemptionKind.SURPLUS]
+        whole = [unit for unit in best.victims if unit.candidate.kind.whole]
         if len(whole) < 2:
             break
         best.undo(placer.placing, vacating)
@@ -140,7 +140,7 @@ def least_harm(placer: Placer, vacating: Vacating, job: JobRecord, candidates: I
 def _harm(outcome: Outcome) -> tuple[list[tuple[bool, int]], int, int]:
     """What comes first is worse: whole jobs of the own queue, those of others, each by priority; then the work that is
     lost, and the surplus."""
-    whole = [unit.candidate for unit in outcome.victims if unit.candidate.kind != PreemptionKind.SURPLUS]
+    whole = [unit.candidate for unit in outcome.victims if unit.candidate.kind.whole]
     jobs = sorted(((of.kind == PreemptionKind.PRIORITY, of.priority) for of in whole), reverse=True)
     return jobs, sum(of.lost_ms for of in whole), len(outcome.victims) - len(whole)
 

@@ -102,7 +102,7 @@ class DecisionCounts:
         for victim in event.victims:
             self._metrics.preemptions.labels(str(victim.kind)).inc()
             self._metrics.preempted_gpu_seconds.inc(victim.lost_ms / 1000)
-            if victim.kind != PreemptionKind.SURPLUS:
+            if victim.kind.whole:
                 self._metrics.restarts.labels("job", str(StageReason.PREEMPTED)).inc()
             else:
                 pods = sum(last - first + 1 for of in victim.pods for first, last in of.indices)

@@ -17,6 +17,7 @@ export const VICTIMS: Record<string, string> = {
   Priority: "lower priority",
   Reclaim: "its queue was above its share",
   Guest: "a guest in reserved room",
+  GuestSurplus: "surplus in reserved room",
 };
 
 /** What is so at this point: restarts, pods, queue, room that was taken, given and reserved. */

@@ -26,6 +26,8 @@ _SMALL_RUN_S, _LARGE_RUN_S = (2, 2, 4, 30, 45), (5, 15)
 #: How much longer a job is expected to run, in seconds: it has its nodes before its pods run, and after they have
 #: ended, until that is seen.
 _MARGIN_S = 6
+#: The part of the small jobs that have further workers, which they don't need in order to run or to succeed.
+_GROWS = 0.4
 
 
 class CalmUser:
@@ -34,6 +36,7 @@ class CalmUser:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(f"{world.seed} calm")
+        self._growth = random.Random(f"{world.seed} growth")
         self.names: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -57,16 +60,14 @@ class CalmUser:
         container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
         notes = {"sandbox.arranger.dev/run-seconds": str(run_s)}
         told = {"expectedRuntimeSeconds": run_s + _MARGIN_S} if large or chance.random() < 0.9 else {}
+        template = {"metadata": {"annotations": notes}, "spec": {"containers": [container]}}
+        sets = [{"name": "w", "counts": count, "minCount": count, "template": template}]
+        if not large and self._growth.random() < _GROWS:
+            sets.append({"name": "more", "counts": 2, "template": template})
         spec: dict[str, Any] = {
             "minWorkersNum": count,
-            "workerSets": [
-                {
-                    "name": "w",
-                    "counts": count,
-                    "template": {"metadata": {"annotations": notes}, "spec": {"containers": [container]}},
-                }
-            ],
-            "successPolicy": {"type": "AllWorkers"},
+            "workerSets": sets,
+            "successPolicy": {"type": "Sets", "sets": ["w"]},
             **told,
         }
         body = {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}

@@ -9,7 +9,6 @@ the cycle knew. The next cycle has no such excuse.
 
 from collections.abc import Collection, Iterator, Sequence
 
-from arranger.events.facts import PreemptionKind
 from arranger.events.kinds import CycleTaken, Event, Placed, Preempted, Reserved, Waits
 from arranger.model.job import Stage
 from arranger.model.quota import LimitKind
@@ -50,7 +49,7 @@ def needless(
     for job in waiting:
         if job.uid in losers:  # it has no turn in this cycle, and its reason is that it gave room
             told = job.decided.reason if job.decided is not None else ""
-            if losers[job.uid] != PreemptionKind.SURPLUS and told != StageReason.PREEMPTED:
+            if losers[job.uid].whole and told != StageReason.PREEMPTED:
                 yield job.uid, f"a job gave room to another one, and its reason is {told}"
         elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
@@ -103,9 +102,8 @@ def of_quota(job: JobRecord) -> bool:
 
 
 def _fits(state: State, cycle: CycleTaken, job: JobRecord) -> bool:
-    """Whether a cycle of this job alone gives it nodes, beside the reservations of others or, for its quorum, as their
-    guest."""
-    as_guest = cycle.config.guests and job.valid_spec.preemptible and not (job.of_pods or job.placements)
+    """Whether a cycle of this job alone gives it nodes, beside the reservations of others or as their guest."""
+    as_guest = cycle.config.guests and job.valid_spec.preemptible and not job.of_pods
     return _gets_nodes(state, cycle, job) or (as_guest and _gets_nodes(state, cycle, job, as_guest=True))
 
 
@@ -113,6 +111,6 @@ def _gets_nodes(state: State, cycle: CycleTaken, job: JobRecord, *, as_guest: bo
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     hold_for_others(state, placer, cycle, job, due=as_guest)  # a guest may use what is reserved for later
     tried = placer.quorum(job)
-    if tried.quorum_stands and not as_guest:
+    if tried.quorum_stands and not tried.pieces:
         placer.further(tried, None)
     return bool(tried.pieces)

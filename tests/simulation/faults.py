@@ -121,7 +121,8 @@ RACES = ("a node closes while a cycle is on its way", "a node closes while a rep
 #: The second one is a race too, with a rate of its own.
 TOPOLOGIES = ("a node is moved to another rack", "a node is moved while a cycle is on its way")
 ROOM = (
-    "preempted: surplus", "preempted: priority", "preempted: reclaim", "preempted: guest", "room is awaited, then free",
+    "preempted: surplus", "preempted: priority", "preempted: reclaim", "preempted: guest",
+    "preempted: guestsurplus", "room is awaited, then free",
     "room isn't free in time", "a job that awaits room is deleted", "a job that awaits room is suspended",
     "a job that awaits room is edited", "a job that gave room is deleted while its pods leave",
     "a node closes while its room is awaited", "a node is deleted while its room is awaited",

@@ -19,7 +19,16 @@ from arranger.model.job import JobSpec, Topology
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
 from arranger.model.stages import StageReason
-from arranger.projections import fold, forecasts, giving_up, judging, placements, preemption, queue_membership
+from arranger.projections import awaited_room as taken_room
+from arranger.projections import (
+    fold,
+    forecasts,
+    giving_up,
+    judging,
+    placements,
+    preemption,
+    queue_membership,
+)
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
@@ -135,6 +144,7 @@ _OFTEN = {
     "that a pod which hangs is no reason to wait": {STAYS: 1.0},
     "that nobody becomes a guest where the job in front can start": {CALM: 1.0},
     "that who has no reservation any more has no guests": {CALM: 1.0},
+    "that running jobs grow into reserved room": {CALM: 1.0},
     "that reserved room is kept": {CALM: 1.0},
     "that only who ends in time goes before a reservation": {CALM: 1.0},
     "that one log works on a cluster": {SECOND: 1.0},
@@ -338,7 +348,7 @@ def _one_holds_up_all() -> Iterator[None]:
 @contextmanager
 def _takes_in_vain_again() -> Iterator[None]:
     """Neither a cycle nor the fold asks whether a job took room in vain before."""
-    with _without(candidates, "took_in_vain", False)(), _without(preemption, "took_in_vain", False)():
+    with _without(taken_room, "took_in_vain", False)(), _without(preemption, "took_in_vain", False)():
         yield
 
 
@@ -580,6 +590,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that who has no reservation any more has no guests": lambda: mock.patch.object(
         forecasts, "end_reservation", lambda state, uid, _: state.reservations.pop(uid, None)
     ),
+    "that running jobs grow into reserved room": _without(Reservations, "lend", False),
     "that reserved room is kept": _without(Reservations, "hold", None),
     "that only who ends in time goes before a reservation": _without(reservations, "expected_runtime_ms", 1),
     "that no cycle looks at forecasts": _waits_for_its_forecast,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind, ShortageFacts
+from arranger.events.facts import ShortageFacts
 from arranger.model.config import VERDICTS
 from arranger.model.job import PlacedPods, Replacement, ScheduleState, Stage, TopologyMode, TopologyScope
 from arranger.model.queue import DEFAULT_QUEUE
@@ -250,7 +250,7 @@ class Rogue:
             return  # a victim may be due to what others got, reserved or are guaranteed: the fold doesn't judge that
         *others, last = found.victims
         slots = expand(last.pods)
-        if len(slots) > 1 and last.kind != PreemptionKind.SURPLUS and self._chance.random() < 0.5:
+        if len(slots) > 1 and last.kind.whole and self._chance.random() < 0.5:
             slots.popitem()
             others.append(msgspec.structs.replace(last, pods=compact(slots)))
         less = msgspec.structs.replace(found, victims=tuple(others))

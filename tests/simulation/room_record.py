@@ -8,6 +8,7 @@ with an excuse that the log shows.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from arranger.events import kinds as k
@@ -17,7 +18,7 @@ from arranger.model.job import ENDED, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pods_to_place import group_uid
 from arranger.model.stages import StageReason
-from arranger.projections.jobs import JobRecord, holds, record_uid, requests_of
+from arranger.projections.jobs import JobRecord, expand, holds, record_uid, requests_of
 from arranger.projections.openness import closed_to_next
 from arranger.projections.ownership import attributed
 from arranger.projections.state import State, Verdict
@@ -152,8 +153,11 @@ class RoomRecord:
             if not isinstance(event, k.Placed | k.Preempted) or verdict is None or not verdict.accepted:
                 continue
             self._note_growth(state, event)
-            if isinstance(event, k.Placed) and event.hosts:
-                self._told[event.job_uid] = dict.fromkeys(event.hosts)
+            placed = event if isinstance(event, k.Placed) else event.placed
+            if placed.hosts:
+                more = state.jobs[placed.job_uid].placements.keys() - expand(placed.pods).keys()
+                earlier = self._told.get(placed.job_uid, {}) if more else {}
+                self._told[placed.job_uid] = {**earlier, **dict.fromkeys(placed.hosts)}
             if isinstance(event, k.Preempted) and before is not None:
                 problem = problem or self._untold(event) or self._accept(state, entry, event, before)
         for uid, hosts in self._told.items():
@@ -164,7 +168,7 @@ class RoomRecord:
 
     def _untold(self, event: k.Preempted) -> str:
         """Whether somebody leaves as a guest for a reservation that it wasn't told of."""
-        guests = [of.job_uid for of in event.victims if of.kind == PreemptionKind.GUEST]
+        guests = [of.job_uid for of in event.victims if of.kind.of_guest]
         untold = [uid for uid in guests if event.placed.job_uid not in self._told.get(uid, {})]
         return f"{untold} leave for {event.placed.job_uid}, and were told of no reservation" if untold else ""
 
@@ -310,10 +314,10 @@ class RoomRecord:
         recent = [(since_ms, of) for since_ms, of in self._accepted if time_ms - since_ms < _HOUR_MS]
         for since_ms, of in recent:
             if self._failed_ms.get(of.placed.job_uid, 0) <= since_ms:
-                taken.update(victim.job_uid for victim in of.victims if victim.kind != PreemptionKind.SURPLUS)
+                taken.update(victim.job_uid for victim in of.victims if victim.kind.whole)
             answered = next((victim for victim in of.victims if victim.job_uid == uid), None)
             back = next((victim for victim in event.victims if victim.job_uid == of.placed.job_uid), None)
-            if answered is None or back is None or answered.kind == PreemptionKind.GUEST:
+            if answered is None or back is None or answered.kind.of_guest:
                 continue  # a guest had no claim to its room; what its queue may reclaim is another question
             changed_ms = max(self._rules_ms, *(self._edited_ms.get(each, 0) for each in (uid, back.job_uid)))
             of_shares = back.job_uid in elsewhere or PreemptionKind.RECLAIM in (answered.kind, back.kind)
@@ -324,14 +328,14 @@ class RoomRecord:
             if changed_ms < since_ms:  # at the same time, it may have come afterwards
                 return f"{uid} takes room from {back.job_uid}, which took room from it {time_ms - since_ms} ms before"
         for victim in event.victims:
-            if victim.kind != PreemptionKind.SURPLUS and taken[victim.job_uid] >= TIMES:
+            if victim.kind.whole and taken[victim.job_uid] >= TIMES:
                 return f"{victim.job_uid} loses its pods to others for the {taken[victim.job_uid] + 1}th time"
         return ""
 
     def _note_failing(self, time_ms: int, event: k.Preempted) -> None:
         """Whoever gives room to a job that fails again and again may need room again each time."""
         if time_ms - self._failed_ms.get(event.placed.job_uid, -_HOUR_MS) < _HOUR_MS:
-            whole = [victim.job_uid for victim in event.victims if victim.kind != PreemptionKind.SURPLUS]
+            whole = [victim.job_uid for victim in event.victims if victim.kind.whole]
             self._failed_ms.update(dict.fromkeys(whole, time_ms))
 
     def _back_at_once(self, state: State, event: k.Preempted, cycle_ms: int) -> str:
@@ -342,7 +346,7 @@ class RoomRecord:
             of = state.jobs[victim.job_uid]
             since_ms, queues = self.took.get(of.uid, (0, {}))
             kept_s = spec_of(state, name_of(state, of)).min_runtime_s
-            kept = of.slots.took and victim.kind != PreemptionKind.SURPLUS
+            kept = of.slots.took and victim.kind.whole
             kept_ms = kept_s * 1000 if kept_s is not None else self._world.cycle_config.min_runtime_ms * kept
             if max(cycle_ms - since_ms, 0) < kept_ms and name_of(state, by) in queues and self._rules_ms < since_ms:
                 return f"{by.seen.name} takes room back from {of.seen.name} after {cycle_ms - since_ms} of {kept_ms} ms"
@@ -387,7 +391,9 @@ class RoomRecord:
                 pods = known.pods if known is not None and known.event == room else {}
                 self.awaited[uid] = Awaited(room, state.offset, pods, excuses={"the log lost its tail": None})
         self.awaited = {uid: of for uid, of in self.awaited.items() if uid in state.awaiting}
-        self._told = {uid: dict.fromkeys(job.slots.hosts) for uid, job in state.jobs.items()}
+        self._told = {
+            uid: dict.fromkeys(chain(job.slots.hosts, *job.slots.lent.values())) for uid, job in state.jobs.items()
+        }
 
 
 def _too_early(state: State, of: Awaited, job: JobRecord, now_ms: int) -> str:

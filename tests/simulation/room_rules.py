@@ -21,7 +21,7 @@ from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand, holds, is_quorum
 from arranger.projections.preemption import leaves
 from arranger.projections.state import Changes, State
-from arranger.projections.worker_groups import parted
+from arranger.projections.worker_groups import parted, with_whole
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import considered, waiting_jobs
 from arranger.scheduling.queue_offer import offered
@@ -67,8 +67,8 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             kept_none = any(_crowded(state, victim) or _twice(state, victim) for victim in victims)
             if not smaller and not offers_more and not kept_none:
                 yield from ((job.uid, problem) for problem in _too_much(after, cycle, event, _done(before)))
-        elif isinstance(event, k.Placed) and not any(isinstance(of, k.Preempted) for of in before):
-            yield from _in_the_way(state, cycle, event, before)
+        if isinstance(event, Decision) and not any(isinstance(of, k.Preempted) for of in before):
+            yield from _in_the_way(state, cycle, event if isinstance(event, k.Placed) else event.placed, before)
         if isinstance(event, Decision):
             before.append(event)
 
@@ -121,6 +121,13 @@ def could_take(state: State, config: CycleConfig, time_ms: int) -> Iterator[tupl
         lower = [of for of in _lower(state, cycle, job) if of.placements and not _young(state, cycle, of)]
         if lower and _fits(state, cycle, job, [(of, tuple(of.placements), True) for of in lower], leave=False):
             yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it room"
+            continue
+        if not cycle.config.guests or not job.valid_spec.preemptible or job.of_pods:
+            continue
+        lower = [of for of in _lower(state, cycle, job, guests=True) if of.placements and not _young(state, cycle, of)]
+        units = [(of, tuple(of.placements), True) for of in lower]
+        if lower and _fits(state, cycle, job, units, leave=False, as_guest=True):
+            yield job.uid, f"{job.seen.name} waits, though {[of.seen.name for of in lower]} may give it a guest's room"
 
 
 def misjudged_offer(state: State, time_ms: int) -> str:
@@ -175,11 +182,13 @@ def _forbidden(
     """Why a job may not take room as an event says."""
     queue = name_of(state, job)
     allowed = _allowed(cycle.config, spec_of(state, queue))
-    guests = [of for of in event.victims if of.kind == PreemptionKind.GUEST]
+    guests = [of for of in event.victims if of.kind.of_guest]
     victims = [of for of in event.victims if of not in guests]
     for victim in guests:
         of = state.jobs[victim.job_uid]
-        if job.uid not in of.slots.hosts or job.uid not in state.reservations:
+        slots, lent = expand(victim.pods).keys(), with_whole(of.valid_spec, of.slots.lent_by(job.uid))
+        is_one = job.uid in of.slots.hosts or (slots <= lent if not victim.kind.whole else lent)
+        if not is_one or job.uid not in state.reservations:
             yield f"{of.seen.name} ({of.uid}) leaves for {job.seen.name} as a guest, and is none"
     reclaimed = [of for of in victims if name_of(state, state.jobs[of.job_uid]) != queue]
     if reclaimed and (above := _above_its_share(state, cycle, job, event, before)):
@@ -189,7 +198,7 @@ def _forbidden(
             yield f"{job.seen.name} counts on the room of pod {pod.name}, which its job keeps"
     for victim in victims:
         of = state.jobs[victim.job_uid]
-        young = _young(state, cycle, of) if victim.kind != PreemptionKind.SURPLUS else ""
+        young = _young(state, cycle, of) if victim.kind.whole else ""
         why = (
             _protected(state, cycle.time_ms, of)
             or young
@@ -346,13 +355,14 @@ def _too_much(state: State, cycle: k.CycleTaken, event: k.Preempted, done: Colle
     of_lower = [unit for unit in _surplus(state, cycle, job) if unit[0].uid not in done]
     surplus = of_lower if PreemptionKind.SURPLUS in _modes(state, cycle, job) else []
     whole = [victim for victim in event.victims if victim.kind in (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)]
-    if whole and surplus and _fits(state, cycle, job, surplus):
+    guest = bool(event.placed.hosts)
+    if whole and surplus and _fits(state, cycle, job, surplus, as_guest=guest):
         yield f"{job.seen.name} takes room from whole jobs, though the surplus of {len(surplus)} would do"
     if len(units) > _UNITS:
         return
     for count in range(len(units)):
         for part in itertools.combinations(units, count):
-            if _fits(state, cycle, job, part):
+            if _fits(state, cycle, job, part, as_guest=guest):
                 names = [(of.seen.name, slots) for of, slots, _ in part]
                 yield f"{job.seen.name} takes room from {len(units)}, though {names or 'nobody'} would do"
                 return
@@ -365,7 +375,7 @@ def _modes(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[Preemption
 def _units(state: State, victim: Victim) -> list[Unit]:
     """What a victim loses, in the smallest parts that can be spared alone."""
     of, slots = state.jobs[victim.job_uid], tuple(expand(victim.pods))
-    if victim.kind != PreemptionKind.SURPLUS:
+    if victim.kind.whole:
         return [(of, slots, True)]
     return [(of, unit, False) for unit in _groups(of, slots)]
 
@@ -403,12 +413,12 @@ def _surplus_of(state: State, cycle: k.CycleTaken, jobs: Iterable[JobRecord]) ->
     return found
 
 
-def _lower(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[JobRecord]:
+def _lower(state: State, cycle: k.CycleTaken, job: JobRecord, *, guests: bool = False) -> list[JobRecord]:
     """The jobs in a job's queue that may give it room, because their priority is lower. Those for whose end another
-    job's reservation waits, and its guests, may not, if that job's turn is before."""
+    job's reservation waits, and its guests, may not, if that job's turn is before; with `guests`, its guests may."""
     others = {uid: known.decided for uid, known in state.reservations.items() if uid != job.uid}
     awaited = {uid: None for decided in others.values() if decided.start_ms for uid in decided.awaits}
-    if cycle.config.guests:
+    if cycle.config.guests and not guests:
         awaited.update({of.uid: None for of in state.jobs.values() if not others.keys().isdisjoint(of.slots.hosts)})
     return [
         of
@@ -419,11 +429,19 @@ def _lower(state: State, cycle: k.CycleTaken, job: JobRecord) -> list[JobRecord]
     ]
 
 
-def _fits(state: State, cycle: k.CycleTaken, job: JobRecord, units: Sequence[Unit], *, leave: bool = True) -> bool:
+def _fits(
+    state: State,
+    cycle: k.CycleTaken,
+    job: JobRecord,
+    units: Sequence[Unit],
+    *,
+    leave: bool = True,
+    as_guest: bool = False,
+) -> bool:
     """Whether a quorum fits once these units have left, and with `leave` all pods that leave anyway, beside what is
-    reserved for others."""
+    reserved for others or as their guest."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
-    hold_for_others(state, placer, cycle, job)
+    hold_for_others(state, placer, cycle, job, due=as_guest)
     vacating = Vacating(state, placer.placing)
     if leave:
         stay = hanging(state, cycle.time_ms, cycle.config.room_bound_ms)
@@ -452,17 +470,31 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
         hold_for_others(state, placer, cycle, job)
     vacating = Vacating(state, placer.placing)
     vacating.release(vacating.of_pods(vacating.leaving))
-    hosts = {job.uid} if guests else set[str]()
-    with_nodes = [of for of in state.jobs.values() if of.placements]
-    goes = [of for of in with_nodes if ends_by_itself(state, of) or not hosts.isdisjoint(of.slots.hosts)]
-    for each in (*map(vacating.of_whole, goes), *vacating.of_assumed()):
+    goes: dict[str, Unit] = {}
+    for of in state.jobs.values():
+        is_guest, lent = guests and job.uid in of.slots.hosts, of.slots.lent_by(job.uid) if guests else set[SlotKey]()
+        if of.placements and (is_guest or ends_by_itself(state, of) or (lent and _needs(placer, of, lent))):
+            goes[of.uid] = (of, tuple(sorted(of.placements)), True)
+        elif lent:
+            goes[of.uid] = (of, tuple(sorted(lent)), False)
+    for of, slots, whole in goes.values():
+        vacating.release(vacating.of_job(of, slots, whole=whole))
+    for each in vacating.of_assumed():
         vacating.release(each)
-    gone = {pod.uid for pod in vacating.leaving}.union(vacating.hanging, *(of.bound.values() for of in goes))
+    leave = [of.bound[slot] for of, slots, _ in goes.values() for slot in slots if slot in of.bound]
+    gone = {pod.uid for pod in vacating.leaving}.union(vacating.hanging, leave)
     by_ms = cycle.time_ms + cycle.config.room_bound_ms
     deleted = [state.pods[uid] for uid in state.deleting if uid not in gone]
     soon = [pod for pod in deleted if holds(pod) and (pod.owner is not None or 0 < pod.times.leave_by_ms <= by_ms)]
     vacating.release(vacating.of_pods(soon))
     return placer.fits(job)
+
+
+def _needs(placer: Placer, job: JobRecord, slots: Collection[SlotKey]) -> bool:
+    """Whether a job can't run without these slots."""
+    rest = job.provided - set(slots)
+    whole = placer.begin(job).policy.whole
+    return whole or not is_quorum(job.valid_spec, rest) or bool(parted(job.valid_spec, rest))
 
 
 def as_counted(state: State, job: JobRecord) -> JobRecord:

@@ -16,7 +16,7 @@ from tests.simulation.room_record import TIMES, RoomRecord
 from tests.unit.test_preemption import GPU, running, waiting, world
 from tests.world import World, shape
 
-SURPLUS, PRIORITY, RECLAIM, GUEST = PreemptionKind
+SURPLUS, PRIORITY, RECLAIM, GUEST, GUEST_SURPLUS = PreemptionKind
 
 
 def preempted(uid: str, *victims: str, kind: PreemptionKind = PRIORITY) -> k.Preempted:

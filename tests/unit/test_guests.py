@@ -7,9 +7,10 @@ from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind
 from arranger.lifecycle.desired import desired_status
 from arranger.messages.shortages import shortage_text
-from arranger.model.job import Stage
+from arranger.model.job import Slot, Stage
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
+from arranger.projections.job_parts import TakenRoom
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling import NoRoomKind
 from arranger.scheduling.cycle import Cycles, take_cycle
@@ -332,3 +333,44 @@ def test_who_left_for_a_job_is_not_its_guest_again_before_it_has_run() -> None:
     of.state.jobs["uid-big"].slots.asked = ("uid-again",)  # it lost the room before it ran
     again, other = small(of, "again"), small(of, "other")
     assert again.stage == Stage.PENDING and other.slots.hosts == ("uid-big",)
+
+
+@pytest.mark.parametrize("why", ["in vain", "refused"])
+def test_nothing_is_reserved_for_a_job_for_which_nobody_would_leave(why: str) -> None:
+    of = world(dry_run=True)
+    big = of.state.jobs["uid-big"]
+    if why == "in vain":
+        ended = k.StageDecided(big.uid, 1, 0, Stage.PENDING, StageReason.QUORUM_REFUSED)
+        big.taken = TakenRoom(of.now_ms, ("n0",), ended)
+    else:
+        big.tried = k.PodsTried(big.uid, big.seen.generation, Slot(1, 0), 403)
+    of.pass_time(31)
+    assert small(of, "stays", preemptible=False).stage == Stage.RUNNING
+    assert of.state.reservations == {}
+
+
+def test_a_job_of_higher_priority_takes_the_place_of_a_guest() -> None:
+    of = world()
+    low = small(of, "low", 31, priority=1)
+    same = of.job("same", workers=4, worker=GPU, min_workers=4, equals=True, priority=1)
+    of.settle()
+    assert (low.stage, same.stage) == (Stage.RUNNING, Stage.PENDING)
+    high = of.job("high", workers=4, worker=GPU, min_workers=4, equals=True, priority=8)
+    [decision] = [event for event in of.cycle() if isinstance(event, k.Preempted)]
+    assert of.verdict("Preempted").accepted
+    assert [(victim.job_uid, victim.kind) for victim in decision.victims] == [(low.uid, PreemptionKind.PRIORITY)]
+    of.settle()
+    assert (high.stage, high.slots.hosts) == (Stage.RUNNING, ("uid-big",))
+    assert low.stage != Stage.RUNNING
+    of.job("runs", workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+    of.settle()
+    assert of.state.jobs["uid-big"].stage == Stage.RUNNING and high.stage == Stage.RESCHEDULING
+    of.state.validate()
+
+
+def test_nobody_leaves_for_a_job_that_can_not_be_a_guest() -> None:
+    of = world()
+    low = small(of, "low", 31, priority=1)
+    of.job("high", workers=4, worker=GPU, min_workers=4, equals=True, priority=8, preemptible=False)
+    of.settle()
+    assert low.stage == Stage.RUNNING

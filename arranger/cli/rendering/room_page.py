@@ -22,6 +22,7 @@ _KINDS = {
     PreemptionKind.PRIORITY: "lower priority",
     PreemptionKind.RECLAIM: "queue above its share",
     PreemptionKind.GUEST: "guest in its reserved room",
+    PreemptionKind.GUEST_SURPLUS: "surplus in its reserved room",
 }
 
 

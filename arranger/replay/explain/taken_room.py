@@ -132,7 +132,7 @@ def _queue(state: State, uid: str) -> str:
 def giving(of: Taking, uid: str) -> Giving:
     """The same decision, for one of its victims."""
     gave = next(victim for victim in of.victims if victim.uid == uid)
-    whole = gave.kind != PreemptionKind.SURPLUS
+    whole = gave.kind.whole
     return Giving(
         of.offset, of.time_ms, of.job, of.queue, of.priority, gave.queue != of.queue, gave.pods, gave.lost_ms, whole
     )  # fmt: skip

@@ -485,7 +485,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
     },
     JobRecord: {"sets": _keys("set"), "retired": keep, "left_behind": keep, "refusals": _keys("node")},
     # Empty: they follow in the snapshot.
-    SlotTable: dict.fromkeys(("nodes", "pods", "members", "names", "hosts", "asked"), keep),
+    SlotTable: dict.fromkeys(("nodes", "pods", "members", "names", "hosts", "asked", "lent"), keep),
     LeaderRecord: {"address": Pseudonyms.address, "kept": keep},
     SetRecord: {"kept": keep, "avoids": _keys("node")},
     JobTimes: {"turned": keep},
@@ -499,6 +499,7 @@ RULES: dict[type[Any], dict[str, Rule]] = {
         "members": keep,
         "hosts": _job_uids,
         "asked": _job_uids,
+        "lent": lambda names, of: tuple((slot, _job_uids(names, hosts)) for slot, hosts in of),
     },
     StateImage: {
         **dict.fromkeys(("terms", "listed", "verdicts", "unwatched", "heard", "orphaned"), keep),

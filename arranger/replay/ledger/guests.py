@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from itertools import chain
 
 import msgspec
 
 from arranger.events.facts import Victim
 from arranger.events.log import Entry
 from arranger.model.pod import gpus_of
+from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, requests_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
@@ -27,8 +29,8 @@ class StayEnd(StrEnum):
 
 class Stay(msgspec.Struct):
     """A job that used room reserved for `hosts`, as names. `gpu_ms`: the GPU-milliseconds that its pods had there.
-    `until_ms` is 0, and `end` None, while it lasts. For one that left: at which `preemption` (an offset), and the
-    GPU-milliseconds of work that it lost (`lost_ms`)."""
+    `until_ms` is 0, and `end` None, while it lasts. For one that left, or some of whose pods did: at which `preemption`
+    (an offset), and the GPU-milliseconds of work that it lost (`lost_ms`)."""
 
     offset: int
     time_ms: int
@@ -44,9 +46,10 @@ class Stay(msgspec.Struct):
 
 
 class _Open(msgspec.Struct):
-    """A stay that lasts: the GPUs that its pods have, and since when they have been counted."""
+    """A stay that lasts: the slots of its pods, the GPUs that these have, and since when they have been counted."""
 
     stay: Stay
+    slots: tuple[SlotKey, ...]
     gpus: int
     since_ms: int
 
@@ -79,40 +82,47 @@ class GuestStays:
         now_ms = self._state.time_ms
         for uid in jobs:
             job, one = self._state.jobs.get(uid), self._open.get(uid)
-            stays = job is not None and _is_guest(job) and uid not in left
+            stays = job is not None and _is_guest(job) and not (uid in left and left[uid][1].kind.whole)
             if one is not None:
                 one.count(now_ms)
+                if uid in left:
+                    one.stay.preemption, one.stay.lost_ms = left[uid][0], one.stay.lost_ms + left[uid][1].lost_ms
                 if not stays:
-                    self._end(one, job, now_ms, left.get(uid))
+                    self._end(one, job, now_ms, left=uid in left)
                 elif job is not None:
-                    one.gpus = _gpus(job)
+                    one.slots, one.gpus = _slots(job), _gpus(job)
             elif job is not None and stays and uid not in self._earlier and self._span.holds(entry, entry.last):
                 self._begin(entry, job, now_ms)
             if not stays:
                 self._earlier.discard(uid)
 
     def _begin(self, entry: Entry, job: JobRecord, now_ms: int) -> None:
-        hosts = tuple(label_of(self._state, uid) for uid in job.slots.hosts)
+        uids = job.slots.hosts or dict.fromkeys(chain(*job.slots.lent.values()))
+        hosts = tuple(label_of(self._state, uid) for uid in uids)
         stay = Stay(entry.last, now_ms, label_of(self._state, job.uid), job.uid, queue_of(self._state, job), hosts)
         self._found.append(stay)
-        self._open[job.uid] = _Open(stay, _gpus(job), now_ms)
+        self._open[job.uid] = _Open(stay, _slots(job), _gpus(job), now_ms)
 
-    def _end(self, one: _Open, job: JobRecord | None, now_ms: int, left: tuple[int, Victim] | None) -> None:
+    def _end(self, one: _Open, job: JobRecord | None, now_ms: int, *, left: bool) -> None:
         stay = one.stay
         del self._open[stay.uid]
         stay.until_ms = now_ms
-        if left is not None:
-            offset, victim = left
-            stay.end, stay.preemption, stay.lost_ms = StayEnd.LEFT, offset, victim.lost_ms
+        if left:
+            stay.end = StayEnd.LEFT
         elif job is None or job.ended:
             stay.end = StayEnd.ENDED
         else:
-            stay.end = StayEnd.STAYS if job.placements else StayEnd.OTHERWISE
+            stay.end = StayEnd.STAYS if any(slot in job.placements for slot in one.slots) else StayEnd.OTHERWISE
 
 
 def _is_guest(job: JobRecord) -> bool:
-    return bool(job.slots.hosts and job.placements)
+    return bool(_slots(job))
+
+
+def _slots(job: JobRecord) -> tuple[SlotKey, ...]:
+    """The slots of a job that use reserved room: all of a guest, else those that were lent it."""
+    return tuple(job.placements if job.slots.hosts else job.slots.lent)
 
 
 def _gpus(job: JobRecord) -> int:
-    return sum(gpus_of(requests_of(job, slot)) for slot in job.placements)
+    return sum(gpus_of(requests_of(job, slot)) for slot in _slots(job))

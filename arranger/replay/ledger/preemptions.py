@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from arranger.events import kinds as k
-from arranger.events.facts import PreemptionKind, Victim
+from arranger.events.facts import Victim
 from arranger.events.log import Entry
 from arranger.model.job import JobSpec, Stage
 from arranger.projections.job_parts import SlotKey
@@ -139,7 +139,7 @@ class PreemptionLedger:
             if judged.verdict == ACCEPTED:
                 self._note(judged, entry, before)
                 if isinstance(judged.event, k.Preempted):
-                    guests = [of for of in judged.event.victims if of.kind == PreemptionKind.GUEST]
+                    guests = [of for of in judged.event.victims if of.kind.of_guest]
                     left.update({of.job_uid: (judged.offset, of) for of in guests})
         self._guests.folded(entry, changes.jobs, left)
         for uid in changes.jobs:

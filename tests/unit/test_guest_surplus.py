@@ -1,0 +1,192 @@
+"""Workers beyond a quorum use reserved room too, and are the first to leave it."""
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.facts import PreemptionKind
+from arranger.lifecycle.desired import desired_status
+from arranger.messages.shortages import shortage_text
+from arranger.model.job import Stage
+from arranger.projections import snapshot
+from arranger.projections.jobs import expand
+from tests.unit.test_guests import NODE, small, world
+from tests.unit.test_preemption import CONFIG, GPU, running
+from tests.world import World
+
+
+def lending(**config: object) -> World:
+    """As `world`, with a fifth node, of 2 GPUs, on which the quorum of a job of six workers runs."""
+    of = world(**config)
+    of.node("n4", cpu=64, gpus=2)
+    of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True)
+    of.settle()
+    return of
+
+
+def ends(of: World, name: str) -> None:
+    of.job(name, workers=1, worker=GPU, min_workers=1, equals=True, terminating=True)
+
+
+def leave(of: World) -> k.Preempted:
+    """The decision by which guests leave once the job in front can start."""
+    ends(of, "runs")
+    events: list[k.Event] = []
+    for _ in range(20):
+        events += (found := of.cycle())
+        if not (found or of.control() or of.apply()):
+            break
+    [decision] = [event for event in events if isinstance(event, k.Preempted)]
+    of.state.validate()
+    return decision
+
+
+def test_a_running_job_grows_into_reserved_room() -> None:
+    of = lending()
+    wide = of.state.jobs["uid-wide"]
+    assert len(wide.placements) == 6 and wide.slots.hosts == ()
+    assert {wide.placements[slot] for slot in wide.slots.lent} <= {f"n{number}" for number in range(4)}
+    assert set(wide.slots.lent.values()) == {("uid-big",)} and len(wide.slots.lent) == 4
+    [told] = [one["message"] for one in desired_status(of.state, wide)["conditions"] if one["type"] == "Guest"]
+    assert told.startswith("4 of its pods are in room that is reserved for job default/big, and give")
+    of.state.validate()
+    assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == of.digest()
+
+
+def test_it_loses_only_these_workers_once_the_job_in_front_can_start() -> None:
+    of = lending()
+    wide = of.state.jobs["uid-wide"]
+    lent, attempt = {*wide.slots.lent}, wide.attempt
+    [victim] = leave(of).victims
+    assert victim.kind == PreemptionKind.GUEST_SURPLUS and {*expand(victim.pods)} == lent
+    assert (wide.stage, wide.attempt, {*wide.placements.values()}) == (Stage.RUNNING, attempt, {"n4"})
+    assert wide.slots.lent == {}
+    of.settle()
+    assert of.state.jobs["uid-big"].stage == Stage.RUNNING and len(wide.placements) == 2
+    of.state.validate()
+
+
+def test_the_job_in_front_is_promised_its_start_without_them() -> None:
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(4):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    running(of, "runs", 1, priority=9, preemptible=False, deadline_s=1000)
+    of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9)
+    of.settle()
+    promised = of.state.reservations["uid-big"].decided
+    of.node("n4", cpu=64, gpus=2)
+    of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True)
+    of.settle()
+    assert len(of.state.jobs["uid-wide"].slots.lent) == 4
+    of.pass_time(31)
+    of.settle()
+    again = of.state.reservations["uid-big"].decided
+    assert (again.start_ms, again.awaits) == (promised.start_ms, ("uid-runs",)) and promised.start_ms
+
+
+def test_a_guest_gets_more_than_its_quorum_and_loses_that_first() -> None:
+    of = world()
+    guest = small(of, "guest", 3)
+    of.job("guest", workers=35, worker=GPU, min_workers=3, equals=True)
+    of.settle()
+    assert guest.slots.hosts == ("uid-big",) and len(guest.placements) == 31
+    of.node("n4", cpu=64, gpus=4)
+    of.settle()
+    assert len(guest.placements) == 35
+    decision = leave(of)
+    assert {victim.kind for victim in decision.victims} == {PreemptionKind.GUEST_SURPLUS}
+    assert guest.stage == Stage.RUNNING and guest.quorum_placed()
+    assert {*guest.placements.values()} == {"n4"}
+
+
+def test_a_job_whose_quorum_needs_such_a_worker_by_now_leaves_as_a_whole() -> None:
+    of = lending()
+    wide = of.state.jobs["uid-wide"]
+    of.job("wide", workers=6, worker=GPU, min_workers=4, equals=True)
+    of.settle()
+    assert len(wide.slots.lent) == 4
+    kinds = [victim.kind for victim in leave(of).victims]
+    assert kinds == [PreemptionKind.GUEST] and wide.stage in (Stage.RESCHEDULING, Stage.PENDING)
+    of.settle()
+    of.state.validate()
+
+
+def test_workers_stay_where_nobody_has_a_reservation_any_more() -> None:
+    of = lending()
+    of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9, suspend=True)
+    of.settle()
+    wide = of.state.jobs["uid-wide"]
+    assert wide.slots.lent == {} and len(wide.placements) == 6
+    of.state.validate()
+
+
+def test_a_job_that_is_not_preemptible_does_not_grow_there() -> None:
+    of = world()
+    of.node("n4", cpu=64, gpus=2)
+    of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True, preemptible=False)
+    of.settle()
+    of.pass_time(31)  # numbers are recorded again after a while
+    of.settle()
+    wide = of.state.jobs["uid-wide"]
+    assert len(wide.placements) == 2 and wide.waits is not None
+    assert "it can't be a guest in reserved room" in shortage_text(wide.waits.shortage)
+
+
+def test_workers_of_a_job_that_ends_in_time_may_stay() -> None:
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    for number in range(4):
+        of.node(f"n{number}", cpu=64, gpus=8)
+    running(of, "runs", 1, priority=9, preemptible=False, deadline_s=1000)
+    of.job("big", workers=4, worker=NODE, min_workers=4, equals=True, priority=9)
+    of.settle()
+    of.node("n4", cpu=64, gpus=2)
+    wide = of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True, expected_s=60, preemptible=False)
+    of.settle()
+    assert len(wide.placements) == 6 and wide.slots.lent == {}
+    long = of.job("long", workers=6, worker=GPU, min_workers=2, equals=True, expected_s=5000)
+    of.settle()
+    assert len(long.placements) == 6 and long.slots.hosts == ("uid-big",)
+
+
+def test_turn_by_turn_it_grows_there_as_well() -> None:
+    of = world()
+    of.config = msgspec.structs.replace(of.config, queue_policy="DRF")
+    of.node("n4", cpu=64, gpus=2)
+    for name in ("wide", "wider"):
+        of.job(name, workers=10, worker=GPU, min_workers=1, equals=True)
+    of.settle()
+    assert [len(of.state.jobs[f"uid-{name}"].placements) for name in ("wide", "wider")] == [10, 10]
+    of.state.validate()
+
+
+def test_by_the_earlier_rules_no_job_grows_there() -> None:
+    of = world()
+    of.config = msgspec.structs.replace(of.config, verdicts=6)
+    of.node("n4", cpu=64, gpus=2)
+    of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True)
+    of.settle()
+    assert len(of.state.jobs["uid-wide"].placements) == 2
+
+
+def test_lent_room_is_no_room_for_who_preempts_its_job() -> None:
+    """A job of a higher priority may take the quorum's room, and none that is reserved."""
+    of = lending()
+    high = of.job("high", workers=1, worker=NODE, min_workers=1, equals=True, priority=8, preemptible=False)
+    of.settle()
+    assert high.stage == Stage.PENDING
+    two = of.job("two", workers=2, worker=GPU, min_workers=2, equals=True, priority=8, preemptible=False)
+    of.settle()
+    assert two.stage == Stage.RUNNING and {*two.placements.values()} == {"n4"}
+    of.state.validate()
+
+
+def test_a_quorum_that_has_grown_gets_its_workers_there() -> None:
+    of = world()
+    of.node("n4", cpu=64, gpus=2)
+    pair = running(of, "pair", 2)
+    assert {*pair.placements.values()} == {"n4"}
+    of.job("pair", workers=4, worker=GPU, min_workers=4, equals=True)
+    of.settle()
+    assert (pair.stage, {*pair.slots.lent}) == (Stage.RUNNING, {(1, 2), (1, 3)})
+    assert [victim.kind for victim in leave(of).victims] == [PreemptionKind.GUEST]
+    of.settle()
+    of.state.validate()
