@@ -8,6 +8,8 @@ SEED ?= 0
 SEEDS ?= 1
 STEPS ?= 3000
 ROWS ?=
+LOG ?= tests/histories/demo.log
+HTML ?= docs/replay.html
 LOCK_ARGS ?=
 N ?= 200000
 # How many processes run seeds of the simulation; 0: one for each core.
@@ -20,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # process. Each costs the processor time of an API server and of finding all tests: six keep two processors busy.
 WORKERS ?= 6
 
-.PHONY: demo console pictures test soak test-quick sim trial fuzz history check lock image chart board bench format clean
+.PHONY: demo console replay pictures test soak test-quick sim trial fuzz history check lock image chart board bench format clean
 
 LOCKED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
@@ -107,6 +109,10 @@ board: $(VENV)/.dev ## the Grafana board deploy/board/arranger.json from its sou
 pictures: $(VENV)/.dev console ## the pictures of docs/console.md, in a real browser
 	@$(BIN)/python -m tests.browser
 	@$(BIN)/python -m tests.console_pictures
+
+replay: $(VENV)/.demo console ## a page that plays a log offline: docs/replay.html of the demo's, or make replay LOG=FILE HTML=FILE
+	@test "$(HTML)" != docs/replay.html || rm -f docs/replay.html
+	@$(BIN)/arranger export --log "$(LOG)" --html "$(HTML)"
 
 bench: $(VENV)/.dev ## every benchmark, with ratios and the machine
 	$(BIN)/python -m benchmarks

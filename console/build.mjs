@@ -1,4 +1,5 @@
-// Bundles the page into the package: one script, one style sheet, one document.
+// Bundles the page into the package: one script, one style sheet, one document. Beside it stand script and style sheet of
+// the page that plays a log without a server (`arranger export --html`).
 import { copyFileSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -14,7 +15,7 @@ rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 await build({
   absWorkingDir: here,
-  entryPoints: { console: "src/main.tsx" },
+  entryPoints: { console: "src/main.tsx", replay: "src/replay.tsx" },
   outdir: out,
   bundle: true,
   minify: true,

@@ -32,6 +32,9 @@ export function passes(problem: unknown): boolean {
   return problem instanceof Refused && [0, 429, 503].includes(problem.code);
 }
 
+/** Answers that stand in the page itself, by question: those of a page without a server. */
+export const embedded = new Map<string, unknown>();
+
 export type Parameters = Record<string, string | number | readonly string[] | undefined>;
 
 /** The answer to a question. `objects` is YAML with Kubernetes objects that it is about too. */
@@ -40,6 +43,7 @@ export async function ask<T>(
   given: Parameters = {},
   { signal, objects }: { signal?: AbortSignal; objects?: string } = {},
 ): Promise<T> {
+  if (embedded.has(question)) return embedded.get(question) as T;
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(given)) {
     for (const one of Array.isArray(value) ? value : [value]) {

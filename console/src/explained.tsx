@@ -21,13 +21,13 @@ export const VICTIMS: Record<string, string> = {
 };
 
 /** What is so at this point: restarts, pods, queue, room that was taken, given and reserved. */
-export function Facts({ value, now }: { value: Explained; now: number }) {
+export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "placementExplanations">; now: number }) {
   const { standing } = value;
   const facts: Fact[] = [
     ["State", `${standing.stage} for ${duration((now - standing.stageSinceMs) / 1000)}`],
     ["Pods", pods(standing)],
   ];
-  if (value.waiting && standing.message) {
+  if (value.waiting && standing.message && standing.message !== value.waiting.why) {
     facts.push(["Last message", <>{shown(standing.message)} {standing.messageAt > 0 && <Point at={standing.messageAt} />}</>]);
   }
   if (standing.budget) {
@@ -180,7 +180,7 @@ function ofQueue({ resource, used, share, capability }: QueueAmount): string {
 }
 
 /** The decisions that ended or interrupted the job, each with its causes. */
-export function Happened({ value }: { value: Explained }) {
+export function Happened({ value }: { value: Pick<Explained, "consequences"> }) {
   if (!value.consequences.length) return null;
   return (
     <>

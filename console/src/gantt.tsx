@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { JobLink, Legend, Missing, Note, SaveSvg, Table } from "./parts";
 import { seenJobs, see } from "./seen";
-import { masked, moment, openJob, timeline } from "./store";
+import { chosen, masked, moment, openJob, timeline } from "./store";
 import type { Pen } from "./svg";
 import type { Bar, Gantt as OfJobs, NodeGantt as OfNodes } from "./types";
 import { colour, dark, prepared, useAnswer, useWidth } from "./use";
@@ -17,6 +17,8 @@ const AXIS_PX = 22;
 const NAMED = 12;
 
 const rows = signal<"jobs" | "nodes">("jobs");
+/** The job whose row shall be in sight, where there are more rows than have room. */
+export const inSight = signal("");
 
 /** A bar as it is drawn: in one of the `lanes` of its row, thin where nothing runs. */
 interface Drawn {
@@ -177,10 +179,18 @@ function Chart(props: {
   const names = width > 700 ? 180 : 90;
   const x = (time: number): number => names + ((time - begin) / (end - begin)) * (width - names - 4);
   const now = moment.value?.time ?? end;
-  void [dark.value, masked.value, seenJobs.value];
+  void [dark.value, masked.value, seenJobs.value, chosen.value];
   useEffect(() => {
     if (canvas.current && width) paint(prepared(canvas.current, width, height), { top, height, focus });
   });
+
+  useEffect(() => {
+    const number = of === "job" ? drawn.findIndex((row) => row.name === inSight.value) : -1;
+    const edge = number * ROW_PX;
+    const there = box.current?.scrollTop ?? 0;
+    if (number < 0 || (edge >= there && edge + ROW_PX + AXIS_PX <= there + height)) return;
+    box.current?.scrollTo({ top: edge - height / 2 });
+  }, [inSight.value, drawn]);
 
   /** The upper edge and the height of a bar within its row. */
   function place(row: Row, bar: Drawn): [number, number] {
@@ -199,15 +209,18 @@ function Chart(props: {
     for (let number = first; number < Math.min(drawn.length, first + height / ROW_PX + 1); number++) {
       const row = drawn[number]!;
       const y = number * ROW_PX - top + AXIS_PX;
-      pen.fillStyle = number === focus ? colour("--chosen") : "transparent";
+      const named = number === focus || (of === "job" && row.name === chosen.value);
+      pen.fillStyle = named ? colour("--chosen") : "transparent";
       pen.fillRect(0, y, width, ROW_PX);
       for (const bar of row.bars) {
         const left = x(Math.max(bar.from, begin));
         const wide = Math.max(2, x(Math.min(bar.to, end)) - left);
+        const past = bar.from > now ? 0 : Math.max(0, Math.min(wide, x(now) - left));
         const [edge, high] = place(row, bar);
-        pen.globalAlpha = bar.from > now ? 0.35 : 1;
         pen.fillStyle = bar.fill();
-        pen.fillRect(left, y + edge, wide, high);
+        if (past) pen.fillRect(left, y + edge, past, high);
+        pen.globalAlpha = 0.35;
+        if (past < wide) pen.fillRect(left + past, y + edge, wide - past, high);
         pen.globalAlpha = 1;
       }
       pen.fillStyle = text;

@@ -144,7 +144,8 @@ function Why({ job, at }: { job: string; at: number }) {
   );
 }
 
-function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
+/** What stands in a job's way, what would help, and who has what it lacks. */
+export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]> }) {
   const closest = waiting.shortfall?.closest;
   const holding = waiting.takers.filter((one) => one.holds);
   return (

@@ -9,6 +9,7 @@ import msgspec
 
 from arranger import __version__
 from arranger.cli.inputs.log_options import log_options
+from arranger.cli.inputs.playing import played
 from arranger.cli.inputs.reading import (
     NotFound,
     begin,
@@ -25,6 +26,7 @@ from arranger.cli.inputs.reading import (
     unknown_job,
 )
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_text
+from arranger.cli.rendering.playback_page import document, facts
 from arranger.errors import LogError, UsageError
 from arranger.events.blob_stores import ZipWriter
 from arranger.events.codec import StoredEntry, encode_batch, signed_snapshot
@@ -79,10 +81,16 @@ class Made(msgspec.Struct, frozen=True):
 @click.option(
     "--to",
     "target_file",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The file to write. The command never overwrites a file.",
+)
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page for a browser instead, which plays the part of the log without any server.",
 )
 @click.option(
     "--job", default="", metavar="[NS/]NAME", help="Only the life of this job, with everything that competed with it."
@@ -96,8 +104,8 @@ class Made(msgspec.Struct, frozen=True):
 )
 @output_option
 def command(
-    target: str | None, settings: Settings, target_file: Path, *, job: str, hash_names: bool, output: str,
-    **points: Point | None,
+    target: str | None, settings: Settings, *, target_file: Path | None, html_file: Path | None, job: str,
+    hash_names: bool, output: str, **points: Point | None,
 ) -> None:  # fmt: skip
     r"""Write a log, or a part of it, to one file, for example for a bug report. Other commands read it with --log.
 
@@ -112,22 +120,33 @@ def command(
     this order. If you also use --job, the command prints the job's pseudonym. The file doesn't say which pseudonym that
     is.
 
+    With --html, the file is a page that a browser opens without a server and without any request. It plays the events:
+    when jobs waited and ran, what was decided, and why each job waited, in the words of "arranger explain".
+
     \b
       arranger export --job team-a/train --to train.arranger
       arranger export --from "1h ago" --to hour.arranger --hash-names
       arranger explain train --log train.arranger         the same result from the file
+      arranger export --from "1h ago" --html hour.html    a page to look at and to send
     """
-    if target_file.exists():
-        raise UsageError(f"{target_file} already exists", hint="use another name: nothing is overwritten")
+    file = target_file or html_file
+    if file is None or (target_file and html_file):
+        raise click.UsageError("one of --to FILE and --html FILE is needed")
+    if file.exists():
+        raise UsageError(f"{file} already exists", hint="use another name: nothing is overwritten")
     first, last = points["from"], points["until"]
     if job and (first or last):
         raise click.UsageError("--job selects the events: leave out --from and --until")
     namespace, name = namespace_and_name(job)
     asked = _Asked(name, namespace, Span(first, last or END), hash_names)
-    made = asyncio.run(_export(target, settings, asked, target_file))
+    made = asyncio.run((_export_page if html_file else _export)(target, settings, asked, file))
     if output == "json":
         print_json(made)
-        return
+    else:
+        _tell(made)
+
+
+def _tell(made: Made) -> None:
     lasted = duration(max(0, made.last_time_ms - made.first_time_ms))
     print_text(f"{made.file}: offsets {made.first} to {made.last} of epoch {made.epoch}, {made.bytes:,} bytes")
     print_text(f"{lasted} from {local_time(made.first_time_ms)}{', names replaced' if made.hashed else ''}")
@@ -160,6 +179,48 @@ async def _export(target: str | None, settings: Settings, asked: _Asked, file: P
             part.job,
             there,
         )
+
+
+async def _export_page(target: str | None, settings: Settings, asked: _Asked, file: Path) -> Made:
+    content = document(b"{}")  # without the console's build, nothing is read
+    async with opened(target, settings) as log:
+        part = await _part(log, asked)
+        if part.state is None:
+            part.state, part.after = await begin_early(log, None)
+        state, after, there = part.state, part.after, ""
+        if asked.hashed:
+            renamed = _Renamed(log, part)
+            state = await renamed.collect() or State()
+            there = renamed.job(part.job) if part.job else ""
+            playback, explanations = await played(log, after, state, part.until, changed=renamed.entry)
+        else:
+            playback, explanations = await played(log, after, state, part.until)
+        content = document(facts(playback, explanations))
+        _write_new(file, content)
+        return Made(
+            str(file),
+            len(content),
+            after.epoch,
+            playback.first,
+            playback.last,
+            playback.first_ms,
+            playback.last_ms,
+            asked.hashed,
+            await end_offset(log),
+            part.job,
+            there,
+        )
+
+
+def _write_new(file: Path, content: bytes) -> None:
+    """Write a file that isn't there yet. Raises `UsageError`."""
+    try:
+        with file.open("xb") as there:
+            there.write(content)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already", hint="give another name: nothing is overwritten") from None
+    except OSError as error:
+        raise UsageError(f"{file} can't be written: {error.strerror}") from error
 
 
 class _Part(msgspec.Struct):
@@ -264,6 +325,10 @@ class _Renamed:
         await feed(self._log, part.after, lambda entry: names.batch(entry.batch), until=end, doing="collecting names")
         names.begin()
         return snapshot.restore(snapshot.encode_image(names.walk(image))) if image is not None else part.state
+
+    def entry(self, entry: Entry) -> Entry:
+        """The entry without names, after `collect`."""
+        return msgspec.structs.replace(entry, batch=self._names.batch(entry.batch))
 
     def job(self, label: str) -> str:
         """The pseudonym of a job, given as NAMESPACE/NAME."""

@@ -214,8 +214,9 @@ def explanation(
             sorted([*story.consequences, *story.pod_histories.not_replaced(job, state)], key=lambda one: one.offset)
         ),
         spent=spent(story.intervals),
-        takings=tuple(story.takings),
-        givings=tuple(story.givings),
+        # Copies: the story goes on, and changes its own.
+        takings=tuple(map(msgspec.structs.replace, story.takings)),
+        givings=tuple(map(msgspec.structs.replace, story.givings)),
         kept=kept(state, job.uid, story.promises),
         forecast=expected.forecast if (expected := expected_start(state, job)) is not None else None,
     )

@@ -28,9 +28,14 @@ from arranger.scheduling import BUILT_IN, Policies
 WINDOW = 20_000
 
 
+#: No job has this name: it stands for all of them.
+EVERY_JOB = "*"
+
+
 class Asked(msgspec.Struct, frozen=True):
-    """The question about the job of this name. `namespace` None means any. The placement of `pod` is explained, or if
-    it is empty, those of all pods in the present attempt. `node` is compared with the chosen nodes."""
+    """The question about the job of this name, or about `EVERY_JOB`. `namespace` None means any. The placement of `pod`
+    is explained, or if it is empty, those of all pods in the present attempt. `node` is compared with the chosen
+    nodes."""
 
     name: str
     namespace: str | None = None
@@ -55,7 +60,7 @@ class JobHistories:
     """Folds entries, delayed by the window, and keeps the stories of all jobs of one name. Call `finish` at the end.
 
     `leaving` is called just before the fold of an entry that deletes such a job, with the job's story up to then and
-    the offset of the deletion.
+    the offset of the deletion, and `folded` after the fold of each entry.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class JobHistories:
         *,
         policies: Policies = BUILT_IN,
         leaving: Callable[[Story, int], object] | None = None,
+        folded: Callable[[], object] | None = None,
     ) -> None:
         self.state = state
         self.around = ClusterContext()
@@ -72,6 +78,7 @@ class JobHistories:
         self._asked = asked
         self._policies = policies
         self._leaving = leaving
+        self._folded = folded
         self._began = state.offset
         self._pods: dict[str, str] = {}
         #: UID of a pod that has a record, alone or with its group → that record's.
@@ -156,6 +163,8 @@ class JobHistories:
         for uid, story in self.stories.items():
             if uid in changes.jobs:
                 story.keep_interval(entry)
+        if self._folded is not None:
+            self._folded()
 
     def _take_leave(self, entry: Entry) -> None:
         if self._leaving is None or entry.first not in self._partings:
@@ -313,7 +322,7 @@ class JobHistories:
     # --- parts ---------------------------------------------------------------------------------------------
 
     def _named(self, namespace: str, name: str) -> bool:
-        return name == self._asked.name and self._asked.namespace in (None, namespace)
+        return self._asked.name in (name, EVERY_JOB) and self._asked.namespace in (None, namespace)
 
     def _begin(self, uid: str) -> None:
         """Begin a story with what the first state knows of its job."""

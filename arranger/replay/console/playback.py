@@ -1,0 +1,296 @@
+"""A part of a log as facts that a page without a server plays: the lines of the console's charts, every state that each
+job was in, with the words of `arranger explain`, and what was decided.
+
+It takes two passes. `PlaybackIndex` finds the states. `Explaining` explains those that lasted longest, because each
+takes some cycles. Times of steps and of what happened are in milliseconds since 1970.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.projections.jobs import JobRecord
+from arranger.projections.queue_use import queue_of
+from arranger.projections.state import Changes, State
+from arranger.replay.console.gantt import Gantt, GanttIndex
+from arranger.replay.console.moment import gpus_held
+from arranger.replay.console.node_gantt import NodeGantt
+from arranger.replay.console.series import Series, SeriesIndex
+from arranger.replay.console.timeline import Timeline, TimelineIndex
+from arranger.replay.explain.answer import Explanation, explanation
+from arranger.replay.explain.awaited import What, awaited, awaited_text
+from arranger.replay.explain.job_history import EVERY_JOB, Asked, JobHistories
+from arranger.replay.reading.describe import describe, label, label_of, message_of, victims_of
+from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
+from arranger.scheduling import BUILT_IN, Policies
+
+#: The most states that are explained, those in which jobs wait first, and of them the longest.
+EXPLAINED = 200
+#: The most samples of the lines, and the most steps and happenings together: a page with more would be slow.
+_SAMPLES, MOST = 2_000, 100_000
+
+#: Decisions that are told. A forecast of a start changes nothing.
+_DECISIONS = (
+    k.Placed, k.Preempted, k.Reserved, k.Waits, k.StageDecided, k.WorkersReplaced, k.NodesRequested,
+)  # fmt: skip
+
+
+class Step(NamedTuple):
+    """A state of a job from the entry that ends at the offset `at`. `stage`, `waiting_for` and `message` are indices
+    into `Playback.texts`, in the words of `arranger explain`; the job is gone where the stage is empty."""
+
+    at: int
+    time_ms: int
+    stage: int
+    waiting_for: int
+    message: int
+    pods_placed: int
+    pods_desired: int
+    gpus: int
+
+
+class Happening(NamedTuple):
+    """An event that changed something. `kind` and `words` are indices into `Playback.texts`, `jobs` into
+    `Playback.jobs`; `subject` is that of events that aren't about a job, a node or a queue, as an index into texts."""
+
+    at: int
+    time_ms: int
+    kind: int
+    words: int
+    jobs: tuple[int, ...]
+    subject: int
+
+
+class PlayedJob(msgspec.Struct, rename="camel"):
+    """A job by its name, with its states in log order. Queue and priority are the last ones."""
+
+    job: str
+    queue: str = ""
+    priority: int = 0
+    steps: list[Step] = []
+
+
+class Playback(msgspec.Struct, frozen=True, rename="camel"):
+    """The events from `first` to `last` of `epoch`."""
+
+    epoch: int
+    first: int
+    last: int
+    first_ms: int
+    last_ms: int
+    timeline: Timeline
+    series: Series
+    gantt: Gantt
+    nodes: NodeGantt
+    jobs: tuple[PlayedJob, ...]
+    happenings: tuple[Happening, ...]
+    texts: tuple[str, ...]
+
+
+class TooLong(ValueError):
+    """The part of the log has more changes than a page plays."""
+
+
+class _Spell(msgspec.Struct):
+    """A state of a job while the log is read, and how long it lasted, to choose those that are explained."""
+
+    uid: str
+    at: int
+    since_ms: int
+    waits: bool
+    until_ms: int = -1
+
+
+class PlaybackIndex:
+    """Call `feed` with each entry after those that `state` has. Nobody else may change the state."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._began = state.offset
+        self._first_ms = 0
+        self._timeline, self._series, self._gantt = TimelineIndex(), SeriesIndex(), GanttIndex()
+        self._texts: dict[str, int] = {}
+        self._jobs: dict[str, PlayedJob] = {}
+        self._numbers: dict[str, int] = {}
+        self._happenings: list[Happening] = []
+        self._spells: list[_Spell] = []
+        self._lasting: dict[str, _Spell] = {}
+        self._last: dict[str, tuple[str, Step]] = {}
+        self._series.note(state, state.jobs)
+        self._gantt.note(state, dict.fromkeys(state.jobs))
+        if state.offset:
+            self._note_jobs(state.jobs)
+
+    def feed(self, entry: Entry) -> None:
+        """Fold one entry. Raises `DamagedEntry`, and `TooLong`."""
+        state, changes = self.state, Changes()
+        told = [number for number, event in enumerate(entry.batch.events) if self._tells(event)]
+        labels = {uid: label_of(state, uid) for event in entry.batch.events for uid in _gone(event)}
+        judged = fold_noting(state, entry, changes, told)
+        self._first_ms = self._first_ms or state.time_ms
+        self._timeline.note(entry, state, changes)
+        self._series.note(state, changes.jobs)
+        self._gantt.note(state, changes.jobs)
+        self._note_jobs(changes.jobs)
+        for one in judged:
+            self._happened(one, labels)
+        if len(self._happenings) + len(self._spells) > MOST:
+            raise TooLong(f"there are more than {MOST:,} changes up to offset {entry.last}")
+
+    # --- states --------------------------------------------------------------------------------------------
+
+    def _note_jobs(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            job = self.state.jobs.get(uid)
+            known = self._last.get(uid)
+            if job is None and known is None:
+                continue
+            name = label(job) if job is not None else known[0] if known is not None else ""
+            step = self._step(job)
+            if known is not None and known[1][2:] == step[2:]:
+                continue
+            played = self._played(name)
+            if job is not None:
+                played.queue = queue_of(self.state, job)
+                played.priority = job.spec.priority if job.spec is not None else 0
+                self._last[uid] = name, step
+            else:
+                del self._last[uid]
+            played.steps.append(step)
+            self._spell(uid, job)
+
+    def _step(self, job: JobRecord | None) -> Step:
+        state = self.state
+        if job is None:
+            none = self._text("")
+            return Step(state.offset, state.time_ms, none, none, none, 0, 0, 0)
+        return Step(
+            state.offset,
+            state.time_ms,
+            self._text(str(job.stage)),
+            self._text(awaited_text(awaited(state, job))),
+            self._text(message_of(state, job)),
+            len(job.placements),
+            job.pods_desired(),
+            gpus_held(job),
+        )
+
+    def _spell(self, uid: str, job: JobRecord | None) -> None:
+        last = self._lasting.pop(uid, None)
+        if last is not None:
+            last.until_ms = self.state.time_ms
+        if job is None:
+            return
+        waits = not job.ended and len(job.placements) < job.pods_desired()
+        cycled = waits and awaited(self.state, job).what != What.FIRST_CYCLE
+        self._lasting[uid] = _Spell(uid, self.state.offset, self.state.time_ms, cycled)
+        self._spells.append(self._lasting[uid])
+
+    # --- what happened -------------------------------------------------------------------------------------
+
+    def _tells(self, event: k.Event) -> bool:
+        """Whether an event may be told. The state is that before its entry."""
+        if isinstance(event, k.NodeSeen):
+            row = self.state.nodes.rows.get(event.name)
+            if row is None:
+                return self.state.synced
+            before, now = self.state.nodes.facts[row], event.facts
+            return (before.ready, before.cordoned) != (now.ready, now.cordoned)
+        return isinstance(event, (*_DECISIONS, k.JobSeen, k.JobGone, k.NodeGone, k.QueueSeen, k.QueueGone))
+
+    def _happened(self, judged: Judged, labels: dict[str, str]) -> None:
+        event = judged.event
+        decided = isinstance(event, _DECISIONS)
+        if judged.again or judged.verdict == VOID or (decided and judged.verdict != ACCEPTED):
+            return
+        uids = dict.fromkeys(uid for uid in (judged.job_uid, *victims_of(event)) if uid)
+        names = [labels.get(uid) or label_of(self.state, uid) for uid in uids]
+        jobs = tuple(self._number(name) for name in names if name in self._jobs)
+        subject = "" if uids else getattr(event, "name", "")
+        words = judged.was if isinstance(event, k.JobGone) and judged.was else describe(event, self.state)
+        kind = self._text(k.kind_of(event))
+        at = (judged.offset, self.state.time_ms, kind, self._text(words), jobs, self._text(subject))
+        self._happenings.append(Happening(*at))
+
+    # --- the result ----------------------------------------------------------------------------------------
+
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
+
+    def _played(self, name: str) -> PlayedJob:
+        if name not in self._jobs:
+            self._jobs[name] = PlayedJob(name, steps=[])
+            self._number(name)
+        return self._jobs[name]
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def playback(self) -> Playback:
+        state = self.state
+        return Playback(
+            epoch=state.epoch,
+            first=self._began + 1,
+            last=state.offset,
+            first_ms=self._first_ms,
+            last_ms=state.time_ms,
+            timeline=self._timeline.timeline(400, complete=True),
+            series=self._series.series(_SAMPLES, state, complete=True),
+            gantt=self._gantt.gantt(self._first_ms, state.time_ms, complete=True),
+            nodes=self._gantt.nodes.gantt(self._first_ms, state.time_ms, complete=True),
+            jobs=tuple(self._jobs.values()),
+            happenings=tuple(self._happenings),
+            texts=tuple(self._texts),
+        )
+
+    def to_explain(self, most: int = EXPLAINED) -> dict[int, list[str]]:
+        """The offsets at which jobs shall be explained, with their UIDs."""
+        now_ms = self.state.time_ms
+
+        def rank(spell: _Spell) -> tuple[bool, int]:
+            return not spell.waits, spell.since_ms - (spell.until_ms if spell.until_ms >= 0 else now_ms)
+
+        found: dict[int, list[str]] = {}
+        # A state that passed within the same millisecond is never seen.
+        lasted = [one for one in self._spells if one.until_ms != one.since_ms]
+        for spell in sorted(lasted, key=rank)[:most]:
+            found.setdefault(spell.at, []).append(spell.uid)
+        return found
+
+
+def _gone(event: k.Event) -> Iterator[str]:
+    if isinstance(event, k.JobGone):
+        yield event.uid
+
+
+class Explaining:
+    """Explains jobs at some offsets, as `arranger explain` does there. Call `feed` with each entry after those that
+    `state` has, and `finish` at the end. `told` is called with each explanation, without the job's
+    life up to there."""
+
+    def __init__(
+        self,
+        state: State,
+        wanted: dict[int, list[str]],
+        told: Callable[[Explanation], Any],
+        *,
+        policies: Policies = BUILT_IN,
+    ) -> None:
+        # No pod has an empty name, so no placement is repeated.
+        self._histories = JobHistories(state, Asked(EVERY_JOB, pod=EVERY_JOB), policies=policies, folded=self._folded)
+        self._wanted, self._told, self._policies = wanted, told, policies
+        self.feed, self.finish = self._histories.feed, self._histories.finish
+        if state.offset in wanted:
+            self._folded()
+
+    def _folded(self) -> None:
+        histories = self._histories
+        for uid in self._wanted.get(histories.state.offset, ()):
+            story, job = histories.stories.get(uid), histories.state.jobs.get(uid)
+            if story is not None and job is not None:
+                retaken = histories.retaken(uid, job.attempt)
+                found = explanation(story, job, retaken, policies=self._policies)
+                self._told(msgspec.structs.replace(found, rejected=(), intervals=(), timeline=()))

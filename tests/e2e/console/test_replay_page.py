@@ -1,0 +1,140 @@
+"""The page of `arranger export --html` in a real browser without a network: it plays, and says why a job waits."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from arranger.cli.rendering.playback_page import document, facts, facts_of
+from tests.e2e.console.pages import AXE, SLIDER
+from tests.servers import REPOSITORY
+from tests.unit.test_playback import play
+from tests.world import World, shape
+
+PAGE = REPOSITORY / "docs" / "replay.html"
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def offline(browser: Browser) -> Iterator["_Offline"]:
+    """Opens files in a browser without a network. At the end, none may have reported an error or asked for anything."""
+    opener = _Offline(browser)
+    yield opener
+    assert opener.said == []
+
+
+class _Offline:
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.said: list[str] = []
+
+    def __call__(self, file: Path, words: str = "", *, width: int = 1280, scheme: str = "light") -> Page:
+        context = self._browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme="dark" if scheme == "dark" else "light",
+            timezone_id="UTC", offline=True,
+        )  # fmt: skip
+        page = context.new_page()
+        page.on("console", lambda one: self.said.append(one.text) if one.type in ("error", "warning") else None)
+        page.on("pageerror", lambda one: self.said.append(str(one)))
+        page.on(
+            "request", lambda one: None if one.url.startswith((file.as_uri(), "data:")) else self.said.append(one.url)
+        )
+        page.goto(file.as_uri() + words)
+        return page
+
+
+def seconds(page: Page) -> int:
+    return int(page.locator(SLIDER).get_attribute("aria-valuenow") or 0)
+
+
+def test_the_committed_page_has_the_console_of_today() -> None:
+    committed = PAGE.read_bytes()
+    assert document(facts_of(committed)) == committed, "run make replay"
+
+
+def test_it_opens_where_a_job_waits_and_says_why_and_what_would_help(offline: _Offline) -> None:
+    page = offline(PAGE)
+    job = page.get_by_label("The chosen job")
+    expect(job.get_by_role("heading", level=2)).to_contain_text("default/waits-its-turn Pending")
+    expect(job.locator(".reason")).to_contain_text("Waits for nodes for its quorum: insufficient nvidia.com/gpu.")
+    expect(job.locator(".reason")).to_contain_text("0 of 2 required pods fit; learner: 0 of 4 nodes fit")
+    expect(job.get_by_role("heading", name="What would give it nodes")).to_be_visible()
+    expect(page.get_by_label("Who waits now")).to_contain_text("default/never-fits waits for nodes for its quorum")
+
+
+def test_it_plays_to_the_end_and_begins_again(offline: _Offline) -> None:
+    page = offline(PAGE)
+    page.keyboard.press("Home")
+    page.get_by_label("Speed").select_option("30")
+    page.get_by_role("button", name="Play").click()
+    expect(page.get_by_role("button", name="Play")).to_be_visible(timeout=30_000)
+    end = int(page.locator(SLIDER).get_attribute("aria-valuemax") or 0)
+    assert seconds(page) == end > 20
+    expect(page.get_by_label("The chosen job")).to_contain_text("Succeeded")
+    page.get_by_label("Speed").select_option("0.25")
+    page.get_by_role("button", name="Play").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    assert seconds(page) < end // 2
+
+
+def test_the_keyboard_alone_moves_time_and_chooses_jobs(offline: _Offline) -> None:
+    page = offline(PAGE)
+    page.keyboard.press("Home")
+    assert seconds(page) == 0
+    expect(page.get_by_label("The chosen job")).to_contain_text("It wasn't there yet.")
+    happened = page.get_by_label("Events up to this moment").locator("li").first
+    page.keyboard.press("n")
+    expect(happened).to_contain_text(re.compile("placed|waits"))
+    earlier = page.url
+    page.keyboard.press("n")
+    assert page.url != earlier
+    page.keyboard.press("p")
+    expect(page).to_have_url(earlier)
+    page.keyboard.press("End")
+    page.get_by_role("link", name="default/quickstart").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("The chosen job")).to_contain_text("default/quickstart Succeeded")
+    page.keyboard.press("Home")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_a_link_is_a_moment_and_a_job(offline: _Offline) -> None:
+    page = offline(PAGE, "#/gantt?at=61&job=default/never-fits")
+    expect(page.get_by_label("The chosen job")).to_contain_text("default/never-fits Pending")
+    assert "at=61" in page.url
+    page.get_by_label("What happened").get_by_role("link", name="#58").click()
+    assert "at=58" in page.url
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_use_it_on_a_telephone_too(width: int, scheme: str, offline: _Offline) -> None:
+    page = offline(PAGE, width=width, scheme=scheme)
+    expect(page.get_by_label("The chosen job")).to_be_visible()
+    assert page.locator("html").get_attribute("data-scheme") == scheme
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # The page's policy forbids scripts of others, and so the one of this test.
+    page.evaluate(AXE.read_text())
+    report = json.loads(page.evaluate("axe.run().then((report) => JSON.stringify(report.violations))"))
+    assert [(one["id"], one["nodes"][0]["html"]) for one in report if one["impact"] in ("serious", "critical")] == []
+
+
+def test_names_are_text_whatever_they_are(offline: _Offline, tmp_path: Path) -> None:
+    world, hostile = World(), "x</script><img src=x onerror=alert(1)><!--"
+    world.node("node-1", gpus=1)
+    world.job(hostile, leader=shape(gpus=2))
+    world.cycle()
+    world.pass_time(10)
+    world.cycle()
+    file = tmp_path / "hostile.html"
+    file.write_bytes(document(facts(*play(world.entries))))
+    page = offline(file)
+    expect(page.get_by_label("The chosen job").get_by_role("heading", level=2)).to_contain_text(hostile)
+    assert page.locator("img").count() == 0
