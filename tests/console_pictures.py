@@ -1,10 +1,13 @@
-"""The pictures of docs/console.md, from a committed history: `python -m tests.console_pictures` (`make pictures`)."""
+"""The pictures of docs/console.md, from a committed history, and the animated one of docs/replay.html:
+`python -m tests.console_pictures` (`make pictures`)."""
 
+import io
 import re
 import signal
 import subprocess
 import sys
 
+from PIL import Image
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser import FLAGS, chromium
@@ -19,6 +22,10 @@ PICTURES = {
     "queues-dark": ("queues", 1280, "dark"),
     "cluster-narrow": ("cluster", 390, "light"),
 }
+
+REPLAY = REPOSITORY / "docs" / "replay.html"
+#: The frames of the animated picture, the steps of the replay between two, how long each is shown, and its colours.
+_FRAMES, _STEPS, _SHOWN_MS, _COLOURS = 50, 4, 160, 64
 
 
 def draw(browser: Browser, address: str, name: str) -> None:
@@ -37,6 +44,26 @@ def draw(browser: Browser, address: str, name: str) -> None:
     context.close()
 
 
+def animate(browser: Browser) -> None:
+    """The replay from its beginning to its end, as a GIF."""
+    context = browser.new_context(viewport={"width": 1100, "height": 660}, timezone_id="UTC", offline=True)
+    page = context.new_page()
+    page.goto(REPLAY.as_uri())
+    page.keyboard.press("Home")
+    frames = []
+    for _ in range(_FRAMES):
+        page.wait_for_timeout(60)  # the chart follows in the next frame
+        frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
+        for _ in range(_STEPS):
+            page.keyboard.press("ArrowRight")
+    context.close()
+    # One palette for all frames: then only what moves differs from one frame to the next.
+    palette = frames[_FRAMES // 3].quantize(_COLOURS)
+    first, *others = (frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    shown_ms = [_SHOWN_MS] * (_FRAMES - 1) + [12 * _SHOWN_MS]
+    first.save(FOLDER / "replay.gif", save_all=True, append_images=others, duration=shown_ms, loop=0, optimize=True)
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", "--port=0", f"--log={LOG}"]
@@ -48,6 +75,7 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
             for name in PICTURES:
                 draw(browser, found[0].rstrip("/"), name)
+            animate(browser)
             browser.close()
         finally:
             process.send_signal(signal.SIGTERM)

@@ -174,6 +174,10 @@ def test_the_committed_page_plays_the_demo_of_today() -> None:
     assert found["explanations"].keys() == fresh["explanations"].keys()
 
 
+def test_the_animated_picture_is_small_enough_for_a_first_screen() -> None:
+    assert (PAGE.parent / "pictures" / "replay.gif").stat().st_size <= 1_500_000
+
+
 # --- the command --------------------------------------------------------------------------------------------------
 
 
