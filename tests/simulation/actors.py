@@ -235,6 +235,7 @@ class User:
         if chance.random() < 0.15:
             requests["nvidia.com/gpu"] = "1"
         container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
+        self._world.limit_ranges.draw(container)
         spec: dict[str, Any] = {"containers": [container]}
         if chance.random() < 0.3:
             spec["restartPolicy"] = "Never"

@@ -80,4 +80,4 @@ def calm_down(world: "World") -> None:
     """Let no fault happen in a world that hasn't begun."""
     world.faults.on = False
     world.skews_ms = dict.fromkeys(world.skews_ms, 0)
-    world.quotas.comes = world.queues.comes = world.room.crowded = world.room.forges = False
+    world.quotas.comes = world.limit_ranges.comes = world.queues.comes = world.room.crowded = world.room.forges = False

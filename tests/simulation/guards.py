@@ -16,6 +16,7 @@ from arranger.kube.cluster import ClusterUnavailable
 from arranger.lifecycle import awaited_room, giving_way, replacements, stages
 from arranger.model import tyjob
 from arranger.model.job import JobSpec, Topology
+from arranger.model.pod import NO_DEFAULTS
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
 from arranger.model.stages import StageReason
@@ -28,6 +29,7 @@ from arranger.projections import (
     placements,
     preemption,
     queue_membership,
+    runtime_classes,
 )
 from arranger.projections.job_life import JobLife
 from arranger.projections.jobs import JobRecord
@@ -87,6 +89,7 @@ from tests.simulation.faults import (
 )
 from tests.simulation.forecasts import TOLD, TOO_LATE
 from tests.simulation.invariants import Violation
+from tests.simulation.limit_ranges import COMES
 from tests.simulation.queues import MODES
 from tests.simulation.rogue import GROUPS
 from tests.simulation.room import CROWD
@@ -164,6 +167,7 @@ _OFTEN = {
     "that no node counts as lost on a view that is late": {BACK_UNSEEN: 1.0},
     "that the leader's end is known before failed workers count": {SUCCESS_UNSEEN: 1.0},
     "that a success wins": {RIVAL: 1.0},
+    "what LimitRanges give to containers": {COMES: 1.0},
     "that the deletion of a worker is its end": {CUT: 1.0},
 }
 
@@ -515,6 +519,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a node that closed since a worker was to stay there": _without(judging, "closed_to_next", ""),
     "the jobs that a job waits for": _without(placements, "too_early", ""),
     "the queue that a job may use": _without(queue_membership, "outside_its_queue", ""),
+    "what LimitRanges give to containers": _without(runtime_classes, "_defaults", NO_DEFAULTS),
     "the limits of a queue": _without(queue_membership, "beyond_its_queue", ""),
     "that what jobs hold beyond their node is offered": _without(queue_offer, "_overbooked", frozenset()),
     "that no cycle exceeds the limits of a queue": _no_limits_in_cycles,

@@ -51,6 +51,7 @@ from tests.simulation.bindings import bound_before, in_log, moved, pods_of
 from tests.simulation.bounds import overgrown
 from tests.simulation.claims import may_select
 from tests.simulation.conservation import needless
+from tests.simulation.limit_ranges import forget_given
 from tests.simulation.others import SCHEDULER, record_of_pod
 from tests.simulation.promises import Promises
 from tests.simulation.queue_rules import Limits, outdated_reason, unusable
@@ -86,6 +87,8 @@ class Oracle:
         #: (job UID, attempt, worker set or "" for the leader, index) → nodes that accepted decisions ever gave to that
         #: slot.
         self.placed: dict[tuple[str, int, str, int], set[str]] = {}
+        #: The same slots → the last change of LimitRanges that the last of these decisions knew.
+        self.limits_known: dict[tuple[str, int, str, int], int] = {}
         #: UID of a pod of others → nodes that accepted decisions ever gave to it.
         self.given: dict[str, set[str]] = {}
         self.rejected: Counter[str] = Counter()
@@ -347,6 +350,7 @@ class Oracle:
                 self.given.setdefault(uids[group, index], set()).add(node)
             slot = (event.job_uid, event.attempt, groups[group].name if group else "", index)
             self.placed.setdefault(slot, set()).add(node)
+            self.limits_known[slot] = self._world.limit_ranges.known(self.state, job.seen.namespace)
             if self._world.bad_nodes.returns(job, group, node, cycle_time_ms):
                 raise Violation(f"a worker is placed on {node}, where its set failed repeatedly", job=job.uid)
         for pods in event.pods:
@@ -601,8 +605,20 @@ class Checks:
         """A pod has come to its node."""
         uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
         self._pods[uid] = (slot, node)
-        self._on.setdefault(node, {})[uid] = (slot, requests_of(pod["spec"]))
+        requests = requests_of(pod["spec"])
+        if slot.role != _OTHER:
+            key = (slot.job, slot.attempt, slot.group, slot.index)
+            requests = self._world.limit_ranges.planned(pod, self._world.oracle.limits_known.get(key, -1))
+        self._on.setdefault(node, {})[uid] = (slot, requests)
         self._fits(node, slot.job)
+
+    def limits_change(self) -> None:
+        """LimitRanges are about to change. Plans count pods that they don't know yet by that."""
+        state = self._world.oracle.state
+        for of_node in self._on.values():
+            for uid, (slot, requests) in of_node.items():
+                if slot.role != _OTHER and uid not in state.pods:
+                    forget_given(requests)
 
     def _fits(self, node: str, job: str) -> None:
         """Check that the pods that Arranger placed fit on a node: those that the log desires there and those of
@@ -780,6 +796,7 @@ class Checks:
         if classes != {of.name: of.value for of in state.priority_classes.values()}:
             found.append(("", f"priority classes are {classes} and the projection differs"))
         found += self._queues_apart()
+        found += self._world.limit_ranges.apart(state)
         if nodes != held_nodes:
             found.append(("", f"nodes are {sorted(nodes)} and the projection differs"))
         return found

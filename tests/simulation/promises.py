@@ -10,7 +10,7 @@ the log shows one of these:
 - A job before it in the order gets nodes or a reservation, in a cycle on the state before its entry (`BEFORE_IT`).
 - Somebody else than a cycle on the state before its entry gives nodes to a job (`STALE`).
 - The job is edited, suspended, deleted or kept out of its queue, or it backs off (`ITSELF`).
-- Queues, namespaces, priority classes or quotas change (`RULES`).
+- Queues, namespaces, priority classes, quotas or LimitRanges change (`RULES`).
 - Room of a given-up slot is kept for a pod that may still come (`ASSUMED`).
 
 No promise begins where limits of queues or quotas could keep the job from nodes that are free.
@@ -40,7 +40,7 @@ OUTLIVED, NODES, BEFORE_IT, STALE = "outlived", "nodes", "one before it", "stale
 ITSELF, RULES, ASSUMED, LOST = "itself", "rules", "assumed", "the log is lost"
 _RULES = (
     k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
-    k.WatchRefused, k.QuotaSeen, k.QuotaGone,
+    k.WatchRefused, k.QuotaSeen, k.QuotaGone, k.LimitRangeSeen, k.LimitRangeGone,
 )  # fmt: skip
 
 
@@ -225,12 +225,13 @@ def _changes_rules(events: Sequence[k.Event]) -> bool:
 
 
 def _rules(state: State) -> tuple[object, ...]:
-    """What users and administrators say on queues, namespaces, priority classes and quotas."""
+    """What users and administrators say on queues, namespaces, priority classes, quotas and LimitRanges."""
     queues = [(name, seen.spec) for name, seen in sorted(state.queues.items())]
     spaces = [(name, of.labels, of.queue) for name, of in sorted(state.namespaces.items())]
     classes = [(name, of.value) for name, of in sorted(state.priority_classes.items())]
     quotas = [(name, [*of.values()]) for name, of in sorted(state.quotas.items())]
-    return queues, spaces, classes, quotas
+    limits = [(name, [*of.values()]) for name, of in sorted(state.limit_ranges.items())]
+    return queues, spaces, classes, quotas, limits
 
 
 # --- what is expected --------------------------------------------------------------------------------------

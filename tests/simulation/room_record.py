@@ -42,7 +42,7 @@ _KNOWN_SHUT_MS = 30_000
 _DEMAND = (k.JobGone, k.NodeSeen, k.NodeGone)
 _RULES = (
     k.QueueSeen, k.QueueGone, k.NamespaceSeen, k.NamespaceGone, k.PriorityClassSeen, k.PriorityClassGone,
-    k.WatchRefused,
+    k.WatchRefused, k.LimitRangeSeen, k.LimitRangeGone,
 )  # fmt: skip
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 #: Site of each way in which room is taken.

@@ -66,6 +66,7 @@ from tests.simulation.forecasts import Forecasts
 from tests.simulation.forgeries import Forger
 from tests.simulation.gateways import CLOCK_BOUND_MS, FaultyCluster, FaultyLog, Gateway, Home, SimulatedRedis
 from tests.simulation.invariants import Checks, Oracle, Violation
+from tests.simulation.limit_ranges import LimitRanges
 from tests.simulation.loop import Owner, SimulatedClock, VirtualLoop
 from tests.simulation.others import Others
 from tests.simulation.pod_groups import PodGroups
@@ -423,6 +424,7 @@ class World:
         self.denials = Denials(self)
         self.quotas = Quotas(self)
         self.classes = Classes(self)
+        self.limit_ranges = LimitRanges(self)
         self.queues = Queues(self)
         self.others = Others(self)
         self.bindings = Bindings(self)
@@ -625,6 +627,7 @@ class World:
         self.spawn(self.denials.delete_namespaces(), "namespaces")
         self.spawn(self.quotas.run(), "quotas")
         self.spawn(self.classes.run(), "classes")
+        self.spawn(self.limit_ranges.run(), "limit ranges")
         self.spawn(self.queues.run(), "queues")
         self.spawn(self.others.run(), "others")
         self.spawn(self.pod_groups.run(), "pod groups")
