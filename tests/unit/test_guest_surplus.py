@@ -190,3 +190,12 @@ def test_a_quorum_that_has_grown_gets_its_workers_there() -> None:
     assert [victim.kind for victim in leave(of).victims] == [PreemptionKind.GUEST]
     of.settle()
     of.state.validate()
+
+
+def test_a_job_that_needs_no_pods_is_a_guest_with_all_that_it_gets() -> None:
+    of = world()
+    job = of.job("none", workers=4, worker=GPU, min_workers=0, equals=True)
+    of.settle()
+    assert (len(job.placements), job.slots.hosts) == (4, ("uid-big",))
+    assert [victim.job_uid for victim in leave(of).victims] == [job.uid]
+    assert job.placements == {} and job.stage == Stage.RESCHEDULING
