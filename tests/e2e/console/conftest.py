@@ -13,7 +13,7 @@ from tests.e2e.console.pages import AXE, Opener, served, written
 from tests.servers import REPOSITORY, ServersUnavailable, in_ci
 from tests.world import World, shape
 
-PAGE = REPOSITORY / "arranger" / "web" / "static" / "index.html"
+STATIC = REPOSITORY / "arranger" / "web" / "static"
 # How long the page takes says nothing on a busy machine.
 expect.set_options(timeout=30_000)
 
@@ -26,7 +26,7 @@ def _missing(problem: str) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if not PAGE.is_file() or not AXE.is_file():
+    if not all(one.is_file() for one in (STATIC / "index.html", STATIC / "replay.js", AXE)):
         _missing("the page isn't built: run `make console`")
     try:
         path = chromium()
