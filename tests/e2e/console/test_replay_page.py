@@ -120,7 +120,7 @@ def test_everybody_can_use_it_on_a_telephone_too(width: int, scheme: str, offlin
     expect(page.get_by_label("The chosen job")).to_be_visible()
     assert page.locator("html").get_attribute("data-scheme") == scheme
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    # The page's policy forbids scripts of others, and so the one of this test.
+    # Not as an element: the page's policy forbids scripts of others.
     page.evaluate(AXE.read_text())
     report = json.loads(page.evaluate("axe.run().then((report) => JSON.stringify(report.violations))"))
     assert [(one["id"], one["nodes"][0]["html"]) for one in report if one["impact"] in ("serious", "critical")] == []
