@@ -31,6 +31,7 @@ _FINALIZER = "example.com/stuck"
 _PATHS = {
     "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "LimitRange": "/api/v1/namespaces/{}/limitranges",
     "Queue": "/apis/arranger.dev/v1/queues",
     "Node": "/api/v1/nodes",
     "TYJob": "/apis/arranger.dev/v1/namespaces/{}/tyjobs",
@@ -43,7 +44,7 @@ SETTINGS = {"preemption_bound_s": 1, "min_runtime_s": 120, "backfill": "Guests"}
 
 @dataclass
 class Outcome:
-    """The nodes of the pods of each waiting job, and the jobs that gave room."""
+    """The nodes that the pods of each job got, and the jobs that gave room."""
 
     nodes: dict[str, list[str]] = field(default_factory=dict)
     gave: set[str] = field(default_factory=set)
@@ -63,7 +64,12 @@ class Live:
         items = sorted(objects, key=lambda item: ([*_PATHS].index(item["kind"]), _created(item)))
         jobs = [item for item in items if item["kind"] == "TYJob"]
         #: The jobs that had nodes before, and those that wait.
-        self.ran = [item["metadata"]["name"] for item in jobs if "status" in item]
+        self._before = {
+            item["metadata"]["name"]: [one["node"] for one in item["status"].get("allocations", ())]
+            for item in jobs
+            if "status" in item
+        }
+        self.ran = [*self._before]
         self.waits = [item["metadata"]["name"] for item in jobs if "status" not in item]
         for before, item in zip([None, *items], items, strict=False):
             if before is not None and before["kind"] == item["kind"] == "TYJob" and _created(before) < _created(item):
@@ -83,6 +89,7 @@ class Live:
             metadata.pop(name, None)
         owners = [{**one, "uid": self._uids.get(one["uid"], one["uid"])} for one in metadata.get("ownerReferences", ())]
         metadata |= {"ownerReferences": owners} if owners else {}
+        metadata |= {"annotations": self._now(metadata["annotations"])} if "annotations" in metadata else {}
         if leaving and (parse_time_ms(leaving) or 0) < self._now_ms:
             metadata["finalizers"] = [_FINALIZER]
         path = _PATHS[item["kind"]].format(namespace)
@@ -98,7 +105,7 @@ class Live:
             self._kube.request("PATCH", f"{path}/{metadata['name']}", taints, content_type=MERGE)
 
     def _now(self, value: Any) -> Any:
-        """A part of a status with its times as far from now as they are from the time of the case."""
+        """A part of an object with its times as far from now as they are from the time of the case."""
         if isinstance(value, dict):
             return {name: self._now(each) for name, each in value.items()} | (
                 {"reason": "Reported", "message": ""} if "lastTransitionTime" in value else {}
@@ -125,11 +132,15 @@ class Live:
     def outcome(self) -> Outcome:
         """What has been decided by now."""
         found, jobs = Outcome(), self._jobs()
-        for name in self.waits:
+        for name in [*self.waits, *self.ran]:
             of = jobs[name].get("status", {}).get("allocations", ())
-            found.said[name] = jobs[name].get("status", {}).get("message", "")
             found.nodes[name] = [one["node"] for one in of for _ in range(_pods_in(one))]
+        for name in self.waits:
+            found.said[name] = jobs[name].get("status", {}).get("message", "")
         for name in self.ran:
+            for node in self._before[name]:
+                if node in found.nodes[name]:
+                    found.nodes[name].remove(node)
             if jobs[name].get("status", {}).get("stage") in ("Rescheduling", "Pending"):
                 found.gave.add(name)
         return found
@@ -165,6 +176,9 @@ class Live:
             self._kube.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE, check=False)
             self._kube.request("DELETE", f"{path}?gracePeriodSeconds=0", check=False)
         self._kube.clear()
+        for item in self._kube.request("GET", "/api/v1/limitranges")[1]["items"]:
+            path = _PATHS["LimitRange"].format(item["metadata"]["namespace"])
+            self._kube.request("DELETE", f"{path}/{item['metadata']['name']}")
         for kind in ("RuntimeClass", "PriorityClass"):
             for item in self._kube.request("GET", _PATHS[kind])[1]["items"]:
                 if not item["metadata"]["name"].startswith("system-"):

@@ -24,7 +24,13 @@ YESTERDAY = "2025-12-31T00:00:00Z"
 
 
 def node(
-    name: str, gpus: int = 8, *, cpu: str = "64", labels: Mapping[str, str] | None = None, **amounts: str
+    name: str,
+    gpus: int = 8,
+    *,
+    cpu: str = "64",
+    labels: Mapping[str, str] | None = None,
+    taints: Objects | None = None,
+    **amounts: str,
 ) -> Objects:
     named = {key.replace("__", "/").replace("_", "."): value for key, value in amounts.items()}
     offer = {"cpu": cpu, "memory": "256Gi", "pods": "110"} | ({GPU: str(gpus)} if gpus >= 0 else {}) | named
@@ -37,6 +43,7 @@ def node(
                 "uid": f"node-{name}",
                 "labels": {"kubernetes.io/hostname": name, **(labels or {})},
             },
+            **({"spec": {"taints": taints}} if taints else {}),
             "status": {"allocatable": offer, "capacity": offer, "conditions": [{"type": "Ready", "status": "True"}]},
         }
     ]
@@ -163,6 +170,8 @@ class Case:
     plan: dict[str, Any]
     give: set[str] | int = 0
     flags: tuple[str, ...] = ()
+    #: Of the further cases: whether it is tried on a real API server.
+    live: bool = False
 
 
 CASES = [

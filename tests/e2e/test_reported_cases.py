@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.further_cases import FURTHER
 from tests.live_cases import live
 from tests.reported_cases import CASES, NOW_MS, Case, is_right
 from tests.servers import RealKube, RealRedis
@@ -11,7 +12,7 @@ from tests.servers import RealKube, RealRedis
 _FLAGS = {"--backfill": "backfill"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *(case for case in FURTHER if case.live)], ids=lambda case: case.name)
 def test_a_case_is_decided_rightly(case: Case, kube: RealKube, redis: RealRedis, tmp_path: Path) -> None:
     objects = [item for each in case.objects for item in each]
     settings = {_FLAGS[name]: value for name, value in zip(case.flags[::2], case.flags[1::2], strict=True)}

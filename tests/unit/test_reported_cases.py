@@ -10,6 +10,7 @@ import yaml
 
 from arranger.cli.main import main
 from arranger.clock import SystemClock
+from tests.further_cases import FURTHER
 from tests.reported_cases import CASES, GPU, NOW_MS, Case, Objects, is_right, job, node
 
 
@@ -38,11 +39,11 @@ def planned(
     main(["simulate", str(path), "-o", "json", *flags], prog_name="arranger")
     jobs = {each["name"]: each for each in json.loads(capsys.readouterr().out)["jobs"]}
     ran = {item["metadata"]["name"] for item in items if item["kind"] == "TYJob" and "status" in item}
-    nodes = {name: [pod["node"] for pod in each["placed"]] for name, each in jobs.items() if name not in ran}
+    nodes = {name: [pod["node"] for pod in each["placed"]] for name, each in jobs.items()}
     return Planned(nodes, {name for name in ran if jobs[name]["scheduleState"] == "Unscheduled"})
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *FURTHER], ids=lambda case: case.name)
 def test_a_case_is_planned_rightly(case: Case, simulate: Simulate) -> None:
     plan = simulate(case.objects, *case.flags)
     for name, expected in case.plan.items():
