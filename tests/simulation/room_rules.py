@@ -149,9 +149,9 @@ def misjudged_offer(state: State, time_ms: int) -> str:
             others[pod.node].update(dict(pod.requests))
     total, offer = Counter[str](), offered(state, time_ms)
     for name, row in state.nodes.rows.items():
-        if not state.nodes.holders[row]:
-            ours.pop(name, None)
         facts, amounts = state.nodes.facts_of(name), state.nodes.amounts(row)
+        if all(used <= others[name][of] for of, (used, _) in amounts.items() if of != "pods"):
+            ours.pop(name, None)
         has = dict(facts.allocatable) if facts is not None and facts.ready else {}
         short = not has or any(used > has.get(of, 0) for of, (used, _) in amounts.items() if of != "pods")
         for of in offer:
