@@ -23,15 +23,19 @@ from arranger.sandbox.patching import MERGE
 from arranger.sandbox.pod_run import requests_of
 from tests.simulation import worker_groups
 from tests.simulation.denials import TEAM
-from tests.simulation.gateways import LOST_EVENTS, OOM, READONLY
+from tests.simulation.gateways import LOST_EVENTS, NEARLY_FULL, OOM, READONLY
 from tests.simulation.invariants import Violation
 from tests.simulation.loop import Owner
 from tests.simulation.rogue import GROUPS
 from tests.simulation.specs import large, wild
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.world import SimulatedProcess, World
 
+#: Why the log's server refuses writes: the site of the fault, and the error.
+_REFUSES = (("log out of memory", OOM), ("log at its limit of memory", NEARLY_FULL), ("log read-only", READONLY))
+#: A process that runs undisturbed for this many seconds is unready while the log's server is full.
+_NOTICES_S = 8
 _NAMES = tuple(f"job{number}" for number in range(6))
 #: Deadlines and times to live that no run reaches, unless a clock is wrong.
 _FAR_S = 1_700
@@ -768,10 +772,21 @@ class Disasters:
             self._did("log emptied", "the log is empty")
 
     async def _refuse(self) -> None:
-        """Let the log's server refuse writes: it is full, or it has become a replica in a failover."""
-        site, self._world.log_trouble = self._chance.choice((("log out of memory", OOM), ("log read-only", READONLY)))
+        """Let the log's server refuse writes: it is full, or it has become a replica in a failover. At its limit, it
+        still accepts small ones. Every process is unready soon, also one with nothing to append."""
+        site, self._world.log_trouble = self._chance.choice(_REFUSES)
         self._did(site, f"{site} for a while")
-        await asyncio.sleep(self._chance.uniform(0.5, 20.0))
+        left_s = self._chance.uniform(0.5, 20.0)
+        ran_s: dict[SimulatedProcess, int] = {}
+        while left_s > 0:
+            await asyncio.sleep(min(left_s, 1.0))
+            left_s -= 1.0
+            world = self._world
+            undisturbed = not (world.log_away or world.log_slow or world.stalls.stalled)
+            ran_s = {one: ran_s.get(one, 0) + 1 for one in world.processes if undisturbed and one.runs}
+            ready = [one.name for one, for_s in ran_s.items() if for_s >= _NOTICES_S and one.takes_writes]
+            if ready and world.log_trouble in (OOM, NEARLY_FULL):
+                world.fail(Violation(f"{ready[0]} is ready, though the log's server is full"), None)
         self._world.log_trouble = ""
 
     async def _slow(self) -> None:

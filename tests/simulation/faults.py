@@ -114,7 +114,13 @@ QUOTAS = ("a quota comes", "a quota changes", "a quota goes", "quota controller 
 QUEUES = tuple(f"watch {kind}: {how}" for kind in ("queues", "namespaces") for how in ("late", "dropped", "410"))
 KUBELETS = ("kubelet refuses: UnexpectedAdmissionError", "kubelet refuses: no room", "a stranger takes decided room",
             "node loses GPUs", "a container fails and restarts in place", "a pod fails for good")  # fmt: skip
-LOG_TROUBLE = ("log out of memory", "log read-only", "log slow", "log slow: no answer in time")
+LOG_TROUBLE = (
+    "log out of memory",
+    "log at its limit of memory",
+    "log read-only",
+    "log slow",
+    "log slow: no answer in time",
+)
 
 #: Workers that stay on their nodes are rare while faults last, so the second one isn't a site that has to be hit.
 RACES = ("a node closes while a cycle is on its way", "a node closes while a replacement is on its way")

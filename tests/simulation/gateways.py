@@ -35,6 +35,8 @@ _Answer = TypeVar("_Answer")
 
 #: The errors of a server that is full, and of one that is a replica.
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
+#: The error of one at its limit, which accepts small writes.
+NEARLY_FULL = "OOM command not allowed when used memory > 'maxmemory', at the limit."
 #: The memory of the server, in bytes.
 LIMIT = 100 * 2**20
 READONLY = "READONLY You can't write against a read only replica."
@@ -158,7 +160,7 @@ class FaultyLog(MemoryLog):
     def _takes_writes(self, *, frees: bool = False) -> None:
         """A full server accepts only writes that free memory, a replica none."""
         trouble = self._world.log_trouble
-        if trouble == READONLY or (trouble == OOM and not frees):
+        if trouble == READONLY or (trouble in (OOM, NEARLY_FULL) and not frees):
             raise WritesRefused(f"Redis at simulated can't do that now: {trouble}")
 
     async def _slowly(self) -> bool:
@@ -554,7 +556,7 @@ class SimulatedRedis:
         """What the server says of its memory."""
         if self._world.log_away:
             raise RedisConnectionError("simulated: no connection")
-        used = LIMIT if self._world.log_trouble == OOM else LIMIT // 2
+        used = LIMIT if self._world.log_trouble in (OOM, NEARLY_FULL) else LIMIT // 2
         return {"maxmemory": LIMIT, "used_memory": used, "maxmemory_policy": "noeviction"}
 
     def _takes_writes(self, *, frees: bool = False) -> None:

@@ -68,6 +68,7 @@ from arranger.workers.placeholders import Placeholders
 from arranger.workers.provisioner import Provisioner
 from arranger.workers.queue_writer import QueueWriter
 from arranger.workers.timekeeping import Timekeeper
+from arranger.workers.writes import Writes
 from tests import memory_log
 from tests.memory_log import MemoryLog
 from tests.simulation.actors import TAKEN, TTL
@@ -508,6 +509,10 @@ def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContext
     return lambda: mock.patch.object(owner, name, lambda *_, **__: answer)
 
 
+async def _nothing(*_: object) -> None:
+    """In place of what is turned off."""
+
+
 GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "an observation's term": _without(fold._Fold, "_current", True),
     "a decision's version and attempt": _without(fold, "outdated", ""),
@@ -616,6 +621,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that an applier forgets jobs that are gone": lambda: mock.patch.object(
         Applier, "_sweep", lambda self: self._follower.state.jobs
     ),
+    "the memory of the log's server": lambda: mock.patch.object(Writes, "look", _nothing),
     "that waiting for the fold ends": _waits_without_end,
 }
 

@@ -251,7 +251,8 @@ class SimulatedProcess:
             )  # fmt: skip
         self.roles_at_work = Roles(parts, self._run)
         world.upgrade.guards(self.roles_at_work.guard)
-        self.report = HealthReport(parts, self.roles_at_work, Health(["log", "clock", "fold"], SILENT))
+        self.health = Health(["log", "clock", "fold"], SILENT)
+        self.report = HealthReport(parts, self.roles_at_work, self.health)
         self.tasks: list[asyncio.Task[Any]] = []
         self.stopping = False
 
@@ -294,6 +295,17 @@ class SimulatedProcess:
         self._run(self.follower.run(), "follow")
 
     # --- faults --------------------------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is neither paused nor killed, nor told to end."""
+        return not (self.owner.paused or self.owner.dead or self.stopping)
+
+    @property
+    def takes_writes(self) -> bool:
+        """Whether `/readyz` doesn't say that the log's server refuses writes."""
+        check = self.health.checks().get("writes")
+        return check is None or check.ok
 
     def stop(self) -> None:
         """SIGTERM: drain; another process takes the slot a while later."""
