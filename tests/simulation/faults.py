@@ -218,6 +218,9 @@ CUT = "a worker is deleted that ends the others"
 #: Another job waits for the room of one that ends, and for that of a pod that never goes.
 ENDS, STAYS = "a job ends whose room another awaits", "a pod never goes whose room a job awaits"
 
+#: The API server is slow for a while, or fails some requests, and appliers owe statuses and pods.
+SLOW, SOME_FAIL = "many jobs come while the API server is slow", "the first creations of a job's pods fail"
+
 #: A lost node comes back before it counts as lost, and watches tell of it only later.
 BACK_UNSEEN = "a lost node comes back in time, unseen"
 
@@ -225,7 +228,8 @@ BACK_UNSEEN = "a lost node comes back in time, unseen"
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
          *KUBELETS, *LOG_TROUBLE, *RACES[:1], *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
-         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, SUCCESS_UNSEEN, CUT, ENDS, STAYS, *SWALLOWED, *IN_FLIGHT, *BINDINGS,
+         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, SUCCESS_UNSEEN, CUT, ENDS, STAYS, SLOW, SOME_FAIL,
+         *SWALLOWED, *IN_FLIGHT, *BINDINGS,
          *CLAIMS, *CLAIM_FAULTS, *AUTOSCALER, *AUTOSCALER_FAULTS)  # fmt: skip
 
 _FAMILIES = {

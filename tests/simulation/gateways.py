@@ -351,6 +351,7 @@ class FaultyCluster(DirectCluster):
         try:
             self._connected(what)
             self._refuse(what)
+            await self._world.appliers.answer(what, about)
             await self._world.refusals.judge(what, namespace or "")
             await self._world.denials.judge(what, namespace or "", about.partition(" ")[0])
             answer = await effect()

@@ -67,6 +67,8 @@ from arranger.workers.observer import Observer
 from arranger.workers.placeholders import Placeholders
 from arranger.workers.provisioner import Provisioner
 from arranger.workers.queue_writer import QueueWriter
+from arranger.workers.retries import Retries
+from arranger.workers.status_writer import StatusWriter
 from arranger.workers.timekeeping import Timekeeper
 from arranger.workers.writes import Writes
 from tests import memory_log
@@ -84,6 +86,8 @@ from tests.simulation.faults import (
     KINDS,
     PLACEHOLDERS,
     REQUESTS,
+    SLOW,
+    SOME_FAIL,
     STAYS,
     SUCCESS_UNSEEN,
     WITH_CLAIMS,
@@ -146,6 +150,8 @@ _OFTEN = {
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
     "that a job whose pods show its end leaves by itself": {ENDS: 1.0},
     "that a pod which hangs is no reason to wait": {STAYS: 1.0},
+    "that first statuses come soon while nothing else is to do": {SLOW: 1.0},
+    "that an effect which fails isn't a look that fails": {SOME_FAIL: 1.0},
     "that nobody becomes a guest where the job in front can start": {CALM: 1.0},
     "that who has no reservation any more has no guests": {CALM: 1.0},
     "that running jobs grow into reserved room": {CALM: 1.0},
@@ -505,8 +511,25 @@ def _waits_without_end() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _only_whole_looks() -> Iterator[None]:
+    """Each failure of a look makes its next delay longer, whatever it achieved."""
+    failed = Retries.failed
+
+    def as_a_whole(self: Retries, key: str, *, version: int, asked_s: float = 0.0, **_: Any) -> float:
+        return failed(self, key, version=version, asked_s=asked_s)
+
+    with mock.patch.object(Retries, "failed", as_a_whole), _without(Retries, "succeeded", None)():
+        yield
+
+
 def _without(owner: Any, name: str, answer: Any) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: mock.patch.object(owner, name, lambda *_, **__: answer)
+
+
+async def _never(*_: object) -> None:
+    """Waits until it is cancelled, in place of a task that is turned off."""
+    await asyncio.Event().wait()
 
 
 async def _nothing(*_: object) -> None:
@@ -621,6 +644,8 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that an applier forgets jobs that are gone": lambda: mock.patch.object(
         Applier, "_sweep", lambda self: self._follower.state.jobs
     ),
+    "that first statuses come soon while nothing else is to do": lambda: mock.patch.object(StatusWriter, "run", _never),
+    "that an effect which fails isn't a look that fails": _only_whole_looks,
     "the memory of the log's server": lambda: mock.patch.object(Writes, "look", _nothing),
     "that waiting for the fold ends": _waits_without_end,
 }

@@ -48,6 +48,7 @@ from arranger.workers.roles import END_S, Roles
 from arranger.workers.timekeeping import Timekeeper
 from tests.servers import CLUSTER_LOG_CRD, definition_of, tyjob_definition
 from tests.simulation.actors import Caretaker, Disasters, Machines, User
+from tests.simulation.appliers import Appliers
 from tests.simulation.autoscalers import Autoscaler
 from tests.simulation.bad_nodes import BadNodes
 from tests.simulation.belongings import Belongings
@@ -456,6 +457,7 @@ class World:
         self.trials = Trials(self)
         self.starts = Starts(self)
         self.coming = Coming(self)
+        self.appliers = Appliers(self)
         self.upgrade = Upgrade(self)
         self.checks = Checks(self)
         self.ticks = Ticks(self)
@@ -605,6 +607,7 @@ class World:
         await self.trials.run()
         await self.starts.run()
         await self.coming.run()
+        await self.appliers.run()
         await self._settle()
         self.checks.strangers_stand()
         self.checks.projections_agree()
