@@ -248,7 +248,7 @@ class Oracle:
 
     def _before(self, entry: Entry, cycle: k.CycleTaken | None) -> State | None:
         """The state on which a cycle with preemptions was taken, if its entry follows that: with the rules of these
-        checked. None for other entries."""
+        checked, and of guests. None for other entries."""
         self._late = cycle is not None and any(
             cycle.time_ms < pod.until_ms <= entry.batch.time_ms for pod in self.state.assumed.values()
         )
@@ -258,13 +258,14 @@ class Oracle:
             and (problem := room_rules.misjudged_offer(self.state, cycle.time_ms))
         ):
             raise Violation(problem)
-        if not any(isinstance(event, k.Preempted) for event in entry.batch.events):
+        takes_room = any(isinstance(event, k.Preempted) for event in entry.batch.events)
+        if not takes_room and not any(isinstance(event, k.Placed) and event.hosts for event in entry.batch.events):
             return None
         if cycle is None or cycle.base != entry.first - 1 or not entry.batch.writer.startswith("scheduler@"):
             return None
         for uid, problem in room_rules.broken(self.state, cycle, entry.batch.events):
             raise Violation(problem, job=uid)
-        return snapshot.restore(snapshot.encode(self.state))
+        return snapshot.restore(snapshot.encode(self.state)) if takes_room else None
 
     def _check_decisions(
         self,

@@ -15,6 +15,7 @@ from arranger.model.node import NodeFacts
 from arranger.model.pod import TERMINAL, Phase
 from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode, QueueSpec
 from arranger.projections import snapshot
+from arranger.projections.awaited_room import takes_none
 from arranger.projections.departing import ends_by_itself, hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
@@ -470,6 +471,7 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
         hold_for_others(state, placer, cycle, job)
     vacating = Vacating(state, placer.placing)
     vacating.release(vacating.of_pods(vacating.leaving))
+    guests = guests and not takes_none(job, cycle.config)  # else it asks none of them to leave
     goes: dict[str, Unit] = {}
     for of in state.jobs.values():
         is_guest, lent = guests and job.uid in of.slots.hosts, of.slots.lent_by(job.uid) if guests else set[SlotKey]()
