@@ -74,7 +74,7 @@ def forget_runtime_class(state: State, event: RuntimeClassGone, changes: Changes
 
 def see_limit_range(state: State, event: LimitRangeSeen, changes: Changes) -> None:
     state.limit_ranges.setdefault(event.namespace, {})[event.name] = event
-    resolve_limits(state, event.namespace, changes)
+    resolve_limits(state, {event.namespace}, changes)
 
 
 def forget_limit_range(state: State, event: LimitRangeGone, changes: Changes) -> None:
@@ -83,7 +83,7 @@ def forget_limit_range(state: State, event: LimitRangeGone, changes: Changes) ->
         del there[event.name]
         if not there:
             del state.limit_ranges[event.namespace]
-        resolve_limits(state, event.namespace, changes)
+        resolve_limits(state, {event.namespace}, changes)
 
 
 def forget_refused(state: State, kind: Watched) -> None:
@@ -96,10 +96,9 @@ def forget_refused(state: State, kind: Watched) -> None:
         state.runtime_classes.clear()
         resolve_runtimes(state)
     elif kind == Watched.LIMIT_RANGE:
-        namespaces = list(state.limit_ranges)
+        namespaces = {*state.limit_ranges}
         state.limit_ranges.clear()
-        for namespace in namespaces:
-            resolve_limits(state, namespace)
+        resolve_limits(state, namespaces)
     elif kind == Watched.QUEUE:
         state.queues.clear()
         state.tree_changed()

@@ -103,10 +103,10 @@ def resolve_runtimes(state: State, changes: Changes | None = None, name: str = "
             _resolve(state, job, changes)
 
 
-def resolve_limits(state: State, namespace: str, changes: Changes | None = None) -> None:
-    """Bring up to date what the jobs of a namespace ask for."""
+def resolve_limits(state: State, namespaces: set[str], changes: Changes | None = None) -> None:
+    """Bring up to date what the jobs of these namespaces ask for."""
     for job in state.jobs.values():
-        if job.seen.namespace == namespace:
+        if job.seen.namespace in namespaces:
             _resolve(state, job, changes)
 
 
