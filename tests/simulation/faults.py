@@ -61,7 +61,7 @@ TIME = ("clock differs", "clock jumps", "clock off by hours", "clock off by hour
 WORLD = (
     "user edits counts", "user scales", "user edits priority", "user edits minWorkersNum", "user edits minCount",
     "a priority class comes", "a priority class goes",
-    "a limit range comes", "a limit range changes", "a limit range goes",
+    "a limit range comes", "a limit range changes", "a limit range goes", "no right to read limit ranges",
     "a pod group comes", "a pod group changes", "a pod group goes",
     "a queue comes", "a queue changes", "a queue goes", "a namespace changes", "user moves a job to another queue",
     "a queue goes under running jobs", "a queue closes under running jobs", "a queue's name is used again at once",

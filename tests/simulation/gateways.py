@@ -465,6 +465,7 @@ class FaultyCluster(DirectCluster):
         await self._gateway.latency()
         self._connected(f"list {resource.plural}")
         self._world.quotas.judge_reading(resource.plural)
+        self._world.limit_ranges.judge_reading(resource.plural)
         pages = 0
         async for page in super().listing(resource, limit=3 if resource == PODS else limit, at=at):
             yield page

@@ -24,6 +24,7 @@ from tests.simulation.quotas import NAMESPACES
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+UNREADABLE = "no right to read limit ranges"
 COMES, CHANGES, GOES = "a limit range comes", "a limit range changes", "a limit range goes"
 _PACE_S = 12.0
 _NAMES = ("defaults", "more")
@@ -44,6 +45,8 @@ class LimitRanges:
         self._changes: Counter[str] = Counter()
         #: Whether this run has LimitRanges.
         self.comes = chance.random() < 0.3 or world.faults.often(COMES)
+        #: Listing and watching LimitRanges is denied now.
+        self._refused = self.comes and chance.random() < 0.1
 
     def draw(self, container: Object) -> None:
         """Let a container of a new job name no cpu, sometimes."""
@@ -59,8 +62,21 @@ class LimitRanges:
             await asyncio.sleep(self._chance.expovariate(1 / _PACE_S))
             if not self._world.faults.on:
                 return
+            if self._chance.random() < 0.1:
+                self._refused = not self._refused
+                self._world.step("limit ranges", f"limit ranges may {'not ' if self._refused else ''}be read")
+                continue
             with suppress(ApiError):
                 self._change(self._chance.choice(NAMESPACES), self._chance.choice(_NAMES))
+
+    def end(self) -> None:
+        self._refused = False
+
+    def judge_reading(self, plural: str) -> None:
+        """Called before a listing or a watch; raises the API server's refusal, if any."""
+        if self._refused and plural == LIMIT_RANGES.plural:
+            self._world.faults.hit(UNREADABLE)
+            raise ApiError(403, "Forbidden", 'limitranges is forbidden: User "arranger" cannot list resource')
 
     def _change(self, namespace: str, name: str) -> None:
         store, chance = self._world.store, self._chance

@@ -669,6 +669,7 @@ class World:
             process.cluster.connect(self.store)
         self.quotas.end()
         self.classes.end()
+        self.limit_ranges.end()
         self.queues.end()
         self.others.end()
         self.pod_groups.end()
