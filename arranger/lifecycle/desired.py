@@ -429,6 +429,11 @@ def _lacks(state: State, job: JobRecord) -> str:
     return _joined(_waits(job), reserved_text(state, job), request_text(state, job))
 
 
+def standing_text(state: State, job: JobRecord) -> str:
+    """What a job waits for that no cycle recorded: others that are to leave its nodes, or the end of its back-off."""
+    return vacated_text(state, job) or back_off_text(job)
+
+
 def back_off_text(job: JobRecord) -> str:
     """Until when the job, or its further pods, get no nodes; empty if a cycle recorded a more specific reason."""
     if not job.not_before_ms or job.waits is not None or job.ended or len(job.placements) >= job.pods_desired():

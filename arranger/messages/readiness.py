@@ -31,8 +31,19 @@ def below_quorum_text(state: State, job: JobRecord) -> str:
             parts.append(_of(*counts, f" of set {of.name}", what))
     if spec.min_workers > sum(ready[1:]):
         parts.append(_of(sum(ready[1:]), spec.min_workers, sum(finished)))
-    deleted = deleted_pods_text(state, job)
-    return f"running below its quorum: {', '.join(parts)}{f'; {deleted}' if deleted else ''}"
+    why = "; ".join(part for part in (deleted_pods_text(state, job), down_text(state, job)) if part)
+    return f"running below its quorum: {', '.join(parts)}{f'; {why}' if why else ''}"
+
+
+def down_text(state: State, job: JobRecord) -> str:
+    """The first node with a pod of a job that isn't ready, or is gone; empty if all are ready."""
+    nodes, used = state.nodes, {job.placements[slot] for slot in job.bound if slot in job.placements}
+    down = sorted(node for node in used if nodes.down_for_ms(node, state.time_ms) >= 0)
+    if not down:
+        return ""
+    more = f" and {len(down) - 1} more" if len(down) > 1 else ""
+    how = "not ready" if nodes.has(down[0]) else "gone"
+    return f"node {down[0]}{more} of its pods {'is' if len(down) == 1 else 'are'} {how}"
 
 
 def ending_text(state: State, job: JobRecord) -> str:
@@ -46,6 +57,12 @@ def ending_text(state: State, job: JobRecord) -> str:
     leader = state.pods.get(job.bound.get(LEADER, "")) or job.leader.ended
     done = leader is not None and leader.phase == Phase.SUCCEEDED and not blameless(leader)
     return "the leader has finished" if done and job.valid_spec.ends_with_leader else ""
+
+
+def deleting_text(job: JobRecord) -> str:
+    """That the job is being deleted although its pods run on, because a finalizer keeps it; empty otherwise."""
+    runs = job.stage in (Stage.STARTING, Stage.RUNNING) and not job.below_quorum
+    return "it is being deleted, and a finalizer keeps it" if job.seen.deleting and runs else ""
 
 
 def held_text(job: JobRecord) -> str:

@@ -7,7 +7,7 @@ import msgspec
 
 from arranger.model.config import CycleConfig
 from arranger.model.job import Stage
-from arranger.model.queue import Preemption, PreemptionMode
+from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
 from arranger.model.quota import LimitKind
 from arranger.projections.awaited_room import refused_by_dry_run, took_in_vain
 from arranger.projections.jobs import JobRecord
@@ -31,11 +31,12 @@ class NoRoomKind(StrEnum):
     a quota (QUOTA) or would fit no empty cluster (INFEASIBLE), it would fit but for room that is reserved for others
     (RESERVED), it fits once pods have left that leave anyway (COMES), or its job has nodes already (HAS_NODES).
 
-    About jobs that run: they don't have a lower priority in its queue, they aren't preemptible, they haven't run for as
-    long as their queue or the configuration says; and of other queues: with the quorum, its own queue would be above
-    its share, those aren't above theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits
-    for their end. TOO_LITTLE: all that others may give isn't enough. NOBODY: no job runs. IN_VAIN: the job took room
-    and didn't start. REFUSED: the API server refused a pod of it in a dry run.
+    About jobs that run where its pods may run: they don't have a lower priority in its queue, they aren't preemptible,
+    they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration
+    (JUST_TOOK); and of other queues: with the quorum, its own queue would be above its share, those aren't above
+    theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end. TOO_LITTLE: all
+    that others may give isn't enough. NOBODY: no job runs there. IN_VAIN: the job took room and didn't start. REFUSED:
+    the API server refused a pod of it in a dry run.
     """
 
     OFF = "Off"
@@ -48,6 +49,7 @@ class NoRoomKind(StrEnum):
     NOT_LOWER = "NotLower"
     NOT_PREEMPTIBLE = "NotPreemptible"
     TOO_YOUNG = "TooYoung"
+    JUST_TOOK = "JustTook"
     ABOVE_SHARE = "AboveShare"
     WITHIN_SHARE = "WithinShare"
     NOT_RECLAIMABLE = "NotReclaimable"
@@ -99,8 +101,11 @@ def why_no_room(
         return (NoRoom(kind or NoRoomKind.QUEUE_NEVER),)
     needs = quorum_needs(job, policies.pod_policy(job, config))
     asked = sum_by_group(job, pods_of(needs))
+    there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
     found: dict[NoRoomKind, dict[str, int]] = {}
     for uid, kind, until_ms in _kinds(state, job, config, rules, candidates.line(job, asked, {}), time_ms=time_ms):
+        if there is not None and there.isdisjoint(state.jobs[uid].placements.values()):
+            continue
         found.setdefault(kind, {})[uid] = until_ms
     if not found:
         return (NoRoom(NoRoomKind.NOBODY),)
@@ -108,6 +113,14 @@ def why_no_room(
         NoRoom(kind, tuple(jobs), min(jobs.values()))
         for kind, jobs in sorted(found.items(), key=lambda of: _rank(of[0]))
     )
+
+
+def _open_nodes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, policies: Policies) -> frozenset[str]:
+    """The nodes on which some pod of a job may run if there is room: only jobs there can give it any."""
+    placer = Placer(state, config, policies, time_ms=time_ms)
+    shapes = dict.fromkeys(group.shape for group in job.valid_spec.groups if group.count)
+    masks = [placer.placing.filters.static(shape) for shape in shapes]
+    return frozenset(name for row, name in enumerate(placer.view.names) if any(mask[row] for mask in masks))
 
 
 def _comes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, policies: Policies) -> bool:
@@ -141,10 +154,11 @@ def _kinds(
         if kind == NoRoomKind.TOO_LITTLE and not of.valid_spec.preemptible:
             kind = NoRoomKind.NOT_PREEMPTIBLE
         elif kind == NoRoomKind.TOO_LITTLE and time_ms < until_ms:
-            kind = NoRoomKind.TOO_YOUNG
+            by_queue = state.queue_tree.specs.get(of_queue, DEFAULT_SPEC).min_runtime_s is not None
+            kind = NoRoomKind.TOO_YOUNG if by_queue else NoRoomKind.JUST_TOOK
         elif kind == NoRoomKind.TOO_LITTLE and of.uid in awaited:
             kind = NoRoomKind.AWAITED
-        yield of.uid, kind, until_ms if kind == NoRoomKind.TOO_YOUNG else 0
+        yield of.uid, kind, until_ms if kind in (NoRoomKind.TOO_YOUNG, NoRoomKind.JUST_TOOK) else 0
 
 
 def _awaited(state: State, job: JobRecord) -> dict[str, None]:

@@ -34,6 +34,7 @@ from arranger.projections.awaited_room import takes_none
 from arranger.projections.expected_ends import expected_end, expected_runtime_ms
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import Amounts
 from arranger.projections.openness import closed_to_new
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Reservation, State
@@ -50,9 +51,11 @@ MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry 
 
 
 class _Held(NamedTuple):
-    """What one reservation takes out of the view, and its start and the awaited jobs as in `Reserved`."""
+    """What one reservation takes out of the view, what others are still to leave for it on the same rows, and its start
+    and the awaited jobs as in `Reserved`."""
 
     rooms: RowRooms
+    left: Amounts
     start_ms: int
     awaits: tuple[str, ...]
 
@@ -63,6 +66,11 @@ class _Found(NamedTuple):
     start_ms: int
     pods: tuple[PlacedPods, ...]
     awaits: tuple[str, ...]
+
+
+def _has_room(tried: PlacementTry) -> bool:
+    """Whether a quorum has nodes, or a permit holds it back."""
+    return tried.quorum_stands or (tried.shortage is not None and tried.shortage.objection is not None)
 
 
 class Reservations:
@@ -257,6 +265,8 @@ class Reservations:
         """When and where the quorum fits as others end; None if it doesn't fit even then."""
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
+        content = self._placer.view.content
+        self._hold_all(1)
         ends = self._ends(job)
         lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
         first = [self._vacating.of_pods(self._vacating.leaving)]
@@ -272,6 +282,7 @@ class Reservations:
             found = self._as_found(job, tried, ends[: max(enough - len(first), 0)])
             placing.undo(tried, mark)
         departures.go_to(0)
+        self._hold_all(-1, content)
         placing.observer = observer
         return found
 
@@ -282,6 +293,12 @@ class Reservations:
     def _without(self, job: JobRecord, gone: set[SlotKey]) -> Vacated:
         """What a job leaves that has no nodes any more, once these slots have left."""
         return self._part(job, job.placements.keys() - gone, whole=True)
+
+    def _hold_all(self, sign: int, content: int | None = None) -> None:
+        """While room for a further reservation is sought, take out of the view what others are still to leave for those
+        before it; with the sign -1 put it back."""
+        for held in self._held.values() if self._config.verdicts >= 7 else ():
+            self._placer.view.hold(held.rooms.rows, held.left, content, sign=sign)
 
     def _ends(self, host: JobRecord) -> list[tuple[float, JobRecord]]:
         """The jobs with nodes, and when they are expected to end, in that order; the unknown ends are infinite. Guests
@@ -323,26 +340,36 @@ class Reservations:
         needed, on = np.zeros_like(view.free), np.array([rows[of.node] for of in decided.pods], np.int64)
         if pods:
             add_to(needed, on, np.array(pods))
-        add_to(needed, *departing.rooms(0, len(departing)), -1)
         held = np.unique(on)
+        in_all = needed[held].astype(np.int64)
+        add_to(needed, *departing.rooms(0, len(departing)), -1)
         rooms = RowRooms(held, np.maximum(needed[held], 0).astype(np.int64))
         view.hold(rooms.rows, rooms.amounts)
-        self._held[job.uid] = _Held(rooms, decided.start_ms, decided.awaits)
+        self._held[job.uid] = _Held(rooms, in_all - rooms.amounts, decided.start_ms, decided.awaits)
 
     # --- jobs behind ----------------------------------------------------------------------------------------
 
     def backfill(self, tried: PlacementTry, may_start: Callable[[JobRecord], bool]) -> PlacementTry | None:
         """The quorum of a failed try, placed in reserved room that it leaves in time, or as a guest, or held back by a
-        permit; None if it has none. `may_start` says whether a job with a reservation can start without its guests."""
+        permit; None if it has none. Then the try says what it lacks in the room that is open to it, and who keeps the
+        rest. `may_start` says whether a job with a reservation can start without its guests."""
         job = tried.job
         if not self._held or tried.shortage is None or not tried.shortage.of_nodes:
             return None
         if job.placements and self._config.verdicts < 7:
             return None
-        found = self._in_time(job) or self._as_guest(job, tried.shortage, may_start)
-        if found is None and self._config.verdicts >= 7 and len(self._state.reservations) > 1:
-            tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
-        return found
+        in_time = self._in_time(job)
+        if in_time is not None and _has_room(in_time):
+            return in_time
+        guest = self._as_guest(job, tried.shortage, may_start)
+        if guest is not None and _has_room(guest):
+            return guest
+        if self._config.verdicts >= 7:
+            again = guest or in_time
+            tried.shortage = tried.shortage if again is None or again.shortage is None else again.shortage
+            if len(self._state.reservations) > 1:
+                tried.shortage.kept_by = self._keeping_out(job, tried.shortage)
+        return None
 
     def _keeping_out(self, job: JobRecord, shortage: Shortage) -> tuple[str, ...]:
         """The jobs whose reserved room is in the way of a quorum: those of which each alone keeps all that it lacks,
@@ -350,11 +377,8 @@ class Reservations:
         group."""
         if all(reason.kind != ReasonKind.RESERVED for reason, _ in shortage.reasons):
             return ()
-        view, shape, lacks = (
-            self._placer.view,
-            job.valid_spec.groups[shortage.group].shape,
-            shortage.asked - shortage.found,
-        )
+        view, shape = self._placer.view, job.valid_spec.groups[shortage.group].shape
+        lacks = shortage.asked - shortage.found
         key = (view.content, shape, lacks)
         if key not in self._keep_out:
             nodes, free = self._placer.placing.filters.static(shape), fitting(view, shape)
@@ -484,14 +508,13 @@ class Reservations:
         return known
 
     def _in_held_room(self, job: JobRecord, free: dict[str, _Held]) -> PlacementTry | None:
-        """The quorum of a job, placed with this reserved room, or held back by a permit; None if it doesn't fit."""
+        """A try to place the quorum of a job with this reserved room; None without any."""
         if not free:
             return None
         before = self._put_back(free)
         again = self._placer.quorum(job)
         self._take_out(free, None if again.quorum_stands else before)
-        held = again.shortage is not None and again.shortage.objection is not None
-        return again if again.quorum_stands or held else None
+        return again
 
     def _put_back(self, free: dict[str, _Held]) -> int:
         """Put what is held for these on the view; returns the number of the content before."""

@@ -11,6 +11,8 @@ from arranger.workers.roles import Roles
 #: The API server sends a bookmark about once a minute. A watch that was silent for twice that time hears nothing, and
 #: one that was silent for this long won't recover: the process is to be restarted.
 _SILENT_S, _DEAF_S = 120.0, 300.0
+#: The roles that are connected to the API server.
+_CONNECTED = frozenset({"watcher", "applier"})
 
 
 class HealthReport:
@@ -52,6 +54,8 @@ class HealthReport:
             self._health.set("fold", follower.caught_up, "the projection isn't caught up with the log", vital=False)
         if self._roles.api is not None:
             self._tell_api(self._roles.api)
+        else:
+            self._tell_holder()
         self._tell_watches()
         self._tell_archive()
         slow_s = self._parts.effect_times.slow_s()
@@ -85,6 +89,13 @@ class HealthReport:
                 ProblemKind.HELD, str(there.log_id) if there is not None else None, cause=hold.problem
             )
         self._parts.membership.stand_aside(foreign or (hold is not None and not hold.held))
+
+    def _tell_holder(self) -> None:
+        """Report what all members say that are connected to the API server, as this process isn't: that another log
+        holds the cluster. What is decided here is carried out nowhere then."""
+        connected = [one for one in self._parts.membership.seen() if not _CONNECTED.isdisjoint(one.roles)]
+        told = [[of.cause for of in one.problems if of.kind == ProblemKind.HELD] for one in connected]
+        self._health.set("holder", not told or not all(told), next((causes[0] for causes in told if causes), ""))
 
     def _tell_definition(self, api: ApiCheck) -> None:
         """Report that the definition of TYJobs is being deleted. The process stays ready: TYJobs are still served."""

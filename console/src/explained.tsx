@@ -131,13 +131,14 @@ const TAKES_NONE: Record<string, string> = {
   HasNodes: "it has nodes for its quorum",
   NotLower: "{jobs}: not of lower priority in its queue",
   NotPreemptible: "{jobs}: not preemptible",
-  TooYoung: "{jobs}: ran for less than minRuntimeSeconds of the queue, or than min_runtime_s on nodes that it took",
+  TooYoung: "{jobs}: ran for less than the minRuntimeSeconds of the queue",
+  JustTook: "{jobs}: ran for less than min_runtime_s on nodes that it took",
   AboveShare: "{jobs}: nothing is reclaimed, because its own queue would be above its share",
   WithinShare: "{jobs}: in queues that aren't above their share",
   NotReclaimable: "{jobs}: in queues that aren't reclaimable",
   Awaited: "{jobs}: the reservation of another job waits for their end",
   TooLittle: "{jobs}: what they may give isn't enough",
-  Nobody: "no other job runs",
+  Nobody: "no other job runs where its pods may run",
 };
 
 /** Where a waiting job stands in its queue, and why it takes no room from others. */

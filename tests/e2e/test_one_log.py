@@ -68,7 +68,9 @@ def test_a_second_installation_writes_nothing_and_takes_over_when_the_first_hand
         assert status_of(kube, "a")["log"] == "default"
 
         (second,) = canary.start(_ALL, wait=False)
+        (decider,) = canary.start(("controller", "scheduler", "maintenance"), wait=False)
         said = told_by(second, "holds this cluster")
+        assert f"default@{epoch}" in told_by(decider, "holds this cluster"), "it isn't connected to the API server"
         assert f"default@{epoch}" in said and "arranger hand-over --to canary" in said
         apply(kube, job("b"))
         await_stage(kube, "Running", "b")
@@ -83,6 +85,7 @@ def test_a_second_installation_writes_nothing_and_takes_over_when_the_first_hand
         handed = arranger("hand-over", *flags, "--to", "canary")
         assert handed.returncode == 0, handed.stderr
         second.wait_ready()
+        decider.wait_ready()
         told_by(first, "another log, canary@")
         there |= uids(kube, "b")
         assert uids(kube, "a", "b") == there, "the jobs run on as they are"

@@ -273,6 +273,16 @@ def test_a_job_that_can_not_be_a_guest_is_told_for_whom_the_room_is_reserved_and
     assert waiting.shortfall.closest.text == "reserved for a job ahead of it"
 
 
+def test_who_would_not_fit_as_a_guest_either_is_told_what_it_lacks_there() -> None:
+    """The room of the job in front is open to it, so it isn't the reservation that keeps it out."""
+    of = world()
+    job = small(of, "wide", 32, priority=1)
+    lacks = "actors: 0 of 4 nodes fit: 4 insufficient nvidia.com/gpu (needs 1, at most 0 free)"
+    assert desired_status(of.state, job)["message"] == f"31 of 32 required pods fit; {lacks}"
+    waiting = explained(of.entries, "wide").waiting
+    assert waiting is not None and waiting.why.startswith("31 of 32 required pods fit; ") and not waiting.reserved
+
+
 def two_reservations() -> World:
     """Two nodes of 8 GPUs, of which one is used for an unknown time; two jobs have them reserved."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=2, reservation_refresh_ms=30_000, guests=True))

@@ -8,7 +8,8 @@ import pytest
 from arranger.metrics import Metrics
 from arranger.workers.health_report import HealthReport
 from arranger.workers.http import Health
-from arranger.workers.member_problems import ProblemKind
+from arranger.workers.member_problems import MemberProblem, ProblemKind
+from arranger.workers.membership import Member
 from tests.members import HandClock
 from tests.parts import parts
 
@@ -24,7 +25,8 @@ class Scene:
             connected=True, writes=writes, forgery=forgery, stopped=None, refused=None, caught_up=True,
             state=state, lag=(0, 0.0), cluster="",
         )  # fmt: skip
-        membership: Any = SimpleNamespace(progress=lambda *_, **__: None)
+        self.members: list[Member] = []
+        membership: Any = SimpleNamespace(progress=lambda *_, **__: None, seen=lambda: tuple(self.members))
         self.metrics = Metrics(self.clock)
         self.watcher = SimpleNamespace(problem="")
         self.parts = parts(follower=follower, membership=membership, clock=self.clock, metrics=self.metrics,
@@ -37,6 +39,10 @@ class Scene:
     def failing(self) -> dict[str, str]:
         self.report.tell()
         return {name: check.reason for name, check in self.health.checks().items() if not check.ok}
+
+
+def connected(*problems: MemberProblem, roles: tuple[str, ...] = ("watcher",)) -> Member:
+    return Member("connected", roles, 1, 1, 0, problems=problems)
 
 
 @pytest.fixture
@@ -67,4 +73,18 @@ def test_a_deaf_watch_makes_the_process_unready_and_then_calls_for_its_restart(s
     assert scene.failing() == {"watch-pod": "silent for 301 s"}
     assert not scene.health.alive
     scene.metrics.heard("pod")
+    assert scene.failing() == {} and scene.health.ready
+
+
+def test_a_decider_is_not_ready_while_all_that_are_connected_say_that_another_log_holds_the_cluster(
+    scene: Scene,
+) -> None:
+    """It isn't connected to the API server itself."""
+    held = MemberProblem(ProblemKind.HELD, "system/other@7", cause="another log, system/other@7, holds this cluster")
+    scene.members = [connected(held), connected(held, roles=("applier",)), connected(roles=("scheduler",))]
+    assert scene.failing() == {"holder": held.cause}
+    assert not scene.health.ready and scene.health.alive
+    scene.members = [connected(held), connected(roles=("applier",))]
+    assert scene.failing() == {}, "one is just about to begin, or to end"
+    scene.members = [connected(roles=("scheduler",))]
     assert scene.failing() == {} and scene.health.ready

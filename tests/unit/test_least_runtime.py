@@ -36,7 +36,7 @@ def test_who_has_taken_room_keeps_its_quorum_for_the_configured_time() -> None:
     high = waiting(of, "high", 4, priority=9)
     assert preempted(of) is None and mid.stage == Stage.RUNNING
     [why] = why_no_room(of.state, high, of.config, of.now_ms, lacks=None, infeasible=False)
-    assert (why.kind, why.jobs, why.until_ms) == (NoRoomKind.TOO_YOUNG, (mid.uid,), mid.began_ms + LEAST_MS)
+    assert (why.kind, why.jobs, why.until_ms) == (NoRoomKind.JUST_TOOK, (mid.uid,), mid.began_ms + LEAST_MS)
     of.pass_time(120)
     assert preempted(of) is not None
 

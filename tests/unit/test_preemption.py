@@ -16,6 +16,7 @@ from arranger.model.queue import Preemption, PreemptionMode
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, compact
+from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle
 from arranger.scheduling.vacating import grace_ms
 from tests.world import World, shape
@@ -286,6 +287,27 @@ def test_room_is_given_back_once_its_node_is_closed(how: dict[str, Any] | None, 
     assert preempted(of) is not None
     of.settle()
     assert high.stage == Stage.RUNNING
+
+
+def test_only_who_runs_where_a_job_may_run_is_named_as_giving_it_no_room() -> None:
+    of = world(nodes=0)
+    for pool in ("a", "b"):
+        of.node(f"n-{pool}", cpu=16, gpus=4, labels={"pool": pool})
+        each = shape(cpu=1, gpus=4, selector={"pool": pool})
+        steady = of.job(
+            f"in-{pool}", workers=1, worker=each, min_workers=1, equals=True, priority=1, preemptible=pool == "a"
+        )
+    of.settle()
+    of.pass_time(10)
+    there = shape(cpu=1, gpus=4, selector={"pool": "b"})
+    high = of.job("high", workers=1, worker=there, min_workers=1, equals=True, priority=9)
+    assert preempted(of) is None
+    found = why_no_room(of.state, high, of.config, of.now_ms, lacks=None, infeasible=False)
+    assert [(one.kind, one.jobs) for one in found] == [(NoRoomKind.NOT_PREEMPTIBLE, (steady.uid,))]
+    of.job_gone(steady)
+    of.node("n-b", cpu=16, gpus=2, labels={"pool": "b"})
+    [why] = why_no_room(of.state, high, of.config, of.now_ms, lacks=None, infeasible=False)
+    assert why.kind == NoRoomKind.NOBODY
 
 
 def test_a_snapshot_has_the_room_that_a_job_waits_for() -> None:

@@ -2,6 +2,7 @@
 
 import msgspec
 import numpy as np
+import pytest
 
 from arranger.events import kinds as k
 from arranger.model.config import VERDICTS, CycleConfig
@@ -190,3 +191,17 @@ def test_a_job_behind_takes_no_room_that_pods_leave_for_a_reservation() -> None:
     of.cycle()
     assert of.state.reservations[large.uid].decided.awaits == (first.uid,)
     assert (low.stage, behind.placements) == (Stage.RUNNING, {})
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(4, False), (2, True)])
+def test_no_two_jobs_are_promised_the_same_room(gpus: int, expected: bool) -> None:
+    """Whoever waits for room that another one gets first would be told a start that can't be."""
+    of = world(reservations=2)
+    first = running(of, "first", 4, expected_s=100)
+    second, third = submit(of, "second", gpus, priority=9), submit(of, "third", gpus, priority=8)
+    of.settle()
+    starts = {uid: known.decided.start_ms for uid, known in of.state.reservations.items()}
+    promised_ms = first.began_ms + 100_000
+    assert starts == {second.uid: promised_ms, **({third.uid: promised_ms} if expected else {})}
+    end(of, first)
+    assert started(of, second, third) == [True, expected]

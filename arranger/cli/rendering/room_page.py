@@ -134,17 +134,14 @@ def _forecast(found: Forecasted, time: _Time) -> str:
 
 def _kept_for(one: KeptFor, time: _Time) -> str:
     start = f"which is expected to start there at {time(one.start_ms)}" if one.start_ms else "at an unknown time"
-    return f"{one.job}, {start}: {few(one.nodes, _NAMED)}"
+    after = f", after the end of {few(one.awaits, _NAMED)}" if one.awaits else ""
+    return f"{one.job}, {start}{after}: {few(one.nodes, _NAMED)}"
 
 
 def takes_none_text(one: TakesNone, time: _Time) -> str:
     """Why a job takes no room, in words."""
     who = _who(one.jobs)
-    if one.kind == NoRoomKind.TOO_YOUNG:
-        until = f"until {time(one.until_ms)} at the earliest"
-        least = "the minRuntimeSeconds of its queue or, as it took them from others, the setting min_runtime_s"
-        return f"{who} keeps its nodes for {least}, {until}"
-    return _TAKES_NONE[one.kind].format(who=who)
+    return _TAKES_NONE[one.kind].format(who=who, until=time(one.until_ms) if one.until_ms else "")
 
 
 def _who(jobs: Iterable[str]) -> str:
@@ -161,12 +158,14 @@ _TAKES_NONE = {
     NoRoomKind.HAS_NODES: "it has nodes for its quorum",
     NoRoomKind.NOT_LOWER: "not of lower priority in its queue: {who}",
     NoRoomKind.NOT_PREEMPTIBLE: "not preemptible: {who}",
+    NoRoomKind.TOO_YOUNG: "kept for the minRuntimeSeconds of the queue, until {until} at the earliest: {who}",
+    NoRoomKind.JUST_TOOK: "keep what they took for min_runtime_s, until {until} at the earliest: {who}",
     NoRoomKind.ABOVE_SHARE: "its own queue would be above its share, so nothing is reclaimed from {who}",
     NoRoomKind.WITHIN_SHARE: "in queues that aren't above their share: {who}",
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
     NoRoomKind.AWAITED: "the reservation of another job waits for the end of {who}",
     NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",
-    NoRoomKind.NOBODY: "no other job runs",
+    NoRoomKind.NOBODY: "no other job runs where its pods may run",
     NoRoomKind.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",
     NoRoomKind.IN_VAIN: (
         "it took room and didn't start; it takes none again until its spec, a quota of its namespace or one of the "

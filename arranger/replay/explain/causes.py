@@ -242,13 +242,13 @@ class PodHistories:
             history.cause = Cause(offset, time_ms, f"pod {pod.name} restarted {times}{said}")
         words = ""
         if pod.deleting and history.going is None:
-            history.going = Cause(offset, time_ms, f"pod {pod.name} is being deleted")
             history.disrupted = pod.reason.removeprefix(f"{DISRUPTED}: ")
+            history.going = Cause(offset, time_ms, _deleted(pod, history.disrupted))
         if pod.phase == Phase.FAILED:
             history.failed = True
             words = f"pod {pod.name} failed{said}"
         elif pod.deleting:
-            words = f"pod {pod.name} is being deleted"
+            words = _deleted(pod, history.disrupted)
         elif pod.waiting:
             words = f"pod {pod.name} can't start ({pod.waiting})"
         if pod.phase == Phase.FAILED and pod.reason.startswith(REFUSALS) and pod.uid not in self._refused_pods:
@@ -431,6 +431,10 @@ class PodHistories:
                 how = "was deleted" if turn.after is None else "became not ready"
                 lost = Cause(turn.offset, turn.time_ms, f"node {node} {how}")
         return lost
+
+
+def _deleted(pod: k.PodSeen, disrupted: str) -> str:
+    return f"pod {pod.name} {_DISRUPTIONS.get(disrupted, 'is being deleted')}"
 
 
 def _offers_less(before: NodeFacts, after: NodeFacts) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.job import JobSpec
 from arranger.projections.jobs import expand, holds
+from arranger.projections.nodes import PODS
 from arranger.projections.state import State
 from arranger.replay.explain.cluster_context import Placement
 from arranger.replay.explain.shortfall import Shortfall
@@ -122,7 +123,7 @@ def _undecided(
     for pod in story.state.pods.values():
         if not holds(pod) or pod.uid in bound or pod.uid in leaving or pod.node not in nodes:
             continue
-        asked = dict(pod.requests)
+        asked = {**dict(pod.requests), PODS: 1}
         amounts = {name: asked[name] for name in resources if asked.get(name)}
         if amounts:
             since = story.around.came.get(pod.uid, 0)
@@ -163,11 +164,12 @@ def _amounts(
 def amounts_on(
     asked: Iterable[tuple[str, Amounts]], resources: Collection[str], nodes: Collection[str]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """The total requests for these resources on these nodes, and the nodes with any. `asked` has (node, requests)."""
+    """The total requests for these resources on these nodes, and the nodes with any. `asked` has (node, requests). Each
+    pod is one of `pods`, whatever it requests."""
     amounts: dict[str, int] = {}
     where: dict[str, None] = {}
     for node, requests in asked:
-        for name, value in requests if node in nodes else ():
+        for name, value in (*requests, (PODS, 1)) if node in nodes else ():
             if name in resources:
                 amounts[name] = amounts.get(name, 0) + value
                 where[node] = None

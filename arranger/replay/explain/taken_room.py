@@ -187,18 +187,25 @@ def kept(state: State, uid: str, promises: list[Promise]) -> Kept | None:
 
 
 class KeptFor(msgspec.Struct, frozen=True):
-    """Another job's reservation on nodes that this job would use: it begins at `start_ms`, 0 for an unknown time."""
+    """Another job's reservation on nodes that this job would use: it begins at `start_ms`, 0 for an unknown time, once
+    the jobs have ended that it `awaits`."""
 
     job: str
     start_ms: int
     nodes: tuple[str, ...]
+    awaits: tuple[str, ...] = ()
 
 
 def kept_for_others(state: State, uid: str, kept_by: Collection[str]) -> tuple[KeptFor, ...]:
     """The reservations of other jobs, those that begin first first; unknown times last. `kept_by` are the jobs whose
     reservations are in the way if that isn't known of all; empty for any."""
     found = [
-        KeptFor(label_of(state, of), one.decided.start_ms, tuple(dict.fromkeys(pods.node for pods in one.decided.pods)))
+        KeptFor(
+            label_of(state, of),
+            one.decided.start_ms,
+            tuple(dict.fromkeys(pods.node for pods in one.decided.pods)),
+            tuple(label_of(state, awaited) for awaited in one.decided.awaits),
+        )
         for of, one in state.reservations.items()
         if of != uid and (not kept_by or of in kept_by)
     ]

@@ -8,13 +8,15 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
-from arranger.lifecycle.desired import back_off_text
+from arranger.lifecycle.desired import standing_text
 from arranger.messages.decisions import replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.readiness import (
     below_quorum_text,
     claims_text,
+    deleting_text,
+    down_text,
     ending_text,
     guest_text,
     reserved_text,
@@ -72,13 +74,18 @@ def _told(state: State, job: JobRecord) -> str:
     if before := prerequisites_text(state, job):
         return before
     waits = why_it_waits(job)
-    waiting = shortage_text(waits.shortage) if waits is not None else back_off_text(job)
+    waiting = shortage_text(waits.shortage) if waits is not None else standing_text(state, job)
     if waits is not None and (reserved := reserved_text(state, job)):
         waiting = f"{waiting}; {reserved}"
     below = below_quorum_text(state, job) or ending_text(state, job)
     told = "; ".join(part for part in (below, claims_text(state, job), waiting) if part)
     told = told or (stage_text(job.decided) if job.decided is not None else "")
-    return "; ".join(part for part in (told, guest_text(state, job)) if part)
+    return "; ".join(part for part in (told, *_aside(state, job), guest_text(state, job)) if part)
+
+
+def _aside(state: State, job: JobRecord) -> tuple[str, ...]:
+    """What is so of a job beside its stage, as far as its distance from its quorum doesn't say it."""
+    return () if job.ended or job.below_quorum else (down_text(state, job), deleting_text(job))
 
 
 def why_it_waits(job: JobRecord) -> k.Waits | None:
