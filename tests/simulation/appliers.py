@@ -33,7 +33,7 @@ class Appliers:
         self._world = world
         chance, often = random.Random(f"{world.seed} appliers"), world.faults.often
         self._slow = chance.random() < 0.2 or often(SLOW)
-        self._some_fail = chance.random() < 0.3 or often(SOME_FAIL)
+        self._some_fail = chance.random() < 0.5 or often(SOME_FAIL)
         self._takes_s = 0.0
         #: Name of a pod → how many of its creations failed.
         self._failed = Counter[str]()
@@ -45,6 +45,7 @@ class Appliers:
         name, _, number = about.rpartition("-")
         if what == "create pods" and name == f"{_STARTS}-w" and self._failed[about] < int(number):
             self._failed[about] += 1
+            self._world.faults.hit(SOME_FAIL)
             raise ClusterUnavailable(f"simulated: no connection for {what}")
 
     async def run(self) -> None:
@@ -83,7 +84,6 @@ class Appliers:
             await asyncio.sleep(0.5)
             job = self._world.oracle.state.jobs.get(uid)
             if job is None or len(job.bound) == _PODS:
-                self._world.faults.hit(SOME_FAIL)
                 break
         else:
             if job is not None and job.bound:

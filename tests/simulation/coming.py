@@ -1,8 +1,8 @@
-"""Room that comes by itself, and room that was to come and doesn't: trials at the end of a run.
+"""Trials at the end of a run: room that comes by itself or doesn't, and a claim that may still come.
 
 The pods of a job show its end before a decision says so, while another job waits for its room: nobody gives that job
 room. And a pod that is being deleted never goes: once its grace period and the bound are over, who waits for its room
-takes other room.
+takes other room. A claim that isn't there may still come, so a job that names it doesn't fail.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from arranger.events import kinds as k
 from arranger.kube.cluster import TYJOBS, Object
-from arranger.model.job import Stage
+from arranger.model.job import ScheduleState, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
-from tests.simulation.faults import ENDS, STAYS
+from tests.simulation.faults import ENDS, LACKS, STAYS, WITH_CLAIMS
 from tests.simulation.invariants import Violation
 from tests.simulation.trials import with_room
 
@@ -30,6 +30,8 @@ _DECIDED_AFTER_S = 3.0
 _LEAVES_WITHIN_S = 60.0
 #: The grace period of a pod that never goes (30 s), the bound (60 s), two wrong clocks, and some cycles.
 _TAKES_WITHIN_S = 125.0
+#: Longer than an infeasible job waits until it fails (`infeasible_grace_s`), beside wrong clocks.
+_LACKS_S = 45.0
 
 
 class Coming:
@@ -40,6 +42,7 @@ class Coming:
         chance, often = random.Random(f"{world.seed} coming"), world.faults.often
         self._ends = chance.random() < 0.5 or often(ENDS)
         self._stays = chance.random() < 0.3 or often(STAYS)
+        self._lacks = world.claims.comes and (chance.random() < 0.4 or often(WITH_CLAIMS))
         #: Names of pods that no kubelet ends.
         self._kept: set[str] = set()
         #: The job (UID) on whose stage no decision arrives for a while.
@@ -61,6 +64,8 @@ class Coming:
             await self._ends_while_another_waits()
         if self._stays and not self._state.quotas:
             await self._stays_while_another_waits()
+        if self._lacks and not self._state.quotas:
+            await self._lacks_a_claim()
 
     @property
     def _state(self) -> State:
@@ -123,6 +128,18 @@ class Coming:
         """As `with_room`, without the nodes of jobs, which might give room too."""
         used = {node for job in self._state.jobs.values() for node in job.placements.values()}
         return [spot for spot in with_room(self._state) if spot[0] not in used]
+
+    async def _lacks_a_claim(self) -> None:
+        """A job names a claim that isn't there, for longer than an infeasible job waits: the claim may still come."""
+        template = _template([each.name for each in self._world.machines.templates], 0)
+        template["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "comes-late"}}]
+        uid = self._create("comes-claim", 10, template)
+        self._world.faults.hit(LACKS)
+        await asyncio.sleep(_LACKS_S)
+        job = self._job(uid)
+        if job is not None and (job.schedule_state == ScheduleState.FAILED or job.placements):
+            raise Violation(f"a job whose claim may still come is {job.schedule_state}", job=uid)
+        self._delete("comes-claim")
 
     async def _start(self, *uids: str) -> bool:
         """Whether these jobs run soon."""

@@ -122,8 +122,9 @@ LOG_TROUBLE = (
     "log slow: no answer in time",
 )
 
-#: Workers that stay on their nodes are rare while faults last, so the second one isn't a site that has to be hit.
-RACES = ("a node closes while a cycle is on its way", "a node closes while a replacement is on its way")
+#: Workers that stay on their nodes are rare while faults last. A trial has the second one, too.
+STAYING = "a node closes while a replacement is on its way"
+RACES = ("a node closes while a cycle is on its way", STAYING)
 
 #: The second one is a race too, with a rate of its own.
 TOPOLOGIES = ("a node is moved to another rack", "a node is moved while a cycle is on its way")
@@ -217,6 +218,8 @@ CUT = "a worker is deleted that ends the others"
 
 #: Another job waits for the room of one that ends, and for that of a pod that never goes.
 ENDS, STAYS = "a job ends whose room another awaits", "a pod never goes whose room a job awaits"
+#: A job waits for a claim for longer than an infeasible job waits until it fails.
+LACKS = "a claim doesn't come for long"
 
 #: The API server is slow for a while, or fails some requests, and appliers owe statuses and pods.
 SLOW, SOME_FAIL = "many jobs come while the API server is slow", "the first creations of a job's pods fail"
@@ -227,8 +230,8 @@ BACK_UNSEEN = "a lost node comes back in time, unseen"
 #: Every named site; tests fail if the fixed seeds never hit one of them.
 SITES = (*CRASHES, *PAUSES, *LOG, *API, *WATCH, *TICKS, *TIME, *WORLD, *BELONGINGS,
          *ROGUE, *FORGERIES, *DENIALS, *QUOTAS, *QUEUES,
-         *KUBELETS, *LOG_TROUBLE, *RACES[:1], *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
-         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, SUCCESS_UNSEEN, CUT, ENDS, STAYS, SLOW, SOME_FAIL,
+         *KUBELETS, *LOG_TROUBLE, *RACES, *TOPOLOGIES, *ROOM, *FORECASTS, *USERS, *UPGRADE, *CLUSTERS,
+         *SECONDS, *STALLS, *STARTS, BACK_UNSEEN, SUCCESS_UNSEEN, CUT, ENDS, STAYS, LACKS, SLOW, SOME_FAIL,
          *SWALLOWED, *IN_FLIGHT, *BINDINGS,
          *CLAIMS, *CLAIM_FAULTS, *AUTOSCALER, *AUTOSCALER_FAULTS)  # fmt: skip
 

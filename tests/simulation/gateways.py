@@ -25,7 +25,7 @@ from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.store import Store
 from arranger.workers import membership
 from tests.memory_log import HeldWatch, MemoryHome, MemoryLog
-from tests.simulation.faults import RACES
+from tests.simulation.faults import RACES, STAYING
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:
@@ -219,6 +219,8 @@ class FaultyLog(MemoryLog):
             if nodes and self._world.faults.at(site):
                 self._world.machines.close(self._world.chance.choice(nodes))
                 await asyncio.sleep(self._world.chance.uniform(0.02, 1.0))
+            elif nodes and site == STAYING and self._world.trials.closes(batch, nodes[0]):
+                await asyncio.sleep(1.0)
 
     async def _sent(self, batch: Batch, epoch: int, fence: Fence | None) -> None:
         """The batch is in flight: it may stay there, or arrive at a server that hangs. Its sender may be paused

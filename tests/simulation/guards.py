@@ -54,7 +54,7 @@ from arranger.scheduling.preemption import Preemption as Preempting
 from arranger.scheduling.queue_room import QueueRoom
 from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.room_search import RoomSearch
-from arranger.scheduling.volume_filters import VolumeRestrictions
+from arranger.scheduling.volume_filters import VolumeBinding, VolumeRestrictions
 from arranger.workers import deletions, members_writer, observer, service_writer, watcher
 from arranger.workers.applier import Applier
 from arranger.workers.cancelling import _ask
@@ -88,6 +88,7 @@ from tests.simulation.faults import (
     REQUESTS,
     SLOW,
     SOME_FAIL,
+    STAYING,
     STAYS,
     SUCCESS_UNSEEN,
     WITH_CLAIMS,
@@ -127,6 +128,7 @@ OF_CLAIMS = (
     "where a volume is reached",
     "that one pod alone uses a claim",
     "that a pod leaves a node which its volume excludes",
+    "that no job fails while a claim may still come",
 )
 #: The faults that a guard handles, with their rates while it is off: otherwise a run may not have them.
 _OFTEN = {
@@ -150,6 +152,7 @@ _OFTEN = {
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
     "that a job whose pods show its end leaves by itself": {ENDS: 1.0},
     "that a pod which hangs is no reason to wait": {STAYS: 1.0},
+    "a node that closed since a worker was to stay there": {STAYING: 1.0},
     "that first statuses come soon while nothing else is to do": {SLOW: 1.0},
     "that an effect which fails isn't a look that fails": {SOME_FAIL: 1.0},
     "that nobody becomes a guest where the job in front can start": {CALM: 1.0},
@@ -635,6 +638,9 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that one pod alone uses a claim": _many_use_a_claim,
     "that a pod leaves a node which its volume excludes": _without(replacements, "out_of_reach", ""),
+    "that no job fails while a claim may still come": lambda: mock.patch.object(
+        VolumeBinding, "on_healthy_nodes", lambda binding: binding
+    ),
     "that no job fails while nodes are requested": _without(giving_up, "asks_autoscaler", False),
     "that requests and placeholders are taken back": _nothing_is_taken_back,
     "the UID of a pod that is bound": _any_pod_of_the_name_is_bound,

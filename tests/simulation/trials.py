@@ -1,7 +1,8 @@
 """Trials of liveness with deadlines at the end of a run, because faults could delay it earlier.
 
 A job whose pods are refused makes room for a job of another namespace, and is scheduled again. A job that lacks a part
-of its quorum releases the other part. A worker that fails repeatedly on its node goes elsewhere. Nobody gives room
+of its quorum releases the other part. A worker that fails repeatedly on its node goes elsewhere, and so does one whose
+node closes before it is replaced. Nobody gives room
 again and again to a job whose pods kubelets refuse.
 """
 
@@ -9,11 +10,13 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from arranger.kube.cluster import PODS, TYJOBS, Object
+from arranger.events.kinds import Batch
+from arranger.kube.cluster import NODES, PODS, TYJOBS, Object
 from arranger.model.job import Stage
 from arranger.projections.state import State
 from tests.simulation.conservation import of_quota
 from tests.simulation.denials import TEAM
+from tests.simulation.faults import STAYING
 from tests.simulation.gateways import CLOCK_BOUND_MS
 from tests.simulation.invariants import Violation
 from tests.simulation.vain import REFUSED
@@ -29,6 +32,8 @@ _OTHER_COMES_S = 40.0
 _COMES_AGAIN_S = 400.0
 #: A job lacks nodes for a part of its quorum: `quorum_ms` is 40 s here, clocks differ by a minute, and a sweep is 5 s.
 _SHORT_S = 120.0
+#: A failed worker has been replaced by then, and a node that closed meanwhile opens again.
+_REPLACED_S = 20.0
 #: A job whose pods kubelets refuse avoids the node for a minute each time, and backs off.
 _DISTURBED_S = 240.0
 
@@ -42,6 +47,9 @@ class Trials:
         self._refuses, self._raises = chance.random() < 0.4, chance.random() < 0.4
         self._fails = chance.random() < 0.4
         self._disturbs = chance.random() < 0.4 or world.faults.often(REFUSED)
+        self._tries_closing = chance.random() < 0.6 or world.faults.often(STAYING)
+        #: The job (UID) whose worker's node closes.
+        self._closes = ""
 
     async def run(self) -> None:
         """Run one trial after the other. Raises `Violation`."""
@@ -53,6 +61,35 @@ class Trials:
             await self._bad_node()
         if self._disturbs:
             await self._refused_by_kubelets()
+        if self._tries_closing:
+            await self._closed_meanwhile()
+
+    def closes(self, batch: Batch, node: str) -> bool:
+        """Close a node to which a decision on a worker of the trial leaves it, once; whether it does."""
+        if self._closes and any(getattr(event, "job_uid", "") == self._closes for event in batch.events):
+            self._closes = ""
+            self._world.store.patch(NODES, "", node, {"spec": {"unschedulable": True}})
+            self._world.faults.hit(STAYING)
+            self._world.step("trials", f"closes {node}")
+            return True
+        return False
+
+    async def _closed_meanwhile(self) -> None:
+        """A worker fails and is to stay on its node, which closes while that decision is on its way."""
+        spots = with_room(self._state)[-2:]
+        if len(spots) < 2 or self._state.quotas:
+            return
+        uid = self._create_apart(spots[0][1])
+        if (node := await self._runs(uid)) is not None:
+            self._closes = uid
+            pod = self._state.pods[self._state.jobs[uid].bound[1, 0]]
+            ended = {"status": {"phase": "Failed"}}
+            self._world.store.patch(PODS, "default", pod.name, ended, subresource="status")
+            self._world.step("trials", f"{pod.name} fails on {node}")
+            await asyncio.sleep(_REPLACED_S)
+            self._closes = ""
+            self._world.store.patch(NODES, "", node, {"spec": {"unschedulable": None}})
+        self._world.store.delete(TYJOBS, "default", "apart")
 
     async def _refused_by_kubelets(self) -> None:
         """Kubelets refuse each pod of a job of high priority, and one of low priority has the only room for it: `vain`
