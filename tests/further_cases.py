@@ -3,6 +3,7 @@
 What is right was written down before any of them was tried. Those with `live` are decided on a real API server, too.
 """
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,7 +101,9 @@ def alone(name: str, count: int, **spec: Any) -> Objects:
     return of_sets(name, {"name": "w", "counts": count, "minCount": count, "template": template}, **spec)
 
 
-def waiting_pod(name: str, count: int, *, scheduler: str = "arranger", labels: Mapping[str, str] | None = None) -> Any:
+def waiting_pod(
+    name: str, count: int, *, scheduler: str = "arranger", labels: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     metadata = {
         "name": name,
         "namespace": "default",
@@ -115,6 +118,62 @@ def waiting_pod(name: str, count: int, *, scheduler: str = "arranger", labels: M
 def _group(name: str, least: int) -> dict[str, str]:
     of = "pod-group.scheduling.sigs.k8s.io"
     return {f"{of}/name": name, f"{of}/min-available": str(least)}
+
+
+def led(name: str, at: str, leader: str, *, workers: int = 1) -> Objects:
+    """A job that runs on one node; `leader` is the phase of its leader's pod."""
+    objects = job(name, 7, workers, on=[at] * workers)
+    objects[0]["spec"]["leader"] = {"name": "head", "template": {"spec": pod_spec(1)}}
+    objects[0]["status"]["allocations"] = [{"node": at, "leader": True, "workers": [{"set": "w", "indices": "0"}]}]
+    head = copy.deepcopy(objects[1])
+    head["metadata"] |= {"name": f"{name}-head-0", "uid": f"pod-{name}-head-0"}
+    head["metadata"]["labels"] |= {"arranger.dev/role": "leader"}
+    del head["metadata"]["labels"]["arranger.dev/worker-set"]
+    head["spec"] = {**pod_spec(1), "nodeName": at}
+    head["status"] = ended(leader)
+    return [objects[0], head, *objects[1:]]
+
+
+def ended(phase: str) -> dict[str, Any]:
+    terminated = {"exitCode": int(phase == "Failed"), "finishedAt": RECENTLY}
+    return {"phase": phase, "containerStatuses": [{"name": "c", "state": {"terminated": terminated}}]}
+
+
+def ended_worker(objects: Objects, index: int) -> Objects:
+    objects[1 + index]["status"] = ended("Succeeded")
+    return objects
+
+
+def hung_worker(objects: Objects, index: int) -> Objects:
+    objects[1 + index]["metadata"] |= {"deletionTimestamp": LONG_AGO, "deletionGracePeriodSeconds": 30}
+    return objects
+
+
+def deleted(objects: Objects) -> Objects:
+    """The TYJob waits for its finalizer; its pods are still there."""
+    objects[0]["metadata"] |= {"deletionTimestamp": LAST, "finalizers": ["foregroundDeletion"]}
+    return objects
+
+
+def unready(objects: Objects) -> Objects:
+    objects[0]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    return objects
+
+
+def grouped(objects: Objects, size: int) -> Objects:
+    objects[0]["spec"]["workerSets"][0]["groupSize"] = size
+    return objects
+
+
+def without_requests(objects: Objects) -> Objects:
+    """The template names no requests; its pods have them."""
+    objects[0]["spec"]["workerSets"][0]["template"]["spec"] = bare()
+    return objects
+
+
+def important(pod: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    pod["spec"] |= {"priority": 1000, **spec}
+    return pod
 
 
 FURTHER = [
@@ -935,6 +994,464 @@ FURTHER = [
         "a pod that waits for kube-scheduler holds nothing and is placed by nobody here",
         [node("n1"), [waiting_pod("theirs", 8, scheduler="default-scheduler")], job("mine")],
         {"mine": {"n1"}},
+        set(),
+    ),
+    # --- who leaves anyway ----------------------------------------------------------------------------------------
+    Case(
+        "a job that is being suspended",
+        "",
+        "what a suspended job still holds comes by itself",
+        [
+            node("n1"),
+            node("n2"),
+            job("stops", on=["n1"], suspend=True, priority=9),
+            job("low", on=["n2"], priority=1),
+            job("high", priority=9),
+        ],
+        {},
+        set(),
+        live=True,
+    ),
+    Case(
+        "a job whose leader has finished",
+        "",
+        "a job ends with its leader: the room of its workers comes by itself, and nobody else gives any",
+        [
+            node("n1"),
+            node("n2"),
+            led("over", "n1", "Succeeded"),
+            job("low", on=["n2"], priority=1),
+            job("high", priority=9),
+        ],
+        {},
+        set(),
+    ),
+    Case(
+        "one of two workers has finished",
+        "",
+        "the room of a worker that has finished is free, and the job of the other runs on",
+        [
+            node("n1"),
+            node("n2"),
+            ended_worker(job("half", count=2, on=["n1", "n2"], priority=1), 0),
+            job("high", priority=9),
+        ],
+        {"high": {"n1"}},
+        set(),
+    ),
+    Case(
+        "a job that is being deleted",
+        "",
+        "a job that somebody deletes leaves by itself, also before its pods are deleted",
+        [
+            node("n1"),
+            node("n2"),
+            deleted(job("goes", on=["n1"], priority=9)),
+            job("low", on=["n2"], priority=1),
+            job("high", priority=9),
+        ],
+        {},
+        set(),
+    ),
+    Case(
+        "a victim one of whose pods hangs",
+        "",
+        "of a job one of whose pods hangs, only the room of the others comes: a gang takes what it lacks elsewhere",
+        [
+            node("n1"),
+            node("n2"),
+            node("n3"),
+            hung_worker(job("half", count=2, on=["n1", "n2"], priority=1), 0),
+            job("low", on=["n3"], priority=2),
+            job("high", count=2, priority=9),
+        ],
+        {"high": [{"n2", "n3"}]},
+        {"half", "low"},
+    ),
+    Case(
+        "a pod that hangs after its job has gone, and a limit",
+        "",
+        "a pod that hangs and whose job is gone holds its node, and nothing of its queue's capability",
+        [
+            node("n1"),
+            node("n2"),
+            queue("small", capability=gpus(8)),
+            job("gone", on=["n1"], leaving=Hang(LONG_AGO), queue="small")[1:],
+            job("next", queue="small"),
+        ],
+        {"next": {"n2"}},
+        set(),
+    ),
+    # --- nodes that shrink, and victims ---------------------------------------------------------------------------
+    Case(
+        "a node on which a pod wouldn't fit though all left",
+        "volcano-sh/volcano#2348",
+        "nobody leaves a node that has lost so much that the pod wouldn't fit it even empty",
+        [
+            node("n1", 4),
+            node("n2"),
+            job("low", on=["n1"], priority=1),
+            job("same", on=["n2"], priority=9),
+            job("high", priority=9),
+        ],
+        {"high": None},
+        set(),
+    ),
+    Case(
+        "surplus on a node that has shrunk",
+        "",
+        "of 3 GPUs under two workers of 2, room for 1 is there once the worker that no quorum needs has left",
+        [
+            node("n1", 3),
+            job("elastic", 2, 2, on=["n1", "n1"], least=1, priority=2),
+            job("high", 1, priority=9),
+        ],
+        {"high": {"n1"}},
+        set(),
+    ),
+    Case(
+        "a node that isn't ready, beside a guarantee",
+        "",
+        "what a job holds on a node that isn't ready takes nothing from the room beside a guarantee elsewhere",
+        [
+            unready(node("n1")),
+            node("n2"),
+            queue("safe", guarantee=gpus(7)),
+            queue("free"),
+            job("holds", on=["n1"], queue="free", preemptible=False),
+            job("one", 1, queue="free", priority=9),
+            job("two", 1, queue="free"),
+        ],
+        {"one": {"n2"}, "two": None},
+        set(),
+    ),
+    Case(
+        "a gang for which a node reports no GPUs",
+        "",
+        "while a node reports none of its GPUs, nothing is kept for a gang that needs them",
+        [node("n1", 0), node("n2"), job("gang", count=2, priority=9), job("small", preemptible=False)],
+        {"gang": None, "small": {"n2"}},
+        set(),
+    ),
+    # --- guests ---------------------------------------------------------------------------------------------------
+    Case(
+        "a further worker that has other room",
+        "",
+        "a worker beyond a quorum goes to reserved room only if there is no other",
+        [
+            *(node(f"n{i}", labels={"pool": "a"}) for i in range(1, 4)),
+            node("n4"),
+            node("n5"),
+            job("endless", 1, on=["n1"], preemptible=False),
+            job("elastic", 8, 2, on=["n4"], least=1),
+            job("gang", 8, 3, priority=9, pod={"nodeSelector": {"pool": "a"}}),
+        ],
+        {"gang": None, "elastic": {"n5"}},
+        set(),
+    ),
+    Case(
+        "a job behind a gang that has other room",
+        "",
+        "a job doesn't become a guest while there is room for it that nobody waits for",
+        [
+            *(node(f"n{i}", labels={"pool": "a"}) for i in range(1, 4)),
+            node("n4"),
+            job("endless", 1, on=["n1"], preemptible=False),
+            job("small", 8),
+            job("gang", 8, 3, priority=9, pod={"nodeSelector": {"pool": "a"}}),
+        ],
+        {"gang": None, "small": {"n4"}},
+        set(),
+    ),
+    Case(
+        "further workers of a job that can't be disturbed",
+        "",
+        "a job that can't be disturbed gets no worker in room that is kept for another",
+        [
+            *(node(f"n{i}", labels={"pool": "a"}) for i in range(1, 4)),
+            node("n4"),
+            job("endless", 1, on=["n1"], preemptible=False),
+            job("elastic", 8, 2, on=["n4"], least=1, preemptible=False),
+            job("gang", 8, 3, priority=9, pod={"nodeSelector": {"pool": "a"}}),
+        ],
+        {"gang": None, "elastic": None},
+        set(),
+    ),
+    Case(
+        "further worker groups in reserved room",
+        "",
+        "a worker group in reserved room is whole, too",
+        [
+            *(node(f"n{i}", labels={"pool": "a"}) for i in range(1, 5)),
+            node("n5", 16),
+            job("endless", 1, on=["n1"], preemptible=False),
+            grouped(job("elastic", 8, 2, on=["n5", "n5"], least=1), 2),
+            job("gang", 8, 4, priority=9, pod={"nodeSelector": {"pool": "a"}}),
+        ],
+        {"gang": None, "elastic": 2},
+        set(),
+    ),
+    Case(
+        "a pod of others behind a gang",
+        "",
+        "a pod without a job is no guest: it gets no room that is kept",
+        [
+            node("n1"),
+            node("n2"),
+            job("endless", 1, on=["n1"], preemptible=False),
+            job("gang", count=2, priority=9),
+            [waiting_pod("single", 8)],
+        ],
+        {"gang": None, "pod:single": None},
+        set(),
+    ),
+    # --- topologies, and who gives room ---------------------------------------------------------------------------
+    Case(
+        "room in one rack of a number",
+        "",
+        "room in two racks of one number is no room: the job of the lowest priority in one of them gives its own",
+        [
+            node("n1", labels={"rack": "1", "block": "east"}),
+            node("n2", labels={"rack": "1", "block": "east"}),
+            node("n3", labels={"rack": "1", "block": "west"}),
+            node("n4", labels={"rack": "1", "block": "west"}),
+            job("low", on=["n1"], priority=1, pod={"nodeSelector": {"block": "east"}}),
+            job("middle", on=["n4"], priority=3),
+            job("pair", count=2, topology={"levels": ["rack", "block"], "mode": "Required"}, priority=9),
+        ],
+        {"pair": [{"n1", "n2"}]},
+        {"low"},
+        live=True,
+    ),
+    Case(
+        "a rack in which a pod hangs",
+        "",
+        "a pair takes room in the rack where it comes, though that costs two jobs of a higher priority",
+        [
+            node("n1", labels={"rack": "a"}),
+            node("n2", labels={"rack": "a"}),
+            node("n3", labels={"rack": "b"}),
+            node("n4", labels={"rack": "b"}),
+            stranger("hangs", "n1", 8, leaving=Hang(LONG_AGO)),
+            job("low", on=["n2"], priority=1),
+            job("third", on=["n3"], priority=3),
+            job("fourth", on=["n4"], priority=4),
+            job("pair", count=2, topology={"levels": ["rack"], "mode": "Required"}, priority=9),
+        ],
+        {"pair": [{"n3", "n4"}]},
+        {"third", "fourth"},
+    ),
+    # --- queues ---------------------------------------------------------------------------------------------------
+    Case(
+        "a job of high priority in a queue that is full",
+        "volcano-sh/volcano#4817",
+        "in a queue that has all it may have, a job of a lower priority gives way, though nodes are free",
+        [
+            node("n1"),
+            node("n2"),
+            queue("small", capability=gpus(8)),
+            job("low", on=["n1"], queue="small", priority=1),
+            job("high", queue="small", priority=9),
+        ],
+        {"high": 1},
+        {"low"},
+    ),
+    Case(
+        "jobs that can't be disturbed, in a queue above its share",
+        "",
+        "a queue above its share keeps what its jobs with preemptible: false hold; the others give",
+        [
+            node("n1"),
+            node("n2"),
+            queue("mine", deserved=gpus(8)),
+            queue("theirs"),
+            job("stays", on=["n1"], queue="theirs", preemptible=False, priority=1),
+            job("leaves", on=["n2"], queue="theirs", priority=9),
+            job("waits", queue="mine"),
+        ],
+        {"waits": {"n2"}},
+        {"leaves"},
+    ),
+    Case(
+        "surplus of a job that can't be disturbed",
+        "",
+        "with preemptible: false, a job keeps the workers that no quorum needs, too",
+        [
+            node("n1"),
+            node("n2"),
+            job("elastic", count=2, least=1, on=["n1", "n2"], preemptible=False, priority=1),
+            job("high", priority=9),
+        ],
+        {"high": None},
+        set(),
+    ),
+    # --- what admission adds --------------------------------------------------------------------------------------
+    Case(
+        "the overhead of who gives room",
+        "",
+        "with a pod, the overhead of its RuntimeClass is free again",
+        [
+            node("n1", 0, cpu="4"),
+            runtime_class("kata", overhead={"cpu": "500m"}, selector={}),
+            job(
+                "low",
+                0,
+                cpu="3500m",
+                on=["n1"],
+                pod={"runtimeClassName": "kata", "overhead": {"cpu": "500m"}},
+                priority=1,
+            ),
+            job("high", 0, cpu="4", priority=9),
+        ],
+        {"high": {"n1"}},
+        {"low"},
+    ),
+    Case(
+        "a default that has gone",
+        "",
+        "what a pod got from a LimitRange it keeps when that is deleted",
+        [
+            node("n1", 0, cpu="6"),
+            without_requests(job("runs", 0, cpu="4", on=["n1"])),
+            job("four", 0, cpu="4", priority=9),
+        ],
+        {"four": {"n1"}},
+        {"runs"},
+    ),
+    Case(
+        "a default for an init container",
+        "",
+        "a LimitRange gives requests to init containers as well",
+        [
+            node("n1", 0, cpu="6"),
+            node("n2", 0, cpu="6"),
+            limit_range("defaults", defaultRequest={"cpu": "4"}),
+            of_sets(
+                "pair",
+                worker_set(
+                    "w",
+                    2,
+                    {**bare(requests={"cpu": "1"}), "initContainers": [{"name": "i", "image": "example.com/x:1"}]},
+                    minCount=2,
+                ),
+            ),
+        ],
+        {"pair": [{"n1", "n2"}]},
+        set(),
+    ),
+    Case(
+        "a LimitRange that names the least",
+        "",
+        "where a LimitRange names only the least, that is what a container requests",
+        [
+            node("n1", 0, cpu="6"),
+            node("n2", 0, cpu="6"),
+            limit_range("least", min={"cpu": "4"}),
+            of_sets("pair", worker_set("w", 2, bare(), minCount=2)),
+        ],
+        {"pair": [{"n1", "n2"}]},
+        set(),
+    ),
+    Case(
+        "two LimitRanges",
+        "",
+        "of two defaults the plan has the larger: the API server may take any of them",
+        [
+            node("n1", 0, cpu="6"),
+            node("n2", 0, cpu="6"),
+            limit_range("a", default={"cpu": "1"}),
+            limit_range("b", default={"cpu": "4"}),
+            of_sets("pair", worker_set("w", 2, bare(), minCount=2)),
+        ],
+        {"pair": [{"n1", "n2"}]},
+        set(),
+    ),
+    Case(
+        "a sidecar that was resized",
+        "",
+        "a sidecar counts with what it was granted, as other containers do",
+        [
+            node("n1", 0, cpu="4"),
+            stranger(
+                "resized",
+                "n1",
+                0,
+                spec={
+                    "nodeName": "n1",
+                    **bare(requests={"cpu": "500m"}),
+                    "initContainers": [
+                        {
+                            "name": "side",
+                            "image": "example.com/x:1",
+                            "restartPolicy": "Always",
+                            "resources": {"requests": {"cpu": "500m"}},
+                        }
+                    ],
+                },
+                status={
+                    "phase": "Running",
+                    "initContainerStatuses": [
+                        {
+                            "name": "side",
+                            "allocatedResources": {"cpu": "2500m"},
+                            "resources": {"requests": {"cpu": "2"}},
+                        }
+                    ],
+                },
+            ),
+            job("two", 0, cpu="2", priority=9),
+            job("one", 0, cpu="1"),
+        ],
+        {"two": None, "one": {"n1"}},
+        set(),
+    ),
+    Case(
+        "a resize that an older kubelet calls infeasible",
+        "kubernetes/kubernetes#126033",
+        "before 1.33, a kubelet says in status.resize that a resize is infeasible: it counts in the same way",
+        [
+            node("n1", 0, cpu="4"),
+            resized("10", "1", "1", resize="Infeasible"),
+            job("two", 0, cpu="2"),
+        ],
+        {"two": {"n1"}},
+        set(),
+    ),
+    Case(
+        "a resize that an older kubelet has deferred",
+        "",
+        "what an older kubelet has deferred counts with what the pod asks for",
+        [
+            node("n1", 0, cpu="4"),
+            resized("3", "1", "1", resize="Deferred"),
+            job("two", 0, cpu="2"),
+        ],
+        {"two": None},
+        set(),
+    ),
+    # --- pods that wait -------------------------------------------------------------------------------------------
+    Case(
+        "a pod of others with a high priority",
+        "",
+        "a pod that names Arranger takes room by its own priority",
+        [
+            node("n1"),
+            job("low", on=["n1"], priority=1),
+            [important(waiting_pod("single", 8))],
+        ],
+        {"pod:single": {"n1"}},
+        {"low"},
+    ),
+    Case(
+        "a pod of others that preempts nobody",
+        "kubernetes/kubernetes#67671",
+        "a pod whose preemptionPolicy is Never takes no room",
+        [
+            node("n1"),
+            job("low", on=["n1"], priority=1),
+            [important(waiting_pod("single", 8), preemptionPolicy="Never")],
+        ],
+        {"pod:single": None},
         set(),
     ),
 ]

@@ -141,7 +141,8 @@ class Live:
             for node in self._before[name]:
                 if node in found.nodes[name]:
                     found.nodes[name].remove(node)
-            if jobs[name].get("status", {}).get("stage") in ("Rescheduling", "Pending"):
+            waits = jobs[name].get("status", {}).get("stage") in ("Rescheduling", "Pending")
+            if waits and not jobs[name]["spec"].get("suspend"):
                 found.gave.add(name)
         return found
 

@@ -492,7 +492,8 @@ def _held(status: Json, containers: list[Json]) -> Held:
     if not held and of_pod is None:
         return NOT_HELD
     pending = next((one for one in status.get("conditions") or () if one.get("type") == "PodResizePending"), _NOTHING)
-    return Held(held, of_pod, pending.get("reason") == "Infeasible")
+    # Before Kubernetes 1.33, `status.resize` said what that condition says.
+    return Held(held, of_pod, "Infeasible" in (pending.get("reason"), status.get("resize")))
 
 
 def _resources_held(status: Json) -> list[Json] | None:
