@@ -165,6 +165,12 @@ def grouped(objects: Objects, size: int) -> Objects:
     return objects
 
 
+def also(objects: Objects, *sets: Mapping[str, Any]) -> Objects:
+    """The job has these worker sets as well."""
+    objects[0]["spec"]["workerSets"] += sets
+    return objects
+
+
 def without_requests(objects: Objects) -> Objects:
     """The template names no requests; its pods have them."""
     objects[0]["spec"]["workerSets"][0]["template"]["spec"] = bare()
@@ -1452,6 +1458,227 @@ FURTHER = [
             [important(waiting_pod("single", 8), preemptionPolicy="Never")],
         ],
         {"pod:single": None},
+        set(),
+    ),
+    # --- several at once ------------------------------------------------------------------------------------------
+    Case(
+        "a pod that hangs on a node that has shrunk",
+        "volcano-sh/volcano#2624",
+        "where a pod hangs on all that a node has left, nobody gives room there",
+        [
+            node("n1", 4),
+            node("n2", 4),
+            stranger("hangs", "n1", 4, leaving=Hang(LONG_AGO)),
+            job("beside", 4, on=["n1"], priority=1),
+            job("low", 4, on=["n2"], priority=3),
+            job("high", 4, priority=9),
+        ],
+        {"high": {"n2"}},
+        {"low"},
+    ),
+    Case(
+        "a pod whose grace has just ended",
+        "",
+        "for preemption_bound_s after its grace, a pod still counts as one that leaves",
+        [
+            node("n1"),
+            node("n2"),
+            job("leaves", on=["n1"], leaving=Hang(RECENTLY))[1:],
+            job("low", on=["n2"], priority=1),
+            job("high", priority=9),
+        ],
+        {},
+        set(),
+    ),
+    Case(
+        "who gives room to a runtime class",
+        "",
+        "with a RuntimeClass, those give room that are on its nodes, whatever priority others have elsewhere",
+        [
+            node("n1"),
+            node("n2", labels={"kata": "true"}),
+            runtime_class("kata", overhead={"cpu": "500m"}, selector={"kata": "true"}),
+            job("elsewhere", on=["n1"], priority=1),
+            job("there", on=["n2"], priority=3),
+            job("high", priority=9, pod={"runtimeClassName": "kata"}),
+        ],
+        {"high": {"n2"}},
+        {"there"},
+    ),
+    Case(
+        "who gives room to requests that a LimitRange gives",
+        "",
+        "a job without requests of its own takes the room that its pods will ask for",
+        [
+            node("n1", 0, cpu="6"),
+            limit_range("defaults", defaultRequest={"cpu": "4"}),
+            job("low", 0, cpu="4", on=["n1"], priority=1),
+            of_sets("high", worker_set("w", 1, bare()), priority=9),
+        ],
+        {"high": {"n1"}},
+        {"low"},
+    ),
+    Case(
+        "a LimitRange that gives GPUs",
+        "",
+        "a default of an extended resource counts as one of cpu does",
+        [
+            node("n1", 1),
+            node("n2", -1),
+            limit_range("defaults", default={GPU: "1"}),
+            of_sets("first", worker_set("w", 1, bare()), priority=9),
+            of_sets("second", worker_set("w", 1, bare())),
+        ],
+        {"first": {"n1"}, "second": None},
+        set(),
+    ),
+    Case(
+        "requests of a pod as a whole",
+        "",
+        "what a template requests for the whole pod counts, and overhead on top",
+        [
+            node("n1", 0, cpu="4"),
+            runtime_class("kata", overhead={"cpu": "500m"}, selector={}),
+            of_sets(
+                "sandboxed",
+                worker_set("w", 1, {**bare(), "resources": {"requests": {"cpu": "4"}}, "runtimeClassName": "kata"}),
+                priority=9,
+            ),
+            of_sets("plain", worker_set("w", 1, {**bare(), "resources": {"requests": {"cpu": "4"}}})),
+        ],
+        {"sandboxed": None, "plain": {"n1"}},
+        set(),
+    ),
+    Case(
+        "a set in racks of one number",
+        "",
+        "with within: Set, a worker set has one rack of one block",
+        [
+            node("n1", labels={"rack": "1", "block": "east"}),
+            node("n2", 4, labels={"rack": "1", "block": "east"}),
+            node("n3", labels={"rack": "1", "block": "west"}),
+            node("n4", 4, labels={"rack": "1", "block": "west"}),
+            of_sets(
+                "two",
+                worker_set("a", 2, pod_spec(8), minCount=2),
+                worker_set("b", 1, pod_spec(4), minCount=1),
+                topology={"levels": ["rack", "block"], "mode": "Required", "within": "Set"},
+            ),
+        ],
+        {"two": None},
+        set(),
+    ),
+    Case(
+        "surplus of a queue above its share",
+        "ray-project/kuberay#5002",
+        "from another queue, too, a job takes first what no quorum needs",
+        [
+            node("n1"),
+            node("n2"),
+            node("n3"),
+            queue("mine", deserved=gpus(8)),
+            queue("theirs", deserved=gpus(16)),
+            job("fixed", on=["n1"], queue="theirs", priority=1),
+            job("elastic", count=2, least=1, on=["n2", "n3"], queue="theirs", priority=9),
+            job("waits", queue="mine"),
+        ],
+        {"waits": {"n3"}},
+        set(),
+    ),
+    Case(
+        "a set that waits for one without workers",
+        "",
+        "workers that wait for a set without any worker would hold nodes for ever: they get none",
+        [
+            node("n1"),
+            of_sets(
+                "empty",
+                worker_set("main", 0, pod_spec(1)),
+                worker_set("others", 2, pod_spec(1), startAfter="main"),
+                minWorkersNum=1,
+            ),
+        ],
+        {"empty": None},
+        set(),
+    ),
+    Case(
+        "a set that others wait for, beside one that nobody waits for",
+        "volcano-sh/volcano#2302",
+        "the set that others wait for belongs to the quorum, though a third set alone has as many workers",
+        [
+            node("n1", 6),
+            of_sets(
+                "mixed",
+                worker_set("large", 1, pod_spec(8)),
+                worker_set("after", 4, pod_spec(1), startAfter="large"),
+                worker_set("free", 2, pod_spec(1)),
+                minWorkersNum=2,
+            ),
+        ],
+        {"mixed": None},
+        set(),
+    ),
+    Case(
+        "a quorum that needs a set that waits for one that doesn't fit",
+        "",
+        "if the other sets are too few for the quorum, the job waits as a whole",
+        [
+            node("n1", 6),
+            of_sets(
+                "mixed",
+                worker_set("large", 1, pod_spec(8)),
+                worker_set("after", 4, pod_spec(1), startAfter="large"),
+                worker_set("free", 1, pod_spec(1)),
+                minWorkersNum=2,
+            ),
+        ],
+        {"mixed": None},
+        set(),
+    ),
+    Case(
+        "further workers whose set waits for one without nodes, of a job that runs",
+        "",
+        "a job that runs gets no workers that could only wait, though there is room for them",
+        [
+            node("n1"),
+            also(
+                job("runs", 1, 1, on=["n1"]),
+                worker_set("large", 1, pod_spec(16), minCount=0),
+                worker_set("after", 2, pod_spec(1), minCount=0, startAfter="large"),
+            ),
+        ],
+        {"runs": None},
+        set(),
+    ),
+    Case(
+        "a high priority in a queue that runs all that it may",
+        "",
+        "maxRunning counts jobs with nodes: one of a lower priority gives way to the one that matters more",
+        [
+            node("n1"),
+            node("n2"),
+            queue("one", maxRunning=1),
+            job("low", on=["n1"], queue="one", priority=1),
+            job("high", queue="one", priority=9),
+        ],
+        {"high": 1},
+        {"low"},
+    ),
+    Case(
+        "a limit above a queue that is full",
+        "volcano-sh/volcano#4118",
+        "the capability of a queue above counts: a job below another of its queues waits beside free nodes",
+        [
+            node("n1"),
+            node("n2"),
+            queue("top", capability=gpus(8)),
+            queue("left", parent="top"),
+            queue("right", parent="top"),
+            job("runs", 6, on=["n1"], queue="left", preemptible=False),
+            job("four", 4, queue="right", priority=9),
+            job("two", 2, queue="right"),
+        ],
+        {"two": 1},
         set(),
     ),
 ]
