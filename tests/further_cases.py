@@ -1071,8 +1071,9 @@ FURTHER = [
             job("low", on=["n3"], priority=2),
             job("high", count=2, priority=9),
         ],
-        {"high": [{"n2", "n3"}]},
+        {"high": [{"n2", "n3"}], "low": None},
         {"half", "low"},
+        ("--cycles", "3"),
     ),
     Case(
         "a pod that hangs after its job has gone, and a limit",

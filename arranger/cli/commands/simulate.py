@@ -89,11 +89,11 @@ def command(ctx: click.Context, /, *, files: tuple[str, ...], output: str, **opt
     setting devices ResourceSlices, DeviceClasses, ResourceClaims and their templates. The command needs no cluster. It
     lists jobs in the order in which the cycle took them, with the node of every placed pod. For every other pod, it
     shows how many nodes refuse the pod for each reason. Then it shows the use of every node. Pods never end here, but
-    those of jobs that give room to others (--preemption) leave at once: the output names who gives room to whom, and
-    the JSON output has it as preempted. The expected end of a job counts from now on. A job whose status says that it
-    has nodes, but not since when, has them since its creation. In the JSON output, each reason has a text, the number
-    of nodes, and the facts as in an event: kind, name (of a resource, say), needed, free. The exit status is 1 if a
-    TYJob or a Queue is invalid.
+    those of jobs that give room to others (--preemption) leave at once, unless they hang in Terminating already: the
+    output names who gives room to whom, and the JSON output has it as preempted. The expected end of a job counts from
+    now on. A job whose status says that it has nodes, but not since when, has them since its creation. In the JSON
+    output, each reason has a text, the number of nodes, and the facts as in an event: kind, name (of a resource, say),
+    needed, free. The exit status is 1 if a TYJob or a Queue is invalid.
 
     Traces are CSV files in the format of the openb cluster trace. The command repeats the published experiment on that
     trace: pods arrive on an empty cluster in random order, and a pod that fits nowhere is lost. The output shows, in

@@ -20,6 +20,7 @@ from arranger.model.names import LEADER_ROLE, WORKER_ROLE
 from arranger.model.quantity import quantity
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.model.text import counted
+from arranger.projections.departing import hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
@@ -177,8 +178,8 @@ class Simulation:
             self._say(events)
 
     def cycle(self) -> tuple[k.Event, ...]:
-        """Take one cycle and fold its decisions. Pods that give room are gone at once. Returns its events, none if it
-        decided nothing."""
+        """Take one cycle and fold its decisions. Pods that give room are gone at once, but for those that hang. Returns
+        its events, none if it decided nothing."""
         events = take_cycle(self.state, self._config, self.time_ms, self._observer, policies=self._policies)
         for event in events:
             if isinstance(event, (k.Placed, k.Preempted, k.Waits)):
@@ -214,11 +215,13 @@ class Simulation:
             )
 
     def _leaving(self, event: k.Preempted) -> Iterator[str]:
-        """The UIDs of the pods that leave."""
+        """The UIDs of the pods that leave. One that should be gone for long stays."""
+        hang = hanging(self.state, self.time_ms, self._config.room_bound_ms)
         yield from (uid for uid in event.leaving if uid in self.state.pods)
         for victim in event.victims:
             job = self.state.jobs[victim.job_uid]
-            yield from (job.bound[slot] for slot in expand(victim.pods) if slot in job.bound)
+            pods = (job.bound[slot] for slot in expand(victim.pods) if slot in job.bound)
+            yield from (uid for uid in pods if uid not in hang)
 
     def outcome(self) -> Outcome:
         taken = [self.state.jobs[uid] for uid in self._turns]
