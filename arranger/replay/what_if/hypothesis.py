@@ -17,6 +17,7 @@ from arranger.model.job import JobSpec
 from arranger.model.node import NodeFacts
 from arranger.model.queue import QueueSpec
 from arranger.model.steps import Steps
+from arranger.projections.departing import hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, asked_record, pods_of_record
@@ -183,6 +184,12 @@ def queue_gone(state: State, name: str) -> k.QueueGone:
 def pods_gone(state: State, pods: Iterable[k.PodSeen]) -> tuple[k.Event, ...]:
     term = state.terms.get(k.Watched.POD, 0)
     return tuple(k.PodGone(term, pod.namespace, pod.name, pod.uid) for pod in pods)
+
+
+def pods_left(state: State, uids: Iterable[str], time_ms: int, *, bound_ms: int) -> tuple[k.Event, ...]:
+    """The end of those of these pods that don't hang: nobody knows when one does that should be gone by now."""
+    hang = hanging(state, time_ms, bound_ms)
+    return pods_gone(state, [state.pods[uid] for uid in uids if uid not in hang])
 
 
 def pod_back(state: State, pod: k.PodSeen) -> k.PodSeen:

@@ -20,7 +20,6 @@ from arranger.model.names import LEADER_ROLE, WORKER_ROLE
 from arranger.model.quantity import quantity
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.model.text import counted
-from arranger.projections.departing import hanging
 from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
@@ -28,7 +27,7 @@ from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import as_object, decided_for, message_of
 from arranger.replay.reading.queues import QueueLine, queue_list
-from arranger.replay.what_if.hypothesis import pods_gone, say
+from arranger.replay.what_if.hypothesis import pods_left, say
 from arranger.scheduling import (
     BUILT_IN,
     ClusterView,
@@ -194,7 +193,8 @@ class Simulation:
         # No pod exists that isn't in the description.
         late = [pod for of, pod in self.state.assumed.items() if pod != assumed.get(of)]
         forget_assumed(self.state, late, Changes())
-        say(self.state, self.time_ms, pods_gone(self.state, [self.state.pods[uid] for uid in gone]))
+        left = pods_left(self.state, gone, self.time_ms, bound_ms=self._config.room_bound_ms)
+        say(self.state, self.time_ms, left)
         return events
 
     def _give(self, event: k.Preempted) -> Iterator[GivenRoom]:
@@ -215,13 +215,11 @@ class Simulation:
             )
 
     def _leaving(self, event: k.Preempted) -> Iterator[str]:
-        """The UIDs of the pods that leave. One that should be gone for long stays."""
-        hang = hanging(self.state, self.time_ms, self._config.room_bound_ms)
+        """The UIDs of the pods that are to leave."""
         yield from (uid for uid in event.leaving if uid in self.state.pods)
         for victim in event.victims:
             job = self.state.jobs[victim.job_uid]
-            pods = (job.bound[slot] for slot in expand(victim.pods) if slot in job.bound)
-            yield from (uid for uid in pods if uid not in hang)
+            yield from (job.bound[slot] for slot in expand(victim.pods) if slot in job.bound)
 
     def outcome(self) -> Outcome:
         taken = [self.state.jobs[uid] for uid in self._turns]
