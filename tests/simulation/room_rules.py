@@ -68,21 +68,26 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             kept_none = any(_crowded(state, victim) or _twice(state, victim) for victim in victims)
             if not smaller and not offers_more and not kept_none:
                 yield from ((job.uid, problem) for problem in _too_much(after, cycle, event, _done(before)))
-        if isinstance(event, Decision) and not any(isinstance(of, k.Preempted) for of in before):
-            yield from _in_the_way(state, cycle, event if isinstance(event, k.Placed) else event.placed, before)
         if isinstance(event, Decision):
+            yield from _in_the_way(state, cycle, event, before, [of for of in events if isinstance(of, Decision)])
             before.append(event)
 
 
 def _in_the_way(
-    state: State, cycle: k.CycleTaken, event: k.Placed, before: Sequence[Decision]
+    state: State, cycle: k.CycleTaken, event: Decision, before: Sequence[Decision], every: Sequence[Decision]
 ) -> Iterator[tuple[str, str]]:
-    """The jobs in whose way somebody becomes a guest that can start without their guests in this cycle."""
-    hosts = [uid for uid in event.hosts if uid in state.reservations and not state.jobs[uid].placements]
+    """The jobs in whose way somebody becomes a guest that can start without their guests in this cycle, which decides
+    `every`, and `before` this."""
+    placed = event if isinstance(event, k.Placed) else event.placed
+    if state.jobs[placed.job_uid].placements:  # further pods have their turns after the quorums of other jobs
+        before = [of for of in every if of is not event]
+    hosts = [uid for uid in placed.hosts if uid in state.reservations and not state.jobs[uid].placements]
+    if any(isinstance(of, k.Preempted) for of in before):
+        return
     after = folded(state, (cycle, *before)) if hosts else state
     for uid in hosts:
         if uid in after.reservations and _may_start(after, cycle, after.jobs[uid], alone=False):
-            yield uid, f"{event.job_uid} becomes a guest of {uid}, which can start without its guests"
+            yield uid, f"{placed.job_uid} becomes a guest of {uid}, which can start without its guests"
 
 
 def _crowded(state: State, victim: Victim) -> bool:
