@@ -119,10 +119,11 @@ class LimitRanges:
     # --- checks ----------------------------------------------------------------------------------------------------
 
     def apart(self, state: State) -> Iterator[tuple[str, str]]:
-        """The jobs whose pods would get other requests, limits or another class than their plans have."""
+        """The jobs whose pods would get other requests, limits or another class than their plans have; one that has
+        ended may have kept the plan with which it ended."""
         jobs = {of.object["metadata"]["uid"]: of.object for of in self._world.store.collection(TYJOBS).objects.values()}
         for uid, job in sorted(state.jobs.items()):
-            if uid not in jobs or job.spec is None:
+            if uid not in jobs or job.spec is None or job.ended:
                 continue
             spec = jobs[uid]["spec"]
             templates = [of["template"]["spec"] if of else None for of in (spec.get("leader"), *spec["workerSets"])]
