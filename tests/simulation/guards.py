@@ -19,7 +19,6 @@ from arranger.model.job import JobSpec, Topology
 from arranger.model.pod import NO_DEFAULTS
 from arranger.model.queue import Preemption
 from arranger.model.quota import QuotaLack
-from arranger.model.stages import StageReason
 from arranger.projections import awaited_room as taken_room
 from arranger.projections import (
     fold,
@@ -145,10 +144,6 @@ _OFTEN = {
     "ending tasks for sure": {"cancellation swallowed": 1.0, "append held in flight": 0.03, "lease unavailable": 0.05},
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
-    "that who loses a node before others have left it says so": {
-        CROWD: 1.0,
-        "a node is deleted while its room is awaited": 1.0,
-    },
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
     "that a job whose pods show its end leaves by itself": {ENDS: 1.0},
     "that a pod which hangs is no reason to wait": {STAYS: 1.0},
@@ -363,20 +358,6 @@ def _one_holds_up_all() -> Iterator[None]:
 def _takes_in_vain_again() -> Iterator[None]:
     """Neither a cycle nor the fold asks whether a job took room in vain before."""
     with _without(taken_room, "took_in_vain", False)(), _without(preemption, "took_in_vain", False)():
-        yield
-
-
-@contextmanager
-def _others_are_blamed() -> Iterator[None]:
-    """Whoever waits for others to leave its nodes looks at the time alone, not at the nodes."""
-
-    def by_time(state: State, job: JobRecord, time_ms: int) -> k.StageDecided | None:
-        until_ms = awaited_room.awaited_until_ms(job)
-        if until_ms is None or state.known_ms(time_ms) < until_ms:
-            return None
-        return k.StageDecided(job.uid, job.version, job.attempt, job.stage, StageReason.ROOM_NOT_FREED)
-
-    with mock.patch.object(stages, "room_lost", by_time):
         yield
 
 
@@ -602,7 +583,6 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "that no job starts before its room is free": _without(stages, "room_is_free", True),
     "how long a job waits for room": _without(awaited_room, "awaited_until_ms", 0),
-    "that who loses a node before others have left it says so": _others_are_blamed,
     "who may give room": _any_may_give_room,
     "that no job gives room to one of equal priority": _equals_give_room,
     "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
