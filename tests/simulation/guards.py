@@ -145,6 +145,7 @@ _OFTEN = {
     **{key: {CROWD: 1.0} for key in OF_ROOM},
     "how room may be taken in a queue": {CROWD: 1.0, MODES: 1.0},
     "that who took room in vain takes none again": {CROWD: 1.0, REFUSED: 1.0},
+    "that nobody gives room that comes by itself": {CROWD: 1.0, ENDS: 1.0},
     "that a job whose pods show its end leaves by itself": {ENDS: 1.0},
     "that a pod which hangs is no reason to wait": {STAYS: 1.0},
     "a node that closed since a worker was to stay there": {STAYING: 1.0},
