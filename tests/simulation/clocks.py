@@ -98,7 +98,8 @@ class Clocks:
 
     def check_decision(self, event: k.Event, job: JobRecord | None) -> None:
         """Check that an accepted decision isn't earlier than its job's deadline, and that a node is really lost."""
-        at_once = isinstance(event, k.StageDecided) and event.facts.gone and not event.facts.seconds  # no pod is on it
+        facts = event.facts if isinstance(event, k.StageDecided) else None
+        at_once = facts is not None and (facts.awaited or (facts.gone and not facts.seconds))  # no pod is on it
         if isinstance(event, k.StageDecided) and event.reason == "NodeLost" and not at_once:
             self._check_lost(self._world.oracle.state, event.facts.node, event.job_uid)
         if isinstance(event, k.WorkersReplaced):
@@ -137,7 +138,8 @@ class Clocks:
         """When the last pod ended whose end is the job's, as the API server has them; None if one hasn't succeeded, or
         if there are none: their sets were scaled to nothing."""
         stored = self._world.store.collection(PODS).objects
-        pods = {of.object["metadata"]["name"]: of.object for of in stored.values() if owned_by(of.object, job.uid)}
+        there = [of.object for (within, _), of in stored.items() if within == job.seen.namespace]
+        pods = {pod["metadata"]["name"]: pod for pod in there if owned_by(pod, job.uid)}
         latest_ms, spec = 0, job.valid_spec
         for slot in [(group, index) for group in spec.success for index in range(spec.groups[group].count)]:
             pod = pods.get(job.pod_name(slot))

@@ -15,6 +15,7 @@ from arranger.kube.cluster import NODES, PODS, TYJOBS, ApiError, Object
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.lifecycle.desired import desired_status
 from arranger.model.job import Stage
+from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.sandbox.store import DeleteOptions, Refusal
@@ -144,7 +145,8 @@ class Starts:
             if held_s > _HOLDS_S:
                 raise Violation(f"a quorum that can't start holds its nodes for {held_s:.0f} s", job=uid)
         job = self._job(uid)
-        if job is not None and job.attempt and not job.back_offs.attempt.times:
+        gave_room = job is not None and job.decided is not None and job.decided.reason == StageReason.PREEMPTED
+        if job is not None and job.attempt and not job.back_offs.attempt.times and not gave_room:
             raise Violation("a quorum that couldn't start doesn't back off", job=uid)
         self._world.store.delete(TYJOBS, "default", "unable")
 
