@@ -128,7 +128,7 @@ RACES = ("a node closes while a cycle is on its way", STAYING)
 
 #: The second one is a race too, with a rate of its own.
 TOPOLOGIES = ("a node is moved to another rack", "a node is moved while a cycle is on its way")
-#: "room isn't free in time" and "two writers: too little room" take hundreds of seeds, so fixed seeds need not hit them:
+#: "room isn't free in time" and "two writers: too little room" take hundreds of seeds; fixed seeds need not hit them:
 #: a pod hangs for longer than others wait for its room, or a second writer decides while nothing is reserved.
 ROOM = (
     "preempted: surplus", "preempted: priority", "preempted: reclaim", "preempted: guest",
