@@ -81,9 +81,7 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     nodes. `volumes` applies to pods as well: from here on, the claims of pods are recorded, and what volumes require of
     nodes counts; `devices` is the same for resource claims. `exact_ends` applies to pods too: from here on, a deadline
     counts the time in which a job is active, a success before the deadline wins over it, and nothing final is decided
-    by time before the watch was heard up to then (`WatchHeard`). `named_order` applies to pods as well: from here on,
-    namespace and name say which of equally old jobs is before the other, not the UID. Watchers of earlier versions set
-    none of them.
+    by time before the watch was heard up to then (`WatchHeard`). Watchers of earlier versions set none of them.
     """
 
     kind: Watched
@@ -96,14 +94,13 @@ class WatchClaimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     volumes: bool = False
     devices: bool = False
     exact_ends: bool = False
-    named_order: bool = False
 
 
 def claim(
     kind: Watched, watcher: str, cluster: str = "", *, with_volumes: bool = False, with_devices: bool = False
 ) -> WatchClaimed:
     """The claim of one kind by a watcher of this version, with the settings `volumes` and `devices` or without."""
-    rules = (True, True, True, True, with_volumes, with_devices, True, True) if kind == Watched.POD else ()
+    rules = (True, True, True, True, with_volumes, with_devices, True) if kind == Watched.POD else ()
     return WatchClaimed(kind, watcher, cluster, *rules)
 
 

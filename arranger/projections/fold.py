@@ -129,11 +129,6 @@ class _Fold(JobLife):
         """Apply the rules for pods that the watcher's version has."""
         state = self.state
         state.late_pods, state.exact_ends = event.late_pods, event.exact_ends
-        if event.named_order != state.named_order:
-            state.named_order = event.named_order
-            state.job_changes += 1
-            for job in state.jobs.values():
-                job.tie = job_indexes.tie_of(state, job)
         volumes.take_volumes(state, with_volumes=event.volumes)
         devices.take_devices(state, with_devices=event.devices)
         if event.exact_slots != state.exact_slots:

@@ -12,14 +12,8 @@ _Index = dict[tuple[str, str], tuple[str, ...]]
 
 def enter(state: State, job: JobRecord) -> None:
     """Record a new job."""
-    job.tie = tie_of(state, job)
     _add(state.named, (job.seen.namespace, job.seen.name), job.uid)
     follow(state, job, None)
-
-
-def tie_of(state: State, job: JobRecord) -> str:
-    """`JobRecord.tie`."""
-    return f"{job.seen.namespace}/{job.seen.name}" if state.named_order else ""
 
 
 def leave(state: State, job: JobRecord) -> None:

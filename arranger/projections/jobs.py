@@ -83,8 +83,6 @@ class JobRecord:
     left_behind: tuple[str, ...] = ()
     #: Whether the API server took its pods in the last dry run.
     tried: PodsTried | None = None
-    #: Which of equally old jobs is before the other: namespace and name, empty in logs without `named_order`.
-    tie: str = ""
 
     @property
     def placements(self) -> dict[SlotKey, str]:

@@ -148,7 +148,6 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     runtime_classes: tuple[RuntimeClassSeen, ...] = ()  # by name
     orphaned: dict[str, int] = {}
     limit_ranges: tuple[LimitRangeSeen, ...] = ()  # by namespace and name
-    named_order: bool = False
 
 
 _Limits = TypeVar("_Limits", QuotaSeen, LimitRangeSeen)
@@ -161,7 +160,6 @@ _UNTOUCHED = SetRecord()
 _SAME = (
     "epoch", "offset", "time_ms", "last_cycle", "terms", "listed", "verdicts", "unwatched", "cluster", "exact_slots",
     "pod_addresses", "readiness", "late_pods", "with_volumes", "with_devices", "exact_ends",
-    "named_order",
     "heard", "orphaned",
 )  # fmt: skip
 

@@ -182,8 +182,6 @@ class State:
     late_pods: bool = False
     #: Whether deadlines count active time, and a success in time wins over them (`WatchClaimed.exact_ends`).
     exact_ends: bool = False
-    #: Whether equally old jobs are ordered by namespace and name (`WatchClaimed.named_order`).
-    named_order: bool = False
     #: Kind → up to when the log has all of its changes, in milliseconds since 1970.
     heard: dict[str, int] = field(default_factory=dict)
     #: Whether volumes decide on nodes (`WatchClaimed.volumes`), and what is known of them.

@@ -774,9 +774,9 @@ def the_node_of_a_running_worker_is_not_ready(stage: Stage) -> None:
     stage.kubelets.set_ready("lost-0", ready=False)
 
 
-@also(r"job-w-0 was evicted through the API, as a drain does", *pool("drained", 2), places=("explain",))
+@also(r"job-w-0 was evicted through the API, as a drain does", *pool("emptied", 2), places=("explain",))
 def the_node_of_a_worker_is_drained(stage: Stage) -> None:
-    stage.apply(tyjob(leader=template(), workers=template(spec=on("drained"))))
+    stage.apply(tyjob(leader=template(), workers=template(spec=on("emptied"))))
     stage.staged("job", "Running")
     worker = next(pod for pod in stage.pods("job") if pod["metadata"]["name"] == "job-w-0")
     stage.kubectl("cordon", worker["spec"]["nodeName"])
@@ -794,12 +794,12 @@ def a_queue_below_its_share_takes_its_room(stage: Stage) -> None:
     stage.apply(has("mine", 4, "below"))
 
 
-@also(r"waits for 1 pod of 1 preempted job to leave", *pool("leaves", gpus=8))
+@also(r"waits for 1 pod of 1 preempted job to leave", *pool("stays", gpus=8))
 def the_pods_that_give_it_room_do_not_leave(stage: Stage) -> None:
-    stage.apply(wants("low", 8, "leaves", priority=1, pod={"terminationGracePeriodSeconds": 3600}))
+    stage.apply(wants("low", 8, "stays", priority=1, pod={"terminationGracePeriodSeconds": 3600}))
     stage.staged("low", "Running")
     finalizer(stage, f"/api/v1/namespaces/{stage.namespace}/pods/low-w-0")
-    stage.apply(wants("job", 8, "leaves", priority=9))
+    stage.apply(wants("job", 8, "stays", priority=9))
 
 
 @also(r"NodeClosed|node closes-0 is cordoned, before others had left it", *pool("closes", gpus=8))

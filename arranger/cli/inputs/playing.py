@@ -27,15 +27,15 @@ async def played(
         await feed(log, after, lambda entry: index.feed(changed(entry)), until=end, doing="reading the log")
     except TooLong as problem:
         raise LogError(f"{problem}, more than a page plays", hint="use an earlier --until or a later --from") from None
-    wanted = index.to_explain()
+    asked = index.to_explain()
     explanations: list[Explanation] = []
-    with progress("explaining", sum(map(len, wanted.values())), worth=_WORTH_A_BAR) as moved:
+    with progress("explaining", sum(map(len, asked.values())), worth=_WORTH_A_BAR) as moved:
 
         def told(one: Explanation) -> None:
             explanations.append(one)
             moved(1)
 
-        explaining = Explaining(again, wanted, told, policies=installed())
+        explaining = Explaining(again, asked, told, policies=installed())
         await feed(log, after, lambda entry: explaining.feed(changed(entry)), until=end, doing="")
         explaining.finish()
     return index.playback(), explanations

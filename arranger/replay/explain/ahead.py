@@ -105,8 +105,6 @@ def _by_seniority(other: JobRecord, job: JobRecord) -> str:
         return f"QoS class {spec.qos} against {of_job.qos}"
     if other.seen.created_ms != job.seen.created_ms:
         return f"created {(job.seen.created_ms - other.seen.created_ms) / 1000:g} s earlier"
-    if other.tie != job.tie:
-        return f"its name comes first, {other.tie} before {job.tie}"
     return f"the lower UID, {other.uid} against {job.uid}"
 
 

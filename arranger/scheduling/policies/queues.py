@@ -50,18 +50,18 @@ class QueuePolicy(ABC):
 
 
 #: The sort key of `seniority`.
-Rank = tuple[int, bool, int, int, str, str]
+Rank = tuple[int, bool, int, int, str]
 
 
 def seniority(job: JobRecord) -> Rank:
     """Higher priority first; then jobs that the API server didn't refuse; the better QoS class, if that counts; earlier
-    creation, in whole seconds as Kubernetes tells them; namespace and name; lower UID."""
+    creation, in whole seconds as Kubernetes tells them; lower UID, which a log without names keeps."""
     spec = job.valid_spec
-    return (-spec.priority, job.back_offs.held_back, spec.qos_rank, job.seen.created_ms, job.tie, job.seen.uid)
+    return (-spec.priority, job.back_offs.held_back, spec.qos_rank, job.seen.created_ms, job.seen.uid)
 
 
 class Priority(QueuePolicy):
-    """By seniority: priority, then creation, then name, and before creation the QoS class if the setting `qos_order` is
+    """By seniority: priority, then creation, then UID, and before creation the QoS class if the setting `qos_order` is
     on; refused jobs come last in their priority. Within one priority all quorums precede all further pods, and these
     precede the quorums of the next priority."""
 
