@@ -94,7 +94,7 @@ class TooLong(ValueError):
     """The part of the log has more changes than a page plays."""
 
 
-class _Spell(msgspec.Struct):
+class _Interval(msgspec.Struct):
     """A state of a job while the log is read, and how long it lasted, to choose those that are explained."""
 
     uid: str
@@ -116,8 +116,8 @@ class PlaybackIndex:
         self._jobs: dict[str, PlayedJob] = {}
         self._numbers: dict[str, int] = {}
         self._happenings: list[Happening] = []
-        self._spells: list[_Spell] = []
-        self._lasting: dict[str, _Spell] = {}
+        self._intervals: list[_Interval] = []
+        self._lasting: dict[str, _Interval] = {}
         self._last: dict[str, tuple[str, Step]] = {}
         self._series.note(state, state.jobs)
         self._gantt.note(state, dict.fromkeys(state.jobs))
@@ -137,7 +137,7 @@ class PlaybackIndex:
         self._note_jobs(changes.jobs)
         for one in judged:
             self._happened(one, labels)
-        if len(self._happenings) + len(self._spells) > MOST:
+        if len(self._happenings) + len(self._intervals) > MOST:
             raise TooLong(f"there are more than {MOST:,} changes up to offset {entry.last}")
 
     # --- states --------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class PlaybackIndex:
             else:
                 del self._last[uid]
             played.steps.append(step)
-            self._spell(uid, job)
+            self._interval(uid, job)
 
     def _step(self, job: JobRecord | None) -> Step:
         state = self.state
@@ -178,7 +178,7 @@ class PlaybackIndex:
             gpus_held(job),
         )
 
-    def _spell(self, uid: str, job: JobRecord | None) -> None:
+    def _interval(self, uid: str, job: JobRecord | None) -> None:
         last = self._lasting.pop(uid, None)
         if last is not None:
             last.until_ms = self.state.time_ms
@@ -186,8 +186,8 @@ class PlaybackIndex:
             return
         waits = not job.ended and len(job.placements) < job.pods_desired()
         cycled = waits and awaited(self.state, job).what != What.FIRST_CYCLE
-        self._lasting[uid] = _Spell(uid, self.state.offset, self.state.time_ms, cycled)
-        self._spells.append(self._lasting[uid])
+        self._lasting[uid] = _Interval(uid, self.state.offset, self.state.time_ms, cycled)
+        self._intervals.append(self._lasting[uid])
 
     # --- what happened -------------------------------------------------------------------------------------
 
@@ -250,14 +250,14 @@ class PlaybackIndex:
         """The offsets at which jobs shall be explained, with their UIDs."""
         now_ms = self.state.time_ms
 
-        def rank(spell: _Spell) -> tuple[bool, int]:
-            return not spell.waits, spell.since_ms - (spell.until_ms if spell.until_ms >= 0 else now_ms)
+        def rank(interval: _Interval) -> tuple[bool, int]:
+            return not interval.waits, interval.since_ms - (interval.until_ms if interval.until_ms >= 0 else now_ms)
 
         found: dict[int, list[str]] = {}
         # A state that passed within the same millisecond is never seen.
-        lasted = [one for one in self._spells if one.until_ms != one.since_ms]
-        for spell in sorted(lasted, key=rank)[:most]:
-            found.setdefault(spell.at, []).append(spell.uid)
+        lasted = [one for one in self._intervals if one.until_ms != one.since_ms]
+        for interval in sorted(lasted, key=rank)[:most]:
+            found.setdefault(interval.at, []).append(interval.uid)
         return found
 
 
@@ -274,21 +274,21 @@ class Explaining:
     def __init__(
         self,
         state: State,
-        wanted: dict[int, list[str]],
+        asked: dict[int, list[str]],
         told: Callable[[Explanation], Any],
         *,
         policies: Policies = BUILT_IN,
     ) -> None:
         # No pod has an empty name, so no placement is repeated.
         self._histories = JobHistories(state, Asked(EVERY_JOB, pod=EVERY_JOB), policies=policies, folded=self._folded)
-        self._wanted, self._told, self._policies = wanted, told, policies
+        self._asked, self._told, self._policies = asked, told, policies
         self.feed, self.finish = self._histories.feed, self._histories.finish
-        if state.offset in wanted:
+        if state.offset in asked:
             self._folded()
 
     def _folded(self) -> None:
         histories = self._histories
-        for uid in self._wanted.get(histories.state.offset, ()):
+        for uid in self._asked.get(histories.state.offset, ()):
             story, job = histories.stories.get(uid), histories.state.jobs.get(uid)
             if story is not None and job is not None:
                 retaken = histories.retaken(uid, job.attempt)
