@@ -147,22 +147,24 @@ def test_a_queue_below_its_share_gets_it_back(kube: KubeServer, history: History
 
 def test_small_jobs_that_never_stop_coming_do_not_keep_out_a_large_one(kube: KubeServer) -> None:
     """They end by themselves and aren't preemptible, so only a reservation helps. On a busy machine they run for longer
-    than they would, but not for longer than expected: then the start would be unknown."""
+    than they would, but not for longer than expected: then the start would be unknown. None waits when the large one
+    comes, or the first reservation would be for that one. The first runs for longer: if all ended in the same moment,
+    the large one could start without having been promised anything."""
     number = 0
 
     def arrive() -> None:
         nonlocal number
         number += 1
         small = job(
-            f"small-{number:03}", workers=0, run_s=5, priority=1, preemptible=False, expectedRuntimeSeconds=600,
-            ttlSecondsAfterFinished=0,
+            f"small-{number:03}", workers=0, run_s=20 if number == 1 else 5, priority=1, preemptible=False,
+            expectedRuntimeSeconds=600, ttlSecondsAfterFinished=0,
         )  # fmt: skip
         kube.request("POST", TYJOBS, small)
 
     def busy() -> int:
         return sum(stage == "Running" for stage in stages(kube).values())
 
-    for _ in range(14):
+    for _ in range(8):
         arrive()
     eventually("the node is full", lambda: busy() >= 7)
     apply(kube, job("large", workers=7, priority=9))
