@@ -94,8 +94,8 @@ SETTINGS = Settings(
     relist_s=20, snapshot_every_events=100, snapshot_every_s=20, keep_events=30, fair_share_half_life_s=60,
 )  # fmt: skip
 #: The time to settle after the faults stopped, in virtual seconds: a refused watch is tried again after 300 s, and a
-#: job that was refused meanwhile backs off for as long.
-_SETTLES_WITHIN_S = 700.0
+#: job that was refused meanwhile backs off for as long. A job whose pods fail by their own fault may do so twice.
+_SETTLES_WITHIN_S = 1100.0
 #: How long jobs keep nodes that they took from others in the worlds, in seconds.
 _LEAST_S = (0, 0, 0, 10)
 #: The part of the runs in calm worlds.
