@@ -1,22 +1,22 @@
 """The client for asyncio code."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from arranger.client.answers import Answer, Value, ask, typed
-from arranger.client.jobs import Given, Job, JobEnded, JobGone, JobPod, job_object, job_pod
+from arranger.client.applying import change, noted
+from arranger.client.jobs import Given, Job, JobEnded, JobGone, JobPod, job_object, job_pod, meant
 from arranger.client.tables import arrow_table, data_frame
 from arranger.errors import ArrangerError, UsageError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
 from arranger.kube.config import Access, find_access
-from arranger.messages.faults import meant_text
 from arranger.model.job import Stage
-from arranger.model.validation import scaled_set, validate
+from arranger.model.validation import scaled_set
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.forecast.starts import JobStarts
 from arranger.replay.reading.overview import Overview
@@ -72,12 +72,36 @@ class AsyncClient:
         """Create a TYJob from an object, YAML text or the path of a YAML file. Raises `ApiError` with the faulty fields
         if the API server refuses it, an unknown field among them, and `UsageError` if it is no TYJob."""
         body = job_object(job, self._namespace)
-        try:
+        with _naming_meant(body):
             return Job(await self._kube().create(TYJOBS, body["metadata"]["namespace"], body))
+
+    async def apply(self, job: Given) -> Job:
+        """Create a TYJob, or change the one of its name to what is given, as `kubectl apply` does: fields that were
+        applied before and aren't given now are removed, and lists are replaced. Takes and raises what `submit` does;
+        nothing is changed if any field is refused."""
+        body = job_object(job, self._namespace)
+        metadata = body["metadata"]
+        if not metadata.get("name"):
+            raise UsageError("metadata.name is missing", hint="submit takes metadata.generateName")
+        namespace, name = metadata["namespace"], metadata["name"]
+        for _ in range(_EDITS):
+            try:
+                with _naming_meant(body):
+                    return await self._applied(namespace, name, body)
+            except ApiError as refused:  # 409: somebody created or edited it meanwhile
+                if refused.code != 409:
+                    raise
+        raise _edited(name)
+
+    async def _applied(self, namespace: str, name: str, body: Object) -> Job:
+        try:
+            now = await self._kube().get(TYJOBS, namespace, name)
         except ApiError as refused:
-            if hint := meant_text(validate(body)):
-                raise ApiError(refused.code, refused.reason, f"{refused.detail} ({hint})") from refused
-            raise
+            if refused.code != 404:
+                raise
+            return Job(await self._kube().create(TYJOBS, namespace, noted(body)))
+        patch = change(now, body)
+        return Job(await self._kube().patch(TYJOBS, namespace, name, patch) if patch else now)
 
     async def job(self, name: str) -> Job:
         """The TYJob of this name."""
@@ -174,7 +198,7 @@ class AsyncClient:
             except ApiError as refused:
                 if refused.code != 409:
                     raise
-        raise ArrangerError(f"{name} is edited all the time by others", hint="try again")
+        raise _edited(name)
 
     async def suspend(self, name: str) -> Job:
         """Suspend a job: its pods are deleted, and its room is given back."""
@@ -261,6 +285,21 @@ class AsyncClient:
                 raise UsageError("no server to ask", hint='give server=, the address of `arranger serve`, or "cluster"')
             self._remote = Remote(self._server, self._found_access)
         return await ask(self._remote, question, parameters)
+
+
+@contextmanager
+def _naming_meant(body: Object) -> Iterator[None]:
+    """Adds to the API server's refusal of unknown fields which ones were meant."""
+    try:
+        yield
+    except ApiError as refused:
+        if hint := meant(body):
+            raise ApiError(refused.code, refused.reason, f"{refused.detail} ({hint})") from refused
+        raise
+
+
+def _edited(name: str) -> ArrangerError:
+    return ArrangerError(f"{name} is edited all the time by others", hint="try again")
 
 
 def _set_number(spec: Object, name: str) -> int:

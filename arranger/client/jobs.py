@@ -2,18 +2,29 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 import yaml
 
 from arranger.errors import ArrangerError, UsageError
-from arranger.kube.cluster import Object
+from arranger.kube.cluster import TYJOBS, Object
+from arranger.messages.faults import meant_text
 from arranger.model.job import ENDED, Stage
 from arranger.model.names import INDEX_LABEL, KIND, LEADER_ROLE, ROLE_LABEL, WORKER_SET_LABEL
+from arranger.model.validation import unknown_metadata, validate
 
-#: A TYJob as users give it: an object, YAML text, or the path of a YAML file.
-Given = Mapping[str, Any] | str | Path
+#: A TYJob as users give it: an object, YAML text, the path of a YAML file, or a job that the client returned.
+Given = Union[Mapping[str, Any], str, Path, "Job"]
+#: `kubectl apply` and the client note here what was applied last, so each removes what the other one gave.
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+#: What the API server sets: an object that it returned may be given again, with another name, say.
+_OF_SERVER = frozenset(
+    {
+        *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"),
+        *("resourceVersion", "selfLink", "uid"),
+    }
+)
 
 
 class JobEnded(ArrangerError):
@@ -118,15 +129,48 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def job_object(given: Given, namespace: str) -> Object:
-    """The TYJob to send, in this namespace unless it names one. Raises `UsageError`."""
-    if isinstance(given, str | Path):
+    """The TYJob to send, in this namespace unless it names one, without what the API server sets. Raises
+    `UsageError`."""
+    if isinstance(given, Job):
+        given = given.object
+    elif isinstance(given, str | Path):
         given = _from_yaml(given)
-    if given.get("kind") != KIND:
-        raise UsageError(f"kind is {given.get('kind')!r}", hint=f"kind: {KIND}")
-    metadata = {"namespace": namespace, **(given.get("metadata") or {})}
-    if not (metadata.get("name") or metadata.get("generateName")):
-        raise UsageError("metadata.name is missing", hint="or metadata.generateName, for a name with a random end")
-    return {**given, "metadata": metadata}
+    body = _as_json(given)
+    body.pop("status", None)
+    for name, value in (("kind", KIND), ("apiVersion", TYJOBS.api_version)):
+        if body.get(name) != value:
+            raise UsageError(f"{name} is {body.get(name)!r}", hint=meant(body) or f"{name}: {value}")
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        hint = meant(body) or "or metadata.generateName, for a name with a random end"
+        raise UsageError("metadata.name is missing", hint=hint)
+    return {**body, "metadata": {"namespace": namespace, **_of_user(metadata)}}
+
+
+def _of_user(metadata: Object) -> Object:
+    kept = {name: value for name, value in metadata.items() if name not in _OF_SERVER}
+    if isinstance(notes := kept.get("annotations"), dict):
+        kept["annotations"] = {name: value for name, value in notes.items() if name != APPLIED}
+    return kept
+
+
+def meant(body: Object) -> str:
+    """For each unknown field of a TYJob the one that was meant, as far as one has a similar name; empty for none."""
+    return meant_text([*validate(body), *unknown_metadata(body)])
+
+
+def _as_json(given: Mapping[str, Any]) -> Object:
+    """A copy with the types of JSON: tuples are lists in it, and numbers of numpy are numbers. Raises `UsageError`."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(given, enc_hook=_number), type=Object)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise UsageError(f"the TYJob can't be written as JSON: {error}") from error
+
+
+def _number(value: Any) -> Any:
+    if callable(item := getattr(value, "item", None)):
+        return item()
+    raise TypeError(f"{value!r} is a {type(value).__name__}")
 
 
 def _from_yaml(given: str | Path) -> Mapping[str, Any]:

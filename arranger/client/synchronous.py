@@ -56,6 +56,9 @@ class Client:
     def submit(self, job: Given) -> Job:
         return self._run(self._of.submit(job))
 
+    def apply(self, job: Given) -> Job:
+        return self._run(self._of.apply(job))
+
     def job(self, name: str) -> Job:
         return self._run(self._of.job(name))
 

@@ -71,6 +71,15 @@ _MAX_INT32 = (1 << 31) - 1
 #: The most bytes of an object in etcd, by its default `--max-request-bytes`.
 _POD_BYTES = 3 << 19
 
+#: The fields of the metadata of any object.
+METADATA = frozenset(
+    {
+        *("annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers"),
+        *("generateName", "generation", "labels", "managedFields", "name", "namespace", "ownerReferences"),
+        *("resourceVersion", "selfLink", "uid"),
+    }
+)
+
 _Default = TypeVar("_Default", int, None)
 
 _K = FaultKind
@@ -82,6 +91,13 @@ def validate(tyjob: Any, checks: Check | None = None) -> list[Fault]:
     `checks` come from `tyjob_checks` if other policies than the built-in ones are installed.
     """
     return list((checks or TYJOB)(tyjob, ""))
+
+
+def unknown_metadata(of: Mapping[str, Any]) -> list[Fault]:
+    """The unknown fields of an object's metadata, which the API server checks by itself."""
+    found = of.get("metadata")
+    names = [name for name in found if name not in METADATA] if isinstance(found, Mapping) else []
+    return [Fault(f"metadata.{name}", _K.UNKNOWN_FIELD, limits=tuple(sorted(METADATA))) for name in names]
 
 
 def refused_later(tyjob: Mapping[str, Any]) -> list[Fault]:

@@ -3,7 +3,12 @@ misspelt field is refused and named, where Arranger's own writes would lose it."
 
 import asyncio
 import contextlib
+import copy
+import functools
 import itertools
+import json
+import re
+import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,15 +16,17 @@ from typing import Any
 
 import pytest
 
-from arranger.cli.inputs.known_fields import FIELDS, METADATA
+from arranger.cli.inputs.known_fields import FIELDS
 from arranger.client import AsyncClient, Client
+from arranger.errors import UsageError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import QUEUES, TYJOBS, ApiError, Cluster, Object
 from arranger.kube.config import find_access
+from arranger.model.validation import METADATA
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.embedded import EmbeddedCluster
 from tests.e2e.harness import job
-from tests.servers import CRD_FILES, RealKube
+from tests.servers import CRD_FILES, RealKube, ServersUnavailable, kube_assets
 
 pytestmark = pytest.mark.timeout(120)
 _numbers = itertools.count(1)
@@ -65,6 +72,14 @@ def configured(request: pytest.FixtureRequest, tmp_path: Path) -> Configured:
     if request.param == "real":
         request.getfixturevalue("kube_server")
     return partial(config_of, request.param, request, tmp_path)
+
+
+@pytest.fixture
+def kubectl() -> Path:
+    try:
+        return kube_assets() / "kubectl"
+    except ServersUnavailable as missing:
+        pytest.skip(str(missing))
 
 
 def named() -> str:
@@ -135,6 +150,133 @@ async def test_the_clients_submit_names_the_field_and_the_nearest_one(configured
         name = named()
         await client.submit(job(name))
         assert (await client.suspend(name)).object["spec"]["suspend"] is True
+
+
+# --- the client's submit and apply ---
+
+
+def rich(name: str) -> Object:
+    """A job with fields at many depths."""
+    made = job(name)
+    made["metadata"] |= {"labels": {"team": "rl"}, "annotations": {"note": "first"}}
+    spec = made["spec"]
+    spec |= {
+        "queue": "default",
+        "restartLimit": 2,
+        "successPolicy": {"type": "Leader"},
+        "topology": {"levels": ["rack"], "mode": "Preferred"},
+        "priority": 4,
+    }
+    for part in (spec["leader"], spec["workerSets"][0]):
+        part["template"]["metadata"] = {"labels": {"app": "ppo"}}
+        part["template"]["spec"] |= {
+            "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}],
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+                    }
+                }
+            },
+        }
+        container = part["template"]["spec"]["containers"][0]
+        container |= {
+            "env": [{"name": "SEED", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+            "securityContext": {"capabilities": {"drop": ["ALL"]}},
+        }
+    return made
+
+
+#: Objects whose keys are the user's.
+_MAPS = ("labels", "annotations", "requests", "limits")
+
+
+def fields_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all fields in an object."""
+    if isinstance(value, list):
+        return [found for number, item in enumerate(value) for found in fields_of(item, (*path, number))]
+    if not isinstance(value, dict) or (path and path[-1] in _MAPS):
+        return []
+    return [found for name, item in value.items() for found in ((*path, name), *fields_of(item, (*path, name)))]
+
+
+def with_typo(of: Object, path: tuple[Any, ...]) -> tuple[Object, str]:
+    """The object with its field's last two letters the other way round, and that field's name."""
+    made = copy.deepcopy(of)
+    within = functools.reduce(lambda inner, key: inner[key], path[:-1], made)
+    name = path[-1]
+    wrong = name[:-2] + name[-1] + name[-2] if name[-1] != name[-2] else name + "x"
+    within[wrong] = within.pop(name)
+    return made, wrong
+
+
+async def test_a_typo_in_any_field_of_submit_and_apply_is_refused_by_name_and_nothing_is_changed(
+    configured: Configured,
+) -> None:
+    async with configured() as kubeconfig, AsyncClient(kubeconfig=kubeconfig) as client:
+        there = await client.apply(rich(named()))
+        first, other = rich(named()), rich(there.name)
+        other["spec"]["priority"] = 9
+        paths = fields_of(first)
+        assert len(paths) > 80
+        for path in paths:
+            for verb, given in ((client.submit, first), (client.apply, first), (client.apply, other)):
+                made, wrong = with_typo(given, path)
+                with pytest.raises((ApiError, UsageError)) as refused:
+                    await verb(made)
+                said = str(refused.value)
+                assert re.search(rf"\b{wrong}\b", said), (path, said)
+                assert f"did you mean {path[-1]} in place of" in said, (path, said)
+        with pytest.raises(ApiError, match="NotFound"):
+            await client.job(first["metadata"]["name"])
+        assert (await client.job(there.name)).object == there.object
+
+
+async def test_apply_creates_a_job_and_then_changes_it_to_what_is_given(configured: Configured) -> None:
+    given = rich(named())
+    name = given["metadata"]["name"]
+    async with configured() as kubeconfig, AsyncClient(kubeconfig=kubeconfig) as client:
+        made = await client.apply(given)
+        assert (await client.apply(given)).object == made.object, "nothing was to be changed"
+        await client.scale(name, 5)
+        given["spec"]["priority"] = 7
+        del given["spec"]["restartLimit"], given["metadata"]["labels"], given["metadata"]["annotations"]
+        changed = (await client.apply(given)).object
+        assert changed["metadata"]["uid"] == made.uid
+        assert (changed["spec"]["priority"], changed["spec"]["workerSets"][0]["counts"]) == (7, 2)
+        assert changed["spec"].get("restartLimit", 3) == 3, "the default, if any, applies again"
+        assert "labels" not in changed["metadata"] or not changed["metadata"]["labels"]
+        assert "note" not in changed["metadata"]["annotations"]
+        # As it came from the API server, with one field edited.
+        changed["spec"]["priority"] = 3
+        assert (await client.apply(changed)).object["spec"]["priority"] == 3
+        changed["metadata"]["name"] = f"{name}-again"
+        assert (await client.submit(changed)).stage == "Pending"
+
+
+async def test_apply_and_kubectl_apply_remove_what_the_other_one_gave(
+    configured: Configured, kubectl: Path, tmp_path: Path
+) -> None:
+    given = rich(named())
+    name, file = given["metadata"]["name"], tmp_path / "job.json"
+
+    def applied(kubeconfig: Path) -> None:
+        file.write_text(json.dumps(given))
+        command = [str(kubectl), f"--kubeconfig={kubeconfig}", "apply", "-f", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    async with configured() as kubeconfig, AsyncClient(kubeconfig=kubeconfig) as client:
+        await asyncio.to_thread(applied, kubeconfig)
+        del given["metadata"]["labels"]
+        assert "labels" not in (await client.apply(given)).object["metadata"]
+        given["metadata"]["labels"] = {"team": "vision"}
+        await client.apply(given)
+        del given["metadata"]["labels"]
+        await asyncio.to_thread(applied, kubeconfig)
+        assert "labels" not in (await client.job(name)).object["metadata"]
 
 
 # --- fields of objects in files -------------------------------------------------------------------------------------

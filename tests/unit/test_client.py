@@ -65,7 +65,9 @@ async def test_a_job_is_submitted_as_an_object_as_text_and_from_a_file(tmp_path:
     ("given", "words"),
     [
         ({"kind": "Job"}, "kind is 'Job' .*kind: TYJob"),
-        ({"kind": "TYJob"}, r"metadata.name is missing .*generateName"),
+        ({"kind": "TYJob"}, r"apiVersion is None .*apiVersion: arranger.dev/v1"),
+        ({"kind": "TYJob", "apiVersion": "arranger.dev/v1"}, r"metadata.name is missing .*generateName"),
+        ({"kind": "TYJob", "apiVersion": "arranger.dev/v1", "spec": object()}, "can't be written as JSON: <object .*"),
         ("kind: [", "can't read the TYJob"),
         ("kind: TYJob\n---\nkind: TYJob\n", "a TYJob is one object, and this is 2"),
         (Path("/does/not/exist.yaml"), "can't read the TYJob: .*exist.yaml"),

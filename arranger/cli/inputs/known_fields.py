@@ -12,16 +12,9 @@ from arranger.model.checks import keyed, text
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import GROUP
 from arranger.model.schema import definition
+from arranger.model.validation import METADATA
 
 _HEAD = frozenset({"apiVersion", "kind", "metadata"})
-METADATA = frozenset(
-    {
-        *("annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers"),
-        *("generateName", "generation", "labels", "managedFields", "name", "namespace", "ownerReferences"),
-        *("resourceVersion", "selfLink", "uid"),
-    }
-)
-
 #: Kind → part of the object ("" for the object itself) → its fields.
 FIELDS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "Pod": {"": _HEAD | {"spec", "status"}},
