@@ -375,7 +375,7 @@ class Reservations:
         """The jobs whose reserved room is in the way of a quorum: those of which each alone keeps all that it lacks,
         else those of which each keeps room for a pod of the group that lacks it, else all on the nodes for that
         group."""
-        if all(reason.kind != ReasonKind.RESERVED for reason, _ in shortage.reasons):
+        if not _is_in_the_way(shortage):
             return ()
         view, shape = self._placer.view, job.valid_spec.groups[shortage.group].shape
         lacks = shortage.asked - shortage.found
@@ -403,8 +403,10 @@ class Reservations:
         if known is None or not known.of_nodes:
             return False
         more = self._further(tried, pods, self._ends_before(job))
-        if len(tried.pieces) == done and self._may_leave(job, known):
+        if len(tried.pieces) == done and job.valid_spec.preemptible:
             more = self._lend(tried, pods, may_start)
+        elif len(tried.pieces) == done:  # one pod of them is enough
+            known.no_guest = _is_in_the_way(known) and bool(self._open_to_guests(job, may_start))
         if len(tried.pieces) == done and len(self._state.reservations) > 1:
             known.kept_by = self._keeping_out(job, known)
         return more
@@ -468,20 +470,27 @@ class Reservations:
     ) -> PlacementTry | None:
         if not self._config.guests or job.of_pods:
             return None
-        if not self._may_leave(job, shortage):
+        if not job.valid_spec.preemptible:
+            if _is_in_the_way(shortage) and self._config.verdicts >= 7:
+                shortage.no_guest = self._would_fit(job, self._open_to_guests(job, may_start))
             return None
         found = self._in_held_room(job, self._open_to_guests(job, may_start))
         if found is not None and found.quorum_stands:
             self._note_hosts(found)
         return found
 
-    def _may_leave(self, job: JobRecord, shortage: Shortage) -> bool:
-        """Whether a job is preemptible; if not, and reserved room is in its way, the shortage says so."""
-        if job.valid_spec.preemptible:
-            return True
-        reserved = any(reason.kind == ReasonKind.RESERVED for reason, _ in shortage.reasons)
-        shortage.no_guest = self._config.verdicts >= 7 and reserved
-        return False
+    def _would_fit(self, job: JobRecord, free: dict[str, _Held]) -> bool:
+        """Whether the quorum of a job would have room with this reserved room. Nothing changes."""
+        if not free:
+            return False
+        placing = self._placer.placing
+        observer, placing.observer = placing.observer, None
+        before, mark = self._put_back(free), placing.mark()
+        tried = self._placer.quorum(job)
+        placing.undo(tried, mark)
+        self._take_out(free, before)
+        placing.observer = observer
+        return tried.quorum_stands
 
     def _note_hosts(self, tried: PlacementTry) -> None:
         """Say in a try in whose reserved room it is."""
@@ -527,6 +536,11 @@ class Reservations:
     def _take_out(self, free: dict[str, _Held], before: int | None) -> None:
         """Hold it again. `before` is the number of the content then, if nothing else has changed."""
         self._placer.view.hold(*_all_of(free), before)
+
+
+def _is_in_the_way(shortage: Shortage) -> bool:
+    """Whether reserved room is in a job's way."""
+    return any(reason.kind == ReasonKind.RESERVED for reason, _ in shortage.reasons)
 
 
 def _all_of(held: dict[str, _Held]) -> RowRooms:

@@ -283,6 +283,13 @@ def test_who_would_not_fit_as_a_guest_either_is_told_what_it_lacks_there() -> No
     assert waiting is not None and waiting.why.startswith("31 of 32 required pods fit; ") and not waiting.reserved
 
 
+def test_who_is_not_preemptible_and_would_not_fit_as_a_guest_either_is_not_told_to_become_preemptible() -> None:
+    of = world()
+    job = small(of, "wide", 32, priority=1, preemptible=False)
+    lacks = "0 of 32 required pods fit; actors: 0 of 4 nodes fit: 4 reserved for a job ahead of it"
+    assert desired_status(of.state, job)["message"] == f"{lacks}; room is reserved for job big of namespace default"
+
+
 def two_reservations() -> World:
     """Two nodes of 8 GPUs, of which one is used for an unknown time; two jobs have them reserved."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=2, reservation_refresh_ms=30_000, guests=True))
