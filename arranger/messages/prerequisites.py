@@ -1,5 +1,5 @@
 """What keeps a job out of the order of waiting jobs, in one line: jobs that have to end first, a PriorityClass that
-isn't known, and a Queue that it can't use."""
+or RuntimeClass that isn't known or contradicts its template, and a Queue that it can't use."""
 
 from arranger.events.kinds import GROUP_WATCHES, Watched
 from arranger.messages.queues import denial_text
@@ -11,7 +11,7 @@ from arranger.projections.dependencies import awaited_jobs
 from arranger.projections.jobs import JobRecord
 from arranger.projections.priorities import lacks_class
 from arranger.projections.queue_membership import kept_out
-from arranger.projections.runtime_classes import missing_classes
+from arranger.projections.runtime_classes import contradicted, missing_classes
 from arranger.projections.state import State
 
 #: The HTTP status of a kind that the API server doesn't have.
@@ -36,6 +36,11 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
     if missing := missing_classes(job):
         classes = ", ".join(missing)
         parts.append(f"waits for RuntimeClass {classes}, which doesn't exist: create it, or edit the template")
+    for name, key, own, other in contradicted(state, job):
+        parts.append(
+            f"nodeSelector {key}={own} of its template contradicts RuntimeClass {name}, which has {key}={other}, so "
+            "the API server would refuse its pods: edit the template"
+        )
     if (denial := kept_out(state, job)) is not None:
         parts.append(denial_text(denial, state.unwatched.get(Watched.QUEUE, 0)))
     return "; ".join(parts)

@@ -61,6 +61,19 @@ def missing_classes(job: JobRecord) -> tuple[str, ...]:
     return job.valid_spec.missing_runtimes if job.active and not job.stands_still else ()
 
 
+def contradicted(state: State, job: JobRecord) -> list[tuple[str, str, str, str]]:
+    """(RuntimeClass, key, value in the template, value in the class) where the nodeSelector of a template contradicts
+    that of its class. The API server refuses such pods."""
+    found: dict[tuple[str, str, str, str], None] = {}
+    for group in job.valid_spec.groups if job.spec is not None else ():
+        shape, seen = group.shape, state.runtime_classes.get(group.shape.runtime_class)
+        if seen is not None and shape.own is not None:
+            own = dict(shape.own.node_selector)
+            other = [(key, value) for key, value in seen.needs.node_selector if own.get(key, value) != value]
+            found.update(dict.fromkeys((seen.name, key, own[key], value) for key, value in other))
+    return list(found)
+
+
 def _watched(state: State) -> bool:
     """Whether a class that isn't known isn't there. Where they aren't watched, admission decides alone."""
     kind = Watched.RUNTIME_CLASS

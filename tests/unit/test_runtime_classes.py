@@ -104,6 +104,21 @@ def test_a_job_waits_for_a_class_that_does_not_exist_and_says_so() -> None:
     assert job.stage == Stage.RUNNING, "pods that are there stay"
 
 
+def test_a_template_that_contradicts_its_class_is_told_so_by_name() -> None:
+    """No node has both values, and the API server would refuse the pods."""
+    there = cluster()
+    there.runtime_class("kata", msgspec.structs.replace(NEEDS, node_selector=(("runtime", "kata"),)))
+    job = there.job("j", leader=sandboxed(selector={"runtime": "runc"}))
+    there.settle()
+    words = (
+        "nodeSelector runtime=runc of its template contradicts RuntimeClass kata, which has runtime=kata, so the API "
+        "server would refuse its pods: edit the template"
+    )
+    assert (job.placements, message(there, job)) == ({}, words)
+    other = there.job("k", leader=sandboxed(selector={"runtime": "kata"}))
+    assert "contradicts" not in message(there, other)
+
+
 @pytest.mark.parametrize("code", [403, 404])
 def test_where_classes_may_not_be_read_jobs_are_placed_as_before(code: int) -> None:
     there = cluster(watched=False)
