@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 #: What of a job in another namespace is shown, as in `replay`.
 _OPEN_OF_A_JOB = ("priority", "stage", "since", "submitted", "attempt", "podsPlaced", "podsWanted")
-_OPEN_OF_A_BAR = ("from", "to", "kind", "attempt")
+_OPEN_OF_A_BAR = ("from", "to", "kind", "attempt", "outcome")
 _TOTALS_OF_JOBS = ("jobsWaiting", "jobsRunning", "jobsEnded")
 _MARKS_OF_NODES = ("nodeLost", "nodeCordoned")
 _SERIES_OF_NODES = ("gpus", "gpusUsed", "gpusIdle", "gpusReserved", "gpusBesideUsed")
@@ -58,7 +58,7 @@ def _moment(answer: Json, sight: Sight) -> Json:
 
 
 def _timeline(answer: Json, sight: Sight) -> Json:
-    names = ("first", "last", "firstTime", "lastTime", "buckets", "complete")
+    names = ("first", "last", "firstTime", "lastTime", "buckets", "complete", "busiest", "stored")
     marks = []
     for mark in answer["marks"]:
         if mark["kind"] not in _MARKS_OF_NODES:

@@ -4,7 +4,7 @@ from arranger.web.questions import Parameter, Question
 
 
 def _number(name: str, meaning: str, *, most: int = 10**18) -> Parameter:
-    return Parameter(name, f"--{name}", meaning, point=name not in ("buckets", "points"), most=most)
+    return Parameter(name, f"--{name}", meaning, point=name in ("at", "from", "to", "after", "before"), most=most)
 
 
 _AT = _number("at", "the point of the log that the answer is about: an offset")
@@ -12,21 +12,25 @@ _SPAN = (
     _number("from", "the offset with whose time the bars begin"),
     _number("to", "the offset with whose time they end"),
 )
+_TIME = (
+    _number("sinceMs", "the time, in milliseconds since 1970, with which the answer begins"),
+    _number("untilMs", "the time with which it ends"),
+)
 
 CONSOLE = {
     one.name: one
     for one in (
         Question("moment", "The cluster at a point: jobs, nodes with their GPUs, queues.", (_AT,), (), "at"),
         Question(
-            "timeline", "The number of events over the whole log, and marks of what went wrong.",
-            (_number("buckets", "into how many parts the time is divided", most=2_000),), (), reads_on=True,
+            "timeline", "The number of events over the log or a span of its time, and marks of what went wrong.",
+            (_number("buckets", "into how many parts the time is divided", most=2_000), *_TIME), (), reads_on=True,
         ),
         Question(
-            "series", "GPUs and jobs over the whole log.",
-            (_number("points", "how many points at most", most=32_768),), (), reads_on=True,
+            "series", "GPUs and jobs over the whole log, or over a span of time.",
+            (_number("points", "how many points at most", most=32_768), *_TIME), (), reads_on=True,
         ),
-        Question("gantt", "When each job waited and ran.", _SPAN, (), reads_on=True),
-        Question("node-gantt", "Which jobs had each node, and when.", _SPAN, (), reads_on=True),
+        Question("gantt", "When each job waited and ran.", (*_SPAN, *_TIME), (), reads_on=True),
+        Question("node-gantt", "Which jobs had each node, and when.", (*_SPAN, *_TIME), (), reads_on=True),
         Question(
             "decision", "The next or the last event that gave a job nodes, or took them from others.",
             (_number("after", "an offset before it"), _number("before", "an offset after it")), (), reads_on=True,

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import msgspec
 
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable
+from arranger.events.archive import ArchiveLog
+from arranger.events.file_log import FileLog
 from arranger.events.kinds import Event
 from arranger.events.log import Entry, Log, Position
 from arranger.model.text import safe_json
@@ -219,10 +221,17 @@ class Moments:
         return int(values["at"]) if "at" in values else max(self._end, index.position.offset)
 
     async def _timeline(self, index: LogIndex, values: Values) -> object:
-        return index.timeline.timeline(int(values.get("buckets", 400)), complete=self.complete)
+        return index.timeline.timeline(
+            int(values.get("buckets", 400)),
+            complete=self.complete,
+            busiest=index.series.busiest,
+            stored=isinstance(self._log, FileLog | ArchiveLog),
+            **_span(values),
+        )
 
     async def _series(self, index: LogIndex, values: Values) -> object:
-        return index.series.series(int(values.get("points", 300)), index.state, complete=self.complete)
+        points = int(values.get("points", 300))
+        return index.series.series(points, index.state, complete=self.complete, **_span(values))
 
     async def _decision(self, index: LogIndex, values: Values) -> object:
         after, before = values.get("after"), values.get("before")
@@ -293,10 +302,19 @@ class Moments:
         return entries
 
 
+def _span(values: Values) -> dict[str, int]:
+    """A span of time that is given in milliseconds since 1970."""
+    names = {"sinceMs": "since_ms", "untilMs": "until_ms"}
+    return {name: int(values[given]) for given, name in names.items() if given in values}
+
+
 def _span_ms(index: LogIndex, values: Values) -> tuple[int, int]:
-    """The time from one offset to another, in milliseconds since 1970."""
+    """The time from one offset to another, or a span of time that is given, in milliseconds since 1970."""
     first, last = int(values.get("from", index.timeline.first)), int(values.get("to", index.timeline.last))
-    return index.timeline.time_ms(first), index.timeline.time_ms(last)
+    span = _span(values)
+    begin_ms = span.get("since_ms", index.timeline.time_ms(first))
+    until_ms = min(span.get("until_ms", index.timeline.time_ms(last)), index.timeline.time_ms(index.timeline.last))
+    return begin_ms, max(until_ms, begin_ms)
 
 
 async def _oldest(log: Log) -> tuple[State, Position]:

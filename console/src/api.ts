@@ -18,6 +18,17 @@ function lose(why: string, since: number): void {
   lost.value = { since: lost.peek()?.since ?? since, why };
 }
 
+/** How much the server's clock is ahead of this one's, in milliseconds. */
+let aheadMs = 0;
+/** The server's time in seconds since 1970: it writes the times of a log that it follows, and answers tell it by the
+ * second. */
+export const now = (): number => (Date.now() + aheadMs) / 1000;
+
+function compareClocks(answer: Response): void {
+  const ahead = Date.parse(answer.headers.get("Date") ?? "") - Date.now();
+  if (Math.abs(ahead) > 3000) aheadMs = ahead;
+}
+
 export class Refused extends Error {
   constructor(
     message: string,
@@ -63,6 +74,7 @@ export async function ask<T>(
     throw new Refused(UNREACHED, 0);
   }
   if (!answer.ok) throw await refusal(answer);
+  compareClocks(answer);
   return (await answer.json()) as T;
 }
 

@@ -4,6 +4,7 @@ import uPlot from "uplot";
 import { SaveSvg } from "./parts";
 import { masked } from "./store";
 import type { Pen } from "./svg";
+import { onWheel, type Span } from "./zoom";
 import { colour, dark, useWidth } from "./use";
 import { amount, clock, stamp } from "./words";
 
@@ -14,11 +15,25 @@ export interface Drawn {
   colour: string;
   dashed?: boolean;
   fill?: boolean;
+  /** What is told instead of the values, where they are sums with those of other lines. */
+  own?: readonly (number | null)[];
+}
+
+/** Lines that stand on each other, the first one lowest. The highest is drawn first, and comes first in the legend. */
+export function stacked(lines: readonly Drawn[]): Drawn[] {
+  let below: readonly (number | null)[] = [];
+  const found = lines.map((line): Drawn => {
+    below = line.values.map((value, place) => (value ?? 0) + (below[place] ?? 0));
+    return { ...line, values: below, own: line.values };
+  });
+  return found.reverse();
 }
 
 interface Shown {
   label: string;
   times: readonly number[];
+  /** The part of the time that is shown, in seconds. Without it: all times. */
+  span?: Span;
   lines: readonly Drawn[];
   height?: number;
   mark?: number | undefined;
@@ -31,15 +46,22 @@ export function Chart(props: Shown) {
   const plotted = useRef<uPlot | null>(null);
   const mark = useRef(props.mark);
   mark.current = props.mark;
+  const of = spanOf(props);
+  const span = useRef(of);
+  span.current = of;
   const key = useMemo(() => ({}), [props.times, props.lines.map((one) => one.name).join("\n"), masked.value]);
   useEffect(() => {
     if (!box.current || !width) return;
-    const plot = new uPlot(options(props, width, mark), [props.times as number[], ...props.lines.map((one) => one.values as number[])], box.current);
+    const plot = new uPlot(options(props, width, mark, span), [props.times as number[], ...props.lines.map((one) => one.values as number[])], box.current);
     const onClick = (): void => {
       const { left } = plot.cursor;
       if (left !== undefined && left >= 0) props.onTime?.(plot.posToVal(left, "x"));
     };
     plot.over.addEventListener("click", onClick);
+    plot.over.addEventListener("wheel", (event) => {
+      // Without a key, the wheel moves the page.
+      if (event.ctrlKey || event.shiftKey) onWheel(event, plot.posToVal(event.offsetX, "x"));
+    });
     plotted.current = plot;
     return () => {
       plotted.current = null;
@@ -48,6 +70,7 @@ export function Chart(props: Shown) {
   }, [key, width, dark.value]);
   // A move in time changes nothing but the mark.
   useEffect(() => plotted.current?.redraw(false, false), [props.mark]);
+  useEffect(() => plotted.current?.setScale("x", { min: of[0], max: of[1] }), [...of]);
   return (
     <div class="framed">
       <SaveSvg
@@ -64,18 +87,19 @@ export function Chart(props: Shown) {
   );
 }
 
+const spanOf = ({ span, times }: Shown): Span => span ?? [times[0] ?? 0, times.at(-1) ?? 1];
 const tone = (given: string): string => (given.startsWith("--") ? colour(given) : given);
 
 // Steps of the axis: there are no parts of jobs, and GPUs are counted whole.
 const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((power) => one * 10 ** power)).sort((a, b) => a - b);
 
-function options(props: Shown, width: number, mark: { current: number | undefined }): uPlot.Options {
+function options(props: Shown, width: number, mark: { current: number | undefined }, span: { current: Span }): uPlot.Options {
   const times = (_: uPlot, splits: number[]): string[] => splits.map(clock);
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
     width,
     height: props.height ?? HEIGHT_PX,
-    scales: { x: { time: true }, y: { range: (_, _low, high) => [0, Math.max(1, high * 1.05)] } },
+    scales: { x: { time: true, range: () => [...span.current] }, y: { range: (_, _low, high) => [0, Math.max(1, high * 1.05)] } },
     axes: [
       { ...axis, values: times, space: 80 },
       { ...axis, size: 44, incrs: WHOLE },
@@ -87,12 +111,13 @@ function options(props: Shown, width: number, mark: { current: number | undefine
       ...props.lines.map((one) => ({
         label: one.name,
         stroke: tone(one.colour),
-        width: 2,
-        ...(one.fill && { fill: `color-mix(in srgb, ${tone(one.colour)} 15%, transparent)` }),
+        width: one.own ? 1 : 2,
+        ...(one.fill && { fill: `color-mix(in srgb, ${tone(one.colour)} ${one.own ? `70%, ${colour("--ground")}` : "15%, transparent"})` }),
         ...(one.dashed && { dash: [6, 4] }),
         paths: uPlot.paths.stepped!({ align: 1 }),
         points: { show: false },
-        value: (_: uPlot, value: number | null) => amount(value),
+        value: (_: uPlot, value: number | null, _line: number, place: number | null) =>
+          amount(one.own && place !== null ? one.own[place] : value),
       })),
     ],
     hooks: { draw: [(plot) => drawMark(plot, mark.current)] },
@@ -114,7 +139,7 @@ const AXIS_PX = { left: 44, bottom: 22, step: 110 };
 /** The same lines without uPlot, which draws on a canvas alone. */
 function draw(pen: Pen, props: Shown, width: number): void {
   const { times, lines, mark } = props;
-  const [begin, end] = [times[0] ?? 0, times.at(-1) ?? 0];
+  const [begin, end] = spanOf(props);
   const right = width - AXIS_PX.left;
   const bottom = (props.height ?? HEIGHT_PX) - AXIS_PX.bottom;
   const most = Math.max(1, ...lines.flatMap((one) => one.values.map((value) => (value ?? 0) * 1.05)));
@@ -132,7 +157,8 @@ function draw(pen: Pen, props: Shown, width: number): void {
     pen.fillText(clock(begin + (at / right) * (end - begin)), AXIS_PX.left + at, bottom + AXIS_PX.bottom / 2);
   }
   pen.lineWidth = 2;
-  for (const one of lines) course(pen, one, times.map(x), y);
+  // What is before the part is drawn at its beginning.
+  for (const one of lines) course(pen, one, times.map((time) => x(Math.max(begin, Math.min(time, end)))), y);
   if (mark === undefined || mark < begin || mark > end) return;
   pen.strokeStyle = colour("--accent");
   path(pen, [[x(mark), 0], [x(mark), bottom]]);
@@ -152,7 +178,7 @@ function course(pen: Pen, line: Drawn, across: readonly number[], y: (value: num
   if (!first || !last) return;
   pen.fillStyle = pen.strokeStyle = tone(line.colour);
   if (line.fill) {
-    pen.globalAlpha = 0.15;
+    pen.globalAlpha = line.own ? 0.7 : 0.15;
     path(pen, [[first[0], y(0)], ...points, [last[0], y(0)]]);
     pen.fill();
     pen.globalAlpha = 1;

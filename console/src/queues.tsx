@@ -1,4 +1,5 @@
 // The tree of queues at a point: used against share, capability and demand, and over time.
+import { stacked } from "./chart";
 import { type Course, OverTime } from "./course";
 import { signal } from "@preact/signals";
 import { AsOf, JobLink, Missing, Note, Table } from "./parts";
@@ -184,24 +185,42 @@ function Tree({ now }: { now: Moment }) {
   );
 }
 
+/** So many queues have a colour of their own: the server keeps the peaks of these. */
+const QUEUES = 12;
+
+/** What each queue uses by itself, without the queues below it: so the queues add up to what all use. */
+function ownUse(of: Series): Map<string, number[]> {
+  const own = new Map(Object.entries(of.queues).map(([name, used]) => [name, [...used]]));
+  for (const { name, parent } of moment.value?.queues ?? []) {
+    const above = parent === name ? undefined : own.get(parent);
+    of.queues[name]?.forEach((used, place) => above && (above[place]! -= used));
+  }
+  return own;
+}
+
+const sum = (lines: readonly number[][], length: number): number[] =>
+  Array.from({ length }, (_, place) => lines.reduce((all, line) => all + line[place]!, 0));
+
 function queuesOverTime(of: Series): Course[] {
-  // The server keeps the peaks of these.
-  const peaks = new Map(Object.entries(of.queues).map(([name, used]) => [name, used.reduce((most, one) => Math.max(most, one), 0)]));
-  const names = [...peaks.keys()].sort((a, b) => peaks.get(b)! - peaks.get(a)! || (a < b ? -1 : 1)).slice(0, 12).sort();
+  const own = [...ownUse(of)].filter(([, used]) => used.some(Boolean));
+  const peaks = new Map(own.map(([name, used]) => [name, used.reduce((most, one) => Math.max(most, one), 0)]));
+  const byPeak = [...own].sort(([a], [b]) => peaks.get(b)! - peaks.get(a)! || (a < b ? -1 : 1));
+  const named = byPeak.slice(0, QUEUES).sort(([a], [b]) => (a < b ? -1 : 1));
+  const others = sum(byPeak.slice(QUEUES).map(([, used]) => used), of.times.length);
+  const inQueues = sum(own.map(([, used]) => used), of.times.length);
+  const foreign = of.gpusUsed.map((used, place) => Math.max(0, used - inQueues[place]!));
+  const areas = [
+    ...named.map(([name, used]) => ({ name: shown(name), values: used, colour: queueColours.of(name), fill: true })),
+    ...(others.some(Boolean) ? [{ name: "other queues", values: others, colour: "--runs", fill: true }] : []),
+    ...(foreign.some(Boolean) ? [{ name: "other pods", values: foreign, colour: "--others", fill: true }] : []),
+  ];
   return [
     {
       title: "GPUs used, by queue",
-      label: "GPUs used by each queue over time",
+      label: "GPUs used by each queue over time, up to all GPUs",
       height: 240,
-      lines: [
-        { name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true },
-        ...names.map((name) => ({
-          name: shown(name),
-          values: of.queues[name] ?? [],
-          colour: queueColours.of(name),
-          fill: names.length < 4,
-        })),
-      ],
+      ...(foreign.some(Boolean) && { about: "Other pods are those of no queue, and those of jobs that have ended and still leave." }),
+      lines: [{ name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true }, ...stacked(areas)],
     },
     {
       title: "Jobs",

@@ -2,7 +2,6 @@
 // Its facts stand in it as JSON (`arranger export --html`); the console's own parts draw them.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { render } from "preact";
-import { useEffect, useRef } from "preact/hooks";
 import "./style.css";
 import "./replay.css";
 import { embedded } from "./api";
@@ -12,8 +11,9 @@ import { Waiting } from "./job";
 import { Stage } from "./jobs";
 import { JobLink, Legend, Note, Point } from "./parts";
 import { type Facts, type Happening, lastUpTo, type Played, Playback, type Step } from "./playback";
-import { at, chosen, moment, timeline, view } from "./store";
-import { applyScheme, colour, dark, prepared, scheme, useWidth } from "./use";
+import { addOthers, at, chosen, moment, readOthers, timeline, view } from "./store";
+import { Slider } from "./slider";
+import { applyScheme, colour, dark, scheme } from "./use";
 import { amount, clock, count, duration, many, plain, stamp, zone } from "./words";
 
 const log = new Playback(JSON.parse(document.getElementById("facts")!.textContent!) as Facts);
@@ -103,40 +103,22 @@ function Top() {
 const LINE_PX = 64;
 
 function Time() {
-  const [box, width] = useWidth<HTMLDivElement>();
-  const canvas = useRef<HTMLCanvasElement>(null);
-  useEffect(() => {
-    if (canvas.current && width) draw(prepared(canvas.current, width, LINE_PX), width);
-  }, [width, dark.value]);
-  const drag = (event: PointerEvent): void => {
-    if (!box.current || !(event.buttons & 1)) return;
-    const edge = box.current.getBoundingClientRect();
-    playing.value = false;
-    seek(log.firstMs + ((event.clientX - edge.left) / edge.width) * (log.lastMs - log.firstMs));
-  };
-  const share = (now.value - log.firstMs) / (log.lastMs - log.firstMs);
   const seconds = Math.round((now.value - log.firstMs) / 1000);
   return (
     <section class="time" aria-label="Time">
-      <div
-        class="slider"
-        ref={box}
-        role="slider"
-        tabIndex={0}
-        aria-label="Time of the replay"
-        aria-valuemin={0}
-        aria-valuemax={Math.round((log.lastMs - log.firstMs) / 1000)}
-        aria-valuenow={seconds}
-        aria-valuetext={`${clock(now.value / 1000)}, event ${shownAt.value}`}
-        onPointerDown={(event) => {
-          event.currentTarget.setPointerCapture(event.pointerId);
-          drag(event);
+      <Slider
+        label="Time of the replay"
+        height={LINE_PX}
+        time={now.value / 1000}
+        values={[0, Math.round((log.lastMs - log.firstMs) / 1000), seconds]}
+        text={`${clock(now.value / 1000)}, event ${shownAt.value}`}
+        of={[]}
+        draw={draw}
+        onTime={(time) => {
+          playing.value = false;
+          seek(time * 1000);
         }}
-        onPointerMove={drag}
-      >
-        <canvas ref={canvas} aria-hidden="true" />
-        <span class="needle" style={{ left: `${share * 100}%` }} />
-      </div>
+      />
       <div class="steps">
         <span class="buttons">
           <button type="button" class="main play" onClick={toggle} title="Space">
@@ -186,9 +168,8 @@ function Time() {
 }
 
 /** GPUs that are there and used, and above them how many jobs wait. */
-function draw(pen: CanvasRenderingContext2D, width: number): void {
+function draw(pen: CanvasRenderingContext2D, x: (time: number) => number): void {
   const { times, gpus, gpusUsed, jobsWaiting } = playback.series;
-  const x = (time: number): number => ((time * 1000 - log.firstMs) / (log.lastMs - log.firstMs)) * width;
   const most = Math.max(1, ...gpus);
   const mostWaiting = Math.max(1, ...jobsWaiting);
   times.forEach((time, number) => {
@@ -342,7 +323,7 @@ function Page() {
             or choose a job to read why it waits.
           </p>
           <Figures />
-          <Gantt />
+          <Gantt steady />
         </div>
         <div class="job-part">
           <Queue />
@@ -367,6 +348,7 @@ function readAddress(): void {
   if (offset > 0) seek(log.timeOf(offset));
   const job = given.get("job") ?? "";
   if (log.job(job)) chosen.value = job;
+  readOthers(given, "gantt");
 }
 
 playback.gantt.jobs.sort((one, other) => (one.bars[0]?.from ?? 0) - (other.bars[0]?.from ?? 0));
@@ -408,6 +390,7 @@ effect(() => {
 effect(() => {
   if (!playing.value) {
     const words = new URLSearchParams({ at: String(shownAt.value), ...(chosen.value && { job: chosen.value }) });
+    addOthers(words, "gantt");
     history.replaceState(null, "", `#/gantt?${words}`);
   }
 });

@@ -1,6 +1,6 @@
 // What all views share: the point in the log, the view, and the answer about that point.
-import { batch, computed, effect, signal } from "@preact/signals";
-import { ask, passes, Refused, token, watch } from "./api";
+import { batch, computed, effect, signal, type Signal } from "@preact/signals";
+import { ask, lost, now, passes, Refused, token, watch } from "./api";
 import type { Moment, Timeline } from "./types";
 
 export const VIEWS = ["overview", "cluster", "jobs", "gantt", "job", "queues", "cycle", "what-if"] as const;
@@ -17,10 +17,41 @@ export const timeline = signal<Timeline | null>(null);
 export const moment = signal<Moment | null>(null);
 export const problem = signal("");
 export const live = computed(() => at.value === 0);
+/** What else the address holds: parameters by name, those of one view alone with its name; empty ones are left out. */
+const others = new Map<string, { text: Signal<string>; only: View | undefined }>();
+
+export function inAddress(name: string, only?: View): Signal<string> {
+  const text = signal("");
+  others.set(name, { text, only });
+  return text;
+}
+
+/** Take these parameters of a view out of those that an address has. */
+export function readOthers(given: URLSearchParams, shows: View): void {
+  for (const [name, { text, only }] of others) {
+    if (only && only !== shows) continue;
+    text.value = given.get(name) ?? "";
+    given.delete(name);
+  }
+}
+
+export function addOthers(query: URLSearchParams, shows: View): void {
+  for (const [name, { text, only }] of others) {
+    if (text.value && (!only || only === shows)) query.set(name, text.value);
+  }
+}
 /** The offset of the newest event that the server told of. */
 const newest = signal(0);
 /** How many events came since the timeline was read: while the page stays at a point, it isn't read again. */
 export const unread = computed(() => (live.value ? 0 : Math.max(0, newest.value - (timeline.value?.last ?? Infinity))));
+/** A log in a file counts as ended if its last event is so old, in seconds, and none came while the page was open. */
+const ENDED_S = 600;
+const grew = signal(false);
+/** Whether the log's last event is its end, rather than the latest one. */
+export const ended = computed(() => {
+  const log = timeline.value;
+  return !!log?.stored && !grew.value && now() - log.lastTime > ENDED_S;
+});
 /** The offset that is shown, or asked for if there is no answer yet. */
 export const shownAt = computed(() => at.value || (timeline.value?.last ?? 0));
 /** The offset that questions of single views ask about: it follows the answer, not each move of the slider. */
@@ -98,6 +129,7 @@ export async function readTimeline(): Promise<void> {
       const log = (timeline.value = await ask<Timeline>("timeline", { buckets: 400 }));
       // An address may name a point that the log doesn't have.
       if (log.complete !== false && at.value > log.last) at.value = log.last;
+      if (log.complete !== false) open(log);
       // The server still reads the log: the rest follows.
       if (log.complete === false) {
         readAgain = true;
@@ -114,15 +146,45 @@ export async function readTimeline(): Promise<void> {
   reading = false;
 }
 
+/** Whether the address that the page was opened with names no point. */
+let pointless = false;
+const OPENED_MS = 5000;
+
+/** A log that has ended opens where most happened: at its end, nothing waits or runs any more. */
+function open(log: Timeline): void {
+  if (pointless && ended.value && log.busiest && performance.now() < OPENED_MS) at.value = log.busiest;
+  pointless = false;
+}
+
 export function words(caught: unknown): string {
   return caught instanceof Refused || caught instanceof Error ? caught.message : String(caught);
 }
 
 /** Show the point after the event at `offset`. */
 export function goTo(offset: number): void {
+  pointless = false;
   const log = timeline.value;
   const last = log?.last ?? offset;
   at.value = Math.max(log?.first ?? 1, Math.min(Math.round(offset), last));
+}
+
+export function goToEnd(): void {
+  pointless = false;
+  at.value = 0;
+}
+
+/** Show the point after the last event up to a time in seconds. */
+export async function goToTime(time: number): Promise<void> {
+  const log = timeline.value;
+  if (!log) return;
+  const timeMs = Math.round(Math.max(log.firstTime, Math.min(time, log.lastTime)) * 1000);
+  try {
+    const { buckets } = await ask<Timeline>("timeline", { buckets: 1, sinceMs: timeMs, untilMs: timeMs });
+    goTo(buckets[0]?.at ?? log.last);
+    problem.value = "";
+  } catch (caught) {
+    problem.value = words(caught);
+  }
 }
 
 export async function step(direction: "after" | "before"): Promise<void> {
@@ -143,10 +205,11 @@ export function openJob(job: string): void {
 function readAddress(): void {
   const [name = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const given = new URLSearchParams(query);
-  view.value = VIEWS.find((one) => one === name) ?? "overview";
+  const shows = (view.value = VIEWS.find((one) => one === name) ?? "overview");
   const offset = Number(given.get("at"));
   at.value = Number.isSafeInteger(offset) && offset > 0 ? offset : 0;
   chosen.value = given.get("job") ?? "";
+  readOthers(given, shows);
   given.delete("at");
   given.delete("job");
   if (view.value === "what-if") changes.value = given.toString();
@@ -156,17 +219,29 @@ function readAddress(): void {
 export function address(to: { view?: View; at?: number; job?: string }): string {
   const query = new URLSearchParams();
   const offset = to.at ?? at.value;
-  if (offset) query.set("at", String(offset));
+  if (offset || ended.value) query.set("at", offset ? String(offset) : "end");
   const job = to.job ?? chosen.value;
   if (job) query.set("job", job);
   const shows = to.view ?? view.value;
+  addOthers(query, shows);
   const tail = [query.toString(), shows === "what-if" ? changes.value : ""].filter(Boolean).join("&");
   return `#/${shows}${tail && `?${tail}`}`;
 }
 
+const TICK_MS = 1000;
+
+/** In a quiet cluster too, time goes on: ages grow although no event comes. */
+function tick(): void {
+  const shown = moment.peek();
+  const quiet = live.peek() && timeline.peek() && !ended.peek() && !lost.peek() && !document.hidden;
+  if (shown && quiet && now() > shown.time) moment.value = { ...shown, time: now() };
+}
+
 export function start(): void {
   readAddress();
+  pointless = !/[?&]at=/.test(location.hash);
   addEventListener("hashchange", readAddress);
+  setInterval(tick, TICK_MS);
   let shown = location.hash;
   effect(() => {
     const next = address({});
@@ -190,6 +265,7 @@ export function start(): void {
     const ended = new AbortController();
     let due = 0;
     const onNews = (offset: number): void => {
+      if (offset > (timeline.peek()?.last ?? Infinity)) grew.value = true;
       newest.value = offset || newest.peek();
       if (!live.peek()) return;
       due ||= window.setTimeout(() => {

@@ -1,29 +1,36 @@
 // Time, on top of everything: the log's events over time, its marks, and the point that all views show.
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { lost } from "./api";
-import { at, batchEnd, goTo, live, moment, shownAt, step, timeline, unread } from "./store";
+import { Slider, Zooming } from "./slider";
+import { batchEnd, ended, goTo, goToEnd, goToTime, live, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
-import { colour, dark, prepared, useWidth } from "./use";
+import { colour, useAnswer } from "./use";
+import { WHEN, when } from "./when";
 import { clock, count, many, plain, shown, stamp, zone } from "./words";
+import { ofPart, pan, part, reveal, showAll, whole, zoom, zoomBy } from "./zoom";
 
 const HEIGHT_PX = 54;
 export const helpShown = signal(false);
 
-/** Time by offset and offset by time, between the ends of the buckets. */
+/** The timeline of the zoomed part, if there is one. */
+const zoomed = signal<Timeline | null>(null);
+
+/** Time by offset and offset by time, between the ends of the buckets; those of a part are finer. */
 function scale(log: Timeline): { offsets: number[]; times: number[] } {
   const offsets = [log.first];
   const times = [log.firstTime];
-  for (const one of log.buckets) {
-    if (one.at > (offsets.at(-1) ?? 0)) {
-      offsets.push(one.at);
-      times.push(Math.max(one.time, times.at(-1) ?? 0));
-    }
-  }
-  if ((offsets.at(-1) ?? 0) < log.last) {
-    offsets.push(log.last);
-    times.push(Math.max(log.lastTime, times.at(-1) ?? 0));
-  }
+  const add = (at: number, time: number): void => {
+    if (at <= (offsets.at(-1) ?? 0) || at > log.last) return;
+    offsets.push(at);
+    times.push(Math.max(time, times.at(-1) ?? 0));
+  };
+  const fine = zoomed.value?.buckets ?? [];
+  const [from, to] = [fine[0]?.time ?? Infinity, fine.at(-1)?.time ?? Infinity];
+  for (const one of log.buckets) if (one.time < from) add(one.at, one.time);
+  for (const one of fine) add(one.at, one.time);
+  for (const one of log.buckets) if (one.time > to) add(one.at, one.time);
+  add(log.last, log.lastTime);
   return { offsets, times };
 }
 
@@ -49,18 +56,23 @@ export function offsetAt(log: Timeline, time: number): number {
   return Math.round(between(times, offsets, time));
 }
 
-function draw(canvas: HTMLCanvasElement, log: Timeline, width: number): void {
-  const pen = prepared(canvas, width, HEIGHT_PX);
-  const span = Math.max(log.lastTime - log.firstTime, 1e-9);
-  const x = (time: number): number => ((time - log.firstTime) / span) * (width - 2) + 1;
+function draw(pen: CanvasRenderingContext2D, log: Timeline, x: (time: number) => number): void {
   const most = Math.max(1, ...log.buckets.map((one) => one.events));
-  pen.fillStyle = colour("--density");
-  const bar = Math.max(1, width / Math.max(log.buckets.length, 1));
+  let left = x(log === zoomed.value ? part.value[0] : log.firstTime);
   for (const one of log.buckets) {
-    if (!one.events) continue;
-    // The square root keeps quiet times visible beside the busiest.
-    const height = Math.max(2, Math.sqrt(one.events / most) * (HEIGHT_PX - 14));
-    pen.fillRect(x(one.time) - bar, HEIGHT_PX - height, Math.max(1, bar - 0.5), height);
+    const right = x(one.time);
+    const wide = Math.max(1, right - left - (right - left > 2 ? 0.5 : 0));
+    if (one.events) {
+      // The square root keeps quiet times visible beside the busiest.
+      const height = Math.max(2, Math.sqrt(one.events / most) * (HEIGHT_PX - 20));
+      pen.fillStyle = colour("--density");
+      pen.fillRect(left, HEIGHT_PX - 6 - height, wide, height);
+    }
+    if (one.decisions) {
+      pen.fillStyle = colour("--accent");
+      pen.fillRect(left, HEIGHT_PX - 6, Math.min(wide, 4), 3);
+    }
+    left = right;
   }
   for (const mark of log.marks) {
     pen.fillStyle = pen.strokeStyle = colour(`--mark-${mark.kind}`);
@@ -88,49 +100,83 @@ function markAt(log: Timeline, time: number, reach: number): string {
   return first ? `${plain(first.kind)}: ${names} at ${clock(first.time)}, event ${count(first.at)}` : "";
 }
 
-export function Time() {
-  const [box, width] = useWidth<HTMLDivElement>();
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const log = timeline.value;
-  useEffect(() => {
-    if (canvas.current && log && width) draw(canvas.current, log, width);
-  }, [log, width, dark.value]);
-  const offset = shownAt.value;
-  const time = log ? timeOf(log, offset) : (moment.value?.time ?? 0);
-  const share = log ? (time - log.firstTime) / Math.max(log.lastTime - log.firstTime, 1e-9) : 1;
-  const drag = (event: PointerEvent): void => {
-    if (!log || !box.current) return;
-    const edge = box.current.getBoundingClientRect();
-    const part = Math.max(0, Math.min(1, (event.clientX - edge.left) / edge.width));
-    const [all, there] = [log.lastTime - log.firstTime, log.firstTime + part * (log.lastTime - log.firstTime)];
-    if (event.buttons & 1) goTo(offsetAt(log, there));
-    else box.current.title = markAt(log, there, (all / edge.width) * 5);
+/** Where the time is typed; a text that isn't understood is told. */
+function When({ time }: { time: number }) {
+  const [typed, setTyped] = useState<string | null>(null);
+  const [unknown, setUnknown] = useState("");
+  const go = (text: string): void => {
+    setTyped(null);
+    if (text.trim() === stamp(time)) return setUnknown("");
+    const found = when(text, time, whole.value[1]);
+    setUnknown(found ? "" : text);
+    if (found === "end") goToEnd();
+    else if (found && "at" in found) goTo(found.at);
+    else if (found) void goToTime(found.time);
   };
-  const kinds = [...new Set(log?.marks.map((one) => one.kind))];
+  return (
+    <>
+      <input
+        class="when"
+        aria-label="Time"
+        aria-describedby={unknown ? "unknown-time" : undefined}
+        title={`Type a time to go there (t): ${WHEN}`}
+        size={19}
+        autocomplete="off"
+        spellcheck={false}
+        value={typed ?? stamp(time)}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+        onFocus={(event) => event.currentTarget.select()}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") go(event.currentTarget.value);
+          if (event.key !== "Escape") return;
+          setTyped(null);
+          setUnknown("");
+        }}
+        onBlur={() => typed !== null && go(typed)}
+      />
+      {unknown && (
+        <span class="bad" id="unknown-time" role="alert">
+          “{unknown}” is no time: try {WHEN}.{" "}
+        </span>
+      )}
+    </>
+  );
+}
+
+const BUCKETS = 400;
+
+export function Time() {
+  const log = timeline.value;
+  const answer = useAnswer<Timeline>(log && zoom.value ? "timeline" : "", { buckets: BUCKETS, ...ofPart(), log: log?.last });
+  useEffect(() => {
+    zoomed.value = zoom.value ? answer.value : null;
+  }, [answer.value, zoom.value]);
+  const offset = shownAt.value;
+  const now = moment.value;
+  const time = now && now.at === offset ? now.time : log ? timeOf(log, offset) : (now?.time ?? 0);
+  // The part follows the point, but not the other way round.
+  useEffect(() => {
+    if (now) reveal(now.time);
+  }, [now?.at]);
+  const drawn = zoomed.value ?? log;
+  const kinds = [...new Set(drawn?.marks.map((one) => one.kind))];
+  const [from, to] = part.value;
   return (
     <section class="time" aria-label="Time">
-      <div
-        class="slider"
-        ref={box}
-        role="slider"
-        tabIndex={0}
-        aria-label="Point in the log"
-        aria-valuemin={log?.first ?? 0}
-        aria-valuemax={log?.last ?? 0}
-        aria-valuenow={offset}
-        aria-valuetext={`event ${offset}, ${stamp(time)}`}
-        onPointerDown={(event) => {
-          event.currentTarget.setPointerCapture(event.pointerId);
-          drag(event);
-        }}
-        onPointerMove={drag}
-      >
-        <canvas ref={canvas} aria-hidden="true" />
-        <span class="needle" style={{ left: `${Math.max(0, Math.min(1, share)) * 100}%` }} />
-      </div>
+      <Slider
+        label="Point in the log"
+        height={HEIGHT_PX}
+        time={time}
+        values={[log?.first ?? 0, log?.last ?? 0, offset]}
+        text={`event ${offset}, ${stamp(time)}`}
+        of={[drawn]}
+        draw={(pen, x) => drawn && draw(pen, drawn, x)}
+        onTime={(there) => log && goTo(offsetAt(log, there))}
+        about={(there, reach) => (drawn ? markAt(drawn, there, reach) : "")}
+      />
       <div class="steps">
         <span class="now">
-          <strong>{stamp(moment.value?.time ?? time)}</strong>
+          <When time={now?.time ?? time} />
           <span class="faint">
             {" "}
             event{" "}
@@ -149,7 +195,7 @@ export function Time() {
             />{" "}
             of {count(log?.last ?? 0)}
             {", "}
-            {zone(moment.value?.time ?? time)}
+            {zone(now?.time ?? time)}
             {!live.value && batchEnd.value > 0 && `, in a batch that ends with event ${count(batchEnd.value)}`}
           </span>
         </span>
@@ -160,15 +206,29 @@ export function Time() {
           <button type="button" onClick={() => void step("after")} title="the decision after this point (n)">
             Decision ›
           </button>
+          {ended.value && !!log?.busiest && (
+            <button
+              type="button"
+              class={offset === log.busiest ? "on" : ""}
+              aria-pressed={offset === log.busiest}
+              onClick={() => goTo(log.busiest!)}
+              title="where most jobs waited or ran at once (b)"
+            >
+              Where most happened
+            </button>
+          )}
           <button
             type="button"
             aria-pressed={live.value}
             class={live.value ? "on" : ""}
             onClick={toggleLive}
-            title="follow the log, or stay at this point (Space)"
+            title={ended.value ? "the end of the log, which has ended (Space)" : "follow the log, or stay at this point (Space)"}
           >
-            {!live.value ? "Follow the end" : lost.value ? "Retrying · stay" : "Following · stay"}
+            {ended.value ? "At the end" : !live.value ? "Follow the end" : lost.value ? "Retrying · stay" : "Following · stay"}
           </button>
+          <span class="wide">
+            <Zooming />
+          </span>
           <span class="unread live-only" role="log" aria-label="New events">
             {unread.value > 0 && many(unread.value, "new event")}
           </span>
@@ -182,7 +242,7 @@ export function Time() {
           ))}
           {log && (
             <li class="faint wide">
-              {clock(log.firstTime)} to {clock(log.lastTime)}
+              {spanText(from, to)}
             </li>
           )}
         </ul>
@@ -191,12 +251,18 @@ export function Time() {
   );
 }
 
-function toggleLive(): void {
-  if (live.value) goTo(shownAt.value);
-  else at.value = 0;
+/** Times of a part, with the day where it is more than one. */
+function spanText(from: number, to: number): string {
+  const [begin, end] = [stamp(from), stamp(to)];
+  return begin.slice(0, 10) === end.slice(0, 10) ? `${clock(from)} to ${clock(to)}` : `${begin} to ${end}`;
 }
 
-const KEYS: Record<string, () => void> = {
+function toggleLive(): void {
+  if (live.value) goTo(shownAt.value);
+  else goToEnd();
+}
+
+const KEYS: Record<string, () => unknown> = {
   ArrowLeft: () => goTo(shownAt.value - 1),
   ArrowRight: () => goTo(shownAt.value + 1),
   PageUp: () => leap(-1),
@@ -205,6 +271,11 @@ const KEYS: Record<string, () => void> = {
   End: () => goTo(timeline.value?.last ?? 1),
   n: () => void step("after"),
   p: () => void step("before"),
+  b: () => ended.value && timeline.value?.busiest && goTo(timeline.value.busiest),
+  t: () => document.querySelector<HTMLInputElement>(".when")?.focus(),
+  "+": () => zoomBy(0.5),
+  "-": () => zoomBy(2),
+  "0": showAll,
   " ": toggleLive,
   "?": () => (helpShown.value = !helpShown.value),
 };
@@ -212,7 +283,7 @@ const KEYS: Record<string, () => void> = {
 function leap(direction: number): void {
   const log = timeline.value;
   if (!log) return;
-  const span = (log.lastTime - log.firstTime) / 40;
+  const span = (part.value[1] - part.value[0]) / 40;
   const next = offsetAt(log, timeOf(log, shownAt.value) + direction * span);
   goTo(next === shownAt.value ? next + direction : next);
 }
@@ -224,7 +295,8 @@ export function onKey(event: KeyboardEvent): void {
   if (target.closest("input, select, textarea, dialog") && event.key !== "Escape") return;
   const scrolls = target.closest(".rows") && /^(Page|Home|End|Arrow|\s)/.test(event.key);
   const presses = event.key === " " && target.closest("button, summary, a");
-  const act = KEYS[event.key];
+  const sideways = event.shiftKey && zoom.value ? { ArrowLeft: -0.25, ArrowRight: 0.25 }[event.key] : undefined;
+  const act = sideways ? () => pan(sideways) : KEYS[event.key];
   if (!act || scrolls || presses) return;
   event.preventDefault();
   act();

@@ -12,10 +12,14 @@ export interface Timeline {
   last: number;
   firstTime: number;
   lastTime: number;
-  buckets: { at: number; time: number; events: number }[];
+  buckets: { at: number; time: number; events: number; decisions?: number }[];
   marks: Mark[];
   /** The server has read all of the log. */
   complete?: boolean;
+  /** The offset after which most jobs waited or ran; 0: none did. */
+  busiest?: number;
+  /** The log is a file or an archive. */
+  stored?: boolean;
 }
 export interface Job {
   job: string;
@@ -84,15 +88,17 @@ export interface Bar {
   gpus: number;
   attempt: number;
   nodes: string[];
+  /** The stage in which running ended; empty: it ran on, or the job was deleted. */
+  outcome?: string;
 }
 export interface Gantt {
-  jobs: { job: string; queue: string; bars: Bar[] }[];
+  jobs: { job: string; queue: string; bars: Bar[]; user?: string }[];
   left?: number;
 }
 export interface NodeGantt {
   jobs: string[];
-  /** Each bar: the index of the job, from, to. */
-  nodes: { node: string; bars: [number, number, number][] }[];
+  /** Each bar: the index of the job, from, to, GPUs. */
+  nodes: { node: string; bars: [number, number, number, number][]; gpus: number }[];
   left: number;
 }
 export interface Life {

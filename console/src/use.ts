@@ -20,7 +20,7 @@ interface Following {
 
 const NONE: Answer<never> = { value: null, problem: "", busy: true, of: {} };
 /** The parameters that are points of the log. */
-const POINTS = ["at", "from", "to", "log"];
+const POINTS = ["at", "from", "to", "log", "sinceMs", "untilMs"];
 /** Whoever moves through time asks for a point only when he stays there. */
 const SETTLED_MS = 120;
 /** When a question is asked again whose answer isn't about all of the log yet, and one that wasn't answered. */

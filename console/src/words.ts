@@ -70,18 +70,31 @@ export const plain = (word: string): string => word.replace(/([a-z])([A-Z])/g, "
 
 // Okabe and Ito's colours, which people with a colour vision deficiency tell apart, without black and yellow.
 const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
-const SHADES = [0, 0.35, -0.3];
+const SHADES = [0, 0.4, -0.35, 0.2, -0.18, 0.55, -0.5];
+/** How many colours there are: further names share them. */
+const COLOURS = HUES.length * SHADES.length;
 
-/** A colour that a name keeps for as long as the page lives, by the order in which names are met. */
-export class Palette {
+const numbered = (number: number): string => mixed(HUES[number % HUES.length]!, SHADES[Math.floor(number / HUES.length)]!);
+
+/** A number that follows from a text alone: FNV-1a with 32 bits, its bits mixed once more. */
+function hash(text: string): number {
+  let found = 0x811c9dc5;
+  for (const byte of new TextEncoder().encode(text)) found = Math.imul(found ^ byte, 0x01000193);
+  found = Math.imul(found ^ (found >>> 16), 0x85ebca6b);
+  return (found ^ (found >>> 13)) >>> 0;
+}
+
+/** A colour that follows from the name: in every view, by every path and in every page it is the same. */
+class Palette {
   readonly #known = new Map<string, string>();
-  constructor(readonly hues = HUES) {}
+  /** `first` are names whose colours are chosen, so that all of them differ. */
+  constructor(first: readonly string[] = []) {
+    first.forEach((name, number) => this.#known.set(name, numbered(number % COLOURS)));
+  }
   of(name: string): string {
     let colour = this.#known.get(name);
     if (colour === undefined) {
-      const number = this.#known.size;
-      const shade = SHADES[Math.floor(number / this.hues.length) % SHADES.length] ?? 0;
-      colour = mixed(this.hues[number % this.hues.length] ?? "#888888", shade);
+      colour = numbered(hash(name) % COLOURS);
       this.#known.set(name, colour);
     }
     return colour;
@@ -89,7 +102,6 @@ export class Palette {
 }
 export const jobColours = new Palette();
 export const queueColours = new Palette();
-export const causeColours = new Palette();
 
 /** What jobs wait for, in the words of `arranger waits`. */
 const CAUSES: Record<string, string> = {
@@ -115,8 +127,7 @@ const CAUSES: Record<string, string> = {
   RuntimeClass: "its RuntimeClass",
   BackOff: "back-off",
 };
-// Each cause has the same colour in every log.
-for (const cause of Object.keys(CAUSES)) causeColours.of(cause);
+export const causeColours = new Palette(Object.keys(CAUSES));
 
 export const awaited = (cause: string): string => CAUSES[cause] ?? plain(cause);
 

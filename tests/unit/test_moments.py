@@ -274,28 +274,69 @@ def test_a_node_has_the_bars_of_the_jobs_that_ran_there(name: str) -> None:
         for node in bar["nodes"]
         for second in (bar["from"], bar["to"])
     }
-    ran = {
-        (nodes["jobs"][job], node["node"]): (begin, end) for node in nodes["nodes"] for job, begin, end in node["bars"]
-    }
-    assert ran.keys() == {(job, node) for job, node, _ in of_jobs}
+    ran = {(nodes["jobs"][job], node["node"]) for node in nodes["nodes"] for job, *_ in node["bars"]}
+    assert ran == {(job, node) for job, node, _ in of_jobs}
     for node in nodes["nodes"]:
-        for job, begin, end in node["bars"]:
+        for job, begin, end, _ in node["bars"]:
             assert begin < end
             bars = [bar for one in jobs["jobs"] if one["job"] == nodes["jobs"][job] for bar in one["bars"]]
             held = [bar for bar in bars if node["node"] in bar["nodes"] and begin <= bar["from"] <= bar["to"] <= end]
             assert sum(bar["to"] - bar["from"] for bar in held) == pytest.approx(end - begin)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gpus_of_a_nodes_bars_are_those_that_its_jobs_hold_at_any_point(name: str) -> None:
+    """Never more than the node has: each bar has lanes of its own."""
+    of, chance = history(name), random.Random(2)
+    points = [chance.randint(1, of[-1].last) for _ in range(12)]
+    nodes, *moments = at_history(name, ("node-gantt", {}), *(("moment", {"at": str(at)}) for at in points))
+    for now in moments:
+        held = {
+            node["name"]: {now["jobs"][job]["job"]: gpus for job, gpus in node["jobs"]}
+            for node in now["nodes"]
+            if node["jobs"]
+        }
+        bars = {
+            node["node"]: {
+                nodes["jobs"][job]: gpus
+                for job, begin, end, gpus in node["bars"]
+                if gpus and begin <= now["time"] < end
+            }
+            for node in nodes["nodes"]
+        }
+        assert {node: jobs for node, jobs in bars.items() if jobs} == held
+        there = {node["node"]: node["gpus"] for node in nodes["nodes"]}
+        assert all(sum(jobs.values()) <= there[node] for node, jobs in bars.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_last_bar_of_a_run_says_how_it_ended(name: str) -> None:
+    gantt, now = at_history(name, ("gantt", {}), ("moment", {}))
+    stages = {job["job"]: job["stage"] for job in now["jobs"]}
+    told = set()
+    for job in gantt["jobs"]:
+        for bar, later in itertools.pairwise(job["bars"]):
+            again = bar["kind"] == "running" and later["kind"] == "waiting"
+            assert bar["outcome"] == ("Rescheduling" if again else ""), job["job"]
+        last, stage = job["bars"][-1], stages.get(job["job"], "")
+        if stage and last["kind"] == "running":
+            assert last["outcome"] == (stage if stage in ("Succeeded", "Failed") else "")
+        told |= {bar["outcome"] for bar in job["bars"]}
+    assert "Succeeded" in told
+
+
 def test_old_bars_of_nodes_are_forgotten_and_those_that_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_gantt, "_BARS", 10)
     spans = node_gantt.NodeSpans()
-    spans.note("steady", "default/steady", {"a": None}, 1_000)
+    state = State(epoch=1, time_ms=1_000)
+    spans.note("steady", "default/steady", {"a": 2}, state)
     for number in range(100):
-        spans.note("u", "default/moving", {f"node-{number % 3}": None}, 2_000 + number * 1_000)
+        state.time_ms = 2_000 + number * 1_000
+        spans.note("u", "default/moving", {f"node-{number % 3}": 1}, state)
     found = spans.gantt(0, 200_000, complete=True)
     bars = [bar for node in found.nodes for bar in node.bars]
     assert len(bars) <= 10
-    assert ("a", (node_gantt.NodeBar(found.jobs.index("default/steady"), 1.0, 200.0),)) in [
+    assert ("a", (node_gantt.NodeBar(found.jobs.index("default/steady"), 1.0, 200.0, 2),)) in [
         (node.node, node.bars) for node in found.nodes
     ]
     assert max(bar.begin for bar in bars) == 101.0
@@ -668,3 +709,54 @@ def test_a_job_page_is_of_the_latest_point_that_is_done_and_reads_only_what_is_n
         assert refused.value.reason == "ServiceUnavailable"
 
     asyncio.run(answers())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_zoom_loses_a_decision_or_an_event(name: str) -> None:
+    of, chance = history(name), random.Random(4)
+    decided, times, state = list[int](), dict[int, int](), State(epoch=1)
+    for entry in of:
+        changes = Changes()
+        apply_entry(state, entry, changes)
+        times |= dict.fromkeys(range(entry.first, entry.last + 1), state.time_ms)
+        made = [verdict.offset for verdict in changes.verdicts if verdict.accepted]
+        decided += [at for at in made if isinstance(entry.batch.events[at - entry.first], (k.Placed, k.Preempted))]
+    first_ms, last_ms = of[0].batch.time_ms, of[-1].batch.time_ms
+    spans = [(first_ms - 1, last_ms + 1), (0, 10**15)]
+    for wide_ms in (50, 1_000, 10_000):
+        spans += [(begin, begin + wide_ms) for begin in (chance.randint(first_ms, last_ms) for _ in range(8))]
+    asked = [("timeline", {"buckets": "40", "sinceMs": str(begin), "untilMs": str(end)}) for begin, end in spans]
+    for (begin, end), found in zip(spans, at_history(name, *asked), strict=True):
+        within = [at for at, time_ms in times.items() if begin <= time_ms <= end]
+        buckets = found["buckets"]
+        assert sum(bucket["events"] for bucket in buckets) == len(within)
+        assert sum(bucket["decisions"] for bucket in buckets) == len(set(within) & set(decided))
+        for bucket in buckets:  # exact to the millisecond
+            assert bucket["at"] == max(
+                (at for at, time_ms in times.items() if time_ms <= round(bucket["time"] * 1000)), default=0
+            )
+        assert all(begin <= mark["time"] * 1000 <= end for mark in found["marks"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_most_happened_where_no_other_point_has_more_jobs_that_wait_or_run(name: str) -> None:
+    found, series = at_history(name, ("timeline", {}), ("series", {"points": "32768"}))
+    busy = {
+        at: (waiting + running, used)
+        for at, waiting, running, used in zip(
+            *(series[of] for of in ("offsets", "jobsWaiting", "jobsRunning", "gpusUsed")), strict=True
+        )
+    }
+    assert found["stored"]
+    assert busy[found["busiest"]] == max(busy.values())
+
+
+def test_a_zoomed_series_begins_with_what_was_so_then() -> None:
+    (whole,) = at_history(NAMES[0], ("series", {"points": "32768"}))
+    begin, end = (round(whole["times"][place] * 1000) for place in (len(whole["times"]) // 3, len(whole["times"]) // 2))
+    (part,) = at_history(NAMES[0], ("series", {"points": "32768", "sinceMs": str(begin + 1), "untilMs": str(end)}))
+    lasts = bisect_right(whole["times"], (begin + 1) / 1000) - 1
+    for name in ("offsets", "gpusUsed", "jobsWaiting"):
+        length = len(part[name])
+        assert part[name] == whole[name][lasts : lasts + length]
+    assert part["times"][0] * 1000 <= begin + 1 and part["times"][-1] * 1000 >= end

@@ -4,20 +4,23 @@ from itertools import islice
 
 import msgspec
 
+from arranger.model.job import Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
-from arranger.replay.console.moment import gpus_held, main_cause, waits
+from arranger.replay.console.moment import gpus_held, main_cause, nodes_held, user_of, waits
 from arranger.replay.console.node_gantt import NodeSpans
 from arranger.replay.reading.describe import label
 
 #: How many bars are kept in memory, how many jobs one answer has, and how many nodes a bar names.
 _BARS, _JOBS, _NODES = 200_000, 2_000, 50
+_WAITING, _RUNNING = "waiting", "running"
 
 
 class Bar(msgspec.Struct, frozen=True, rename="camel"):
     """A time (seconds since 1970) in which a job was waiting for one main `cause`, or running. `nodes` names at most 50
-    of its nodes."""
+    of its nodes. `outcome` is the stage in which running ended: Succeeded, Failed, or Rescheduling if the job had to
+    start again; empty where the job ran on, or was deleted."""
 
     begin: float = msgspec.field(name="from")
     end: float = msgspec.field(name="to")
@@ -26,14 +29,16 @@ class Bar(msgspec.Struct, frozen=True, rename="camel"):
     gpus: int
     attempt: int
     nodes: tuple[str, ...]
+    outcome: str = ""
 
 
 class GanttJob(msgspec.Struct, frozen=True, rename="camel"):
-    """A job with its bars, in the order of time."""
+    """A job with its bars, in the order of time. `user` is who submitted it, empty if the log doesn't tell."""
 
     job: str
     queue: str
     bars: tuple[Bar, ...]
+    user: str = ""
 
 
 class Gantt(msgspec.Struct, frozen=True, rename="camel"):
@@ -51,11 +56,13 @@ class _Phase(msgspec.Struct):
     what: tuple[str, str | None, int, int, tuple[str, ...]]
     begin_ms: int
     end_ms: int = -1
+    outcome: str = ""
 
 
 class _Row(msgspec.Struct):
     job: str
     queue: str
+    user: str
     phases: list[_Phase]
 
 
@@ -72,19 +79,21 @@ class GanttIndex:
     def note(self, state: State, touched: dict[str, None]) -> None:
         for uid in touched:
             job = state.jobs.get(uid)
-            nodes = dict.fromkeys(job.placements.values()) if job is not None and not job.ended else {}
+            nodes = nodes_held(job) if job is not None and not job.ended else {}
             what = _what(state, job, nodes) if job is not None else None
             row = self._rows.get(uid)
             if row is None:
                 if job is None or what is None:
                     continue
-                row = self._rows[uid] = _Row(label(job), queue_of(state, job), [])
+                row = self._rows[uid] = _Row(label(job), queue_of(state, job), user_of(job), [])
             if job is None or job.ended:
                 self._gone[uid] = None
             else:
                 row.queue = queue_of(state, job)
             self._move(row, what, state.time_ms)
-            self.nodes.note(uid, row.job, nodes, state.time_ms)
+            if job is not None and row.phases:
+                _tell_outcome(row.phases, job, waiting=what is not None and what[0] == _WAITING)
+            self.nodes.note(uid, row.job, nodes, state)
         while self._bars > _BARS and self._gone:
             uid = next(iter(self._gone))
             del self._gone[uid]
@@ -114,22 +123,32 @@ class GanttIndex:
         past.sort(key=lambda of: (-of[1][-1].end_ms, of[1][0].begin_ms, of[0].job))
         found = present + past
         jobs = tuple(
-            GanttJob(row.job, row.queue, tuple(_bar(one, end_ms) for one in met)) for row, met in found[:_JOBS]
+            GanttJob(row.job, row.queue, tuple(_bar(one, end_ms) for one in met), row.user)
+            for row, met in found[:_JOBS]
         )
         return Gantt(jobs, max(len(found) - _JOBS, 0), complete)
 
 
 def _what(
-    state: State, job: JobRecord, nodes: dict[str, None]
+    state: State, job: JobRecord, nodes: dict[str, int]
 ) -> tuple[str, str | None, int, int, tuple[str, ...]] | None:
     """What a bar of the job, which has these nodes, would be now; None if it neither waits nor runs."""
     if waits(job):
-        return "waiting", main_cause(state, job), gpus_held(job), job.attempt, ()
+        return _WAITING, main_cause(state, job), gpus_held(job), job.attempt, ()
     if job.ended or not job.placements:
         return None
-    return "running", None, gpus_held(job), job.attempt, tuple(islice(nodes, _NODES))
+    return _RUNNING, None, gpus_held(job), job.attempt, tuple(islice(nodes, _NODES))
 
 
 def _bar(phase: _Phase, end_ms: int) -> Bar:
     end = phase.end_ms if phase.end_ms >= 0 else end_ms
-    return Bar(phase.begin_ms / 1000, end / 1000, *phase.what)
+    return Bar(phase.begin_ms / 1000, end / 1000, *phase.what, phase.outcome)
+
+
+def _tell_outcome(phases: list[_Phase], job: JobRecord, *, waiting: bool) -> None:
+    """Note how the last run ended, once the job has ended or waits again."""
+    place = -2 if waiting else -1
+    if len(phases) < -place or phases[place].end_ms < 0 or phases[place].what[0] != _RUNNING:
+        return
+    if job.ended or waiting:
+        phases[place].outcome = str(job.stage) if job.ended else Stage.RESCHEDULING

@@ -140,6 +140,24 @@ def gpus_held(job: JobRecord) -> int:
     return sum(_held(job).values())
 
 
+def nodes_held(job: JobRecord) -> dict[str, int]:
+    """The nodes that a job has, each with the GPUs of its slots there."""
+    return dict.fromkeys(job.placements.values(), 0) | _held(job)
+
+
+def user_of(job: JobRecord) -> str:
+    """Who submitted a job, as its label says, else who created it; empty if the log doesn't tell."""
+    return job.seen.user or job.seen.created_by
+
+
+def gpus_of_node(nodes: NodeTable, name: str) -> int:
+    """The GPUs of a node; 0 of one that isn't there."""
+    row = nodes.rows.get(name)
+    if row is None:
+        return 0
+    return sum(int(nodes.allocatable[row, column]) for of, column in nodes.columns.items() if is_accelerator(of))
+
+
 def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
     """The GPUs of the present nodes in the order of their names, and how many of them are used: never more than are
     there, though pods that leave and those that wait for their room both count on a node."""

@@ -4,23 +4,30 @@ from typing import NamedTuple
 
 import msgspec
 
+from arranger.projections.state import State
+from arranger.replay.console.moment import gpus_of_node
+
 #: How many bars are kept in memory, and how many one answer has.
 _BARS, _SHOWN = 400_000, 50_000
 
 
 class NodeBar(NamedTuple):
-    """A time (seconds since 1970) in which a job, the index into `NodeGantt.jobs`, had slots on a node."""
+    """A time (seconds since 1970) in which a job, the index into `NodeGantt.jobs`, had slots on a node, with so many
+    GPUs."""
 
     job: int
     begin: float
     end: float
+    gpus: int = 0
 
 
 class GanttNode(msgspec.Struct, frozen=True, rename="camel"):
-    """A node with its bars, in the order in which they begin. Several may last at once."""
+    """A node with its bars, in the order in which they begin. Several may last at once. `gpus` are the most that it had
+    when a bar began."""
 
     node: str
     bars: tuple[NodeBar, ...]
+    gpus: int = 0
 
 
 class NodeGantt(msgspec.Struct, frozen=True, rename="camel"):
@@ -37,6 +44,7 @@ class _Span(msgspec.Struct):
 
     job: str
     begin_ms: int
+    gpus: int
     end_ms: int = -1
 
 
@@ -49,17 +57,19 @@ class NodeSpans:
         #: Job UID → node → the span that lasts.
         self._lasting: dict[str, dict[str, _Span]] = {}
         self._bars = 0
+        #: Node → the most GPUs that it had when a bar began.
+        self._gpus: dict[str, int] = {}
 
-    def note(self, uid: str, job: str, nodes: dict[str, None], now_ms: int) -> None:
-        """`nodes` are those that the job, named `job`, has now."""
+    def note(self, uid: str, job: str, nodes: dict[str, int], state: State) -> None:
+        """`nodes` are those that the job, named `job`, has now, with its GPUs there."""
         lasting = self._lasting.setdefault(uid, {})
-        if lasting.keys() != nodes.keys():
-            for node in [of for of in lasting if of not in nodes]:
-                lasting.pop(node).end_ms = now_ms
-            for node in [of for of in nodes if of not in lasting]:
-                lasting[node] = _Span(job, now_ms)
-                self._of_node.setdefault(node, []).append(lasting[node])
-                self._bars += 1
+        for node in [of for of, span in lasting.items() if nodes.get(of) != span.gpus]:
+            lasting.pop(node).end_ms = state.time_ms
+        for node in [of for of in nodes if of not in lasting]:
+            lasting[node] = _Span(job, state.time_ms, nodes[node])
+            self._of_node.setdefault(node, []).append(lasting[node])
+            self._gpus[node] = max(self._gpus.get(node, 0), gpus_of_node(state.nodes, node))
+            self._bars += 1
         if not lasting:
             del self._lasting[uid]
         if self._bars > _BARS:
@@ -90,6 +100,7 @@ class NodeSpans:
         for _, node, span in found:
             bar_end_ms = span.end_ms if span.end_ms >= 0 else end_ms
             number = jobs.setdefault(span.job, len(jobs))
-            rows.setdefault(node, []).append(NodeBar(number, span.begin_ms / 1000, bar_end_ms / 1000))
-        nodes = tuple(GanttNode(node, tuple(rows[node])) for node in sorted(rows))
+            bar = NodeBar(number, span.begin_ms / 1000, bar_end_ms / 1000, span.gpus)
+            rows.setdefault(node, []).append(bar)
+        nodes = tuple(GanttNode(node, tuple(rows[node]), self._gpus[node]) for node in sorted(rows))
         return NodeGantt(tuple(jobs), nodes, left, complete)

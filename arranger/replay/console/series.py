@@ -1,9 +1,9 @@
 """How many GPUs were there and used, and how many jobs waited and ran, over the whole log."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -60,6 +60,9 @@ class _Sample(NamedTuple):
     queues: Mapping[str, int]
 
 
+_time_ms = attrgetter("time_ms")
+
+
 class SeriesIndex:
     """Call `note` after each fold with the touched jobs."""
 
@@ -77,6 +80,9 @@ class SeriesIndex:
         self._totals: Mapping[str, Mapping[str, int]] | None = None
         #: Queue → the most that it has used.
         self._peaks: dict[str, int] = {}
+        #: The offset after which most jobs waited or ran, and of several most GPUs were used; 0 if none ever did.
+        self.busiest = 0
+        self._most = (1, -1)
 
     def note(self, state: State, touched: Iterable[str]) -> None:
         touched = tuple(touched)
@@ -101,11 +107,24 @@ class SeriesIndex:
                 return
         self._add(_Sample(state.time_ms, state.offset, values, self._queues))
 
-    def series(self, points: int, state: State, *, complete: bool) -> Series:
-        """At most so many samples, the last one of them of the present state."""
+    def series(
+        self,
+        points: int,
+        state: State,
+        *,
+        complete: bool,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> Series:
+        """At most so many samples, the last one of them of the present state; or those of a span of time, from the one
+        with whose values it begins."""
         found = self._samples
         if found and found[-1].offset < state.offset:
             found = [*found, found[-1]._replace(time_ms=state.time_ms, offset=state.offset)]
+        if until_ms is not None:
+            found = found[: bisect_right(found, until_ms, key=_time_ms) + 1]
+        if since_ms is not None:
+            found = found[max(bisect_right(found, since_ms, key=_time_ms) - 1, 0) :]
         found, _ = self._thinned(found, points, self._width_ms)
         if len(found) > points:
             found = [*found[: points - 1], found[-1]]
@@ -127,6 +146,9 @@ class SeriesIndex:
         )
 
     def _add(self, sample: _Sample) -> None:
+        busy = sample.values.waiting + sample.values.running, sample.values.used
+        if busy > self._most:
+            self._most, self.busiest = busy, sample.offset
         samples = self._samples
         if self._width_ms and self._number(sample) > self._number(samples[-1]):
             samples[self._part :] = self._telling(samples[self._part :])

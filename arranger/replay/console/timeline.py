@@ -12,8 +12,9 @@ from arranger.model.job import Stage
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label_of
 
-#: How many points, and how many marks of each kind, are kept at most; an answer has as many marks of all kinds.
-_POINTS, _MARKS = 4_096, 2_000
+#: How many entries are kept with their times: those of a month with an entry each second nearly. And how many marks of
+#: each kind are kept at most; an answer has as many marks of all kinds.
+_POINTS, _MARKS = 2_000_000, 2_000
 #: How many decisions are kept, the latest ones.
 _DECISIONS = 2_000_000
 
@@ -34,15 +35,19 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Bucket(msgspec.Struct, frozen=True, rename="camel"):
-    """An equal part of the log's time: its number of events, the offset of the last one, and the end of the part."""
+    """An equal part of the time: its number of events, the offset of the last one up to its end, the end of the part,
+    and how many of the events gave jobs nodes, or took them from others."""
 
     at: int
     time: float
     events: int
+    decisions: int = 0
 
 
 class Timeline(msgspec.Struct, frozen=True, rename="camel"):
-    """The log from `first` to `last`. Of a long log, marks and counts are thinned. `complete`: all of it is read."""
+    """The log from `first` to `last`. `buckets` and `marks` are those of the span of time that was asked about. Of a
+    long log, marks are thinned. `complete`: all of it is read. `busiest` is the offset after which most jobs waited or
+    ran at once, 0 if none did. `stored`: the log is a file or an archive, where its last event may be its end."""
 
     first: int
     last: int
@@ -51,6 +56,8 @@ class Timeline(msgspec.Struct, frozen=True, rename="camel"):
     buckets: tuple[Bucket, ...]
     marks: tuple[Mark, ...]
     complete: bool = True
+    busiest: int = 0
+    stored: bool = False
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,18 +88,25 @@ class Thinned:
             self._width_ms = max(2 * self._width_ms, 1)
             while 2 * self._number(time_ms) >= self._most:
                 self._width_ms *= 2
-            kept = {self._number(ms): (at, ms) for at, ms in zip(self.offsets, self.times_ms, strict=True)}
-            self.offsets = array("q", [at for at, _ in kept.values()])
-            self.times_ms = array("q", [ms for _, ms in kept.values()])
+            offsets, times_ms, before = array("q"), array("q"), -1
+            for at, ms in zip(self.offsets, self.times_ms, strict=True):
+                if (number := self._number(ms)) == before:
+                    offsets[-1], times_ms[-1] = at, ms
+                else:
+                    offsets.append(at)
+                    times_ms.append(ms)
+                before = number
+            self.offsets, self.times_ms = offsets, times_ms
 
     def _number(self, time_ms: int) -> int:
         """The number of the part in which a time is."""
         return (time_ms - self._first_ms) // self._width_ms
 
-    def thinned(self, most: int) -> tuple[Sequence[int], Sequence[int]]:
-        """At most so many of them, and their times."""
+    def thinned(self, most: int, since_ms: int, until_ms: int) -> tuple[Sequence[int], Sequence[int]]:
+        """At most so many of those in a span of time, and their times."""
         found = Thinned(most)
-        for offset, time_ms in zip(self.offsets, self.times_ms, strict=True):
+        there = slice(bisect_left(self.times_ms, since_ms), bisect_right(self.times_ms, until_ms))
+        for offset, time_ms in zip(self.offsets[there], self.times_ms[there], strict=True):
             found.add(offset, time_ms)
         return found.offsets, found.times_ms
 
@@ -158,28 +172,43 @@ class TimelineIndex:
         elif isinstance(event, k.StageDecided) and event.stage in _STAGES:
             self._mark(_STAGES[event.stage], offset, time_ms, label_of(state, event.job_uid))
 
-    def timeline(self, buckets: int, *, complete: bool) -> Timeline:
+    def timeline(
+        self,
+        buckets: int,
+        *,
+        complete: bool,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        busiest: int = 0,
+        stored: bool = False,
+    ) -> Timeline:
+        """The log in so many equal parts of a span of time, without one of all its time."""
+        since_ms = self._first_ms if since_ms is None else since_ms
+        until_ms = self._last_ms if until_ms is None else max(until_ms, since_ms)
         marks = [
             Mark(offset, time_ms / 1000, kind, self._subjects[offset])
             for kind, of in self._marks.items()
-            for offset, time_ms in zip(*of.thinned(_MARKS // len(_KINDS)), strict=True)
+            for offset, time_ms in zip(*of.thinned(_MARKS // len(_KINDS), since_ms, until_ms), strict=True)
         ]
         marks.sort(key=lambda mark: (mark.at, mark.kind))
-        found, times = self._buckets(buckets), (self._first_ms / 1000, self._last_ms / 1000)
-        return Timeline(self.first, self.last, *times, found, tuple(marks), complete)
+        found, times = self._buckets(buckets, since_ms, until_ms), (self._first_ms / 1000, self._last_ms / 1000)
+        return Timeline(self.first, self.last, *times, found, tuple(marks), complete, busiest, stored)
 
-    def _buckets(self, count: int) -> tuple[Bucket, ...]:
+    def _buckets(self, count: int, since_ms: int, until_ms: int) -> tuple[Bucket, ...]:
         if not self.first:
             return ()
-        span_ms = max(self._last_ms - self._first_ms, 1)
-        found, before = [], self.first - 1
+        offsets, times_ms = self._points.offsets, self._points.times_ms
+        span_ms = max(until_ms - since_ms, 1)
+        earlier = bisect_left(times_ms, since_ms)
+        found, before = [], offsets[earlier - 1] if earlier else self.first - 1
+        decided = bisect_right(self._decided, before)
         for number in range(1, count + 1):
-            end_ms = self._first_ms + span_ms * number // count
-            there = bisect_right(self._points.times_ms, end_ms)
-            at = self.last if number == count else self._points.offsets[there - 1] if there else before
-            at = max(at, before)
-            found.append(Bucket(at, end_ms / 1000, at - before))
-            before = at
+            end_ms = since_ms + span_ms * number // count
+            there = bisect_right(times_ms, end_ms)
+            at = max(offsets[there - 1] if there else before, before)
+            up_to = bisect_right(self._decided, at)
+            found.append(Bucket(at, end_ms / 1000, at - before, up_to - decided))
+            before, decided = at, up_to
         return tuple(found)
 
     def decision(self, *, after: int | None = None, before: int | None = None) -> Decision | None:
@@ -193,7 +222,7 @@ class TimelineIndex:
         return Decision(self._decided[number], self._decided_ms[number] / 1000)
 
     def time_ms(self, offset: int) -> int:
-        """The time at an offset, in milliseconds, as exact as the points are that are kept."""
+        """The time at an offset, in milliseconds."""
         if offset >= self.last:
             return self._last_ms
         number = bisect_left(self._points.offsets, offset)

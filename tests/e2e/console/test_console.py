@@ -23,13 +23,13 @@ pytestmark = pytest.mark.real
 
 
 def test_the_slider_moves_all_views_and_its_place_is_in_the_address(waits: str, opened: Opener) -> None:
-    page = opened(f"{waits}/#/cluster")
-    expect(page.get_by_role("button", name="Following · stay")).to_be_visible()
+    page = opened(f"{waits}/#/cluster?at=end")
+    expect(page.get_by_role("button", name="At the end")).to_have_attribute("aria-pressed", "true")
     expect_at(page, 177)
     box = page.locator(SLIDER).bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    expect(page.get_by_role("button", name="Follow the end")).to_be_visible()
+    expect(page.get_by_role("button", name="At the end")).to_have_attribute("aria-pressed", "false")
     here = offset_of(page)
     assert 1 < here < 177
     assert f"at={here}" in page.url
@@ -38,15 +38,16 @@ def test_the_slider_moves_all_views_and_its_place_is_in_the_address(waits: str, 
     ready(again)
     page.get_by_role("link", name="Jobs", exact=True).click()
     expect_at(page, here)
-    page.get_by_role("button", name="Follow the end").click()
+    page.get_by_role("button", name="At the end").click()
     expect_at(page, 177)
+    expect(page).to_have_url(re.compile("at=end"))
 
 
 def test_the_page_follows_the_log_and_a_paused_one_tells_of_new_events(
     growing: tuple[str, Callable[[], int]], opened: Opener
 ) -> None:
     address, grow = growing
-    page = opened(f"{address}/#/cluster")
+    page = opened(f"{address}/#/cluster?at=end")
     expect(page.get_by_role("img", name="2 nodes")).to_be_visible()
     here = grow()
     expect_at(page, here)
@@ -162,7 +163,7 @@ def test_nodes_have_bars_of_their_jobs_and_the_cluster_a_course_over_time(room: 
     expect(chart).to_be_visible()
     page.get_by_text("The same as a table").click()
     table = page.get_by_role("table", name="Which jobs had each node")
-    expect(table.get_by_role("row", name="node-1 default/explore")).to_be_visible()
+    expect(table.get_by_role("row", name="node-1 default/explore").first).to_be_visible()
     chart.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")

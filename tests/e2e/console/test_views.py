@@ -204,7 +204,7 @@ def test_an_export_with_pseudonyms_names_no_user(created: str, opened: Opener, t
 
 
 def test_pages_that_follow_a_busy_log_show_the_latest_answer_that_is_done(busy: str, opened: Opener) -> None:
-    page = opened(f"{busy}/#/job?job=default/train")
+    page = opened(f"{busy}/#/job?at=end&job=default/train")
     expect(page.get_by_role("heading", name="default/train")).to_be_visible(timeout=15_000)
     expect(page.get_by_role("region", name="Explanation")).to_be_visible(timeout=15_000)
     points = list[int]()
@@ -216,12 +216,12 @@ def test_pages_that_follow_a_busy_log_show_the_latest_answer_that_is_done(busy: 
             points.append(point)
     assert points == sorted(points)
     for view in ("overview", "cycle"):
-        page.goto(f"{busy}/#/{view}")
+        page.goto(f"{busy}/#/{view}?at=end")
         expect(page.locator("main")).not_to_be_empty()
         expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=60_000)
 
 
-@pytest.mark.parametrize("at", ["", "?at=192"])
+@pytest.mark.parametrize("at", ["end", "192"])
 def test_a_stopped_server_is_noticed_and_the_page_goes_on_when_it_is_back(
     at: str, browser: Browser, tmp_path: Path
 ) -> None:
@@ -231,14 +231,14 @@ def test_a_stopped_server_is_noticed_and_the_page_goes_on_when_it_is_back(
     serving = served(str(log))
     address = next(serving)
     page = browser.new_page()
-    page.goto(f"{address}/#/cluster{at}")
+    page.goto(f"{address}/#/cluster?at={at}")
     ready(page)
     expect(page.get_by_role("alert")).to_have_count(0)
     serving.close()
     alert = page.get_by_role("alert").filter(has_text="Retrying")  # a panel that was loading says its own
-    expect(alert).to_contain_text("Nothing new is known, since" if at else "The numbers are old, since")
+    expect(alert).to_contain_text("Nothing new is known, since" if at == "192" else "The numbers are old, since")
     expect(alert).to_contain_text("the server can't be reached. Retrying")
-    expect(page.locator("main.old")).to_have_count(0 if at else 1)
+    expect(page.locator("main.old")).to_have_count(0 if at == "192" else 1)
     page.get_by_role("link", name="Overview", exact=True).click()
     again = served(str(log), port=int(address.rpartition(":")[2]))
     next(again)
