@@ -167,15 +167,44 @@ def test_replay_shows_jobs_in_queue_order_and_the_use_of_nodes(
 ) -> None:
     world = crowded()
     options = written(world.entries)
-    run = Run(capsys, "replay", *options)
+    run = Run(capsys, "replay", "--all", *options)
     assert run.status == 0
     assert run.out.startswith(f"offset {world.state.offset} of epoch 1, ")
+    assert run.out.splitlines()[1:4] == [
+        "  jobs   6: 3 Pending, 2 Running, 1 Failed; 4 waiting for nodes",
+        "  nodes  6: 5 take pods, 1 closed",
+        "  GPUs   20: 16 used, 0 idle, 4 on closed nodes; 0 reserved for waiting jobs",
+    ]
     jobs = [line.split()[1] for line in run.out.splitlines() if " default/" in line]
     assert jobs == [f"default/{name}" for name in ("big", "wide", "other", "never", "small", "wrong")]
     assert "n6    ready, taint dedicated=infra:NoSchedule" in run.out
     answer = Run(capsys, "replay", *options, "-o", "json").json
     assert answer["digest"] == snapshot.digest(world.state)
     assert answer["nodes"][0]["used"]["nvidia.com/gpu"] == 4
+    assert sum(answer["totals"]["jobs"].values()) == len(answer["jobs"])
+
+
+@pytest.mark.parametrize("columns", ["", "60", "100", "200"])
+def test_replay_is_at_most_a_screen_and_says_how_to_see_the_rest(
+    columns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    for number in range(40):
+        world.node(f"n{number:02}", gpus=1)
+        world.job(f"j{number:02}", leader=shape(gpus=2 if number % 2 else 1))
+    world.settle()
+    options = to_file(world.entries, tmp_path / "run.log")
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", "30")
+    shown = Run(capsys, "replay", *options).out.splitlines()
+    assert len(shown) < 30 and any(line.startswith("  jobs   40: ") for line in shown[1:4])
+    jobs, nodes = (sum(f"{of}{number:02} " in f"{line} " for line in shown for number in range(40)) for of in "jn")
+    assert min(jobs, nodes) >= 4
+    assert shown[-1] == f"{40 - jobs} of 40 jobs and {40 - nodes} of 40 nodes left out: --all shows them"
+    everything = Run(capsys, "replay", "--all", *options).out
+    assert all(f"default/j{number:02}" in everything and f"n{number:02}" in everything for number in range(40))
+    assert "left out" not in everything and "…" not in everything
+    assert len(Run(capsys, "replay", *options, "-o", "json").json["jobs"]) == 40
 
 
 def test_replay_goes_to_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,12 +336,17 @@ def test_explain_says_why_a_job_waits(written: Writer, capsys: pytest.CaptureFix
         "most 0 free), 1 cordoned, ",
         "closest node  n1 (and 3 more like it): would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
         "order         position 3 of 4 waiting jobs, by Priority",
+        "start         at ",
+        ": a forecast as of this point, if nothing new comes; at the earliest at ",
+        "no latest time: nothing is known of the end of default/small, default/wide\n",
         "priority 8 against 5",
         "Decisions that took nvidia.com/gpu on nodes that it may use",
         "Time in each state",
     ):
         assert part in run.out
     answer = Run(capsys, "explain", "default/other", *options, "-o", "json").json
+    assert run.out.startswith("default/other waits since 2023-11-14 ")
+    assert answer["start"]["certainty"] == "Forecast" and answer["start"]["why"] == "Endless"
     short = answer["waiting"]["shortfall"]
     assert sum(count for _, count in short["reasons"]) == short["nodes"] == 6
     assert [taker["job"] for taker in answer["waiting"]["takers"]] == ["default/small", "default/wide"]
@@ -332,7 +366,7 @@ def test_explain_says_a_long_reason_once_and_of_when_a_message_is(
     options = written(world.entries)
     run = Run(capsys, "explain", "j", *options, "--at", str(said))
     assert run.out.count(counted) == 1
-    assert "message   0 of 1 required pods fit; learner: as below" in run.out
+    assert "message   0 of 1 required pods fit; learner: as above" in run.out
     assert "Unscheduled: 0 of 1 required pods fit; learner: as above" in run.out
     run = Run(capsys, "explain", "j", *options)
     assert f"learner: {counted}; even an empty cluster of these nodes can't hold it (of offset {said})\n" in run.out
@@ -390,6 +424,25 @@ def test_explain_of_a_failed_job_says_where_stands_what_would_have_helped(
     assert "it doesn't fit even an empty cluster of these nodes; the first cycle from " in run.out
     run = Run(capsys, "explain", "j", *options)
     assert "for nvidia.com/gpu; what would have helped: arranger explain j " in run.out
+    first, remedy, helped, *_ = run.out.splitlines()
+    assert first.startswith("default/j failed at 20") and ", because 0 of 1 required pods fit; " in first
+    assert remedy.startswith("  remedy    request less for a pod, ") and remedy.endswith(" submit the job again")
+    assert helped == (
+        f"            tried at offset {at}, this would have given it 1 pod: "
+        "learner asking for 1 nvidia.com/gpu instead of 4"
+    )
+    answer = Run(capsys, "explain", "j", *options, "-o", "json").json
+    assert (answer["standing"]["reason"], answer["start"]) == ("Unschedulable", None)
+    assert answer["would_have_helped"]["remedies"][0]["pods"] == 1
+
+
+def test_explain_says_that_a_reservation_promises_a_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
+    run = Run(capsys, "explain", "wide", "--at", "336", "--log", str(log))
+    [start] = [line for line in run.out.splitlines() if line.startswith("  start ")]
+    assert start.endswith(": promised by its reservation") and ", in 21.8s" in start
+    answer = Run(capsys, "explain", "wide", "--at", "336", "--log", str(log), "-o", "json").json["start"]
+    assert (answer["certainty"], answer["latest_ms"], answer["why"]) == ("Promised", 0, None)
 
 
 def test_explain_says_why_a_pod_is_where_it_is(written: Writer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,6 +450,8 @@ def test_explain_says_why_a_pod_is_where_it_is(written: Writer, capsys: pytest.C
     run = Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3")
     assert run.status == 0
     assert "Why wide-actors-3 is on n3: it scores 37.5000 against 18.7500 of n4" in run.out
+    assert "SCORE" not in run.out
+    assert "SCORE" in Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3", "--scores").out
     (of_pod,) = Run(capsys, "explain", "wide", *options, "--pod", "wide-actors-3", "-o", "json").json[
         "placement_explanations"
     ]
@@ -540,6 +595,8 @@ def test_explain_of_an_ended_job_speaks_of_the_past_and_of_what_it_waited_for(
 ) -> None:
     options = written(_ended_after_waiting().entries)
     run = Run(capsys, "explain", "waits", *options)
+    assert run.out.startswith("default/waits succeeded at ")
+    assert run.out.splitlines()[0].endswith(": the leader has finished; it waited 30.0s and ran 7.0s")
     assert "pods      1 desired; the job has ended, 1 of its pods still exists" in run.out
     assert "Why waits-learner-0 was on n1: " in run.out and " is on n1" not in run.out
     line = next(line for line in run.out.splitlines() if line.startswith("  waited"))

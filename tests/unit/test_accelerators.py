@@ -6,7 +6,7 @@ from arranger.model.accelerators import is_accelerator, is_counted
 from arranger.model.config import CycleConfig
 from arranger.model.pod import gpus_of
 from arranger.projections.work_at_risk import lost_ms
-from arranger.replay.console.moment import gpu_totals
+from arranger.replay.reading.gpus import gpu_totals
 from arranger.scheduling.policies.base import weight_of
 from tests.world import World, shape
 

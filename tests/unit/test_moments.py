@@ -29,10 +29,11 @@ from arranger.replay.console import gantt as gantt_module
 from arranger.replay.console import log_index, node_gantt
 from arranger.replay.console import series as series_module
 from arranger.replay.console.log_index import LogIndex
-from arranger.replay.console.moment import gpu_totals, moment, waits
+from arranger.replay.console.moment import moment, waits
 from arranger.replay.console.series import SeriesIndex
 from arranger.replay.console.snapshots import Snapshots, continuing
 from arranger.replay.console.timeline import Thinned, TimelineIndex
+from arranger.replay.reading.gpus import gpu_totals
 from arranger.replay.reading.overview import overview
 from arranger.replay.what_if.hypothesis import private_copy
 from arranger.web import damage

@@ -5,6 +5,7 @@ import shlex
 from typing import Any
 
 import click
+import msgspec
 
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
@@ -20,15 +21,19 @@ from arranger.cli.inputs.reading import (
     point_option,
     unknown_job,
 )
+from arranger.cli.inputs.start_forecast import with_forecast
 from arranger.cli.rendering.explain_page import Page
 from arranger.cli.rendering.output import local_time, output_option, print_json, say
 from arranger.errors import UsageError
 from arranger.events.log import Log
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
 from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, jobs_named, nearest, pod_names
 from arranger.replay.explain.job_history import Asked, JobHistories
 from arranger.replay.explain.story import Story
+from arranger.replay.explain.waiting import Helped
 from arranger.replay.reading.describe import as_object, label
 from arranger.replay.reading.history import END, Point
 from arranger.settings import Settings
@@ -41,20 +46,23 @@ from arranger.settings import Settings
 @click.option("--pod", metavar="NAME", help="Explain why this pod of the job is on its node.")
 @click.option("--node", metavar="NAME", help="Compare this node: show why a pod isn't there, or can't go there.")
 @point_option("--at", "Explain the job as of this point. [default: the end of the log]")
+@click.option("--scores", is_flag=True, help="Show the scores of the nodes that could take a pod.")
 @click.option("--all", "everything", is_flag=True, help="Show complete tables and lists, however long.")
 @output_option
 def command(target: str | None, settings: Settings, output: str, job: str, at: Point | None, **options: Any) -> None:
-    r"""Say why a job waits, or why each of its pods is where it is, with the decisions and their offsets.
+    r"""Say what happened to a job and why, why it waits, or why its pods are where they are, with the offsets.
 
-    To find what the job lacks, the command runs a cycle at the point that --at names. It runs more cycles to find what
-    would give the job nodes. To show the scores of the nodes, it re-runs the cycles that placed the job. Then it shows
-    the job's life: what happened to the job, what caused it, and how long the job was in each state.
+    The first sentence says how the job stands. For a waiting job, a cycle is run at the point that --at names, to find
+    what it lacks, and more cycles to find what would give it nodes. It says when the job is expected to start, and
+    whether that is promised or a forecast. For a job with nodes, the cycles that placed it are run again. At the end is
+    the job's life, and how long it was in each state.
 
     \b
       arranger explain train                              the job of that name, now
       arranger explain team-a/train --log run.log --at 1234
       arranger explain train --pod train-actors-3 -o json
       arranger explain train --pod train-actors-3 --node n7    why that node and not n7
+      arranger explain train --scores                     with the scores of the nodes
     """
     given, name = namespace_and_name(job)
     namespace = options["namespace"]
@@ -67,7 +75,7 @@ def command(target: str | None, settings: Settings, output: str, job: str, at: P
     if output == "json":
         print_json({**as_object(answer), "time": local_time(answer.time_ms)})
     else:
-        Page(answer, again=_again(), everything=options["everything"]).print()
+        Page(answer, again=_again(), everything=options["everything"], scores=options["scores"]).print()
 
 
 def _again() -> str:
@@ -119,13 +127,18 @@ class _Reading:
         retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)
         return explanation(story, job, retaken, policies=installed(), node=self._asked.node)
 
+    def with_forecast(self, answer: Explanation) -> Explanation:
+        """With a forecast of the start, if the job exists at the end and the log has none."""
+        story = self.job_histories.stories.get(answer.standing.uid)
+        return answer if story is None else with_forecast(answer, story.state, story.around.config)
+
 
 async def _explain(target: str | None, settings: Settings, asked: Asked, point: Point) -> Explanation:
     async with opened(target, settings) as log:
         reading = await _read(log, asked, point)
         answer = reading.answer()
         if answer is not None:
-            return answer
+            return await _with_what_would_have_helped(log, asked, reading.with_forecast(answer))
         # The job may have been deleted before the snapshot from which this pass began.
         went = await _last_gone(log, asked, point, reading.job_histories.state)
         answer = (await _read(log, asked, Point(offset=went - 1))).answer()
@@ -136,6 +149,18 @@ async def _explain(target: str | None, settings: Settings, asked: Asked, point: 
             )
         _say_gone(went)
         return answer
+
+
+async def _with_what_would_have_helped(log: Log, asked: Asked, answer: Explanation) -> Explanation:
+    """With the changes that would have given a job nodes that failed for want of them, tried while it waited."""
+    waits = [one for one in answer.waited if not one.further]
+    if answer.standing.stage != Stage.FAILED or answer.standing.reason != StageReason.UNSCHEDULABLE or not waits:
+        return answer
+    then = (await _read(log, asked, Point(offset=waits[-1].offset))).answer()
+    if then is None or then.waiting is None or then.standing.uid != answer.standing.uid:
+        return answer
+    helped = Helped(then.offset, then.waiting.remedies, then.waiting.tried)
+    return msgspec.structs.replace(answer, would_have_helped=helped)
 
 
 async def _read(log: Log, asked: Asked, point: Point) -> _Reading:

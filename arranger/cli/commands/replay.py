@@ -1,6 +1,7 @@
 """`arranger replay`: show the cluster as Arranger saw it at a point of the log."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 
 import click
 import msgspec
@@ -18,7 +19,9 @@ from arranger.cli.rendering.output import (
     print_text,
     resource_columns,
     say,
+    screen_lines,
 )
+from arranger.cli.rendering.terminal import folded, terminal_width
 from arranger.model.quantity import amount_text
 from arranger.model.text import counted
 from arranger.plugins import installed
@@ -28,18 +31,28 @@ from arranger.replay.reading.history import Point
 from arranger.replay.reading.overview import JobLine, NodeLine, Overview, overview
 from arranger.settings import Settings
 
+#: Lines of the page beside jobs, nodes and texts: three empty lines, two heads, what is left out, and the prompt.
+_AROUND = 7
+#: The most cells by which a text's further lines are indented.
+_INDENT = 9
+#: At least so many jobs and so many nodes are shown.
+_LEAST = 3
+
 
 @click.command()
 @log_options
 @point_option("--at", "The point to show. [default: the end of the log]")
+@click.option("--all", "everything", is_flag=True, help="Show all jobs and nodes, however many, with whole messages.")
 @click.option("--digest-only", is_flag=True, help="Print only the offset and the digest of the state there.")
 @output_option
-def command(target: str | None, settings: Settings, at: Point | None, digest_only: bool, output: str) -> None:
-    r"""Show the cluster as Arranger saw it at a point of the log: jobs in queue order, nodes and their use.
+def command(
+    target: str | None, settings: Settings, *, at: Point | None, everything: bool, digest_only: bool, output: str
+) -> None:
+    r"""Show the cluster as Arranger saw it at a point of the log: totals, jobs in queue order, nodes and their use.
 
-    The command folds the log up to that point, from the nearest snapshot. Resources that a decision has assigned count
-    as used, even before they are seen in use. So do the resources of other owners' pods; the output names the largest
-    of those pods.
+    As many jobs and nodes are shown as fit on a screen; --all shows the rest. The command folds the log up to that
+    point, from the nearest snapshot. Resources that a decision has assigned count as used, even before they are seen in
+    use. So do the resources of other owners' pods; the output names the largest of those pods.
 
     \b
       arranger replay                                     the end of the log in Redis
@@ -58,33 +71,74 @@ def command(target: str | None, settings: Settings, at: Point | None, digest_onl
     if output == "json":
         print_json({**msgspec.to_builtins(seen), "time": local_time(seen.time_ms)})
     else:
-        _print(seen)
+        _print(seen, everything=everything)
 
 
-def _print(seen: Overview) -> None:
-    print_text(
-        f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.time_ms)}, digest {seen.digest}", indent=2
-    )
-    if not seen.synced:
-        print_text("not everything had been listed in this epoch yet, so there were no decisions")
+def _print(seen: Overview, *, everything: bool) -> None:
+    head = list(_head(seen))
+    for text, indent in head:
+        print_text(text, indent=indent)
     say()
+    other_pods = _others(seen) if seen.other_pods else ""
+    texts = [text for text, _ in head] + [other_pods]
+    jobs, nodes = (len(seen.jobs), len(seen.nodes)) if everything else _shares(seen, texts)
     print_table(
         ("position", "job", "stage", "schedule", "priority", "attempt", "pods", "message"),
-        [_job_cells(job) for job in seen.jobs],
+        [_job_cells(job) for job in seen.jobs[:jobs]],
         right=("position", "priority", "attempt"),
         empty="no jobs",
+        optional=() if everything else ("attempt", "priority", "schedule", "pods", "message"),
+        cut=not everything,
     )
     say()
     resources = resource_columns(name for node in seen.nodes for name in node.used)
     print_table(
         ("node", "health", *resources),
-        [_node_cells(node, resources) for node in seen.nodes],
+        [_node_cells(node, resources) for node in seen.nodes[:nodes]],
         right=resources,
         empty="no nodes",
+        optional=() if everything else resources[:-1],
+        cut=not everything,
     )
-    if seen.other_pods:
+    if other_pods:
         say()
-        print_text(_others(seen))
+        print_text(other_pods)
+    if left := _left_out(("job", len(seen.jobs), jobs), ("node", len(seen.nodes), nodes)):
+        print_text(f"{' and '.join(left)} left out: --all shows them")
+
+
+def _left_out(*parts: tuple[str, int, int]) -> list[str]:
+    """In words, what isn't shown: of each kind its name, how many there are and how many are shown."""
+    return [f"{count - shown} of {counted(count, what)}" for what, count, shown in parts if shown < count]
+
+
+def _head(seen: Overview) -> Iterator[tuple[str, int]]:
+    """The lines above the tables, each with the indentation of its further lines."""
+    yield f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.time_ms)}, digest {seen.digest}", 2
+    if not seen.synced:
+        yield "not everything had been listed in this epoch yet, so there were no decisions", 0
+    totals = seen.totals
+    if totals is None:
+        return
+    stages = ", ".join(f"{number} {stage}" for stage, number in totals.jobs.items())
+    jobs = f"{len(seen.jobs)}: {stages}; {totals.waiting} waiting for nodes" if seen.jobs else "none"
+    closed = totals.nodes - totals.nodes_open
+    nodes = f"{totals.nodes}: {totals.nodes_open} take pods" + (f", {closed} closed" if closed else "")
+    left = totals.gpus - totals.gpus_used - totals.gpus_idle
+    idle = f"{totals.gpus_idle} idle" + (f", {left} on closed nodes" if left else "")
+    gpus = f"{totals.gpus}: {totals.gpus_used} used, {idle}; {totals.gpus_reserved} reserved for waiting jobs"
+    yield f"  jobs   {jobs}", 9
+    yield f"  nodes  {nodes if totals.nodes else 'none'}", 9
+    yield f"  GPUs   {gpus if totals.gpus else 'none'}", 9
+
+
+def _shares(seen: Overview, texts: Sequence[str]) -> tuple[int, int]:
+    """How many jobs and how many nodes fit on the screen beside these texts, a line each."""
+    around = _AROUND + sum(len(folded(text, terminal_width() - _INDENT)) for text in texts)
+    room = max(screen_lines() - around, 2 * _LEAST)
+    jobs, nodes = len(seen.jobs), len(seen.nodes)
+    of_nodes = min(nodes, max(room - jobs, room // 3, _LEAST))
+    return min(jobs, room - of_nodes), of_nodes
 
 
 def _others(seen: Overview) -> str:

@@ -1,4 +1,4 @@
-"""The output of `arranger explain` for people: the job's condition, the reasons, and its life.
+"""The output of `arranger explain` for people: what happened to the job and why, its condition, and its life.
 
 Events that changed nothing are only counted, and long lists are cut in the middle. `--all` shows everything.
 """
@@ -6,6 +6,7 @@ Events that changed nothing are only counted, and long lists are cut in the midd
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from arranger.cli.rendering.headline import headline
 from arranger.cli.rendering.output import (
     Times,
     Told,
@@ -17,7 +18,7 @@ from arranger.cli.rendering.output import (
     print_text,
     say,
 )
-from arranger.cli.rendering.room_page import room_moments, room_rows, waiting_rows
+from arranger.cli.rendering.room_page import room_moments, room_rows, start_rows, waiting_rows
 from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
@@ -70,19 +71,55 @@ class Page:
     """Prints an explanation. `again` is a command line to which the offset of another point is appended. With
     `everything`, nothing is left out or cut."""
 
-    def __init__(self, answer: Explanation, *, again: str, everything: bool) -> None:
+    def __init__(self, answer: Explanation, *, again: str, everything: bool, scores: bool = False) -> None:
         self._answer = answer
+        self._scores = scores
         self._again = again
         self._everything = everything
         self._fitting = fitting()
         #: The page's heading has the date and the UTC offset, so times leave out what all of them share.
         self._times = Times.of(_moments(answer))
+        #: Whether it waits to start.
+        self._waits = answer.start is not None and answer.waiting is not None
         #: Long reason counts that are already on the page.
         self._said: dict[str, None] = {}
 
     def print(self) -> None:
+        """What happened and why come first: of a waiting job why it waits, of any other job what became of it."""
+        answer = self._answer
+        print_text(headline(answer), indent=2)
+        if self._waits and answer.waiting is not None:
+            self._waiting(answer.waiting)
+            self._consequences()
+            self._facts()
+        else:
+            self._what_would_help()
+            for one in answer.waited:
+                self._waited(one)
+            self._consequences()
+            self._facts()
+            if answer.waiting is not None:
+                self._waiting(answer.waiting)
+        self._explanations()
+        self._rejected()
+        self._intervals()
+        self._life()
+
+    def _what_would_help(self) -> None:
+        """What can be done about a failure, and what would have helped before it."""
+        answer = self._answer
+        if answer.standing.remedy:
+            print_text(f"  {'remedy':<9} {answer.standing.remedy}", indent=12)
+        helped = answer.would_have_helped
+        if helped is not None:
+            for one in helped.remedies[:_OF_A_KIND]:
+                gave = f"tried at offset {helped.offset}, this would have given it {counted(one.pods, 'pod')}"
+                print_text(f"  {'':<9} {gave}: {one.text}", indent=12)
+
+    def _facts(self) -> None:
         answer = self._answer
         job = answer.standing
+        say()
         print_text(
             f"{job.job} at offset {answer.offset} of epoch {answer.epoch}, {local_time(answer.time_ms)}", indent=2
         )
@@ -97,16 +134,9 @@ class Page:
         if job.created_by:
             rows.insert(0, ("created", f"by {job.created_by}"))
         self._rows(rows, 9)
-        for one in answer.waited:
+        for one in answer.waited if self._waits else ():
             self._waited(one)
         self._rows(room_rows(answer, self._time), 9)
-        if answer.waiting is not None:
-            self._waiting(answer.waiting)
-        self._explanations()
-        self._consequences()
-        self._rejected()
-        self._intervals()
-        self._life()
 
     @staticmethod
     def _rows(rows: Iterable[tuple[str, str]], width: int) -> None:
@@ -115,22 +145,20 @@ class Page:
             print_text(f"  {name:<{width}} {text}", indent=width + 3)
 
     def _message(self) -> str:
-        """The job's last message, without reasons that the page shows below."""
+        """The job's last message, without reasons that the page has already shown."""
         job, waiting = self._answer.standing, self._answer.waiting
         if not job.message:
             return "-"
+        recorded, text = job.shortage, self._once(job.message, job.shortage)
         if waiting is None or waiting.shortfall is None:
-            return self._once(job.message, job.shortage)
-        short, recorded = waiting.shortfall, job.shortage
+            return text
+        short = waiting.shortfall
         same = recorded is not None and (recorded.group, recorded.reasons) == (short.group, short.reasons)
-        if same:
-            self._said[_counts(short)] = None
-        text = self._once(job.message, recorded, "as below")
         if recorded and same and not waiting.gets and (recorded.found, recorded.asked) == (short.found, short.asked):
             return text
         return text + (f" (of offset {job.message_at})" if job.message_at else "")
 
-    def _once(self, text: str, shortage: ShortageFacts | None, where: str = "as above") -> str:
+    def _once(self, text: str, shortage: ShortageFacts | None) -> str:
         """The text, without the reason counts if they are already on the page."""
         if shortage is None or len(counts_text(shortage.reasons)) < _LONG:
             return text
@@ -138,7 +166,7 @@ class Page:
         if counts not in self._said:
             self._said[counts] = None
             return text
-        return text.replace(counts, f"{shortage.group}: {where}")
+        return text.replace(counts, f"{shortage.group}: as above")
 
     def _time(self, time_ms: int) -> str:
         """A time within a line."""
@@ -176,21 +204,19 @@ class Page:
             print_text(told, indent=16)
 
     def _waiting(self, waiting: Waiting) -> None:
-        say()
+        if not self._waits:  # further pods of it do, and this isn't the first thing on the page
+            say()
         print_text(f"Why it waits: {waiting.why}", indent=2)
         short = waiting.shortfall
         if short is not None:
             self._said[_counts(short)] = None
-        if short is not None and short.closest is not None:
-            more = f" (and {short.closest.alike} more like it)" if short.closest.alike else ""
-            print_text(f"  closest node  {short.closest.node}{more}: {short.closest.text}", indent=16)
-        self._nodes_to_come(waiting)
         if waiting.position:
             self._position(waiting)
+        self._rows(start_rows(self._answer, self._time), 13)
+        self._rows(_node_rows(short), 13)
+        self._nodes_to_come(waiting)
         if waiting.in_queue is not None:
             self._in_queue(waiting.in_queue)
-        if short is not None and short.node is not None:
-            print_text(f"  {'node':<13} {short.node.node}: {short.node.refused}", indent=16)
         self._rows(waiting_rows(waiting, self._time), 13)
         self._blockers(waiting)
         self._remedies(waiting)
@@ -322,12 +348,16 @@ class Page:
                 indent=2,
             )
         other = placed.compared
-        rows = list(placed.ranking)
-        if other is not None and other.ranked is not None and other.rank > len(rows):
-            rows.append(other.ranked)
         if other is not None:
             stands = f"comes {_th(other.rank)} of {placed.passed}" if other.rank else f"can't take it: {other.refused}"
             print_text(f"  {other.node} {stands}", indent=2)
+        if self._scores:
+            self._ranking(placed)
+
+    def _ranking(self, placed: PlacementExplanation) -> None:
+        other, rows = placed.compared, list(placed.ranking)
+        if other is not None and other.ranked is not None and other.rank > len(rows):
+            rows.append(other.ranked)
         self._table(("node", "score", "terms"), map(_ranked_cells, rows), right=("score",))
 
     def _consequences(self) -> None:
@@ -424,6 +454,15 @@ def _kept_by(there: InQueue) -> str:
 
 def _passed_cells(one: Passed) -> tuple[str, str]:
     return one.why, f"{_amounts(dict(one.amounts)) or 'nodes'} on {few(one.nodes, 3)}"
+
+
+def _node_rows(short: Shortfall | None) -> Iterator[tuple[str, str]]:
+    """The node that lacks the least, and the one that was asked for: a name and a text each."""
+    if short is not None and short.closest is not None:
+        more = f" (and {short.closest.alike} more like it)" if short.closest.alike else ""
+        yield "closest node", f"{short.closest.node}{more}: {short.closest.text}"
+    if short is not None and short.node is not None:
+        yield "node", f"{short.node.node}: {short.node.refused}"
 
 
 def _too_wide(line: str) -> bool:

@@ -13,6 +13,7 @@ import datetime
 import io
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
@@ -160,6 +161,11 @@ def fitting() -> bool:
     return sys.stdout.isatty() or (named.isdecimal() and int(named) > 0)
 
 
+def screen_lines() -> int:
+    """The number of lines of the terminal; LINES overrides it, and without a terminal it is 24."""
+    return shutil.get_terminal_size().lines
+
+
 def coloured() -> bool:
     """Whether to print colours: on a terminal, unless NO_COLOR (no-color.org) is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -174,12 +180,14 @@ def print_table(
     empty: str = "",
     times: Times | None = None,
     optional: Sequence[str] = (),
+    cut: bool = False,
 ) -> Sequence[str]:
     """Print a table under upper-case column names; those in `right` are aligned to the right. Returns the columns.
 
     On a terminal, or with COLUMNS set, rows fit the width, empty columns are left out, `times` is the format of times
     (`Told`), and `styles` gives a row its rich style ("red"). If a row has no room on a line, columns of `optional` are
-    left out too, the first ones first. `empty` is printed if there are no rows.
+    left out too, the first ones first. With `cut`, a text in the last column that is too long for the line is cut,
+    instead of wrapped. `empty` is printed if there are no rows.
     """
     cells = [(row, ["" if cell is None else one_line(str(cell)) for cell in row]) for row in rows]
     columns = [one_line(column) for column in columns]
@@ -191,7 +199,7 @@ def print_table(
         return columns
     if times is not None:
         cells = [(row, _with_times(row, texts, times)) for row, texts in cells]
-    return _print_fitting(columns, cells, right, styles, optional)
+    return _print_fitting(columns, cells, right, styles, optional, cut=cut)
 
 
 def print_text(text: str, *, indent: int = 0) -> None:
@@ -233,6 +241,8 @@ def _print_fitting(
     right: Collection[str],
     styles: Callable[[Sequence[object]], str] | None,
     optional: Sequence[str],
+    *,
+    cut: bool,
 ) -> Sequence[str]:
     from rich.cells import cell_len
 
@@ -250,8 +260,18 @@ def _print_fitting(
         if layout.lines[1:] in ([], [last]):
             break
     heads = [heads[column] for column in kept]
-    shown = [(styles(row) if styles else "", [texts[column] for column in kept]) for row, texts in rows]
+    shown = [[texts[column] for column in kept] for _, texts in rows]
+    _cut_last(shown, layout.room_for_last(), cut=cut)
     print_lines(layout.row(heads), style="bold", coloured=coloured())
-    for style, texts in shown:
-        print_lines(layout.row(texts), style=style, coloured=coloured())
+    for (row, _), texts in zip(rows, shown, strict=True):
+        print_lines(layout.row(texts), style=styles(row) if styles else "", coloured=coloured())
     return [columns[column] for column in kept]
+
+
+def _cut_last(rows: Iterable[list[str]], width: int, *, cut: bool) -> None:
+    """With `cut`, cut the last text of each row to a width in cells."""
+    from rich.cells import cell_len, set_cell_size
+
+    for texts in rows:
+        if cut and 1 < width < cell_len(texts[-1]):
+            texts[-1] = f"{set_cell_size(texts[-1], width - 1)}…"

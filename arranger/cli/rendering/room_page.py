@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from arranger.cli.rendering.output import duration
 from arranger.events.facts import PreemptionKind
 from arranger.model.text import counted, few
-from arranger.projections.state import Forecasted
 from arranger.replay.explain.answer import Explanation
+from arranger.replay.explain.expected import Certainty, NoStart, Start
 from arranger.replay.explain.taken_room import Gave, Giving, Kept, KeptFor, SparedJob, TakesNone, Taking
 from arranger.replay.explain.waiting import Waiting
 from arranger.scheduling import NoRoomKind
@@ -27,15 +27,19 @@ _KINDS = {
 
 
 def room_rows(answer: Explanation, time: _Time) -> Iterator[tuple[str, str]]:
-    """The room that others gave to the job, that it gave to others, and that is kept for it: a name and a text each."""
+    """The room that others gave to the job, and that it gave to others: a name and a text each."""
     for taken in answer.takings:
         yield "took room", _taken(taken, answer.time_ms, time)
     for given in answer.givings:
         yield "gave room", _given(given, answer.time_ms, time)
+
+
+def start_rows(answer: Explanation, time: _Time) -> Iterator[tuple[str, str]]:
+    """When the job starts, how sure that is, and the room that is kept for it: a name and a text each."""
+    if answer.start is not None:
+        yield "start", _start(answer.start, answer.time_ms, time)
     if answer.kept is not None:
         yield "reserved", _kept(answer.kept, time)
-    if answer.forecast is not None:
-        yield "forecast", _forecast(answer.forecast, time)
 
 
 def waiting_rows(waiting: Waiting, time: _Time) -> Iterator[tuple[str, str]]:
@@ -54,9 +58,8 @@ def room_moments(answer: Explanation) -> Iterator[int]:
     yield from (given.time_ms for given in answer.givings)
     if answer.kept is not None:
         yield answer.kept.start_ms
-    if answer.forecast is not None:
-        decided = answer.forecast.decided
-        yield from (answer.forecast.time_ms, decided.expected_ms, decided.earliest_ms, decided.latest_ms)
+    if (start := answer.start) is not None:
+        yield from (start.expected_ms, start.earliest_ms, start.latest_ms, start.made_ms)
     if answer.waiting is not None:
         yield from (one.start_ms for one in answer.waiting.reserved)
         yield from (one.until_ms for one in answer.waiting.takes_none)
@@ -125,11 +128,32 @@ def _kept(kept: Kept, time: _Time) -> str:
     return "; ".join(parts)
 
 
-def _forecast(found: Forecasted, time: _Time) -> str:
-    of = found.decided
-    latest = f"to {time(of.latest_ms)}" if of.latest_ms else "on; jobs that may never end hold room"
-    begin = f"expected to start at {time(of.expected_ms)}, from {time(of.earliest_ms)} {latest}"
-    return f"{begin}; made at {time(found.time_ms)}, if nothing new comes"
+def _start(start: Start, now_ms: int, time: _Time) -> str:
+    if start.certainty == Certainty.UNKNOWN:
+        assert start.why is not None
+        return f"unknown: {_no_start(start)}"
+    at = f"at {time(start.expected_ms)}, in {duration(max(start.expected_ms - now_ms, 0))}"
+    if start.certainty == Certainty.PROMISED:
+        return f"{at}: promised by its reservation"
+    latest = f"at the latest at {time(start.latest_ms)}" if start.latest_ms else f"no latest time: {_no_start(start)}"
+    made = "as of this point" if start.made_ms == now_ms else f"of {time(start.made_ms)}"
+    return f"{at}: a forecast {made}, if nothing new comes; at the earliest at {time(start.earliest_ms)}, {latest}"
+
+
+def _no_start(start: Start) -> str:
+    if start.why == NoStart.ENDLESS and start.endless:
+        return f"nothing is known of the end of {few(start.endless, _NAMED)}"
+    return _NO_START[start.why] if start.why is not None else ""
+
+
+_NO_START = {
+    NoStart.ENDLESS: "jobs that may never end hold room",
+    NoStart.NEVER: "it doesn't fit even when all others have ended",
+    NoStart.LATER: "a forecast takes too long here: arranger forecast",
+    NoStart.NOT_FORECAST: "no forecast was made (forecast_every_s)",
+    NoStart.TOO_LARGE: "the cluster is too large for a forecast here: arranger forecast",
+    NoStart.HELD: "something other than room keeps it",
+}
 
 
 def _kept_for(one: KeptFor, time: _Time) -> str:

@@ -38,6 +38,10 @@ class Layout:
             taken = taken + _GAP + each if self.lines[-1] else self._indent * (len(self.lines) > 1) + each
             self.lines[-1].append(column)
 
+    def room_for_last(self) -> int:
+        """The cells that a row on one line has for its last column."""
+        return self._width - sum(self._widths[:-1]) - _GAP * (len(self._widths) - 1)
+
     def row(self, cells: Sequence[str]) -> Iterator[str]:
         """The lines of one row; empty further lines are left out."""
         for number, columns in enumerate(self.lines):

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from arranger.messages.queues import state_text
 from arranger.model.accelerators import is_accelerator
 from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
-from arranger.projections.jobs import JobRecord, expand
+from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.ledger.causes import causes_of
 from arranger.replay.reading.describe import label
+from arranger.replay.reading.gpus import gpu_totals, gpu_use
 from arranger.scheduling import QueueView, queues_view
 
 #: Levels of topology that nodes often have, although no job names them.
@@ -158,50 +158,6 @@ def gpus_of_node(nodes: NodeTable, name: str) -> int:
     return sum(int(nodes.allocatable[row, column]) for of, column in nodes.columns.items() if is_accelerator(of))
 
 
-def gpu_use(nodes: NodeTable) -> tuple[Amounts, Amounts]:
-    """The GPUs of the present nodes in the order of their names, and how many of them are used: never more than are
-    there, though pods that leave and those that wait for their room both count on a node."""
-    columns = [column for name, column in nodes.columns.items() if is_accelerator(name)]
-    rows = nodes.by_name()
-    there: Amounts = nodes.allocatable[rows][:, columns]
-    used = np.minimum(nodes.used[rows][:, columns], there)
-    return there.sum(axis=1), used.sum(axis=1)
-
-
-class GpuTotals(NamedTuple):
-    """The GPUs of the cluster; see `Totals`. Idle ones are used by nothing, on nodes that take pods."""
-
-    gpus: int
-    used: int
-    idle: int
-    reserved: int
-    beside_used: int
-
-
-def gpu_totals(state: State) -> GpuTotals:
-    """The cluster's GPUs in a state."""
-    there, used = gpu_use(state.nodes)
-    free = there - used
-    return GpuTotals(
-        int(there.sum()),
-        int(used.sum()),
-        int(free[_open(state.nodes)].sum()),
-        sum(gpus_reserved(state, uid) for uid in state.reservations),
-        int(free[used > 0].sum()),
-    )
-
-
-def _open(nodes: NodeTable) -> NDArray[np.bool_]:
-    """Whether each of the present nodes, in the order of their names, is ready and schedulable. The answer is kept with
-    the version of the nodes' facts."""
-    notes = nodes.facts_version.notes
-    known: NDArray[np.bool_] | None = notes.get(_open)
-    if known is None:
-        facts = [nodes.facts[row] for row in nodes.by_name().tolist()]
-        known = notes[_open] = np.array([of.ready and not of.cordoned for of in facts], dtype=np.bool_)
-    return known
-
-
 class _Labelled(NamedTuple):
     """What follows from the nodes' labels alone, in the order of the nodes' names: the levels that any node has, by
     those that were looked for, and what is drawn, by the levels."""
@@ -264,16 +220,6 @@ def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
         jobs_running=sum(of for _, of in left),
         jobs_ended=len(jobs) - len(left),
     )
-
-
-def gpus_reserved(state: State, uid: str) -> int:
-    """The GPUs of the slots for which a job has a reservation."""
-    job = state.jobs.get(uid)
-    if job is None or job.spec is None:
-        return 0
-    groups = job.spec.groups
-    slots = expand(state.reservations[uid].decided.pods)
-    return sum(gpus_of(groups[group].shape.requests) for group, _ in slots if group < len(groups))
 
 
 def _job(state: State, job: JobRecord, held: int) -> MomentJob:

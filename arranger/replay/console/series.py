@@ -13,7 +13,8 @@ from arranger.model.job import JobSpec
 from arranger.model.pod import gpus_of
 from arranger.projections.nodes import NodeTable
 from arranger.projections.state import Reservation, State
-from arranger.replay.console.moment import gpus_reserved, waits
+from arranger.replay.console.moment import waits
+from arranger.replay.reading.gpus import gpus_reserved
 
 #: How many samples are kept at most, and into how many parts a log's time is divided when there are first more.
 _SAMPLES, _PARTS = 32_768, 4_096

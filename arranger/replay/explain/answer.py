@@ -10,19 +10,20 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
 from arranger.events.log import Entry
+from arranger.messages.failures import failure_remedy_text
 from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of, record_of
 from arranger.model.reasons import Reason
-from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord, compact, expand, group_of, record_name, record_uid
 from arranger.projections.state import Forecasted, State
 from arranger.replay.explain.awaited import What, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
+from arranger.replay.explain.expected import Start, recorded_forecast, start_of
 from arranger.replay.explain.job_history import Retaken
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.taken_room import Giving, Kept, Taking, kept
-from arranger.replay.explain.waiting import Waiting, explain_waiting
+from arranger.replay.explain.waiting import Helped, Waiting, explain_waiting
 from arranger.replay.reading.describe import label, message_of, pods_text, why_it_waits
 from arranger.replay.reading.verdicts import REJECTED
 from arranger.scheduling import BUILT_IN, Policies
@@ -65,6 +66,10 @@ class Standing(msgspec.Struct, frozen=True):
     message_at: int = 0
     #: The facts of `message` if it explains why the job has no nodes.
     shortage: ShortageFacts | None = None
+    #: Why the job entered its stage (`StageReason`); "" if no decision on it was read.
+    reason: str = ""
+    #: What can be done about a failure, in words; "" if the job hasn't failed.
+    remedy: str = ""
 
 
 class Waited(msgspec.Struct, frozen=True):
@@ -113,6 +118,10 @@ class Explanation(msgspec.Struct, frozen=True):
     kept: Kept | None = None
     #: The last forecast of its start, if no reservation promises one.
     forecast: Forecasted | None = None
+    #: When a waiting job starts, and how sure that is; None if it doesn't wait to start.
+    start: Start | None = None
+    #: What would have helped a job that failed because it had no room.
+    would_have_helped: Helped | None = None
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
@@ -218,7 +227,8 @@ def explanation(
         takings=tuple(map(msgspec.structs.replace, story.takings)),
         givings=tuple(map(msgspec.structs.replace, story.givings)),
         kept=kept(state, job.uid, story.promises),
-        forecast=expected.forecast if (expected := expected_start(state, job)) is not None else None,
+        forecast=recorded_forecast(state, job),
+        start=start_of(state, job),
     )
 
 
@@ -301,4 +311,6 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         created_by=job.seen.created_by,
         created_by_groups=job.seen.created_by_groups,
         pods_present=_present(story, job),
+        reason=str(job.decided.reason) if job.decided is not None else "",
+        remedy=failure_remedy_text(job.decided) if job.decided is not None else "",
     )

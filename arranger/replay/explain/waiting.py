@@ -69,6 +69,14 @@ class Waiting(msgspec.Struct, frozen=True):
     request: str = ""
 
 
+class Helped(msgspec.Struct, frozen=True):
+    """The changes that would have given a failed job nodes while it waited, of those that were `tried` at `offset`."""
+
+    offset: int
+    remedies: tuple[Remedy, ...]
+    tried: int
+
+
 def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
     """Why this job waits at the end of the story, by a cycle as recorded last; None if it needs no more nodes."""
     state, spec = story.state, job.spec

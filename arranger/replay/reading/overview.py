@@ -1,16 +1,19 @@
 """The cluster in the projection at one point: jobs with their position in the queue, and nodes with their use."""
 
 import heapq
+from collections import Counter
 
 import msgspec
 
 from arranger.events.kinds import PodSeen
 from arranger.model.config import CycleConfig
+from arranger.model.job import Stage
 from arranger.model.taints import taint_text
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import State
 from arranger.replay.reading.describe import message_of
+from arranger.replay.reading.gpus import gpu_totals
 from arranger.scheduling import BUILT_IN, Policies, in_order
 
 #: The number of foreign pods that are named.
@@ -58,6 +61,20 @@ class OtherPod(msgspec.Struct, frozen=True):
     holds: dict[str, int]
 
 
+class Totals(msgspec.Struct, frozen=True):
+    """Sums over the cluster. `jobs` is stage → number of jobs, and `waiting` counts those that need nodes. Open nodes
+    take pods. Of the GPUs, idle ones are used by nothing on open nodes, and reserved ones are kept for waiting jobs."""
+
+    jobs: dict[str, int]
+    waiting: int
+    nodes: int
+    nodes_open: int
+    gpus: int
+    gpus_used: int
+    gpus_idle: int
+    gpus_reserved: int
+
+
 class Overview(msgspec.Struct, frozen=True):
     """The cluster at one offset. Two states are equal exactly if their `digest` is. `other_pods` counts foreign pods
     that use resources; `largest_other_pods` are those that use the largest parts of their nodes."""
@@ -73,6 +90,7 @@ class Overview(msgspec.Struct, frozen=True):
     nodes: tuple[NodeLine, ...]
     other_pods: int = 0
     largest_other_pods: tuple[OtherPod, ...] = ()
+    totals: Totals | None = None
 
 
 def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
@@ -97,6 +115,23 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
         nodes=tuple(_node_line(state, name) for name in sorted(state.nodes.rows)),
         other_pods=len(strangers),
         largest_other_pods=tuple(OtherPod(pod.namespace, pod.name, pod.node, dict(pod.requests)) for pod in largest),
+        totals=_totals(state, len(waiting)),
+    )
+
+
+def _totals(state: State, waiting: int) -> Totals:
+    gpus, nodes = gpu_totals(state), state.nodes
+    facts = [nodes.facts[row] for row in nodes.by_name().tolist()]
+    stages = Counter(job.stage for job in state.jobs.values())
+    return Totals(
+        jobs={str(stage): stages[stage] for stage in Stage if stages[stage]},
+        waiting=waiting,
+        nodes=len(facts),
+        nodes_open=sum(of.ready and not of.cordoned for of in facts),
+        gpus=gpus.gpus,
+        gpus_used=gpus.used,
+        gpus_idle=gpus.idle,
+        gpus_reserved=gpus.reserved,
     )
 
 

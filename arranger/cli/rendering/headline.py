@@ -1,0 +1,41 @@
+"""The first sentence of `arranger explain`: how the job stands, since when, and why."""
+
+from arranger.cli.rendering.output import duration, local_time
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
+from arranger.replay.explain.answer import Explanation
+
+_WAITING = (Stage.PENDING, Stage.RESCHEDULING)
+
+
+def headline(answer: Explanation) -> str:
+    """The sentence, with complete times."""
+    job = answer.standing
+    since, lasts = local_time(job.stage_since_ms), duration(max(answer.time_ms - job.stage_since_ms, 0))
+    why = f": {job.message}" if job.message else ""
+    match job.stage:
+        case Stage.FAILED:
+            because = f", because {job.message}" if job.message else ""
+            return f"{job.job} failed at {since}{because}"
+        case Stage.SUCCEEDED:
+            return f"{job.job} succeeded at {since}{why}{_times(answer)}"
+        case Stage.RUNNING:
+            usual = job.reason == StageReason.WORKERS_READY or answer.waiting is not None
+            return f"{job.job} runs since {since}, for {lasts}{'' if usual else why}{_times(answer)}"
+        case Stage.STARTING:
+            return f"{job.job} starts since {since}, for {lasts}{why if answer.waiting is None else ''}"
+    if answer.start is None and answer.waiting is None:
+        since, lasts = local_time(job.scheduled_since_ms), duration(max(answer.time_ms - job.scheduled_since_ms, 0))
+        return f"{job.job} has nodes since {since}, for {lasts}, and is about to start"
+    if job.stage == Stage.RESCHEDULING:
+        last = answer.consequences[-1] if answer.consequences else None
+        return f"{job.job} waits again since {since}, for {lasts}{f': {last.message}' if last is not None else ''}"
+    return f"{job.job} waits since {since}, for {lasts}"
+
+
+def _times(answer: Explanation) -> str:
+    """For how long it waited and ran, over all attempts."""
+    waited_ms = sum(one.span_ms for one in answer.spent if one.stage in _WAITING)
+    ran_ms = sum(one.span_ms for one in answer.spent if one.stage == Stage.RUNNING)
+    ran = f" and ran {duration(ran_ms)}" if answer.standing.ended else ""
+    return f"; it waited {duration(waited_ms)}{ran}" if waited_ms else f"; it ran {duration(ran_ms)}" if ran else ""

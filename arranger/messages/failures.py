@@ -1,0 +1,45 @@
+"""What the user of a failed job can do about it, in one sentence for each reason."""
+
+from collections.abc import Callable
+
+from arranger.events.facts import StageFacts
+from arranger.events.kinds import StageDecided
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
+
+#: The kubelet's reason for a container that needed more memory than its limit.
+_OUT_OF_MEMORY = "OOMKilled"
+
+
+def failure_remedy_text(decided: StageDecided) -> str:
+    """What can be done about the failure that was decided; empty if there is nothing to do, and for other decisions."""
+    if decided.stage != Stage.FAILED or decided.reason not in _REMEDIES:
+        return ""
+    return f"{_REMEDIES[decided.reason](decided.facts)}, and submit the job again"
+
+
+def _of_program(facts: StageFacts) -> str:
+    """For pods that ended with a failure of their own."""
+    ended = facts.ended or (facts.cause.ended if facts.cause is not None else None)
+    if ended is not None and ended.reason == _OUT_OF_MEMORY:
+        return f"raise the memory limit of container {ended.container}, or let it need less"
+    return (
+        "mend the program (kubectl logs of the failed pod says more, as long as that is kept: keepFailedPods, "
+        "cleanPodPolicy), or raise the limit of restarts if such failures pass"
+    )
+
+
+_REMEDIES: dict[StageReason, Callable[[StageFacts], str]] = {
+    StageReason.UNSCHEDULABLE: lambda _: (
+        "request less for a pod, need fewer pods at once (minWorkersNum, minCount), or add nodes that hold it"
+    ),
+    StageReason.DEPENDENCY_FAILED: lambda facts: f"let job {facts.job} succeed, or take it out of spec.after",
+    StageReason.WORKERS_FAILED: _of_program,
+    StageReason.RESTART_LIMIT: _of_program,
+    StageReason.IMAGE_ERROR: lambda _: "correct the image's name, or let the pod pull it (imagePullSecrets)",
+    StageReason.POD_REFUSED: lambda _: (
+        "correct what the API server names, in the job's templates or in what refuses it"
+    ),
+    StageReason.DEADLINE_EXCEEDED: lambda _: "raise activeDeadlineSeconds, or let it need less time",
+    StageReason.INVALID_SPEC: lambda _: "correct the fields that are named",
+}

@@ -1,0 +1,72 @@
+"""When a waiting job is expected to start, and how sure that is: promised by a reservation, forecast, or unknown."""
+
+from enum import StrEnum
+
+import msgspec
+
+from arranger.model.job import Stage
+from arranger.projections.forecasts import expected_start
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import Forecasted, State
+
+
+class Certainty(StrEnum):
+    """How sure an expected start is."""
+
+    #: Nodes are reserved for it from then on; nobody may delay that, and only jobs that outlive their end do.
+    PROMISED = "Promised"
+    #: The scheduler's cycle was run on while jobs end as expected; jobs that come later may delay it.
+    FORECAST = "Forecast"
+    UNKNOWN = "Unknown"
+
+
+class NoStart(StrEnum):
+    """Why a start is unknown, or has no latest time. The first three are those of forecasts."""
+
+    ENDLESS = "Endless"
+    NEVER = "Never"
+    LATER = "Later"
+    #: No process makes forecasts, and none was made for this answer.
+    NOT_FORECAST = "NotForecast"
+    #: Too many jobs or pods, to make one for this answer.
+    TOO_LARGE = "TooLarge"
+    #: Something other than room keeps it: it is suspended, or its spec is invalid.
+    HELD = "Held"
+
+
+class Start(msgspec.Struct, frozen=True):
+    """When a job starts, in milliseconds since 1970; 0 for unknown. A promise has no range. `made_ms`: when the
+    forecast was made. `endless`: the jobs that may never end, of a forecast made for this answer."""
+
+    certainty: Certainty
+    expected_ms: int = 0
+    earliest_ms: int = 0
+    latest_ms: int = 0
+    made_ms: int = 0
+    why: NoStart | None = None
+    endless: tuple[str, ...] = ()
+
+
+def start_of(state: State, job: JobRecord) -> Start | None:
+    """The start of a job as the log has it; None if it doesn't wait to start."""
+    waits = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed()
+    if not waits or job.spec is None:
+        return None
+    if not job.active or job.stands_still:
+        return Start(Certainty.UNKNOWN, why=NoStart.HELD)
+    found = expected_start(state, job)
+    if found is None:
+        return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
+    if found.forecast is None:
+        return Start(Certainty.PROMISED, found.start_ms)
+    made = found.forecast.decided
+    why = None if made.latest_ms else NoStart.ENDLESS
+    return Start(
+        Certainty.FORECAST, made.expected_ms, made.earliest_ms, made.latest_ms, found.forecast.time_ms, why
+    )  # fmt: skip
+
+
+def recorded_forecast(state: State, job: JobRecord) -> Forecasted | None:
+    """The forecast that the log has of a job's start, if no reservation promises one."""
+    found = expected_start(state, job)
+    return found.forecast if found is not None else None
