@@ -71,9 +71,9 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
     return [
         Figure(name="browsing: until the address is there", value=started_s, unit="s", note=note),
         Figure(name="browsing: from there to the first picture", value=first_s, unit="s"),
-        Figure(name="browsing: opening, in all", value=started_s + first_s, unit="s", at_most=2.0),
+        Figure(name="browsing: opening, in all", value=started_s + first_s, unit="s", at_most=1.5),
         Figure(name="browsing: any point when warm, p50", value=statistics.median(moved_ms), unit="ms"),
-        Figure(name="browsing: any point when warm, p95", value=late_ms, unit="ms", at_most=300.0),
+        Figure(name="browsing: any point when warm, p95", value=late_ms, unit="ms", at_most=250.0),
     ]
 
 

@@ -60,10 +60,10 @@ async def _measured(folder: Path, facts: Facts, *, points: int) -> list[Figure]:
     await log.close()
     late_ms = sorted(spent_ms)[min(points * 95 // 100, points - 1)]
     return [
-        Figure(name="console: first moment", value=first_s, unit="s", at_most=2.0, note=f"{len(answer):,} bytes"),
+        Figure(name="console: first moment", value=first_s, unit="s", at_most=1.5, note=f"{len(answer):,} bytes"),
         Figure(name="console: whole index", value=index_s, unit="s", note=f"{facts.events:,} events"),
         Figure(name="console: any point when warm, p50", value=statistics.median(spent_ms), unit="ms"),
-        Figure(name="console: any point when warm, p95", value=late_ms, unit="ms", at_most=300.0),
+        Figure(name="console: any point when warm, p95", value=late_ms, unit="ms", at_most=250.0),
         Figure(name="console: memory", value=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, unit="MiB"),
     ]
 

@@ -67,6 +67,7 @@ export function Gantt({ steady = false }: { steady?: boolean }) {
           Search{" "}
           <input
             type="search"
+            size={26}
             value={find.value}
             placeholder={nodes ? "node or job" : "name, queue, user or cause"}
             onInput={(event) => (find.value = event.currentTarget.value)}
@@ -161,7 +162,7 @@ function Jobs({ steady }: { steady: boolean }) {
       <Chart
         of="job"
         legend={() => [
-          ...causes.map((cause): [string, string] => [`waits for ${awaited(cause)}`, causeColours.of(cause)]),
+          ...causes.map((cause): [string, string] => [`waits: ${awaited(cause)}`, causeColours.of(cause)]),
           ...ends.map((end): [string, string] => [`runs${end && `, ${ENDS[end] ?? end}`}`, colour(END_COLOURS[end] ?? "--runs")]),
         ]}
         drawn={drawn}
@@ -195,7 +196,7 @@ const END_COLOURS: Record<string, string> = { Succeeded: "--succeeded", Failed: 
 const causeOf = (bar: Bar): string => (bar.kind === "waiting" ? (bar.cause ?? "unknown") : "");
 const said = (bar: Bar): string =>
   bar.kind === "waiting"
-    ? `waits for ${awaited(causeOf(bar))}`
+    ? `waits: ${awaited(causeOf(bar))}`
     : `runs, attempt ${bar.attempt}${bar.outcome ? `, ${ENDS[bar.outcome] ?? bar.outcome}` : ""}`;
 
 function rowOfJob({ job, bars, queue, user }: OfJob): Row {
@@ -448,7 +449,6 @@ function Chart(props: {
             tabIndex={0}
             role="img"
             aria-label={`${many(rowsOf(drawn), of)} over time; the arrow keys up and down choose one, Enter opens ${of === "job" ? "it" : "its job"}; + and - zoom`}
-            title={tip ? undefined : "Drag to zoom; or Ctrl and the wheel"}
             onPointerDown={(event) => {
               // A finger scrolls.
               if (event.pointerType === "touch" || event.button || event.offsetX < names) return;
@@ -459,6 +459,8 @@ function Chart(props: {
               const { offsetX, offsetY } = event;
               if (dragged) setDragged([dragged[0], offsetX]);
               const { row, bar } = at(offsetX, offsetY);
+              // Names are cut off where they have no room.
+              event.currentTarget.title = (offsetX < names && shown(row?.name ?? "")) || (bar ? "" : HOW);
               setTip(row && bar && !isDrag(dragged) ? { x: offsetX, y: offsetY, row, bar } : null);
             }}
             onPointerLeave={() => setTip(null)}
@@ -514,6 +516,7 @@ function Chart(props: {
 }
 
 const rowsOf = (drawn: readonly Row[]): number => drawn.filter((row) => row.bars.length).length;
+const HOW = "Drag to zoom; or Ctrl and the wheel";
 const DRAG_PX = 5;
 const isDrag = (span: readonly [number, number] | null): span is readonly [number, number] =>
   !!span && Math.abs(span[1] - span[0]) >= DRAG_PX;

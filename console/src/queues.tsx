@@ -219,7 +219,12 @@ function queuesOverTime(of: Series): Course[] {
       title: "GPUs used, by queue",
       label: "GPUs used by each queue over time, up to all GPUs",
       height: 240,
-      ...(foreign.some(Boolean) && { about: "Other pods are those of no queue, and those of jobs that have ended and still leave." }),
+      about: [
+        ...(foreign.some(Boolean) ? ["Other pods are those of no queue, and those of jobs that have ended and still leave."] : []),
+        ...(inQueues.some((used, place) => used > (of.gpus[place] ?? Infinity))
+          ? ["While room is taken back, both the job that leaves and the one that comes count: then the sum is above all GPUs."]
+          : []),
+      ].join(" "),
       lines: [{ name: "all GPUs", values: of.gpus, colour: "--faint", dashed: true }, ...stacked(areas)],
     },
     {

@@ -116,7 +116,7 @@ function When({ time }: { time: number }) {
   return (
     <>
       <input
-        class="when"
+        class="typed"
         aria-label="Time"
         aria-describedby={unknown ? "unknown-time" : undefined}
         title={`Type a time to go there (t): ${WHEN}`}
@@ -272,7 +272,7 @@ const KEYS: Record<string, () => unknown> = {
   n: () => void step("after"),
   p: () => void step("before"),
   b: () => ended.value && timeline.value?.busiest && goTo(timeline.value.busiest),
-  t: () => document.querySelector<HTMLInputElement>(".when")?.focus(),
+  t: () => document.querySelector<HTMLInputElement>(".typed")?.focus(),
   "+": () => zoomBy(0.5),
   "-": () => zoomBy(2),
   "0": showAll,

@@ -30,7 +30,7 @@ from arranger.web.refusals import Refusal
 from arranger.web.rights import EVERYTHING, Right
 from tests.unit.test_web_api import HISTORY, MOMENTS, Serving, serving
 
-PARAMETERS = ["at", "buckets", "points", "from", "to", "after", "before", "job", "log"]
+PARAMETERS = ["at", "buckets", "points", "from", "to", "sinceMs", "untilMs", "after", "before", "job", "log"]
 
 
 def served(use: Callable[[Serving], Awaitable[Any]]) -> Any:
