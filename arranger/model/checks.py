@@ -167,7 +167,7 @@ def keyed(of: Check, *, most: int | None = None) -> Check:
         else:
             for name in value:
                 if value[name] is not None:
-                    yield from of(value[name], _below(path, name))
+                    yield from of(value[name], below(path, name))
 
     return check
 
@@ -193,7 +193,7 @@ def record(
             return
         for name in required:
             if value.get(name) is None:
-                yield Fault(_below(path, name), _K.REQUIRED)
+                yield Fault(below(path, name), _K.REQUIRED)
         if least and _present(value) < least:
             yield Fault(path, _K.TOO_FEW_FIELDS, str(_present(value)), limits=(str(least), *fields))
         if most is not None and _present(value) > most:
@@ -206,7 +206,7 @@ def record(
             for name in value:
                 if name not in fields:
                     known = _nearest_first(str(name), fields)
-                    yield Fault(_below(path, str(name)), _K.UNKNOWN_FIELD, limits=known)
+                    yield Fault(below(path, str(name)), _K.UNKNOWN_FIELD, limits=known)
 
     return check
 
@@ -228,7 +228,8 @@ def both(first: Check, then: Check) -> Check:
     return check
 
 
-def _below(path: str, name: str) -> str:
+def below(path: str, name: str) -> str:
+    """The path of a field: a long or odd name is cut or quoted."""
     if len(name) > _NAMED:
         name = f"{name[:_QUOTED]}..."
     if not name or " " in name or not name.isprintable():

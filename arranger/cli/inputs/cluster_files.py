@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from arranger.convert.reading import Loader
 from arranger.errors import UsageError
 
 STDIN = "-"
@@ -28,29 +29,26 @@ class Found(msgspec.Struct, frozen=True):
     where: str
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the fast one if available
-    """Loads YAML as Kubernetes reads it: a time is a string."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def read_objects(names: Sequence[str]) -> Iterator[Found]:
     """All objects in the named files, folders and standard input, in order. Lists are split into their items.
 
     Raises `UsageError`, which names file and line, for input that can't be read.
     """
+    for name, content in contents(names):
+        yield from _objects(name, content)
+
+
+def contents(names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """The contents of the named files, of those in folders and of standard input, each with its name. Raises
+    `UsageError` for what can't be read."""
     if list(names).count(STDIN) > 1:
         raise UsageError("standard input (-) is named twice", hint="it can be read once")
     for name in names:
         if name == STDIN:
-            yield from _objects("standard input", sys.stdin.buffer.read())
+            yield "standard input", sys.stdin.buffer.read()
         else:
             for path in _files(Path(name)):
-                yield from _objects(str(path), _content(path))
+                yield str(path), _content(path)
 
 
 def _files(path: Path) -> list[Path]:
@@ -78,7 +76,7 @@ def _objects(name: str, content: bytes) -> Iterator[Found]:
         else:
             yield from _taken_apart(value, name, [f"{name}: items[{i}]" for i in range(len(_items(value) or ()))])
             return
-    loader = _Loader(content)
+    loader = Loader(content)
     try:
         while loader.check_node():
             node = loader.get_node()

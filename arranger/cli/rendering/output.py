@@ -141,6 +141,27 @@ def print_json_lines(values: Iterable[Any]) -> None:
         click.echo(safe_json(msgspec.json.encode(value, enc_hook=str)))
 
 
+def yaml_document(value: Any, comment: str) -> str:
+    """A value as a document of YAML under a comment of one line: texts of several lines as such, no anchors, and in
+    ASCII, so that a terminal obeys nothing in it."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return f"---\n# {one_line(comment)}\n{yaml.dump(value, Dumper=Dumper, sort_keys=False, width=118)}"
+
+
+def print_yaml(documents: str) -> None:
+    """Print documents of `yaml_document`."""
+    click.echo(documents, nl=False)
+
+
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows as CSV (RFC 4180), the names of the columns first."""
     content = io.StringIO()

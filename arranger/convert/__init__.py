@@ -1,0 +1,13 @@
+"""TYJobs of the manifests of other schedulers and operators: a kind's object in, TYJobs and notes out.
+
+One module knows one family of kinds. What all need is below them: `reading` gives documents whose fields have lines,
+`fields` hands out the fields of an object and names those that nobody took, `templates` takes pod templates, and
+`parts` builds the TYJob. Nothing here reads files, and nothing of a source is dropped without a word: a field is
+carried over, known to have no effect, or in a note.
+"""
+
+from arranger.convert.conversion import Conversion, Skipped, converted
+from arranger.convert.fields import Note, NoteKind, Problem
+from arranger.convert.reading import Document, Unreadable, documents
+
+__all__ = ["Conversion", "Document", "Note", "NoteKind", "Problem", "Skipped", "Unreadable", "converted", "documents"]

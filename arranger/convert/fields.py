@@ -1,0 +1,194 @@
+"""The fields of an object as they are taken, and what is said of them.
+
+`Fields` stands for one object of a source. Whoever carries a field over takes it by its name and type. In the end,
+`close` names each field that nobody took, at any depth, so that a field which no module knows isn't lost in silence.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from arranger.messages.faults import fault_text
+from arranger.model.checks import Check, below, flag, items, keyed, one_of, record, text, whole
+from arranger.model.faults import Fault
+
+MAX_INT32 = (1 << 31) - 1
+
+
+class NoteKind(StrEnum):
+    """What a note says of a field."""
+
+    #: A TYJob has nothing like it.
+    NO_EQUIVALENT = "noEquivalent"
+    #: It is carried over, and means something else now.
+    CHANGED = "changed"
+    #: The user has to do something.
+    TO_DO = "toDo"
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What is said of one field, by its path in the source (`spec.tasks[0].policies`)."""
+
+    kind: NoteKind
+    path: str
+    text: str
+
+
+class Problem(Exception):
+    """Why an object can't be converted: the words of each cause, by the path of its field."""
+
+    def __init__(self, *causes: tuple[str, str]) -> None:
+        super().__init__("; ".join(f"{path}: {words}" if path else words for path, words in causes))
+        self.causes = causes
+
+
+def wrong(faults: Iterable[Fault]) -> Problem:
+    """Fields that the API server would refuse."""
+    return Problem(*((of.field, fault_text(of).removeprefix(f"{of.field}: ")) for of in faults))
+
+
+class Notes:
+    """What was said of one object, each once."""
+
+    def __init__(self) -> None:
+        self._said: dict[Note, None] = {}
+
+    def add(self, kind: NoteKind, path: str, words: str) -> None:
+        self._said[Note(kind, path, words)] = None
+
+    def all(self) -> list[Note]:
+        return list(self._said)
+
+
+class Fields:
+    """One object of a source, by its path; absent and null fields are the same."""
+
+    def __init__(self, value: Mapping[str, Any], path: str, notes: Notes) -> None:
+        self._value = value
+        self.path = path
+        self.notes = notes
+        self._taken: set[str] = set()
+        self._records: dict[str, Fields] = {}
+        self._lists: dict[str, list[Fields]] = {}
+        self._below: list[Fields] = []
+
+    def __contains__(self, name: str) -> bool:
+        return self._value.get(name) is not None
+
+    def names(self) -> list[str]:
+        """The fields that are present, taken or not."""
+        return [name for name in self._value if name in self]
+
+    def taken(self, name: str) -> bool:
+        """Whether somebody took a field."""
+        return name in self._taken
+
+    def at(self, name: str) -> str:
+        """The path of a field."""
+        return below(self.path, name)
+
+    # --- taking fields -----------------------------------------------------------------------------------------
+
+    def raw(self, name: str, check: Check | None = None) -> Any:
+        """A copy of a field's value, of any type or one that passes `check`; None without it."""
+        self._taken.add(name)
+        value = self._value.get(name)
+        if value is not None and check is not None and (faults := list(check(value, self.at(name)))):
+            raise wrong(faults)
+        return copy.deepcopy(value)
+
+    def text(self, name: str) -> str:
+        """A text; empty without it."""
+        value: str | None = self.raw(name, text())
+        return value or ""
+
+    def one_of(self, name: str, *allowed: str) -> str:
+        """One of some texts, the first of which is the default. An empty text counts as absent."""
+        if self._value.get(name) == "":
+            self._taken.add(name)
+            return allowed[0]
+        value: str | None = self.raw(name, one_of(*allowed))
+        return value or allowed[0]
+
+    def whole(self, name: str, *, least: int = 0, most: int = MAX_INT32) -> int | None:
+        """A whole number."""
+        value = self.raw(name, whole(least, most))
+        return None if value is None else int(value)
+
+    def flag(self, name: str) -> bool:
+        """A truth value; False without it."""
+        return self.raw(name, flag) is True
+
+    def texts(self, name: str) -> list[str]:
+        """A list of texts; empty without it."""
+        return self.raw(name, items(text())) or []
+
+    def pairs(self, name: str) -> dict[str, str]:
+        """Texts by name, as labels are; empty without them."""
+        return {key: value for key, value in (self.raw(name, keyed(text())) or {}).items() if value is not None}
+
+    def record(self, name: str) -> "Fields":
+        """An object, the same one each time; one without fields if it is absent."""
+        self._taken.add(name)
+        if name not in self._records:
+            value = self._value.get(name)
+            if value is not None and (faults := list(record({})(value, self.at(name)))):
+                raise wrong(faults)
+            self._records[name] = self._entry(value or {}, self.at(name))
+        return self._records[name]
+
+    def records(self, name: str) -> list["Fields"]:
+        """A list of objects, the same ones each time."""
+        if name not in self._lists:
+            value = self.raw(name, items(record({}))) or []
+            self._lists[name] = [self._entry(each, f"{self.at(name)}[{n}]") for n, each in enumerate(value)]
+        return self._lists[name]
+
+    def _entry(self, value: Mapping[str, Any], path: str) -> "Fields":
+        entry = Fields(value, path, self.notes)
+        self._below.append(entry)
+        return entry
+
+    # --- saying something of fields -------------------------------------------------------------------------------
+
+    def ignore(self, *names: str) -> None:
+        """Take fields that have no effect."""
+        self._taken.update(names)
+
+    def lost(self, name: str, words: str) -> None:
+        """Take a field, and if it is present, say that it has no equivalent."""
+        self._taken.add(name)
+        if name in self:
+            self.say(NoteKind.NO_EQUIVALENT, name, words)
+
+    def changed(self, name: str, words: str) -> None:
+        """Say of a field that it means something else now, if it is present."""
+        if name in self:
+            self.say(NoteKind.CHANGED, name, words)
+
+    def to_do(self, name: str, words: str) -> None:
+        """Say of a field what its user has to do, if it is present."""
+        if name in self:
+            self.say(NoteKind.TO_DO, name, words)
+
+    def say(self, kind: NoteKind, name: str, words: str) -> None:
+        """Say something of a field that may be absent, or of this object itself (an empty name)."""
+        self.notes.add(kind, self.at(name) if name else self.path, words)
+
+    def problem(self, name: str, words: str) -> Problem:
+        """Why the object can't be converted: this field."""
+        return Problem((self.at(name) if name else self.path, words))
+
+    def close(self) -> None:
+        """Name all fields that nobody took."""
+        for name in self._value:
+            if name not in self._taken:
+                close = get_close_matches(name[:60], self._taken, n=1)
+                meant = f", did you mean {close[0]}?" if close else ""
+                self.notes.add(NoteKind.NO_EQUIVALENT, self.at(name), f"unknown field, left out{meant}")
+        for entry in self._below:
+            entry.close()

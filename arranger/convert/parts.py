@@ -1,0 +1,214 @@
+"""What all kinds have: names, labels, the queue and the priority of the object, and the TYJob that comes of it."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from arranger.convert.fields import Fields
+from arranger.convert.templates import Json, Template
+from arranger.model.names import MAX_NAMES_LENGTH
+from arranger.model.queue import MAX_QUEUE_NAME
+from arranger.model.schema import DNS_LABEL
+
+#: What the API server writes.
+_OF_THE_SERVER = (
+    *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"),
+    *("resourceVersion", "selfLink", "uid"),
+)
+#: Labels and annotations that name a queue, the most telling first.
+_QUEUES = (
+    "kueue.x-k8s.io/queue-name",
+    "scheduling.volcano.sh/queue-name",
+    "volcano.sh/queue-name",
+    "yunikorn.apache.org/queue",
+)
+_KUEUE = "kueue.x-k8s.io/queue-name"
+_NO_EFFECT = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "batch.kubernetes.io/job-tracking",
+    *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+)
+#: Domains of labels and annotations that only the controllers of the source's kinds read.
+_OPERATORS = re.compile(
+    r"([a-z0-9-]+\.)*(kueue\.x-k8s\.io|volcano\.sh|ray\.io|jobset\.sigs\.k8s\.io|leaderworkerset\.sigs\.k8s\.io|"
+    r"training\.kubeflow\.org|yunikorn\.apache\.org|batch\.kubernetes\.io)/.*"
+)
+
+
+class Head:
+    """The metadata of an object, and what its labels and annotations decide. Made with the names of the leader and of
+    the worker sets, because these and the job's name have to fit into the names of pods."""
+
+    def __init__(self, root: Fields) -> None:
+        self._metadata = root.record("metadata")
+        self.labels = self._metadata.record("labels")
+        self.annotations = self._metadata.record("annotations")
+        self.namespace = self._metadata.text("namespace")
+        self.source_name = self._name()
+        self.name = ""
+        #: Whether Kueue starts the object.
+        self.kueue = _KUEUE in self.labels or _KUEUE in self.annotations
+        self.queue = self._queue()
+        self._metadata.ignore(*_OF_THE_SERVER)
+        self._metadata.lost(
+            "ownerReferences", "the TYJob has no owner: whoever made this object doesn't make the TYJob"
+        )
+        self._metadata.lost("finalizers", "whoever removes this finalizer doesn't know the TYJob")
+
+    def _name(self) -> str:
+        name, prefix = self._metadata.text("name"), self._metadata.text("generateName")
+        if not name and not prefix:
+            raise self._metadata.problem("name", "Required value")
+        if not name:
+            name = prefix.rstrip("-.") or "job"
+            words = f"the TYJob has the fixed name {name}: give each another one, such as {name}-1"
+            self._metadata.to_do("generateName", words)
+        return name
+
+    def named(self, parts: Sequence[str], paths: Sequence[tuple[Fields, str]] = ()) -> list[str]:
+        """Names for the leader and the worker sets: DNS labels, all different, that fit with the job's name. Sets
+        `name`. `paths` are where they come from, if they are the user's."""
+        names: list[str] = []
+        for number, part in enumerate(parts):
+            name = base = _label(part)[:30].strip("-") if len(part) > 30 else _label(part)
+            while name in names:
+                name = f"{base}-{number}"
+            names.append(name)
+            if name != part and number < len(paths):
+                fields, field = paths[number]
+                fields.changed(
+                    field, f"the worker set's name is {name}: lower-case letters, digits and '-', at most 30"
+                )
+        room = MAX_NAMES_LENGTH - max(map(len, names), default=0)
+        self.name = fitting(self.source_name, room)
+        if self.name != self.source_name:
+            words = (
+                f"the TYJob's name is {self.name}: host and pod names begin with it, so it has to be a short DNS label"
+            )
+            self._metadata.changed("name", words)
+        return names
+
+    def _queue(self) -> str:
+        for fields in (self.labels, self.annotations):
+            for name in _QUEUES:
+                if name in fields and (queue := self.queue_of(fields, name)):
+                    return queue
+        return ""
+
+    def name_queue(self, fields: Fields, name: str) -> None:
+        """Take the queue that a field names, if it names one."""
+        if name in fields:
+            self.queue = self.queue_of(fields, name) or self.queue
+
+    def queue_of(self, fields: Fields, name: str) -> str:
+        """The Queue that a field names, with what to do for it."""
+        queue = fields.text(name)
+        of_tree = queue.rpartition(".")[2] if name.startswith("yunikorn") else queue
+        if not of_tree or of_tree == "default":
+            return of_tree
+        if len(of_tree) > MAX_QUEUE_NAME or DNS_LABEL.fullmatch(of_tree) is None:
+            words = (
+                f"a Queue can't have this name: name another in spec.queue of the TYJob, at most {MAX_QUEUE_NAME} "
+                "lower-case letters, digits and '-'"
+            )
+            fields.to_do(name, words)
+            return ""
+        fields.to_do(
+            name, f"the job waits for a Queue named {of_tree}: arranger queue create {of_tree} (docs/queues.md)"
+        )
+        return of_tree
+
+    def metadata(self, name: str = "") -> Json:
+        """The metadata of the TYJob with this name."""
+        made: Json = {"name": name or self.name}
+        if self.namespace:
+            made["namespace"] = self.namespace
+        for field, source in (("labels", self.labels), ("annotations", self.annotations)):
+            if kept := _kept(source):
+                made[field] = kept
+        return made
+
+
+def _kept(source: Fields) -> dict[str, str]:
+    """Labels or annotations that mean something beyond the controllers of the source."""
+    source.ignore(*_NO_EFFECT)
+    kept = {}
+    for name in source.names():
+        if name in _NO_EFFECT or name in _QUEUES:
+            continue
+        if source.taken(name):
+            continue
+        if name == "kueue.x-k8s.io/priority-class":
+            source.lost(
+                name, "a WorkloadPriorityClass of Kueue: give the TYJob a priority (1 to 10) or a priorityClassName"
+            )
+        elif _OPERATORS.fullmatch(name):
+            source.lost(name, "only the controller of this object's kind reads it")
+        else:
+            kept[name] = source.text(name)
+    return kept
+
+
+def _label(text: str) -> str:
+    """The DNS label nearest to a text."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "set"
+
+
+def fitting(name: str, most: int) -> str:
+    """The DNS label nearest to a name that begins with a letter, as a Service does, and has at most `most` characters.
+    One that is cut ends in a digest of the whole."""
+    label = _label(name)
+    if not label[0].isalpha():
+        label = f"job-{label}"
+    if len(label) > most:
+        label = f"{label[: most - 5].rstrip('-')}-{hashlib.blake2b(name.encode(), digest_size=2).hexdigest()}"
+    return label
+
+
+def point_out_hosts(head: Head, template: Template) -> None:
+    """Say which host names can't be replaced, because a shell or a program computes them."""
+    computed = re.compile(rf"(?<![\w.-]){re.escape(head.source_name)}-[\w-]*[${{%]")
+    template.point_out(computed, f"host names are SET-N.{head.name} here: what computes others has to be changed")
+
+
+def tyjob(metadata: Json, spec: Json) -> Json:
+    """A TYJob; fields of the spec that are None or an empty text are absent."""
+    made = {name: value for name, value in spec.items() if value not in (None, "")}
+    return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": metadata, "spec": made}
+
+
+def success(sets: Sequence[str], others: int) -> Json | None:
+    """The success policy by which these worker sets decide; None without any, and without other sets."""
+    return {"type": "Sets", "sets": [*sets]} if sets and others else None
+
+
+def worker_set(name: str, template: Template, counts: int, **more: Any) -> Json:
+    """A worker set; further fields that are None are absent. The template's topology is the set's, if none is given."""
+    made = {"topology": template.topology} | more
+    given = {field: value for field, value in made.items() if value is not None}
+    return {"name": name, "counts": counts, **given, "template": template.value}
+
+
+def priority_class(explicit: str, templates: Iterable[Template]) -> str | None:
+    """The PriorityClass of the job: the one it names, else the first that a template names."""
+    return explicit or next((found for of in templates if (found := of.spec.get("priorityClassName"))), None)
+
+
+def suspended(head: Head, fields: Fields) -> bool | None:
+    """Whether the TYJob is suspended. What waits for Kueue waits for Arranger's own queue instead."""
+    if not fields.flag("suspend"):
+        return None
+    if head.kueue:
+        fields.changed(
+            "suspend", "the TYJob isn't suspended: this asks Kueue to start it, and Arranger has queues itself"
+        )
+        return None
+    return True
+
+
+def deadline(fields: Fields, name: str = "activeDeadlineSeconds") -> int | None:
+    """The time that a job may take."""
+    seconds = fields.whole(name, least=1)
+    fields.changed(name, "only time with nodes counts: waiting in the queue doesn't")
+    return seconds

@@ -1,0 +1,349 @@
+"""RayClusters and RayJobs of KubeRay: the head is the leader, and each group of workers a worker set.
+
+KubeRay writes the commands that start Ray, and so does this: from `rayStartParams` and the limits of the first
+container.
+"""
+
+import json
+import math
+import shlex
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import yaml
+
+from arranger.convert.fields import MAX_INT32, Fields, NoteKind
+from arranger.convert.parts import Head, deadline, priority_class, suspended, tyjob, worker_set
+from arranger.convert.reading import Loader
+from arranger.convert.templates import Json, Template, template_of
+from arranger.model.quantity import exact
+
+_PORT = 6379
+_DASHBOARD = "http://127.0.0.1:8265"
+_HEAD = "head"
+#: Restarts of a worker: Ray runs its tasks elsewhere.
+_WORKER_RESTARTS = {"limit": 10, "windowSeconds": 3600}
+_OWN_COMMAND = "ray.io/overwrite-container-cmd"
+
+
+class Group(msgspec.Struct):
+    """One group of workers."""
+
+    fields: Fields
+    name: str
+    template: Template
+    params: dict[str, str]
+    counts: int
+    least: int
+    size: int
+
+
+def clusters_of(root: Fields) -> list[Json]:
+    """The TYJob of a RayCluster: it runs until somebody deletes it."""
+    head, spec = Head(root), root.record("spec")
+    own_command = _labels(head)
+    spec_of = _cluster(head, spec, own_command=own_command, program=None)
+    spec_of["suspend"] = suspended(head, spec)
+    words = "the cluster runs until the TYJob is deleted, or until its spec.terminating is true"
+    spec.say(NoteKind.TO_DO, "", words)
+    spec_of["leader"]["restart"] = dict(_WORKER_RESTARTS)
+    return [tyjob(head.metadata(), spec_of)]
+
+
+def jobs_of(root: Fields) -> list[Json]:
+    """The TYJob of a RayJob: a cluster that begins and ends with its program."""
+    head, spec = Head(root), root.record("spec")
+    own_command = _labels(head)
+    if "rayClusterSpec" not in spec:
+        words = (
+            "a RayJob of a cluster that runs already: submit it there with ray job submit, or give it a rayClusterSpec"
+        )
+        raise spec.problem("clusterSelector" if "clusterSelector" in spec else "rayClusterSpec", words)
+    spec.lost("clusterSelector", "the job has a cluster of its own, as rayClusterSpec says")
+    cluster = spec.record("rayClusterSpec")
+    cluster.ignore("suspend", "managedBy")
+    interactive = _mode(spec)
+    program = None if interactive else _submission(spec)
+    spec_of = _cluster(head, cluster, own_command=own_command, program=program)
+    spec_of |= {
+        "suspend": suspended(head, spec),
+        "activeDeadlineSeconds": deadline(spec),
+        "ttlSecondsAfterFinished": _ttl(spec),
+    }
+    spec_of["leader"]["restart"] = {"limit": spec.whole("backoffLimit") or 0}
+    if not interactive:
+        cluster.say(
+            NoteKind.CHANGED, "", "the program starts once the head runs; Ray waits for the workers that it needs"
+        )
+    return [tyjob(head.metadata(), spec_of)]
+
+
+def _labels(head: Head) -> bool:
+    """Take KubeRay's labels and annotations; whether containers have their own commands."""
+    head.labels.ignore("ray.io/scheduler-name", "ray.io/gang-scheduling-enabled")
+    return head.annotations.text(_OWN_COMMAND).lower() == "true"
+
+
+def _mode(spec: Fields) -> bool:
+    """Take the submission mode; whether somebody else submits the program."""
+    mode = spec.one_of("submissionMode", "K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode")
+    for name in ("submitterPodTemplate", "submitterConfig"):
+        spec.lost(name, "the program is submitted in the container of the head")
+    spec.lost("managedBy", "Arranger runs the TYJob")
+    spec.lost("schedule", "apply the TYJob anew each time, by a CronJob with kubectl, for instance")
+    spec.lost("preRunningDeadlineSeconds", "a job waits until there is room: see startGraceSeconds (docs/jobs.md)")
+    if mode == "InteractiveMode":
+        words = "submit the program with ray job submit; then end the job by setting its spec.terminating to true"
+        spec.to_do("submissionMode", words)
+        return True
+    return False
+
+
+def _ttl(spec: Fields) -> int | None:
+    """How long the TYJob stays after its end."""
+    shut_down, seconds = spec.flag("shutdownAfterJobFinishes"), spec.whole("ttlSecondsAfterFinished")
+    if not shut_down:
+        spec.say(NoteKind.CHANGED, "shutdownAfterJobFinishes", "the cluster ends with its program")
+    for name in ("deletionStrategy", "deletionPolicy"):
+        spec.lost(name, "the cluster ends with its program; ttlSecondsAfterFinished deletes the TYJob")
+    if not shut_down or seconds is None:
+        spec.changed("ttlSecondsAfterFinished", "the TYJob stays: without shutdownAfterJobFinishes, it has no effect")
+        return None
+    spec.changed("ttlSecondsAfterFinished", "the TYJob is deleted after this time, and its pods when it ends")
+    return seconds
+
+
+def _submission(spec: Fields) -> str:
+    """The command that submits the program and waits for it."""
+    entry = spec.text("entrypoint")
+    if not entry.strip():
+        raise spec.problem("entrypoint", "Required value: the program to run")
+    flags = [f"--address={_DASHBOARD}"]
+    for name, flag in (("jobId", "--submission-id"), ("entrypointResources", "--entrypoint-resources")):
+        if value := spec.text(name):
+            flags.append(f"{flag}={shlex.quote(value)}")
+    for name, flag in (("entrypointNumCpus", "--entrypoint-num-cpus"), ("entrypointNumGpus", "--entrypoint-num-gpus")):
+        value = spec.raw(name)
+        if value and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise spec.problem(name, "must be a number")
+        if value:
+            flags.append(f"{flag}={value}")
+    if metadata := spec.pairs("metadata"):
+        flags.append(f"--metadata-json={shlex.quote(json.dumps(metadata))}")
+    if environment := _runtime_env(spec):
+        flags.append(f"--runtime-env-json={shlex.quote(json.dumps(environment))}")
+    try:
+        words = shlex.join(shlex.split(entry))
+    except ValueError as problem:
+        raise spec.problem("entrypoint", f"not a command line: {problem}") from problem
+    ready = f"until ray job list --address={_DASHBOARD} > /dev/null 2>&1; do sleep 2; done"
+    return f"{{ {ready}; }} && exec ray job submit {' '.join(flags)} -- {words}"
+
+
+def _runtime_env(spec: Fields) -> Any:
+    """The runtime environment, which is YAML in a text."""
+    text = spec.text("runtimeEnvYAML")
+    try:
+        value = yaml.load(text, Loader)
+    except (yaml.YAMLError, RecursionError) as problem:
+        raise spec.problem("runtimeEnvYAML", f"not valid YAML: {getattr(problem, 'problem', problem)}") from problem
+    if value is not None and not isinstance(value, dict):
+        raise spec.problem("runtimeEnvYAML", "must be a mapping")
+    return value
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------
+
+
+def _cluster(head: Head, spec: Fields, *, own_command: bool, program: str | None) -> Json:
+    """The spec of the TYJob of a cluster; its head runs until it is deleted, or runs the program."""
+    of_head = spec.record("headGroupSpec")
+    template, params = template_of(of_head), _params(of_head)
+    _of_the_head(spec, of_head)
+    scaling = spec.flag("enableInTreeAutoscaling")
+    _of_the_cluster(spec, scaling=scaling)
+    groups, scaled = _groups(head, spec, scaling=scaling)
+    port = _port(of_head, params)
+    address = f"{_HEAD}-0.{head.name}"
+    _start(template, params, address, port, first=True, program=program, own=own_command)
+    of_head.say(NoteKind.CHANGED, "", "the leader: its failure restarts all pods of the cluster")
+    for of in groups:
+        _start(of.template, of.params, address, port, first=False, program=None, own=own_command)
+        words = "a worker is restarted 10 times an hour at most (restart): KubeRay restarts for ever"
+        of.fields.say(NoteKind.CHANGED, "", words)
+    if not groups:
+        template.tell({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+    explicit = head.labels.text("ray.io/priority-class-name")
+    return {
+        "queue": head.queue,
+        "priorityClassName": priority_class(explicit, [template, *(of.template for of in groups)]),
+        "scaledSet": scaled.name if scaled else None,
+        "replicas": 0 if scaled else None,
+        "minWorkersNum": None if any(of.least for of in groups) else 0,
+        "cleanPodPolicy": "Running",
+        "leader": {"name": _HEAD, "template": template.value},
+        "workerSets": [_worker_set(of, port) for of in groups],
+    }
+
+
+def _worker_set(of: Group, port: int) -> Json:
+    return worker_set(
+        of.name, of.template, of.counts or 1, minCount=of.least, groupSize=of.size if of.size > 1 else None,
+        restart=dict(_WORKER_RESTARTS), rendezvous={"port": port, "scope": "Job"},
+    )  # fmt: skip
+
+
+def _groups(head: Head, spec: Fields, *, scaling: bool) -> tuple[list[Group], Group | None]:
+    """The groups of workers with their names as worker sets, and the one of them that has no workers yet."""
+    groups = [found for of in spec.records("workerGroupSpecs") if (found := _group(of, scaling=scaling)) is not None]
+    names = head.named([_HEAD, *(of.name for of in groups)], [(spec, ""), *((of.fields, "groupName") for of in groups)])
+    for of, name in zip(groups, names[1:], strict=True):
+        of.name = name
+    idle = [of for of in groups if not of.counts]
+    for of in idle[1:]:
+        words = "0 replicas: left out, because a TYJob has one set of 0 at most"
+        of.fields.say(NoteKind.NO_EQUIVALENT, "", words)
+    return [of for of in groups if of not in idle[1:]], idle[0] if idle else None
+
+
+def _params(fields: Fields) -> dict[str, str]:
+    """The flags of `ray start`."""
+    return fields.pairs("rayStartParams")
+
+
+def _port(fields: Fields, params: Mapping[str, str]) -> int:
+    port = params.get("port", str(_PORT))
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise fields.problem("rayStartParams", f"port must be a number from 1 to 65535, and not {port!r}")
+    return int(port)
+
+
+def _of_the_head(spec: Fields, of_head: Fields) -> None:
+    words = (
+        "make a Service that selects arranger.dev/job and arranger.dev/role=leader, for the dashboard (8265) and "
+        "clients (10001) from outside; within the job the head is head-0.NAME"
+    )
+    if "serviceType" in of_head or "headService" in of_head:
+        of_head.lost("serviceType", words)
+        of_head.lost("headService", words)
+    else:
+        of_head.say(NoteKind.TO_DO, "", words)
+    if of_head.flag("enableIngress"):
+        of_head.lost("enableIngress", "make an Ingress for that Service")
+    spec.lost("headServiceAnnotations", "the Service of the head is yours to make")
+    _resources(of_head)
+
+
+def _resources(group: Fields) -> None:
+    for name, flag in (("resources", "num-cpus, num-gpus, memory and resources"), ("labels", "labels")):
+        group.lost(name, f"give it in rayStartParams ({flag})")
+
+
+def _of_the_cluster(spec: Fields, *, scaling: bool) -> None:
+    spec.ignore("rayVersion")
+    spec.lost(
+        "autoscalerOptions",
+        "Ray's autoscaler can't make pods of a TYJob: kubectl scale, or an autoscaler of Kubernetes",
+    )
+    if scaling:
+        words = (
+            "Ray's autoscaler can't make pods of a TYJob: kubectl scale tyj NAME --replicas=N (docs/jobs.md, Scaling)"
+        )
+        spec.changed("enableInTreeAutoscaling", words)
+    spec.lost("gcsFaultToleranceOptions", "when the head fails, the whole cluster begins again")
+    spec.lost("authOptions", "set the variables of Ray's token authentication in the templates")
+    spec.lost("upgradeStrategy", "a TYJob's templates don't change while it runs: apply another TYJob")
+    spec.lost("managedBy", "Arranger runs the TYJob")
+    spec.lost("networkPolicy", "make a NetworkPolicy that selects arranger.dev/job")
+
+
+def _group(group: Fields, *, scaling: bool) -> Group | None:
+    name = group.text("groupName")
+    if not name:
+        raise group.problem("groupName", "Required value")
+    given, least = group.whole("replicas"), group.whole("minReplicas") or 0
+    most, size = group.whole("maxReplicas"), group.whole("numOfHosts", least=1) or 1
+    counts = max(given or 0, least)
+    if most is not None and most < counts:
+        raise group.problem("maxReplicas", f"must not be below the replicas, which are {counts}")
+    group.lost("scaleStrategy", "the workers with the highest indices are removed first")
+    group.lost("idleTimeoutSeconds", "Ray's autoscaler can't remove pods of a TYJob")
+    _resources(group)
+    if group.flag("suspend"):
+        group.say(NoteKind.NO_EQUIVALENT, "", "a suspended group: left out")
+        group.ignore(*group.names())
+        return None
+    if most is not None and counts < most < MAX_INT32:
+        words = f"{counts} workers: ask for up to {most} with kubectl scale tyj NAME --replicas=N (of scaledSet)"
+        group.to_do("maxReplicas", words) if scaling else None
+    if not counts:
+        group.changed("replicas", "0 workers until somebody scales the TYJob")
+    return Group(group, name, template_of(group), _params(group), counts, least, size)
+
+
+def _ask_for_shared_memory(template: Template) -> None:
+    """The memory of Ray's object store, as KubeRay mounts it: as large as the container's memory."""
+    container = template.spec["containers"][0]
+    resources = container.get("resources") or {}
+    limit = next((found for of in ("requests", "limits") if (found := (resources.get(of) or {}).get("memory"))), None)
+    volume: Json = {"medium": "Memory"} | ({"sizeLimit": limit} if limit else {})
+    mounts, volumes = container.get("volumeMounts") or [], template.spec.get("volumes") or []
+    if all(of["mountPath"].rstrip("/") != "/dev/shm" for of in mounts):
+        if all(of["name"] != "shared-mem" for of in volumes):
+            template.spec["volumes"] = [*volumes, {"name": "shared-mem", "emptyDir": volume}]
+        container["volumeMounts"] = [*mounts, {"name": "shared-mem", "mountPath": "/dev/shm"}]
+
+
+def _start(
+    template: Template,
+    params: Mapping[str, str],
+    address: str,
+    port: int,
+    *,
+    first: bool,
+    program: str | None,
+    own: bool,
+) -> None:
+    """Give the first container the command that starts Ray, after the one that it has itself."""
+    spec, container = template.spec, template.spec["containers"][0]
+    if spec.get("restartPolicy") == "Always" or first:
+        spec["restartPolicy"] = "Never" if first else "OnFailure"
+    where = "127.0.0.1" if first else "$(MASTER_ADDR)"
+    told = {"RAY_IP": where, "RAY_PORT": str(port), "RAY_ADDRESS": f"{where}:{port}"}
+    _ask_for_shared_memory(template)
+    template.tell({"FQ_RAY_IP": address, "RAY_CLUSTER_NAME": "$(TYJOB_NAME)", **told})
+    template.answer_references({"ray.io/cluster": "$(TYJOB_NAME)", "ray.io/group": "$(TYJOB_WORKER_SET)"})
+    if own:
+        path = f"{template.path}.spec.containers[0]"
+        words = f"keeps its own command: the head is {address}:{port}"
+        if program:
+            words += ", and the command must run the entrypoint and end with it"
+        template.notes.add(NoteKind.TO_DO, path, words)
+        return
+    flags = _flags(params, container, port, first=first, blocks=program is None)
+    start = f"ulimit -n 65536; ray start {'--head ' if first else ''}{flags}"
+    before = " ".join([*(container.get("command") or ()), *(container.get("args") or ())])
+    waits = "" if first else f"until ray health-check --address {where}:{port} > /dev/null 2>&1; do sleep 2; done; "
+    command = f"{before} && {start}" if before else start
+    container["command"] = ["/bin/bash", "-c", "--"]
+    container["args"] = [waits + command + (f" && {program}" if program else "")]
+
+
+def _flags(params: Mapping[str, str], container: Mapping[str, Any], port: int, *, first: bool, blocks: bool) -> str:
+    """The flags of `ray start`: those that are given, and what follows from the container's limits."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    flags = dict(params)
+    gpus = [name for name in limits if name.endswith("gpu")]
+    for flag, resource in (("num-cpus", "cpu"), ("memory", "memory"), ("num-gpus", gpus[0] if gpus else "")):
+        if flag not in flags and limits.get(resource) is not None:
+            flags[flag] = str(math.ceil(Fraction(exact(limits[resource]))))
+    if first:
+        flags = {"port": str(port), "dashboard-host": "0.0.0.0"} | flags
+    else:
+        flags = {"address": f"$(MASTER_ADDR):{port}"} | flags
+    flags.pop("block", None)
+    if blocks:
+        flags["block"] = "true"
+    return " ".join(f"--{name}" if value.lower() == "true" else f"--{name}={value}" for name, value in flags.items())

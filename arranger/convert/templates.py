@@ -1,0 +1,252 @@
+"""Pod templates as a TYJob takes them: what the API server or Arranger would refuse is left out with a note, and what
+the source's operator told its pods is told in Arranger's way."""
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from arranger.convert.fields import Fields, NoteKind, Notes, Problem, wrong
+from arranger.messages.faults import meant_text
+from arranger.model.checks import below
+from arranger.model.faults import FaultKind
+from arranger.model.names import LABEL_PREFIX
+from arranger.model.schema import definition
+
+Json = dict[str, Any]
+
+#: Labels that the API server adds to the template of a Job, and that belong to that Job alone.
+_OF_THE_SERVER = (
+    *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+    "batch.kubernetes.io/job-completion-index",
+)
+#: Schedulers whose name says nothing beyond the kind of the object, or beyond what Arranger does.
+_USUAL_SCHEDULERS = (
+    "",
+    "default-scheduler",
+    "volcano",
+    "kube-batch",
+    "kueue",
+    "yunikorn",
+    "scheduler-plugins-scheduler",
+)
+_NO_EFFECT = ("name", "namespace", "generateName", "creationTimestamp")
+_TOPOLOGY = {
+    "kueue.x-k8s.io/podset-required-topology": "Required",
+    "kueue.x-k8s.io/podset-preferred-topology": "Preferred",
+}
+_KEY_OF_REFERENCE = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+class Template(msgspec.Struct):
+    """A pod template (`value`) that passes the checks of a TYJob's, and its path in the source."""
+
+    path: str
+    value: Json
+    notes: Notes
+    #: As in a worker set, from the annotations of Kueue; None without them.
+    topology: Json | None = None
+
+    @property
+    def spec(self) -> Json:
+        spec: Json = self.value["spec"]
+        return spec
+
+    def copy(self) -> "Template":
+        """A template of its own, whose notes are those of the same object."""
+        return Template(self.path, copy.deepcopy(self.value), self.notes, self.topology)
+
+    def containers(self) -> Iterator[tuple[str, Json]]:
+        """All containers with their paths, those that initialise first."""
+        for kind in ("initContainers", "containers"):
+            for number, container in enumerate(self.spec.get(kind) or ()):
+                yield f"{self.path}.spec.{kind}[{number}]", container
+
+    def tell(self, variables: Mapping[str, str]) -> None:
+        """Give all containers these variables, but for those that they set themselves."""
+        for _, container in self.containers():
+            own = container.get("env") or []
+            names = {of["name"] for of in own}
+            new = [{"name": name, "value": value} for name, value in variables.items() if name not in names]
+            if new or own:
+                container["env"] = new + own
+
+    def add_volume(self, name: str, source: Json, mount_path: str) -> None:
+        """Mount a volume into all containers that mount nothing there."""
+        volumes = self.spec.get("volumes") or []
+        if all(of["name"] != name for of in volumes):
+            self.spec["volumes"] = [*volumes, {"name": name, **source}]
+        for _, container in self.containers():
+            mounts = container.get("volumeMounts") or []
+            if all(of["mountPath"].rstrip("/") != mount_path.rstrip("/") for of in mounts):
+                container["volumeMounts"] = [*mounts, {"name": name, "mountPath": mount_path}]
+
+    def add_files(self, name: str, files: Mapping[str, str], mount_path: str) -> None:
+        """Mount a folder with these files, which stand in annotations of the pod."""
+        metadata = self.value.setdefault("metadata", {})
+        metadata["annotations"] = (metadata.get("annotations") or {}) | {
+            f"files.{name}/{file}": content for file, content in files.items()
+        }
+        items = [
+            {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['files.{name}/{file}']"}} for file in files
+        ]
+        self.add_volume(name, {"downwardAPI": {"items": items}}, mount_path)
+
+    def rename_hosts(self, pattern: re.Pattern[str], to: Callable[[re.Match[str]], str]) -> None:
+        """Replace the host names of the source's pods in commands, arguments and variables by those of the TYJob's."""
+        for path, container in self.containers():
+            for field in ("command", "args"):
+                texts = container.get(field) or []
+                for number, text in enumerate(texts):
+                    texts[number] = self._renamed(f"{path}.{field}[{number}]", text, pattern, to)
+            for number, variable in enumerate(container.get("env") or ()):
+                if variable.get("value"):
+                    where = f"{path}.env[{number}].value"
+                    variable["value"] = self._renamed(where, variable["value"], pattern, to)
+
+    def point_out(self, pattern: re.Pattern[str], words: str) -> None:
+        """Say these words of commands, arguments and variables in which the pattern is found."""
+        for path, container in self.containers():
+            texts = [
+                (f"{field}[{n}]", of)
+                for field in ("command", "args")
+                for n, of in enumerate(container.get(field) or ())
+            ]
+            texts += [(f"env[{n}].value", of.get("value") or "") for n, of in enumerate(container.get("env") or ())]
+            for where, text in texts:
+                if pattern.search(text):
+                    self.notes.add(NoteKind.TO_DO, f"{path}.{where}", words)
+
+    def _renamed(self, path: str, text: str, pattern: re.Pattern[str], to: Callable[[re.Match[str]], str]) -> str:
+        changes = {match[0]: to(match) for match in pattern.finditer(text)}
+        for old, new in changes.items():
+            if old != new:
+                self.notes.add(NoteKind.CHANGED, path, f"the host {old} is {new} here")
+        return pattern.sub(to, text)
+
+    def answer_references(self, known: Mapping[str, str]) -> None:
+        """Replace variables that refer to labels and annotations which the source's operator gives to pods by these
+        values, by the name of the label or annotation. Other names that the pod lacks are told."""
+        metadata = self.value.get("metadata") or {}
+        for path, container in self.containers():
+            for number, variable in enumerate(container.get("env") or ()):
+                reference = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath") or ""
+                match = _KEY_OF_REFERENCE.fullmatch(reference)
+                if match is None or match[2] in (metadata.get(match[1]) or {}) or match[2].startswith(LABEL_PREFIX):
+                    continue
+                if match[2] in known:
+                    variable.pop("valueFrom")
+                    variable["value"] = known[match[2]]
+                else:
+                    words = f"pods have no {match[2]}: {variable['name']} is empty; docs/jobs.md has what they are told"
+                    self.notes.add(NoteKind.TO_DO, f"{path}.env[{number}].valueFrom", words)
+
+
+def template_of(fields: Fields, name: str = "template") -> Template:
+    """Take a pod template. Raises `Problem` for one that the API server would refuse."""
+    path, value = fields.at(name), fields.raw(name)
+    if value is None:
+        raise fields.problem(name, "Required value: a pod template")
+    template = Template(path, value, fields.notes)
+    if not isinstance(value, dict):
+        raise wrong(definition("PodTemplateSpec")(value, path))
+    _left_out(template)
+    _without_unknown(template)
+    _metadata(template)
+    return template
+
+
+def _left_out(template: Template) -> None:
+    """What Arranger decides itself."""
+    spec, path = template.value.get("spec"), f"{template.path}.spec"
+    if not isinstance(spec, dict):
+        return
+    scheduler = spec.pop("schedulerName", None)
+    if scheduler is not None and scheduler not in _USUAL_SCHEDULERS:
+        words = f"Arranger places the pods, and not the scheduler {scheduler}"
+        template.notes.add(NoteKind.CHANGED, f"{path}.schedulerName", words)
+    for name, words in (
+        ("nodeName", "Arranger chooses the node: use nodeSelector or affinity"),
+        ("schedulingGates", "Arranger makes pods with a node: use spec.suspend of the TYJob"),
+        ("schedulingGroup", "the TYJob itself says which pods get nodes together"),
+        ("ephemeralContainers", "a template has none: they are added to pods that run"),
+    ):
+        if spec.pop(name, None):
+            template.notes.add(NoteKind.NO_EQUIVALENT, f"{path}.{name}", words)
+
+
+def _without_unknown(template: Template) -> None:
+    """Leave out what the API server doesn't know, with a note."""
+    for name in ("status",):
+        template.value.pop(name, None)
+    check = definition("PodTemplateSpec")
+    faults = list(check(template.value, template.path))
+    while faults:
+        unknown = [of for of in faults if of.kind == FaultKind.UNKNOWN_FIELD]
+        others = [of for of in faults if of.kind not in (FaultKind.UNKNOWN_FIELD, FaultKind.RESERVED_LABEL)]
+        if others:
+            raise wrong(others)
+        for fault in unknown:
+            meant = meant_text([fault]).replace(f" in place of {fault.field}?", "?")
+            words = "unknown field of a pod, left out" + (f", {meant}" if meant else "")
+            template.notes.add(NoteKind.NO_EQUIVALENT, fault.field, words)
+            if not _removed(template.value, fault.field.removeprefix(template.path).removeprefix(".")):
+                raise wrong([fault])
+        if not unknown:
+            _without_reserved_labels(template)
+        faults = list(check(template.value, template.path))
+
+
+def _without_reserved_labels(template: Template) -> None:
+    path, labels = f"{template.path}.metadata.labels", template.value["metadata"]["labels"]
+    for name in [name for name in labels if name.startswith(LABEL_PREFIX)]:
+        del labels[name]
+        template.notes.add(NoteKind.NO_EQUIVALENT, below(path, name), "Arranger sets the labels of this domain itself")
+
+
+def _removed(value: Any, path: str) -> bool:
+    """Remove the field with this path; whether there is one."""
+    if isinstance(value, list):
+        match = re.match(r"\[(\d+)\]", path)
+        return match is not None and _removed(value[int(match[1])], path[match.end() :].removeprefix("."))
+    for key in list(value) if isinstance(value, dict) else ():
+        name = below("", key)
+        if path == name:
+            del value[key]
+            return True
+        if (
+            path.startswith(name)
+            and path[len(name)] in ".["
+            and _removed(value[key], path[len(name) :].removeprefix("."))
+        ):
+            return True
+    return False
+
+
+def _metadata(template: Template) -> None:
+    """Labels and annotations without those of the API server; those of Kueue say where pods go."""
+    metadata = template.value.get("metadata")
+    if not metadata:
+        template.value.pop("metadata", None)
+        return
+    for name in _NO_EFFECT:
+        metadata.pop(name, None)
+    for name in _OF_THE_SERVER:
+        (metadata.get("labels") or {}).pop(name, None)
+    annotations = metadata.get("annotations") or {}
+    for name, mode in _TOPOLOGY.items():
+        if level := annotations.pop(name, None):
+            template.topology = {"levels": [level], "mode": mode}
+    for name in [name for name in annotations if name.startswith("kueue.x-k8s.io/podset-")]:
+        del annotations[name]
+        path = below(f"{template.path}.metadata.annotations", name)
+        template.notes.add(NoteKind.NO_EQUIVALENT, path, "give the TYJob a topology (docs/jobs.md, Topology)")
+    for name in [name for name in metadata if not metadata[name]]:
+        del metadata[name]
+    if not metadata:
+        del template.value["metadata"]
+
+
+__all__ = ["Json", "Problem", "Template", "template_of"]

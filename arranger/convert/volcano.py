@@ -1,0 +1,397 @@
+"""Jobs of Volcano: a job of equals, in which each task is a worker set."""
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from arranger.convert.fields import Fields, NoteKind
+from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
+from arranger.convert.parts import Head, point_out_hosts, priority_class, success, tyjob, worker_set
+from arranger.convert.templates import Json, Template, template_of
+
+_DEFAULT_RETRIES = 3
+_RESTARTS = {"RestartJob": "Job", "RestartTask": "Set", "RestartPod": "Worker", "RestartPartition": "Set"}
+_ENDS = ("AbortJob", "TerminateJob")
+_FAILURES = ("PodFailed", "TaskFailed", "*")
+_EVICTIONS = ("PodEvicted", "*")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|m|s|ms)")
+_UNITS_S = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
+
+
+class Task(msgspec.Struct):
+    """One task that has pods."""
+
+    fields: Fields
+    name: str
+    replicas: int
+    least: int | None
+    template: Template
+    restart: Json
+    #: Whether the job has succeeded when this task has.
+    decides: bool
+    after: str
+    set_name: str = ""
+
+
+class Lifecycle(msgspec.Struct):
+    """What a list of policies says: None where it says nothing."""
+
+    scope: str | None = None
+    #: Whether the scope is that of failures, of evictions, or of both.
+    failed: bool = False
+    evicted: bool = False
+    #: Whether a failure ends the job, and whether the end of a task is the success of the job.
+    ends: bool = False
+    decides: bool = False
+
+
+def jobs_of(root: Fields) -> list[Json]:
+    """The TYJob of a Volcano Job."""
+    head, spec = Head(root), root.record("spec")
+    head.name_queue(spec, "queue")
+    tasks = _tasks(head, spec)
+    least = _least(spec, tasks)
+    claims = _volumes(spec, head, tasks)
+    plugins = spec.record("plugins")
+    port = _plugins(plugins, head, tasks)
+    _hosts(head, tasks)
+    decisive = [of.set_name for of in tasks if of.decides]
+    _no_equivalent(spec, tasks)
+    made = {
+        "queue": head.queue,
+        "priorityClassName": priority_class(spec.text("priorityClassName"), [of.template for of in tasks]),
+        "minWorkersNum": least,
+        "successPolicy": success(decisive, len(tasks) - len(decisive)),
+        "cleanPodPolicy": "Running",
+        "ttlSecondsAfterFinished": spec.whole("ttlSecondsAfterFinished"),
+        "expectedRuntimeSeconds": _duration(spec, "runningEstimate"),
+        "workerSets": [_worker_set(of, tasks, port) for of in tasks],
+    }
+    return [*claims, tyjob(head.metadata(), made)]
+
+
+def _tasks(head: Head, spec: Fields) -> list[Task]:
+    """The tasks that have pods, with their names as worker sets."""
+    scheduler = spec.text("schedulerName")
+    if scheduler not in ("", "volcano", "default-scheduler"):
+        spec.changed("schedulerName", f"Arranger places the pods, and not the scheduler {scheduler}")
+    retries, of_job = spec.whole("maxRetry"), _lifecycle(spec)
+    if of_job.decides and len(spec.records("tasks")) > 1:
+        spec.say(NoteKind.NO_EQUIVALENT, "policies", "the end of any task: name the decisive sets in successPolicy")
+    limit = _DEFAULT_RETRIES if retries is None else retries
+    tasks = [found for of in spec.records("tasks") if (found := _task(of, of_job, limit)) is not None]
+    if not tasks:
+        raise spec.problem("tasks", "there is no pod to run: each task has 0 replicas, or there is none")
+    if any(of.restart.get("limit") for of in tasks):
+        spec.changed("maxRetry", "the limit holds for each pod alone, and evictions and drains don't count")
+    tasks = _first_master(spec, tasks)
+    names = head.named([of.name for of in tasks], [(of.fields, "name") for of in tasks])
+    for of, name in zip(tasks, names, strict=True):
+        of.set_name = name
+    return tasks
+
+
+def _worker_set(of: Task, tasks: Sequence[Task], port: int | None) -> Json:
+    before = next((other.set_name for other in tasks if other.name == of.after), None)
+    meet = {"port": port, "scope": "Job"} if port is not None else {}
+    return worker_set(
+        of.set_name, of.template, of.replicas, minCount=of.least, startAfter=before, restart=of.restart, rendezvous=meet
+    )
+
+
+def _task(fields: Fields, of_job: Lifecycle, limit: int) -> Task | None:
+    name, replicas = fields.text("name") or "default", fields.whole("replicas") or 0
+    if not replicas:
+        fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
+        fields.ignore(*fields.names())
+        return None
+    least = fields.whole("minAvailable")
+    own = fields.whole("maxRetry")
+    fields.changed("maxRetry", "the limit holds for each pod alone")
+    fields.lost("topologyPolicy", "the NUMA policy of the kubelet counts")
+    fields.lost("partitionPolicy", "give the worker set a groupSize (docs/jobs.md, Worker groups)")
+    fields.lost("networkTopology", "give the worker set a topology, with the labels of nodes (docs/jobs.md, Topology)")
+    policies = _lifecycle(fields)
+    template = template_of(fields)
+    chosen = policies if policies.scope or policies.ends else of_job
+    restart = _restart(template, chosen, limit if own is None else own)
+    if chosen.scope and not chosen.evicted and chosen.scope in ("Set", "Job"):
+        restart["event"] = "PodFailed"
+    return Task(fields, name, replicas, least, template, restart, policies.decides, _after(fields))
+
+
+def _restart(template: Template, of: Lifecycle, limit: int) -> Json:
+    """The restart policy of a task, and the one of its containers."""
+    kubelet = template.spec.get("restartPolicy") or "Always"
+    if kubelet == "Always":
+        path = f"{template.path}.spec.restartPolicy"
+        words = "OnFailure: a pod that has ended with exit code 0 has finished, and isn't run again"
+        template.notes.add(NoteKind.CHANGED, path, words)
+        template.spec["restartPolicy"] = "OnFailure"
+    if of.ends:
+        return {"scope": "Job", "limit": 0}
+    if of.scope:
+        # A kubelet would start one container alone.
+        template.spec["restartPolicy"] = "Never" if of.scope != "Worker" else template.spec["restartPolicy"]
+        return {"scope": of.scope, "limit": limit}
+    return {"limit": 0 if kubelet == "Never" else limit}
+
+
+def _lifecycle(fields: Fields) -> Lifecycle:
+    """Take a list of policies."""
+    found = Lifecycle()
+    for policy in fields.records("policies"):
+        action, events = policy.text("action"), [*policy.texts("events"), policy.text("event")]
+        events = [event for event in events if event]
+        policy.lost(
+            "timeout", "the action is taken at once; see startGraceSeconds for pods that don't start (docs/jobs.md)"
+        )
+        policy.lost("exitCode", "all exit codes but 0 are treated alike, and this policy isn't carried over")
+        if "exitCode" in policy:
+            continue
+        known = [event for event in events if _take(found, action, event)]
+        for event in [event for event in events if event not in known]:
+            words = f"{event} leads to no {action} here: docs/jobs.md says what a failure restarts"
+            policy.say(NoteKind.NO_EQUIVALENT, "event" if "event" in policy else "events", words)
+        if "*" in events:
+            words = "every event: here failures, evictions and lost nodes"
+            policy.say(NoteKind.CHANGED, "event" if "event" in policy else "events", words)
+    if found.scope and not found.failed:
+        fields.changed("policies", "failed pods restart as much as evicted ones do (restart.scope)")
+    return found
+
+
+def _take(found: Lifecycle, action: str, event: str) -> bool:
+    """Whether a TYJob does this at such an event; then it's noted."""
+    if event == "TaskCompleted" and action == "CompleteJob":
+        found.decides = True
+    elif action in _RESTARTS and event in (*_FAILURES, *_EVICTIONS):
+        # Evicted pods come back anyway: only which others begin again is a choice.
+        found.scope = found.scope if found.scope and event not in _FAILURES else _RESTARTS[action]
+        found.failed |= event in _FAILURES
+        found.evicted |= event in _EVICTIONS
+    elif action in _ENDS and event in _FAILURES:
+        found.ends = True
+    else:
+        return action in ("", "SyncJob", "ResumeJob") or (action == "CompleteJob" and event == "JobCompleted")
+    return True
+
+
+def _after(fields: Fields) -> str:
+    """The task that has to be ready before this one starts."""
+    depends = fields.record("dependsOn")
+    names, any_of = depends.texts("name"), depends.one_of("iteration", "all", "any") == "any"
+    if len(names) > 1:
+        words = f"a worker set starts after one other: after {names[-1]}"
+        depends.changed("name", words + (", and not after any of these" if any_of else ""))
+    return names[-1] if names else ""
+
+
+def _least(spec: Fields, tasks: Sequence[Task]) -> int | None:
+    """`minWorkersNum`; the minimums of the tasks are set, or left out where Volcano wouldn't keep them."""
+    total, given = sum(of.replicas for of in tasks), spec.whole("minAvailable")
+    of_tasks = sum(of.replicas if of.least is None else of.least for of in tasks)
+    for of in tasks:
+        if of.least is not None and of.least > of.replicas:
+            raise of.fields.problem("minAvailable", f"must not be above replicas, which is {of.replicas}")
+    if not given:
+        for of in tasks:
+            of.least = of.replicas if of.least is None else of.least
+        return None if of_tasks else 1
+    if given > total:
+        raise spec.problem("minAvailable", f"must not be above the replicas of all tasks, which are {total}")
+    if given < of_tasks:
+        for of in tasks:
+            of.fields.changed(
+                "minAvailable", "has no effect, as in Volcano: minAvailable of the job is less than all of them"
+            )
+            of.least = None
+    if given < total:
+        words = "a pod that failed for good fails the TYJob once the others have finished, whatever minAvailable is"
+        spec.changed("minAvailable", words)
+    return given
+
+
+def _volumes(spec: Fields, head: Head, tasks: Sequence[Task]) -> list[Json]:
+    """Mount the claims of the job into all containers; those that Volcano would make are in the output."""
+    made: list[Json] = []
+    for number, volume in enumerate(spec.records("volumes")):
+        path, claim, content = volume.text("mountPath"), volume.text("volumeClaimName"), volume.raw("volumeClaim")
+        volume.ignore("generateName")
+        if not path:
+            raise volume.problem("mountPath", "Required value")
+        if content is not None and not claim:
+            claim = f"{head.name}-volume-{number}"
+        if content is not None:
+            metadata = {"name": claim} | ({"namespace": head.namespace} if head.namespace else {})
+            made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": content})
+            volume.changed("volumeClaim", f"the claim {claim} is in the output, and isn't deleted with the TYJob")
+        source: Json = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+        for of in tasks:
+            of.template.add_volume(f"volume-{number}", source, path)
+    return made
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------
+
+
+def _arguments(plugins: Fields, name: str) -> dict[str, str]:
+    """The arguments of a plugin: `--port=2222`, or `--port 2222`."""
+    words = " ".join(plugins.texts(name)).replace("=", " ").split()
+    found: dict[str, str] = {}
+    flag = ""
+    for word in words:
+        if word.startswith("-"):
+            flag = word.lstrip("-")
+            found[flag] = "true"
+        elif flag:
+            found[flag] = word
+    return found
+
+
+def _number(plugins: Fields, plugin: str, given: str | None, default: int) -> int:
+    """A port that a plugin was given."""
+    if given is None:
+        return default
+    if not given.isdecimal() or not 0 < int(given) < 1 << 16:
+        raise plugins.problem(plugin, f"the port must be a number from 1 to 65535, and not {given!r}")
+    return int(given)
+
+
+def _first_master(spec: Fields, tasks: list[Task]) -> list[Task]:
+    """The tasks with that of the master first, because rank 0 is in the first worker set."""
+    plugins = spec.record("plugins")
+    if "pytorch" not in plugins:
+        return tasks
+    master = _arguments(plugins, "pytorch").get("master", "master")
+    return sorted(tasks, key=lambda of: of.name != master)
+
+
+def _plugins(plugins: Fields, head: Head, tasks: Sequence[Task]) -> int | None:
+    """Tell pods what Volcano's plugins tell them; the port of a rendezvous of the whole job, if one has it."""
+    hosts = {of.name: [f"{of.set_name}-{number}.{head.name}" for number in range(of.replicas)] for of in tasks}
+    plugins.ignore("env", "svc")
+    if "svc" in plugins or "mpi" in plugins:
+        _told_hosts(tasks, hosts)
+    if "ssh" in plugins or "mpi" in plugins:
+        keys = _arguments(plugins, "ssh").get("ssh-key-file-path", "/root/.ssh")
+        for of in tasks:
+            mount_keys(of.template, f"{head.name}-ssh", keys)
+        say_keys(plugins, "ssh" if "ssh" in plugins else "mpi", f"{head.name}-ssh")
+    _mpi(plugins, tasks, hosts)
+    _tensorflow(plugins, head, tasks)
+    plugins.lost("ray", "write the commands of Ray into the templates: docs/recipes/ray.md")
+    plugins.lost("hcclrank", "ranks are TYJOB_RANK (docs/jobs.md, What a pod is told)")
+    port = _pytorch(plugins, tasks)
+    for name in [name for name in plugins.names() if not plugins.taken(name)]:
+        plugins.lost(name, "Arranger has no plugin of this name")
+    for of in tasks:
+        _told_index(of, head)
+    return port
+
+
+def _mpi(plugins: Fields, tasks: Sequence[Task], hosts: dict[str, list[str]]) -> None:
+    """The plugin `mpi`: the master starts once the workers are ready, and knows their hosts."""
+    if "mpi" not in plugins:
+        return
+    given = _arguments(plugins, "mpi")
+    worker = given.get("worker", "worker")
+    for of in tasks:
+        if of.name == given.get("master", "master"):
+            of.template.tell({"MPI_HOST": ",".join(hosts.get(worker, []))})
+            of.after = of.after or worker
+
+
+def _pytorch(plugins: Fields, tasks: Sequence[Task]) -> int | None:
+    """The plugin `pytorch`: the port of the rendezvous of the whole job."""
+    if "pytorch" not in plugins:
+        return None
+    for of in tasks:
+        of.template.tell({"WORLD_SIZE": "$(NNODES)", "RANK": "$(NODE_RANK)"})
+    return _number(plugins, "pytorch", _arguments(plugins, "pytorch").get("port"), 23456)
+
+
+def _tensorflow(plugins: Fields, head: Head, tasks: Sequence[Task]) -> None:
+    """The plugin `tensorflow`: TF_CONFIG."""
+    if "tensorflow" not in plugins:
+        return
+    given, by_name = _arguments(plugins, "tensorflow"), {of.name: of for of in tasks}
+    types = {kind: given.get(kind, kind) for kind in ("chief", "ps", "worker", "evaluator")}
+    listed = {kind: by_name[name] for kind, name in types.items() if name in by_name}
+    kept = {kind: (of.set_name, of.replicas, of.template) for kind, of in listed.items()}
+    tell_tensorflow(head.name, kept, _number(plugins, "tensorflow", given.get("port"), 2222))
+
+
+def _told_index(of: Task, head: Head) -> None:
+    """What each pod of Volcano knows of itself."""
+    index = "$(TYJOB_WORKER_INDEX)"
+    of.template.answer_references(
+        {
+            "volcano.sh/job-name": "$(TYJOB_NAME)",
+            "volcano.sh/job-version": "$(TYJOB_ATTEMPT)",
+            "volcano.sh/task-spec": of.name,
+            "volcano.sh/task-index": index,
+            "volcano.sh/queue-name": head.queue or "default",
+        }
+    )
+    of.template.tell({"VC_TASK_INDEX": index, "VK_TASK_INDEX": index})
+
+
+def _told_hosts(tasks: Sequence[Task], hosts: dict[str, list[str]]) -> None:
+    """Give all pods the hosts of each task, as variables and in files."""
+    variables: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for name, listed in hosts.items():
+        key = name.replace("-", "_")
+        variables |= {f"VC_{key.upper()}_HOSTS": ",".join(listed), f"VC_{key.upper()}_NUM": str(len(listed))}
+        files[f"{key}.host"] = "\n".join(listed) + "\n"
+    for of in tasks:
+        of.template.tell(variables)
+        of.template.add_files("volcano-hosts", files, "/etc/volcano")
+
+
+def _hosts(head: Head, tasks: Sequence[Task]) -> None:
+    """Host names: those of a rendezvous in place of Volcano's."""
+    own = re.escape(head.source_name)
+    for of in tasks:
+        for field in ("hostname", "subdomain"):
+            if of.template.spec.pop(field, None):
+                words = f"pods have the host names {of.set_name}-N.{head.name}"
+                of.template.notes.add(NoteKind.CHANGED, f"{of.template.path}.spec.{field}", words)
+        for other in tasks:
+            pattern = re.compile(rf"(?<![\w.-]){own}-{re.escape(other.name)}-(\d+)(?:\.{own}(?=[.:]|\b))?(?![\w-])")
+            of.template.rename_hosts(pattern, _Renamed(other.set_name, head.name))
+        point_out_hosts(head, of.template)
+
+
+class _Renamed:
+    """The host name of a pod of a task in the TYJob."""
+
+    def __init__(self, name: str, job: str) -> None:
+        self._name = name
+        self._job = job
+
+    def __call__(self, match: re.Match[str]) -> str:
+        return f"{self._name}-{match[1]}.{self._job}"
+
+
+def _no_equivalent(spec: Fields, tasks: Sequence[Task]) -> None:
+    if sum(of.decides for of in tasks) > 1:
+        words = "the TYJob has succeeded when all tasks that complete the job have, and not when one has"
+        spec.say(NoteKind.CHANGED, "policies", words)
+    if spec.whole("minSuccess", least=1) not in (None, sum(of.replicas for of in tasks)):
+        spec.lost("minSuccess", "the TYJob has succeeded when all pods of the sets that decide have (successPolicy)")
+    spec.lost("networkTopology", "give the TYJob a topology, with the labels of nodes (docs/jobs.md, Topology)")
+
+
+def _duration(fields: Fields, name: str) -> int | None:
+    """A duration as Go writes it (`1h30m`), in seconds."""
+    text = fields.text(name)
+    if not text:
+        return None
+    if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
+        raise fields.problem(name, "must be a duration, such as 1h30m")
+    seconds = timedelta(seconds=sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION.findall(text)))
+    return max(1, round(seconds.total_seconds()))

@@ -1,0 +1,498 @@
+# ruff: noqa: E501  # a case a line
+"""What `arranger convert` says: each note, each refusal, and that no field goes without a word."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arranger.cli.commands.convert import command
+from arranger.cli.main import main
+from arranger.convert import Conversion, NoteKind, Skipped, Unreadable, converted, documents
+from arranger.model.validation import refused_later, validate, warnings
+
+SHAPES = Path(__file__).parents[1] / "convert"
+LOST, CHANGED, TO_DO = NoteKind.NO_EQUIVALENT, NoteKind.CHANGED, NoteKind.TO_DO
+
+
+def shapes() -> dict[str, dict[str, Any]]:
+    """Every shape by its name."""
+    found = [of for path in sorted(SHAPES.glob("*.yaml")) for of in yaml.safe_load_all(path.read_text())]
+    return {of["metadata"].get("name") or of["metadata"]["generateName"]: of for of in found}
+
+
+SHAPE = shapes()
+
+
+def conversion(value: Any) -> Conversion:
+    """What comes of one object."""
+    (found,) = converted(documents("f.yaml", json.dumps(value).encode()))
+    assert isinstance(found, Conversion)
+    return found
+
+
+def made(value: Any) -> list[dict[str, Any]]:
+    """The TYJobs that come of an object, without faults."""
+    found = conversion(value)
+    assert not found.faults
+    return [of for of in found.objects if of["kind"] == "TYJob"]
+
+
+def spec_of(value: Any) -> dict[str, Any]:
+    (job,) = made(value)
+    spec: dict[str, Any] = job["spec"]
+    return spec
+
+
+def with_field(name: str, path: str, value: Any) -> dict[str, Any]:
+    """A shape with one field changed; the path has dots, and numbers for entries of lists."""
+    changed = copy.deepcopy(SHAPE[name])
+    *above, last = [int(part) if part.isdecimal() else part.replace("~", ".") for part in path.split(".")]
+    at: Any = changed
+    for part in above:
+        at = at.setdefault(part, {}) if isinstance(at, dict) else at[part]
+    at[last] = value
+    return changed
+
+
+POD = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+TASK, JOB_POD = "spec.tasks.0", "spec.template"
+RJ, RC, GROUP = "rj-sample", "rc-mini", "spec.workerGroupSpecs.0"
+WORKERS = "spec.replicatedJobs.0"
+
+#: Shape, path of a field, its value; and the kind of the note, the path that it has, and some of its words.
+NOTES = [
+    # metadata and templates of all kinds
+    ("job-pi", "metadata.labels", {"kueue.x-k8s.io/queue-name": "rl"}, TO_DO, "metadata.labels.kueue.x-k8s.io/queue-name", "arranger queue create rl"),
+    ("job-pi", "metadata.labels", {"kueue.x-k8s.io/queue-name": "a.b"}, TO_DO, "metadata.labels.kueue.x-k8s.io/queue-name", "can't have this name"),
+    ("job-pi", "metadata.labels", {"kueue.x-k8s.io/priority-class": "p"}, LOST, "metadata.labels.kueue.x-k8s.io/priority-class", "WorkloadPriorityClass"),
+    ("job-pi", "metadata.annotations", {"volcano.sh/x": "1"}, LOST, "metadata.annotations.volcano.sh/x", "only the controller"),
+    ("job-pi", "metadata.ownerReferences", [{}], LOST, "metadata.ownerReferences", "has no owner"),
+    ("job-pi", "metadata.finalizers", ["x/y"], LOST, "metadata.finalizers", "doesn't know the TYJob"),
+    ("job-pi", "metadata.name", "a.b." + "c" * 60, CHANGED, "metadata.name", "short DNS label"),
+    ("vc-generated-", "metadata.generateName", "g-", TO_DO, "metadata.generateName", "fixed name g"),
+    ("job-pi", f"{JOB_POD}.spec.schedulerName", "mine", CHANGED, f"{JOB_POD}.spec.schedulerName", "not the scheduler mine"),
+    ("job-pi", f"{JOB_POD}.spec.nodeName", "n1", LOST, f"{JOB_POD}.spec.nodeName", "nodeSelector"),
+    ("job-pi", f"{JOB_POD}.spec.schedulingGates", [{"name": "g"}], LOST, f"{JOB_POD}.spec.schedulingGates", "suspend"),
+    ("job-pi", f"{JOB_POD}.spec.schedulingGroup", {"podGroupName": "g"}, LOST, f"{JOB_POD}.spec.schedulingGroup", "together"),
+    ("job-pi", f"{JOB_POD}.spec.ephemeralContainers", [{}], LOST, f"{JOB_POD}.spec.ephemeralContainers", "added to pods"),
+    ("job-pi", f"{JOB_POD}.spec.containers.0.comand", ["x"], LOST, f"{JOB_POD}.spec.containers[0].comand", "did you mean command?"),
+    ("job-pi", f"{JOB_POD}.metadata", {"labels": {"arranger.dev/job": "x"}}, LOST, f"{JOB_POD}.metadata.labels.arranger.dev/job", "sets the labels"),
+    ("job-pi", f"{JOB_POD}.metadata", {"annotations": {"kueue.x-k8s.io/podset-slice-size": "2"}}, LOST, f"{JOB_POD}.metadata.annotations.kueue.x-k8s.io/podset-slice-size", "topology"),
+    ("job-pi", f"{JOB_POD}.spec.containers.0.env", [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['job-index']"}}}], TO_DO, f"{JOB_POD}.spec.containers[0].env[0].valueFrom", "have no job-index"),
+    ("job-names", f"{JOB_POD}.spec.containers.0.command", ["job-names-$i.headless-svc"], TO_DO, f"{JOB_POD}.spec.containers[0].command[0]", "computes"),
+    # batch/v1
+    ("job-indexed", "spec.parallelism", 2, CHANGED, "spec.parallelism", "as there is room"),
+    ("job-queue", "spec.parallelism", 3, CHANGED, "spec.parallelism", "without completions"),
+    ("job-pi", "spec.parallelism", 0, CHANGED, "spec.parallelism", "suspended"),
+    ("job-leader", "spec.backoffLimit", 2, CHANGED, "spec.backoffLimit", "each pod alone"),
+    ("job-indexed", "spec.backoffLimit", 2, LOST, "spec.backoffLimit", "backoffLimitPerIndex"),
+    ("job-indexed", "spec.maxFailedIndexes", 2, LOST, "spec.maxFailedIndexes", "has failed"),
+    ("job-pi", "spec.podFailurePolicy", {"rules": [{"action": "FailJob"}]}, LOST, "spec.podFailurePolicy.rules[0]", "counted alike"),
+    ("job-pi", "spec.managedBy", "x", LOST, "spec.managedBy", "Arranger runs"),
+    ("job-pi", "spec.activeDeadlineSeconds", 9, CHANGED, "spec.activeDeadlineSeconds", "time with nodes"),
+    ("job-leader", "spec.successPolicy", {"rules": [{"succeededIndexes": "1,3"}]}, LOST, "spec.successPolicy.rules[0]", "all of its pods"),
+    ("job-names", "spec.template.spec.subdomain", "x", CHANGED, "spec.template.spec.subdomain", "worker-N.job-names"),
+    ("job-names", f"{JOB_POD}.spec.containers.0.command", ["job-names-2.headless-svc"], CHANGED, f"{JOB_POD}.spec.containers[0].command[0]", "worker-2.job-names"),
+    ("job-kueue", "spec.suspend", True, CHANGED, "spec.suspend", "asks Kueue"),
+    # Volcano
+    ("vc-plain", "spec.queue", "rl", TO_DO, "spec.queue", "arranger queue create rl"),
+    ("vc-plain", "spec.schedulerName", "mine", CHANGED, "spec.schedulerName", "not the scheduler mine"),
+    ("vc-plain", "spec.maxRetry", 2, CHANGED, "spec.maxRetry", "each pod alone"),
+    ("vc-plain", f"{TASK}.maxRetry", 2, CHANGED, "spec.tasks[0].maxRetry", "each pod alone"),
+    ("vc-plain", f"{TASK}.topologyPolicy", "best-effort", LOST, "spec.tasks[0].topologyPolicy", "NUMA"),
+    ("vc-plain", f"{TASK}.partitionPolicy", {}, LOST, "spec.tasks[0].partitionPolicy", "groupSize"),
+    ("vc-plain", f"{TASK}.networkTopology", {}, LOST, "spec.tasks[0].networkTopology", "topology"),
+    ("vc-plain", "spec.networkTopology", {}, LOST, "spec.networkTopology", "topology"),
+    ("vc-pytorch", f"{TASK}.replicas", 0, LOST, "spec.tasks[0]", "left out"),
+    ("vc-plain", "spec.policies", [{"event": "PodEvicted", "action": "RestartJob"}], CHANGED, "spec.policies", "as much as evicted"),
+    ("vc-plain", "spec.policies", [{"event": "*", "action": "RestartJob"}], CHANGED, "spec.policies[0].event", "every event"),
+    ("vc-plain", "spec.policies", [{"event": "PodPending", "action": "RestartJob", "timeout": "10m"}], LOST, "spec.policies[0].timeout", "startGraceSeconds"),
+    ("vc-plain", "spec.policies", [{"events": ["Unknown"], "action": "AbortJob"}], LOST, "spec.policies[0].events", "Unknown leads to no AbortJob"),
+    ("vc-plain", "spec.policies", [{"exitCode": 3, "action": "AbortJob"}], LOST, "spec.policies[0].exitCode", "alike"),
+    ("vc-mpi", "spec.policies", [{"event": "TaskCompleted", "action": "CompleteJob"}], LOST, "spec.policies", "any task"),
+    ("vc-mpi", "spec.tasks.1.policies", [{"event": "TaskCompleted", "action": "CompleteJob"}], CHANGED, "spec.policies", "not when one has"),
+    ("vc-plain", f"{TASK}.template.spec.restartPolicy", "Always", CHANGED, "spec.tasks[0].template.spec.restartPolicy", "OnFailure"),
+    ("vc-ordered", "spec.tasks.1.dependsOn.name", ["a", "nginx"], CHANGED, "spec.tasks[1].dependsOn.name", "after nginx"),
+    ("vc-pytorch", "spec.minAvailable", 1, CHANGED, "spec.tasks[0].minAvailable", "no effect"),
+    ("vc-plain", "spec.minAvailable", 1, CHANGED, "spec.minAvailable", "failed for good"),
+    ("vc-plain", "spec.minSuccess", 1, LOST, "spec.minSuccess", "successPolicy"),
+    ("vc-ordered", "spec.volumes.0.volumeClaim", {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}, CHANGED, "spec.volumes[0].volumeClaim", "vc-ordered-volume-0"),
+    ("vc-plain", "spec.plugins", {"ssh": []}, TO_DO, "spec.plugins.ssh", "make the Secret vc-plain-ssh"),
+    ("vc-plain", "spec.plugins", {"mpi": []}, TO_DO, "spec.plugins.mpi", "make the Secret"),
+    ("vc-plain", "spec.plugins", {"ray": []}, LOST, "spec.plugins.ray", "docs/recipes/ray.md"),
+    ("vc-plain", "spec.plugins", {"hcclrank": []}, LOST, "spec.plugins.hcclrank", "TYJOB_RANK"),
+    ("vc-plain", "spec.plugins", {"mine": []}, LOST, "spec.plugins.mine", "no plugin"),
+    ("vc-plain", f"{TASK}.template.spec.hostname", "h", CHANGED, "spec.tasks[0].template.spec.hostname", "shard-N.vc-plain"),
+    # Kubeflow
+    ("pt-simple", "spec.runPolicy.backoffLimit", 2, CHANGED, "spec.runPolicy.backoffLimit", "each pod alone"),
+    ("pt-simple", "spec.runPolicy", {}, CHANGED, "spec.runPolicy.backoffLimit", "for ever"),
+    ("pt-simple", "spec.runPolicy.managedBy", "x", LOST, "spec.runPolicy.managedBy", "Arranger runs"),
+    ("pt-simple", "spec.runPolicy.schedulingPolicy", {"minResources": {}}, LOST, "spec.runPolicy.schedulingPolicy.minResources", "requests"),
+    ("pt-simple", "spec.runPolicy.schedulingPolicy", {"scheduleTimeoutSeconds": 3}, LOST, "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds", "room"),
+    ("pt-simple", "spec.runPolicy.schedulingPolicy", {"queue": "rl"}, TO_DO, "spec.runPolicy.schedulingPolicy.queue", "queue create rl"),
+    ("pt-simple", "spec.pytorchReplicaSpecs.Worker.replicas", 0, LOST, "spec.pytorchReplicaSpecs.Worker", "left out"),
+    ("pt-simple", "spec.pytorchReplicaSpecs.Worker.restartPolicy", "Always", CHANGED, "spec.pytorchReplicaSpecs.Worker.restartPolicy", "OnFailure"),
+    ("pt-simple", "spec.pytorchReplicaSpecs.Worker.restartPolicy", "ExitCode", CHANGED, "spec.pytorchReplicaSpecs.Worker.restartPolicy", "every exit code"),
+    ("pt-simple", "spec.pytorchReplicaSpecs.Master.replicas", 1, CHANGED, "spec.pytorchReplicaSpecs.Master", "the leader"),
+    ("pt-elastic", "spec.elasticPolicy.maxReplicas", 9, TO_DO, "spec.elasticPolicy.maxReplicas", "replicas=9"),
+    ("pt-elastic", "spec.elasticPolicy.metrics", [{}], LOST, "spec.elasticPolicy.metrics", "HorizontalPodAutoscaler"),
+    ("pt-elastic", "spec.elasticPolicy.rdzvHost", "h", CHANGED, "spec.elasticPolicy.rdzvHost", "MASTER_ADDR"),
+    ("tf-all-workers", "spec.enableDynamicWorker", True, CHANGED, "spec.enableDynamicWorker", "TF_CONFIG"),
+    ("tf-multi-worker", "spec.successPolicy", "", CHANGED, "spec.successPolicy", "all workers"),
+    ("mpi-pi", "spec.sshAuthMountPath", "/k", TO_DO, "spec.sshAuthMountPath", "ssh-keygen"),
+    ("mpi-pi", "spec.slotsPerWorker", 2, CHANGED, "spec.mpiReplicaSpecs.Launcher", "starts once"),
+    ("mpi-horovod", "spec.slotsPerWorker", 2, TO_DO, "spec.mpiReplicaSpecs.Worker.template", "sshd"),
+    # Ray
+    (RC, "spec.rayVersion", "2", TO_DO, "spec", "terminating"),
+    (RC, "spec.headGroupSpec.serviceType", "NodePort", LOST, "spec.headGroupSpec.serviceType", "Service"),
+    (RC, "spec.headGroupSpec.headService", {}, LOST, "spec.headGroupSpec.headService", "Service"),
+    (RC, "spec.rayVersion", "2", TO_DO, "spec.headGroupSpec", "Service"),
+    (RC, "spec.rayVersion", "2", CHANGED, "spec.headGroupSpec", "the leader"),
+    (RC, "spec.headGroupSpec.enableIngress", True, LOST, "spec.headGroupSpec.enableIngress", "Ingress"),
+    (RC, "spec.headServiceAnnotations", {"a": "b"}, LOST, "spec.headServiceAnnotations", "yours"),
+    (RC, "spec.headGroupSpec.resources", {"CPU": "1"}, LOST, "spec.headGroupSpec.resources", "rayStartParams"),
+    (RC, f"{GROUP}.labels", {"a": "1"}, LOST, "spec.workerGroupSpecs[0].labels", "rayStartParams"),
+    (RC, "spec.autoscalerOptions", {}, LOST, "spec.autoscalerOptions", "kubectl scale"),
+    (RC, "spec.enableInTreeAutoscaling", True, CHANGED, "spec.enableInTreeAutoscaling", "kubectl scale"),
+    (RC, "spec.gcsFaultToleranceOptions", {}, LOST, "spec.gcsFaultToleranceOptions", "begins again"),
+    (RC, "spec.authOptions", {}, LOST, "spec.authOptions", "variables"),
+    (RC, "spec.upgradeStrategy", {}, LOST, "spec.upgradeStrategy", "another TYJob"),
+    (RC, "spec.managedBy", "x", LOST, "spec.managedBy", "Arranger"),
+    (RC, "spec.networkPolicy", {}, LOST, "spec.networkPolicy", "NetworkPolicy"),
+    (RC, f"{GROUP}.scaleStrategy", {}, LOST, "spec.workerGroupSpecs[0].scaleStrategy", "highest indices"),
+    (RC, f"{GROUP}.idleTimeoutSeconds", 3, LOST, "spec.workerGroupSpecs[0].idleTimeoutSeconds", "autoscaler"),
+    (RC, f"{GROUP}.suspend", True, LOST, "spec.workerGroupSpecs[0]", "left out"),
+    (RC, f"{GROUP}.replicas", 2, CHANGED, "spec.workerGroupSpecs[0]", "10 times an hour"),
+    ("rc-autoscaler", f"{GROUP}.maxReplicas", 7, TO_DO, "spec.workerGroupSpecs[0].maxReplicas", "up to 7"),
+    ("rc-two-groups", f"{GROUP}.replicas", 0, CHANGED, "spec.workerGroupSpecs[0].replicas", "until somebody scales"),
+    ("rc-autoscaler", "spec.workerGroupSpecs.0", {"groupName": "z", "rayStartParams": {}, "template": POD}, LOST, "spec.workerGroupSpecs[1]", "one set of 0"),
+    ("rc-own-command", "spec.rayVersion", "2", TO_DO, "spec.headGroupSpec.template.spec.containers[0]", "own command"),
+    (RJ, "spec.rayClusterSpec.rayVersion", "2", CHANGED, "spec.rayClusterSpec", "once the head runs"),
+    (RJ, "spec.clusterSelector", {"a": "b"}, LOST, "spec.clusterSelector", "own"),
+    (RJ, "spec.submissionMode", "InteractiveMode", TO_DO, "spec.submissionMode", "ray job submit"),
+    (RJ, "spec.submitterPodTemplate", POD, LOST, "spec.submitterPodTemplate", "container of the head"),
+    (RJ, "spec.submitterConfig", {}, LOST, "spec.submitterConfig", "container of the head"),
+    (RJ, "spec.managedBy", "x", LOST, "spec.managedBy", "Arranger"),
+    (RJ, "spec.schedule", "* * * * *", LOST, "spec.schedule", "CronJob"),
+    (RJ, "spec.preRunningDeadlineSeconds", 3, LOST, "spec.preRunningDeadlineSeconds", "room"),
+    (RJ, "spec.shutdownAfterJobFinishes", False, CHANGED, "spec.shutdownAfterJobFinishes", "ends with its program"),
+    (RJ, "spec.deletionStrategy", {}, LOST, "spec.deletionStrategy", "ttlSecondsAfterFinished"),
+    (RJ, "spec.deletionPolicy", "x", LOST, "spec.deletionPolicy", "ttlSecondsAfterFinished"),
+    (RJ, "spec.ttlSecondsAfterFinished", 3, CHANGED, "spec.ttlSecondsAfterFinished", "without shutdownAfterJobFinishes"),
+    ("rj-ends", "spec.ttlSecondsAfterFinished", 3, CHANGED, "spec.ttlSecondsAfterFinished", "TYJob is deleted"),
+    # JobSet
+    ("js-pytorch", "spec.managedBy", "x", LOST, "spec.managedBy", "Arranger"),
+    ("js-pytorch", "spec.network.subdomain", "net", CHANGED, "spec.network.subdomain", "host names"),
+    ("js-initializer", f"{WORKERS}.replicas", 0, LOST, "spec.replicatedJobs[0]", "left out"),
+    ("js-driver", f"{WORKERS}.template.metadata", {"labels": {"a": "b"}}, LOST, "spec.replicatedJobs[0].template.metadata.labels.a", "pod template"),
+    ("js-driver", f"{WORKERS}.template.spec.successPolicy", {}, LOST, "spec.replicatedJobs[0].template.spec.successPolicy", "all of its pods"),
+    ("js-driver", f"{WORKERS}.template.spec.ttlSecondsAfterFinished", 1, LOST, "spec.replicatedJobs[0].template.spec.ttlSecondsAfterFinished", "JobSet"),
+    ("js-server", "spec.replicatedJobs.1.dependsOn", [{"name": "x"}], LOST, "spec.replicatedJobs[1].dependsOn", "named x"),
+    ("js-server", "spec.replicatedJobs.1.dependsOn", [{"name": "server"}, {"name": "x"}], LOST, "spec.replicatedJobs[1].dependsOn[1].name", "one other"),
+    ("js-slices", "spec.replicatedJobs.0.replicas", 3, CHANGED, "spec.replicatedJobs[0].replicas", "worker group of 2"),
+    ("js-slices", "metadata.annotations", {"alpha.jobset.sigs.k8s.io/exclusive-topology": "r"}, CHANGED, "metadata.annotations.alpha.jobset.sigs.k8s.io/exclusive-topology", "share one domain"),
+    ("js-slices", "metadata.annotations", {"alpha.jobset.sigs.k8s.io/node-selector": "r"}, LOST, "metadata.annotations.alpha.jobset.sigs.k8s.io/node-selector", "no labels"),
+    ("js-slices", "spec.failurePolicy.maxRestarts", 2, CHANGED, "spec.failurePolicy.maxRestarts", "each pod alone"),
+    ("js-slices", "spec.replicatedJobs.0.template.spec.backoffLimit", 2, CHANGED, "spec.replicatedJobs[0].template.spec.backoffLimit", "isn't retried"),
+    ("js-slices", "spec.failurePolicy.rules", [{"name": "r", "action": "FailJobSet"}], LOST, "spec.failurePolicy.rules[0]", "alike"),
+    ("js-server", "spec.successPolicy.operator", "Any", CHANGED, "spec.successPolicy.operator", "any has"),
+    ("js-driver", "spec.coordinator.jobIndex", 0, CHANGED, "spec.coordinator.replicatedJob", "driver-0.js-driver"),
+    ("js-initializer", "spec.suspend", False, CHANGED, "spec.replicatedJobs", "2 TYJobs"),
+    ("js-pytorch", "spec.volumeClaimPolicies", [{"templates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteMany"]}}]}], CHANGED, "spec.volumeClaimPolicies[0].templates[0]", "data-js-pytorch"),
+    # LeaderWorkerSet
+    ("lws-small", "spec.replicas", 3, CHANGED, "spec.replicas", "3 TYJobs, lws-small-0 to lws-small-2"),
+    ("lws-small", "spec.replicas", 1, TO_DO, "spec", "arranger.dev/role=leader"),
+    ("lws-small", "spec.rolloutStrategy", {}, LOST, "spec.rolloutStrategy", "another TYJob"),
+    ("lws-small", "spec.leaderWorkerTemplate.subGroupPolicy", {}, LOST, "spec.leaderWorkerTemplate.subGroupPolicy", "TYJOB_RANK"),
+    ("lws-small", "spec.leaderWorkerTemplate.restartPolicy", "None", CHANGED, "spec.leaderWorkerTemplate.restartPolicy", "10 an hour"),
+    ("lws-small", "spec.leaderWorkerTemplate.restartPolicy", "RecreateGroupOnPodRestart", CHANGED, "spec.leaderWorkerTemplate.restartPolicy", "restarts its replica"),
+    ("lws-small", "spec.leaderWorkerTemplate.resourceClaimTemplates", [], LOST, "spec.leaderWorkerTemplate.resourceClaimTemplates", "resourceClaims"),
+    ("lws-small", "spec.leaderWorkerTemplate.volumeClaimTemplates", [{"metadata": {"name": "d"}, "spec": {"accessModes": ["ReadWriteOnce"]}}], CHANGED, "spec.leaderWorkerTemplate.volumeClaimTemplates[0]", "ephemeral"),
+    ("lws-topology", "spec.replicas", 1, CHANGED, "metadata.annotations.leaderworkerset.sigs.k8s.io/exclusive-topology", "one domain"),
+    ("lws-topology", "metadata.annotations", {"leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology": "r"}, LOST, "metadata.annotations.leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology", "one unit"),
+    ("lws-small", "spec.leaderWorkerTemplate.workerTemplate.spec.containers.0.args", ["lws-small-$I.lws-small"], TO_DO, "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0].args[0]", "computes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "path", "value", "kind", "at", "words"), NOTES)
+def test_each_note_names_its_field_and_says_what_follows(
+    shape: str, path: str, value: Any, kind: NoteKind, at: str, words: str
+) -> None:
+    found = conversion(with_field(shape, path, value))
+    assert not found.faults
+    said = [(note.kind, note.path, note.text) for note in found.notes]
+    assert [text for of, where, text in said if (of, where) == (kind, at) and words in text], said
+
+
+#: Shape, path of a field, its value; and the path and some words of the fault.
+FAULTS = [
+    ("job-pi", "metadata.name", "", "metadata.name", "Required"),
+    ("job-pi", "spec.completions", 0, "spec.completions", "no pod to run"),
+    ("job-pi", "spec.completions", "3", "spec.completions", "must be of type integer"),
+    ("job-pi", "spec.template", None, "spec.template", "Required value"),
+    ("job-pi", "spec.template", [], "spec.template", "must be of type object"),
+    ("job-pi", "spec.template.spec.containers.0.image", 5, "spec.template.spec.containers[0].image", "type string"),
+    ("job-pi", "spec.completionMode", "Other", "spec.completionMode", "Unsupported value"),
+    ("job-pi", "spec", [], "spec", "must be of type object"),
+    ("vc-plain", "spec.tasks", [], "spec.tasks", "no pod to run"),
+    ("vc-plain", "spec.minAvailable", 9, "spec.minAvailable", "must not be above"),
+    ("vc-plain", "spec.tasks.0.minAvailable", 9, "spec.tasks[0].minAvailable", "must not be above"),
+    ("vc-ordered", "spec.volumes.0.mountPath", "", "spec.volumes[0].mountPath", "Required"),
+    ("vc-ordered", "spec.runningEstimate", "soon", "spec.runningEstimate", "a duration"),
+    ("vc-plain", "spec.plugins", {"pytorch": ["--port=x"]}, "spec.plugins.pytorch", "the port must be"),
+    ("pt-alone", "spec.pytorchReplicaSpecs", {}, "spec.pytorchReplicaSpecs", "no pod to run"),
+    ("mpi-pi", "spec.mpiReplicaSpecs.Launcher.replicas", 0, "spec.mpiReplicaSpecs", "a Launcher"),
+    (RC, f"{GROUP}.groupName", None, "spec.workerGroupSpecs[0].groupName", "Required"),
+    (RC, f"{GROUP}.maxReplicas", 0, "spec.workerGroupSpecs[0].maxReplicas", "must not be below"),
+    (RC, "spec.headGroupSpec.rayStartParams", {"port": "p"}, "spec.headGroupSpec.rayStartParams", "port must be"),
+    (RJ, "spec.rayClusterSpec", None, "spec.rayClusterSpec", "submit it there"),
+    (RJ, "spec.entrypoint", " ", "spec.entrypoint", "Required"),
+    (RJ, "spec.entrypoint", "python 'x", "spec.entrypoint", "not a command line"),
+    (RJ, "spec.entrypointNumCpus", True, "spec.entrypointNumCpus", "must be a number"),
+    (RJ, "spec.runtimeEnvYAML", "a: [", "spec.runtimeEnvYAML", "not valid YAML"),
+    (RJ, "spec.runtimeEnvYAML", "[a]", "spec.runtimeEnvYAML", "must be a mapping"),
+    ("js-driver", "spec.replicatedJobs", [], "spec.replicatedJobs", "no pod to run"),
+    (
+        "js-driver",
+        "spec.successPolicy.targetReplicatedJobs",
+        ["x"],
+        "spec.successPolicy.targetReplicatedJobs",
+        "no such",
+    ),
+    ("lws-small", "spec.replicas", 0, "spec.replicas", "no pod to run"),
+    ("lws-small", "spec.replicas", 1001, "spec.replicas", "more than 1000"),
+    ("job-pi", "spec.completions", 20000, "", "would be refused"),
+]
+
+
+@pytest.mark.parametrize(("shape", "path", "value", "at", "words"), FAULTS)
+def test_what_cannot_be_converted_says_which_field_and_why(
+    shape: str, path: str, value: Any, at: str, words: str
+) -> None:
+    found = conversion(with_field(shape, path, value))
+    assert not found.objects
+    assert [text for where, text in found.faults if where == at and words in text], found.faults
+
+
+@pytest.mark.parametrize("name", SHAPE)
+def test_each_shape_becomes_valid_tyjobs_without_unset_variables(name: str) -> None:
+    for job in made(SHAPE[name]):
+        assert (validate(job), refused_later(job), warnings(job)) == ([], [], [])
+
+
+# --- no field without a word ------------------------------------------------------------------------------------
+
+#: Fields whose names are data, and those that the API server writes.
+_FREE = {"labels", "annotations", "nodeSelector", "limits", "requests", "rayStartParams", "env_vars", "status"}
+
+
+def objects_in(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """All objects in an object whose fields have fixed names, with their paths."""
+    if isinstance(value, dict):
+        yield path, value
+        for name, below in value.items():
+            if name not in _FREE and (path, name) != ("spec", "metadata"):
+                yield from objects_in(below, f"{path}.{name}" if path else name)
+    for number, below in enumerate(value if isinstance(value, list) else ()):
+        yield from objects_in(below, f"{path}[{number}]")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_an_unknown_field_at_any_level_is_named(data: st.DataObject) -> None:
+    value = copy.deepcopy(SHAPE[data.draw(st.sampled_from(sorted(SHAPE)), label="shape")])
+    path, at = data.draw(st.sampled_from(list(objects_in(value))), label="at")
+    letters = st.text(st.characters(codec="ascii", exclude_categories=["Cc", "Cs"]), max_size=70)
+    name = "zz" + data.draw(letters, label="name")
+    at[name] = data.draw(st.sampled_from([1, "text", None, {"a": 1}, [1], True]), label="value")
+    (found,) = converted(documents("f.yaml", json.dumps(value).encode()))
+    assert isinstance(found, Conversion)
+    where = f"{path}.zz" if path else "zz"
+    quoted = f'{path}."zz' if path else '"zz'
+    named = [at for at, _ in found.faults] + [note.path for note in found.notes if note.kind == LOST]
+    above = [of for of in named if of and (path == of or path.startswith((f"{of}.", f"{of}[")))]
+    assert above or [of for of in named if of.startswith((where, quoted))], named
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_field_of_a_wrong_type_never_ends_in_a_crash(data: st.DataObject) -> None:
+    value = copy.deepcopy(SHAPE[data.draw(st.sampled_from(sorted(SHAPE)), label="shape")])
+    _, at = data.draw(st.sampled_from(list(objects_in(value))), label="at")
+    name = data.draw(st.sampled_from(sorted(at)), label="name")
+    at[name] = data.draw(
+        st.sampled_from([0, -1, 3, "", "text", None, {}, {"a": 1}, [], [None], [1], True, 1.5, 1 << 70])
+    )
+    converted(documents("f.yaml", json.dumps(value).encode()))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def test_lists_and_documents_and_other_kinds_are_taken_apart() -> None:
+    listed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [SHAPE["job-pi"], {"kind": "Deployment", "apiVersion": "apps/v1"}],
+    }
+    jobs = {
+        "apiVersion": "batch/v1",
+        "kind": "JobList",
+        "items": [{"metadata": {"name": "b"}, "spec": {"template": POD}}],
+    }
+    text = yaml.safe_dump_all([listed, None, jobs, "text", {"apiVersion": "batch/v2", "kind": "JobSet"}])
+    found = converted(documents("f.yaml", text.encode()))
+    assert [type(of) for of in found] == [Conversion, Skipped, Conversion, Skipped, Skipped]
+    reasons = [of.reason for of in found if isinstance(of, Skipped)]
+    assert reasons[1:] == ["not a Kubernetes object", "apiVersion must be of jobset.x-k8s.io, and not of batch"]
+    assert "a service" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "f.yaml:3: a is given twice, first in line 1"),
+        ("a: &x\n  b: *x\n", "f.yaml:1: an alias stands within what it refers to"),
+        ("a: [\n", "not valid YAML"),
+        ("a: !mine 1\n", "f.yaml:1: not valid YAML"),
+        ("a: !!binary aGk=\n", "can't be in a Kubernetes object"),
+        ("? [1]\n: 2\n", "f.yaml:1: the name of a field must be a text"),
+        ("<<: 3\n", "<< must name a mapping"),
+        ("\0", "not a text file"),
+        ("a: " + "[" * 5000, "nesting depth"),
+        (
+            "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"{n}: &{n} [{','.join([f'*{before}'] * 10)}]\n" for before, n in zip("abcdef", "bcdefg", strict=True)),
+            "more than 2000000 values",
+        ),
+    ],
+)  # fmt: skip
+def test_what_yaml_would_drop_or_cannot_read_is_an_error_with_its_line(text: str, words: str) -> None:
+    with pytest.raises(Unreadable) as raised:
+        list(documents("f.yaml", text.encode()))
+    assert words in str(raised.value)
+
+
+def test_fields_have_the_lines_where_they_stand_also_behind_anchors_and_merges() -> None:
+    text = (
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nx: &base\n  backoffLimit: 3\n  bad: 1\nspec:\n"
+        "  <<: *base\n  template: &pod\n    spec:\n      containers:\n      - {name: c, image: i,\n         what: 1}\n"
+    )
+    (found,) = converted(documents("f.yaml", text.encode()))
+    assert isinstance(found, Conversion)
+    assert {note.path: found.document.line(note.path) for note in found.notes} == {
+        "x": 4,
+        "spec.bad": 6,
+        "spec.template.spec.containers[0].what": 13,
+    }
+    assert found.objects[0]["spec"]["workerSets"][0]["restart"] == {"limit": 3}
+
+
+def test_texts_that_look_like_numbers_stay_texts_and_octal_modes_are_numbers() -> None:
+    (found,) = documents("f.yaml", b"a: 10:30\nb: 2026-01-01\nc: 0o644\nd: 0644\ne: 1_000\n")
+    assert found.value == {"a": "10:30", "b": "2026-01-01", "c": 420, "d": 420, "e": 1000}
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------
+
+
+def test_minimums_queues_and_policies_are_carried_over() -> None:
+    volcano = spec_of(with_field("vc-tensorflow", "spec.queue", "default"))
+    assert (volcano["minWorkersNum"], volcano["queue"]) == (3, "default")
+    assert [of["restart"] for of in volcano["workerSets"]] == [{"scope": "Job", "limit": 5}] * 2
+    assert volcano["successPolicy"] == {"type": "Sets", "sets": ["worker"]}
+    told = {of["name"]: of["value"] for of in volcano["workerSets"][1]["template"]["spec"]["containers"][0]["env"]}
+    config = json.loads(told["TF_CONFIG"].replace("$(TYJOB_WORKER_INDEX)", "1"))
+    assert config["task"] == {"type": "worker", "index": 1}
+    assert config["cluster"]["ps"] == ["ps-0.vc-tensorflow.$(TYJOB_NAMESPACE).svc:2222"]
+    kubeflow = spec_of(SHAPE["pt-policies"])
+    assert (kubeflow["minWorkersNum"], kubeflow["restartLimit"], kubeflow["ttlSecondsAfterFinished"]) == (2, 4, 600)
+    failing = spec_of(SHAPE["vc-generated-"])["workerSets"][0]
+    assert (failing["restart"], failing["minCount"]) == ({"scope": "Job", "limit": 0}, 2)
+
+
+def test_a_jobset_keeps_its_groups_its_order_and_its_stages() -> None:
+    (slices,) = spec_of(SHAPE["js-slices"])["workerSets"]
+    assert (slices["counts"], slices["groupSize"], slices["minCount"]) == (2, 2, 2)
+    assert slices["restart"] == {"scope": "Job", "limit": 3}
+    assert slices["topology"] == {"levels": ["example.com/rack"], "mode": "Required", "within": "Group"}
+    driver, workers = spec_of(SHAPE["js-driver"])["workerSets"]
+    assert (driver.get("startAfter"), workers["startAfter"]) == (None, "driver")
+    first, then = made(SHAPE["js-initializer"])
+    assert then["spec"]["after"] == [{"name": first["metadata"]["name"]}]
+    assert then["metadata"]["name"] == "js-initializer"
+
+
+def test_a_server_that_others_need_runs_beside_those_and_not_before_them() -> None:
+    template = {"spec": {"template": POD}}
+    jobs = [
+        {"name": "server", "template": template},
+        {"name": "init", "template": template},
+        {"name": "train", "template": template, "dependsOn": [{"name": "init", "status": "Complete"}, {"name": "server", "status": "Ready"}]},
+    ]  # fmt: skip
+    first, then = made(with_field("js-driver", "spec", {"replicatedJobs": jobs}))
+    assert [of["name"] for of in first["spec"]["workerSets"]] == ["init"]
+    assert [(of["name"], of.get("startAfter")) for of in then["spec"]["workerSets"]] == [
+        ("server", None),
+        ("train", "server"),
+    ]
+
+
+def test_each_replica_of_a_leader_worker_set_is_a_tyjob() -> None:
+    jobs = made(SHAPE["lws-small"])
+    assert [of["metadata"]["name"] for of in jobs] == ["lws-small-0", "lws-small-1"]
+    assert [of["spec"]["workerSets"][0]["counts"] for of in jobs] == [2, 2]
+    (sglang,) = made(SHAPE["lws-sglang"])
+    assert "leader-0.lws-sglang:20000" in sglang["spec"]["leader"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_two_objects_of_one_name_are_told_apart() -> None:
+    found = converted(documents("f.yaml", json.dumps({"kind": "List", "items": [SHAPE["job-pi"]] * 2}).encode()))
+    assert [bool(of.objects) for of in found if isinstance(of, Conversion)] == [True, False]
+    assert isinstance(found[1], Conversion)
+    assert "another TYJob named job-pi" in found[1].faults[0][1]
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str, text: str = "") -> tuple[int, str, str]:
+    result = CliRunner().invoke(command, arguments, input=text, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.return_value, result.stdout, result.stderr
+
+
+def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path) -> None:
+    status, out, err = run("-", text=yaml.safe_dump(SHAPE["job-queue"], sort_keys=False))
+    assert status == 0
+    assert yaml.safe_load(out)["kind"] == "TYJob"
+    assert "standard input:6: spec.parallelism: changed: without completions" in err
+    assert err.endswith("1 TYJob of 1 object, 1 note\n")
+    target = tmp_path / "out.yaml"
+    assert run("-", "--to", str(target), text=yaml.safe_dump(SHAPE["job-pi"]))[:2] == (0, "")
+    assert yaml.safe_load(target.read_text())["metadata"]["name"] == "job-pi"
+    assert main(["convert", str(target), "--to", str(target)], prog_name="arranger") == 2
+
+
+def test_an_object_of_another_kind_is_named_and_the_others_are_converted() -> None:
+    text = yaml.safe_dump_all([SHAPE["job-pi"], {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}])
+    status, out, err = run("-", text=text)
+    assert (status, out.count("kind: TYJob")) == (1, 1)
+    assert "Service s: skipped: apply it as it is" in err
+    status, out, _ = run("-", "-o", "json", text=text)
+    answer = json.loads(out)
+    assert (status, len(answer["objects"]), answer["skipped"][0]["kind"]) == (1, 1, "Service")
+
+
+def test_a_file_name_or_a_field_that_is_hostile_reaches_no_terminal() -> None:
+    value = with_field("job-pi", "spec.a\x1b[31m", 1)
+    assert "\x1b" not in run("-", text=json.dumps(value))[2]
