@@ -6,7 +6,7 @@ import { masked } from "./store";
 import type { Pen } from "./svg";
 import { onWheel, type Span } from "./zoom";
 import { colour, dark, useWidth } from "./use";
-import { amount, clock, stamp } from "./words";
+import { amount, stamp, tick } from "./words";
 
 export interface Drawn {
   name: string;
@@ -94,14 +94,14 @@ const tone = (given: string): string => (given.startsWith("--") ? colour(given) 
 const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((power) => one * 10 ** power)).sort((a, b) => a - b);
 
 function options(props: Shown, width: number, mark: { current: number | undefined }, span: { current: Span }): uPlot.Options {
-  const times = (_: uPlot, splits: number[]): string[] => splits.map(clock);
+  const times = (_: uPlot, splits: number[]): string[] => splits.map((time) => tick(time, span.current[1] - span.current[0]));
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
     width,
     height: props.height ?? HEIGHT_PX,
     scales: { x: { time: true, range: () => [...span.current] }, y: { range: (_, _low, high) => [0, Math.max(1, high * 1.05)] } },
     axes: [
-      { ...axis, values: times, space: 80 },
+      { ...axis, values: times, space: 90 },
       { ...axis, size: 44, incrs: WHOLE },
     ],
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
@@ -154,7 +154,7 @@ function draw(pen: Pen, props: Shown, width: number): void {
     pen.fillText(amount(value), 4, y(value));
   }
   for (let at = 0; at < right - AXIS_PX.step / 2; at += AXIS_PX.step) {
-    pen.fillText(clock(begin + (at / right) * (end - begin)), AXIS_PX.left + at, bottom + AXIS_PX.bottom / 2);
+    pen.fillText(tick(begin + (at / right) * (end - begin), end - begin), AXIS_PX.left + at, bottom + AXIS_PX.bottom / 2);
   }
   pen.lineWidth = 2;
   // What is before the part is drawn at its beginning.

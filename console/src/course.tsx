@@ -1,7 +1,8 @@
 // The cluster over the whole log, as charts; a click goes to that point in time.
+import { useMemo } from "preact/hooks";
 import { Chart, type Drawn } from "./chart";
 import { Missing, Note } from "./parts";
-import { goTo, moment, timeline } from "./store";
+import { ended, goTo, live, moment, timeline } from "./store";
 import { offsetAt } from "./time";
 import type { Series } from "./types";
 import { useAnswer } from "./use";
@@ -18,11 +19,25 @@ export interface Course {
   lines: Drawn[];
 }
 
+const MIN_GRAIN_S = 10;
+
+/** The series with its last values up to a time: what was so at the last event lasts. */
+function lasting(of: Series, until: number): Series {
+  if (!of.times.length || until <= of.times.at(-1)!) return of;
+  const longer = (values: number[]): number[] => (values.length ? [...values, values.at(-1)!] : values);
+  const queues = Object.fromEntries(Object.entries(of.queues).map(([name, values]) => [name, longer(values)]));
+  const lines = Object.fromEntries(Object.entries(of).map(([name, values]) => [name, Array.isArray(values) ? longer(values) : values]));
+  return { ...of, ...lines, times: [...of.times, until], queues };
+}
+
 export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
   const log = timeline.value;
   // Asked again only when the log has grown: the answer doesn't depend on the point.
   const answer = useAnswer<Series>(log ? "series" : "", { points: POINTS, ...ofPart(), log: log?.last });
-  const value = answer.value;
+  const [begin, end] = part.value;
+  const grain = Math.max(MIN_GRAIN_S, (end - begin) / 200);
+  const until = live.value && !ended.value ? Math.floor((moment.value?.time ?? 0) / grain) * grain : 0;
+  const value = useMemo(() => answer.value && lasting(answer.value, until), [answer.value, until]);
   if (!value) return <Missing {...answer} none="The log is empty." />;
   // Without the right to list nodes or queues, their lines are empty.
   const seen = courses(value).map((one) => ({ ...one, lines: one.lines.filter((line) => line.values.length) }));

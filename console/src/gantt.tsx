@@ -9,7 +9,7 @@ import { chosen, inAddress, masked, moment, openJob, timeline } from "./store";
 import type { Pen } from "./svg";
 import type { Bar, Gantt as OfJobs, NodeGantt as OfNodes } from "./types";
 import { colour, dark, prepared, useAnswer, useWidth } from "./use";
-import { amount, awaited, causeColours, clock, count, duration, jobColours, many, person, shown, stamp } from "./words";
+import { amount, awaited, causeColours, clock, count, duration, jobColours, many, person, shown, tick } from "./words";
 import { ofPart, onWheel, part, show, whole, zoom } from "./zoom";
 
 const ROW_PX = 24;
@@ -18,7 +18,6 @@ const VIEW_PX = 480;
 const AXIS_PX = 22;
 /** Names in the legend: further ones have tooltips. */
 const NAMED = 12;
-const DAY_S = 86_400;
 
 /** How the chart looks, in the address; an empty text is the first choice. */
 const rows = inAddress("rows", "gantt");
@@ -380,8 +379,6 @@ function Chart(props: {
 
   const steps = Math.max(1, Math.floor((width - names) / 110));
   const timeAt = (number: number): number => begin + (number / steps) * (end - begin);
-  const stepText = (time: number): string =>
-    end - begin > DAY_S ? stamp(time).slice(5, 16) : end - begin < 10 ? `${clock(time)}${(time % 1).toFixed(2).slice(1)}` : clock(time);
 
   function upright(pen: Pen, time: number, height: number): void {
     pen.beginPath();
@@ -400,7 +397,7 @@ function Chart(props: {
     pen.fillStyle = colour("--ground");
     pen.fillRect(0, 0, width, AXIS_PX);
     pen.fillStyle = colour("--faint");
-    for (let number = 0; number < steps; number++) pen.fillText(stepText(timeAt(number)), x(timeAt(number)) + 3, AXIS_PX / 2);
+    for (let number = 0; number < steps; number++) pen.fillText(tick(timeAt(number), end - begin), x(timeAt(number)) + 3, AXIS_PX / 2);
     if (now < begin || now > end) return;
     pen.strokeStyle = colour("--accent");
     pen.lineWidth = 2;
@@ -448,7 +445,7 @@ function Chart(props: {
             ref={canvas}
             tabIndex={0}
             role="img"
-            aria-label={`${many(rowsOf(drawn), of)} over time; the arrow keys up and down choose one, Enter opens ${of === "job" ? "it" : "its job"}; + and - zoom`}
+            aria-label={`${many(rowsOf(drawn), of)} over time; the arrow keys up and down choose one, Enter opens ${of === "job" ? "it" : "its job"}`}
             onPointerDown={(event) => {
               // A finger scrolls.
               if (event.pointerType === "touch" || event.button || event.offsetX < names) return;

@@ -14,6 +14,7 @@ import { type Facts, type Happening, lastUpTo, type Played, Playback, type Step 
 import { addOthers, at, chosen, moment, readOthers, timeline, view } from "./store";
 import { Slider } from "./slider";
 import { applyScheme, colour, dark, scheme } from "./use";
+import { reveal, showAll } from "./zoom";
 import { amount, clock, count, duration, many, plain, stamp, zone } from "./words";
 
 const log = new Playback(JSON.parse(document.getElementById("facts")!.textContent!) as Facts);
@@ -29,6 +30,7 @@ const shownAt = computed(() => log.offsetAt(now.value));
 
 function seek(timeMs: number): void {
   now.value = Math.max(log.firstMs, Math.min(timeMs, log.lastMs));
+  reveal(now.peek() / 1000);
 }
 
 function toggle(): void {
@@ -72,6 +74,7 @@ const KEYS: Record<string, () => void> = {
   p: () => decision(-1),
   "+": () => faster(1),
   "-": () => faster(-1),
+  "0": showAll,
 };
 
 addEventListener("keydown", (event) => {
@@ -333,7 +336,7 @@ function Page() {
           <Story />
           <p class="faint">
             Made by arranger export --html, version {version}. Keys: Space plays, n and p go to decisions, the arrow keys, Home
-            and End move, + and - change the speed.
+            and End move, + and - change the speed, 0 shows all of the time. The wheel zooms the line of time.
           </p>
         </div>
       </main>

@@ -1,6 +1,6 @@
 // Time, on top of everything: the log's events over time, its marks, and the point that all views show.
 import { signal } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { lost } from "./api";
 import { Slider, Zooming } from "./slider";
 import { batchEnd, ended, goTo, goToEnd, goToTime, live, moment, shownAt, step, timeline, unread } from "./store";
@@ -100,43 +100,71 @@ function markAt(log: Timeline, time: number, reach: number): string {
   return first ? `${plain(first.kind)}: ${names} at ${clock(first.time)}, event ${count(first.at)}` : "";
 }
 
-/** Where the time is typed; a text that isn't understood is told. */
-function When({ time }: { time: number }) {
+/** A text that may be typed over. While somebody types, a new value doesn't take the text away. */
+function Typed(props: {
+  label: string;
+  kind: string;
+  title: string;
+  size: number;
+  value: string;
+  numeric?: boolean;
+  describedBy?: string | undefined;
+  go: (text: string) => void;
+}) {
   const [typed, setTyped] = useState<string | null>(null);
-  const [unknown, setUnknown] = useState("");
-  const go = (text: string): void => {
+  const go = (): void => {
+    if (typed !== null && typed.trim() !== props.value) props.go(typed);
     setTyped(null);
-    if (text.trim() === stamp(time)) return setUnknown("");
-    const found = when(text, time, whole.value[1]);
-    setUnknown(found ? "" : text);
-    if (found === "end") goToEnd();
-    else if (found && "at" in found) goTo(found.at);
-    else if (found) void goToTime(found.time);
   };
   return (
+    <input
+      class={props.kind}
+      inputMode={props.numeric ? "numeric" : "text"}
+      aria-label={props.label}
+      aria-describedby={props.describedBy}
+      title={props.title}
+      size={props.size}
+      autocomplete="off"
+      spellcheck={false}
+      value={typed ?? props.value}
+      onInput={(event) => setTyped(event.currentTarget.value)}
+      onFocus={(event) => event.currentTarget.select()}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") go();
+        if (event.key === "Escape") setTyped(null);
+      }}
+      onBlur={go}
+    />
+  );
+}
+
+/** Where the time is typed; a text that isn't understood is told. */
+function When({ time }: { time: number }) {
+  const [unknown, setUnknown] = useState("");
+  return (
     <>
-      <input
-        class="typed"
-        aria-label="Time"
-        aria-describedby={unknown ? "unknown-time" : undefined}
+      <Typed
+        label="Time"
+        kind="typed"
         title={`Type a time to go there (t): ${WHEN}`}
         size={19}
-        autocomplete="off"
-        spellcheck={false}
-        value={typed ?? stamp(time)}
-        onInput={(event) => setTyped(event.currentTarget.value)}
-        onFocus={(event) => event.currentTarget.select()}
-        onKeyDown={(event) => {
-          if (event.key === "Enter") go(event.currentTarget.value);
-          if (event.key !== "Escape") return;
-          setTyped(null);
-          setUnknown("");
+        value={stamp(time)}
+        describedBy={unknown ? "unknown-time" : undefined}
+        go={(text) => {
+          const found = when(text, time, whole.value[1]);
+          setUnknown(found ? "" : text);
+          if (found === "end") goToEnd();
+          else if (found && "at" in found) goTo(found.at);
+          else if (found) void goToTime(found.time);
         }}
-        onBlur={() => typed !== null && go(typed)}
       />
       {unknown && (
         <span class="bad" id="unknown-time" role="alert">
+          {" "}
           “{unknown}” is no time: try {WHEN}.{" "}
+          <button type="button" aria-label="Close" onClick={() => setUnknown("")}>
+            ×
+          </button>
         </span>
       )}
     </>
@@ -153,10 +181,12 @@ export function Time() {
   }, [answer.value, zoom.value]);
   const offset = shownAt.value;
   const now = moment.value;
-  const time = now && now.at === offset ? now.time : log ? timeOf(log, offset) : (now?.time ?? 0);
-  // The part follows the point, but not the other way round.
+  const time = now && (now.at === offset || now.at === batchEnd.value) ? now.time : log ? timeOf(log, offset) : (now?.time ?? 0);
+  // The part follows the point, but not the other way round; what an address names is shown as it is.
+  const before = useRef(0);
   useEffect(() => {
-    if (now) reveal(now.time);
+    if (now && before.current) reveal(now.time);
+    before.current = now?.at ?? 0;
   }, [now?.at]);
   const drawn = zoomed.value ?? log;
   const kinds = [...new Set(drawn?.marks.map((one) => one.kind))];
@@ -180,17 +210,16 @@ export function Time() {
           <span class="faint">
             {" "}
             event{" "}
-            <input
-              class="number-of-event"
-              inputMode="numeric"
-              aria-label="Event"
+            <Typed
+              label="Event"
+              kind="number-of-event"
               title="Type the number of an event to go there"
               size={String(log?.last ?? 0).length}
-              value={offset}
-              onChange={(event) => {
-                const asked = Number(event.currentTarget.value);
+              value={String(offset)}
+              numeric
+              go={(text) => {
+                const asked = Number(text);
                 if (Number.isSafeInteger(asked) && asked > 0) goTo(asked);
-                event.currentTarget.value = String(shownAt.value);
               }}
             />{" "}
             of {count(log?.last ?? 0)}

@@ -23,6 +23,15 @@ export function stamp(seconds: number): string {
   return `${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())} ${clock(seconds)}`;
 }
 
+const DAY_S = 86_400;
+
+/** A time below a chart of so many seconds: as much of it as tells one tick from the next. */
+export function tick(seconds: number, span: number): string {
+  if (span > 300 * DAY_S) return stamp(seconds).slice(0, 10);
+  if (span > DAY_S) return stamp(seconds).slice(5, 16);
+  return span < 10 ? clock(seconds) + (seconds % 1).toFixed(2).slice(1) : clock(seconds);
+}
+
 export function duration(seconds: number): string {
   if (seconds < 9.95) return `${Math.max(0, seconds).toFixed(1).replace(/\.0$/, "")} s`;
   const whole = Math.round(seconds);
@@ -68,8 +77,9 @@ export const many = (value: number, word: string): string => `${count(value)} ${
 /** `Insufficient` → `insufficient`, `nodeLost` → `node lost` */
 export const plain = (word: string): string => word.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 
-// Okabe and Ito's colours, which people with a colour vision deficiency tell apart, without black and yellow.
-const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
+// Okabe and Ito's colours, which people with a colour vision deficiency tell apart, without black and yellow; and three
+// further ones, so that few names share one.
+const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7a5cc7", "#8a8a00", "#b03060"];
 const SHADES = [0, 0.4, -0.35, 0.2, -0.18, 0.55, -0.5];
 /** How many colours there are: further names share them. */
 const COLOURS = HUES.length * SHADES.length;

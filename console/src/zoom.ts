@@ -60,7 +60,7 @@ export function pan(share: number): void {
 /** Have a time in the part: it moves there, as wide as it is. */
 export function reveal(time: number): void {
   const span = zoom.value;
-  if (!span || (span[0] <= time && time <= span[1])) return;
+  if (!span || !timeline.value || (span[0] <= time && time <= span[1])) return;
   const half = (span[1] - span[0]) / 2;
   show(time - half, time + half);
 }

@@ -163,11 +163,27 @@ def test_a_month_is_zoomed_to_a_second_and_no_decision_is_lost(
     for at in decisions:
         page.keyboard.press("n")
         expect_at(page, at)
-    expect(page).not_to_have_url(re.compile(f"zoom={zoom[0]}-"))
+    expect(page).to_have_url(re.compile(f"zoom=.*-{round(log['lastTime'] * 1000)}"))
     last = zoom_of(page)
     assert last is not None and last[1] == round(log["lastTime"] * 1000) and last[1] - last[0] == 1000
     page.keyboard.press("0")
     expect(page).not_to_have_url(re.compile("zoom="))
+
+
+def test_an_address_names_a_zoom_beside_a_point_that_is_elsewhere(
+    month: tuple[str, list[int], World], opened: Opener
+) -> None:
+    address, decisions, world = month
+    zoom = f"{world.entries[0].batch.time_ms}-{world.entries[0].batch.time_ms + 60_000}"
+    page = opened(f"{address}/#/gantt?at={decisions[-1]}&zoom={zoom}")
+    ready(page)
+    expect_at(page, decisions[-1])
+    page.wait_for_timeout(500)
+    assert f"zoom={zoom}" in page.url
+    page.keyboard.press("p")
+    expect_at(page, decisions[-2])
+    page.wait_for_function(f"!location.hash.includes('zoom={zoom}')")  # the part follows
+    assert zoom_of(page) is not None
 
 
 def test_the_zoom_and_what_is_looked_for_are_in_the_address(room: str, opened: Opener) -> None:
@@ -342,6 +358,12 @@ def test_in_a_quiet_cluster_the_clock_runs(tmp_path: Path, opened: Opener) -> No
         assert age.text_content() != before
         assert page.get_by_role("textbox", name="Time", exact=True).input_value() > began
         assert "at=" not in page.url
+        # What is typed stays while the page changes.
+        page.get_by_label("Event", exact=True).fill("3")
+        page.wait_for_timeout(1_500)
+        assert page.get_by_label("Event", exact=True).input_value() == "3"
+        page.keyboard.press("Escape")
+        page.locator(SLIDER).focus()
         page.keyboard.press("Space")  # who stays sees the point as it was
         here = page.get_by_role("textbox", name="Time", exact=True).input_value()
         page.wait_for_timeout(1_500)
