@@ -5,6 +5,7 @@ standard error, with the reason by which the API chooses an HTTP code, and the w
 """
 
 import contextlib
+import gc
 import os
 import resource
 import sys
@@ -42,6 +43,7 @@ def run() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     with contextlib.suppress(ValueError, OSError):  # a lower limit is set already
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, most))
+    gc.freeze()  # what was imported is never garbage
     sys.exit(answer(sys.argv[1:]))
 
 

@@ -8,6 +8,24 @@ from arranger.client.answers import Refused
 from arranger.client.asynchronous import AsyncClient
 from arranger.client.jobs import Condition, Job, JobEnded, JobGone, JobPod
 from arranger.client.synchronous import Client
+from arranger.errors import ArrangerError, LogError, LogUnavailable, UsageError
+from arranger.kube.cluster import ApiError, ClusterUnavailable
 from arranger.model.job import Stage
 
-__all__ = ["AsyncClient", "Client", "Condition", "Job", "JobEnded", "JobGone", "JobPod", "Refused", "Stage"]
+__all__ = [
+    "ApiError",
+    "ArrangerError",
+    "AsyncClient",
+    "Client",
+    "ClusterUnavailable",
+    "Condition",
+    "Job",
+    "JobEnded",
+    "JobGone",
+    "JobPod",
+    "LogError",
+    "LogUnavailable",
+    "Refused",
+    "Stage",
+    "UsageError",
+]

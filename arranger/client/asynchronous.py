@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from arranger.client.answers import Answer, Value, ask, typed
+from arranger.client.answers import Answer, Refused, Value, ask, ask_lines, typed
 from arranger.client.applying import change, noted
 from arranger.client.jobs import Given, Job, JobEnded, JobGone, JobPod, job_object, job_pod, meant
 from arranger.client.tables import arrow_table, data_frame
@@ -27,8 +27,8 @@ from arranger.web.remote import Remote
 _AGAIN_S = 1.0
 #: An edit of a list is tried so often if others edit the job at the same time.
 _EDITS = 5
-#: So many events are asked for at once: an answer of the server is limited to 32 MiB.
-_EVENTS = 5_000
+#: So many events are asked for at once, and fewer if these are more than an answer of the server may have.
+_EVENTS = 20_000
 
 
 class AsyncClient:
@@ -244,16 +244,28 @@ class AsyncClient:
         self, *, job: str = "", kinds: Sequence[str] = (), first: int | str | None = None, last: int | None = None
     ) -> list[dict[str, Any]]:
         """The events of the log from `first` (an offset or a time) to the offset `last`, of these only those about one
-        job or of some kinds: each as `arranger events -o json` prints it, with the API's names. One answer has at most
-        32 MiB; from an offset on, any number of events is asked for in parts."""
-        found: list[dict[str, Any]] = []
+        job or of some kinds: each as `arranger events -o json` prints it. One answer has at most 32 MiB; from an offset
+        on, any number of events is asked for in parts."""
         given: dict[str, Value] = {"job": self._whole(job) if job else None, "kind": list(kinds) or None}
-        if isinstance(first, int) and last is None:
+        if not isinstance(first, int):
+            return await self._lines("events", {**given, "from": first, "to": last})
+        if last is None:
             last = (await self._answer("queue", {})).offset  # the present end of the log
-        while isinstance(first, int) and last is not None and first + _EVENTS <= last:
-            found += await self.ask("events", **given, **{"from": first, "to": first + _EVENTS - 1})
-            first += _EVENTS
-        return [*found, *await self.ask("events", **given, **{"from": first, "to": last})]
+        found: list[dict[str, Any]] = []
+        many = _EVENTS
+        while last is None or first <= last:
+            to = last if last is None else min(first + many - 1, last)
+            try:
+                found += await self._lines("events", {**given, "from": first, "to": to})
+            except Refused as refused:
+                if to is None or to == first or refused.reason != "RequestEntityTooLarge":
+                    raise
+                many = (to - first + 1) // 2
+                continue
+            if to is None:
+                break
+            first = to + 1
+        return found
 
     async def table(self, **asked: Any) -> Any:
         """`events` as a `pyarrow.Table`. Raises `UsageError` if pyarrow isn't installed."""
@@ -280,11 +292,17 @@ class AsyncClient:
         return self._cluster
 
     async def _answer(self, question: str, parameters: Mapping[str, Value]) -> Answer:
+        return await ask(self._opened(), question, parameters)
+
+    async def _lines(self, question: str, parameters: Mapping[str, Value]) -> list[dict[str, Any]]:
+        return await ask_lines(self._opened(), question, parameters)
+
+    def _opened(self) -> Remote:
         if self._remote is None:
             if not self._server:
                 raise UsageError("no server to ask", hint='give server=, the address of `arranger serve`, or "cluster"')
             self._remote = Remote(self._server, self._found_access)
-        return await ask(self._remote, question, parameters)
+        return self._remote
 
 
 @contextmanager

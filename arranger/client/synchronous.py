@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, Self, TypeVar
 from arranger.client.answers import Value
 from arranger.client.asynchronous import AsyncClient
 from arranger.client.jobs import Given, Job, JobPod
+from arranger.errors import UsageError
 from arranger.model.job import Stage
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.forecast.starts import JobStarts
@@ -16,6 +18,26 @@ from arranger.replay.reading.overview import Overview
 from arranger.replay.reading.queues import QueueList
 
 _T = TypeVar("_T")
+
+
+def _turn(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+def _end(of: AsyncClient, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    async def end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await of.close()
+        await loop.shutdown_asyncgens()
+        loop.stop()
+
+    loop.call_soon_threadsafe(asyncio.ensure_future, end())
+    if thread is not threading.current_thread():  # the garbage collector may call from that one too
+        thread.join()
 
 
 class Client:
@@ -27,8 +49,11 @@ class Client:
     ) -> None:
         self._of = AsyncClient(server=server, namespace=namespace, kubeconfig=kubeconfig, context=context)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="arranger-client", daemon=True)
-        self._thread.start()
+        self._loop.set_debug(False)  # `python -X dev` would tell of a slow first import: nobody waits for this loop
+        thread = threading.Thread(target=_turn, args=(self._loop,), name="arranger-client", daemon=True)
+        thread.start()
+        #: Also called when nobody has the client any more, and at exit: cells of a notebook have no end to close it at.
+        self._close = weakref.finalize(self, _end, self._of, self._loop, thread)
 
     def __enter__(self) -> Self:
         return self
@@ -37,15 +62,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close all connections and end the thread. Closing it again does nothing."""
-        if self._loop.is_closed():
-            return
-        self._run(self._of.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Close all connections and end the thread. Closing it again does nothing, and so does an end without it."""
+        self._close()
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if not self._close.alive:
+            work.close()
+            raise UsageError("this client is closed", hint="make another one")
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()

@@ -9,7 +9,7 @@ import msgspec
 from arranger.errors import UsageError
 
 #: The columns: the fields of an event's line. What is particular to its kind is in `event`, as JSON text.
-COLUMNS = ("offset", "timeMs", "writer", "kind", "subject", "job", "verdict", "reason", "text", "event")
+COLUMNS = ("offset", "time_ms", "writer", "kind", "subject", "job", "verdict", "reason", "text", "event")
 
 
 def arrow_table(rows: Sequence[dict[str, Any]]) -> Any:

@@ -43,8 +43,13 @@ class Asker:
         self._waiting = 0
 
     async def ask(self, arguments: Sequence[str], *, lines: bool, given: bytes = b"") -> Any:
-        """The answer as decoded JSON. `given` is what the process reads from standard input. Raises `Refusal`. If it is
-        cancelled, the process ends."""
+        """The answer as decoded JSON, of `lines` as a list. `given` is what the process reads from standard input.
+        Raises `Refusal`. If it is cancelled, the process ends."""
+        content = await self.text(arguments, lines=lines, given=given)
+        return msgspec.json.decode(b"[" + b",".join(content.splitlines()) + b"]" if lines else content)
+
+    async def text(self, arguments: Sequence[str], *, lines: bool, given: bytes = b"") -> bytes:
+        """The answer as the command prints it. Raises `Refusal`."""
         if self._waiting >= self._limits.waiting:
             refuse("TooManyRequests", "too many questions are waiting for an answer", hint="try again soon")
         self._waiting += 1
@@ -61,7 +66,7 @@ class Asker:
         finally:
             self._free.release()
 
-    async def _answer(self, arguments: Sequence[str], *, lines: bool, given: bytes) -> Any:
+    async def _answer(self, arguments: Sequence[str], *, lines: bool, given: bytes) -> bytes:
         process = await asyncio.create_subprocess_exec(
             *self._program,
             *self._with_log(arguments),
@@ -83,7 +88,7 @@ class Asker:
         finally:
             await killed(process)
             await remarks
-        return _decoded(out, err, status, lines=lines)
+        return _accepted(out, err, status, lines=lines)
 
     def _with_log(self, arguments: Sequence[str]) -> Sequence[str]:
         end = arguments.index("--")
@@ -110,10 +115,10 @@ async def _tail(stream: asyncio.StreamReader) -> bytes:
     return kept
 
 
-def _decoded(out: bytes, err: bytes, status: int, *, lines: bool) -> Any:
+def _accepted(out: bytes, err: bytes, status: int, *, lines: bool) -> bytes:
     """The answer. A command that finds something wrong prints it and then reports an error: that is an answer too."""
     if (status == 0 or (out and not lines)) and (out or lines):
-        return msgspec.json.decode(b"[" + b",".join(out.splitlines()) + b"]" if lines else out)
+        return out
     last = err.rstrip().rpartition(b"\n")[2]
     with suppress(msgspec.MsgspecError):
         found = msgspec.json.decode(last, type=RefusalBody)

@@ -13,6 +13,8 @@ PASSED_TOKEN = "X-Arranger-Authorization"
 PREFIX = "/api/v1"
 #: The type of a body with Kubernetes objects.
 MANIFESTS_TYPE = "application/yaml"
+#: The type of an answer of lines as the command prints them, with its own names.
+LINES_TYPE = "application/x-ndjson"
 #: Hosts on which nobody but this machine's users can listen and ask.
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _FIELD = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")

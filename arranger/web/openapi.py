@@ -24,7 +24,7 @@ from arranger.replay.reading.verify import Report
 from arranger.replay.what_if.comparison import WhatIf
 from arranger.web.console_questions import CONSOLE
 from arranger.web.log_copies import MEDIA_TYPE
-from arranger.web.naming import MANIFESTS_TYPE, PREFIX, camel
+from arranger.web.naming import LINES_TYPE, MANIFESTS_TYPE, PREFIX, camel
 from arranger.web.questions import QUESTIONS, Parameter, Question
 from arranger.web.refusals import CODES, RefusalBody
 from arranger.workers.status import Status
@@ -107,7 +107,11 @@ def _with_manifests(question: Question, schemas: _Schemas, refusals: dict[str, A
 
 
 def _content(question: Question, schemas: _Schemas) -> dict[str, Any]:
-    return {"application/json": {"schema": _schema(question, schemas)}}
+    lines = {"schema": {"type": "string", "description": "Lines of JSON, as the command prints them."}}
+    return {
+        "application/json": {"schema": _schema(question, schemas)},
+        **({LINES_TYPE: lines} if question.lines else {}),
+    }
 
 
 def _success(question: Question, schemas: _Schemas) -> dict[str, Any]:

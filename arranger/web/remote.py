@@ -93,26 +93,26 @@ class Remote:
             raise LogError(f"{self.name} has no log to pass on: {told}", hint="is it another server, or an older one?")
         raise LogError(f"{self.name} refuses this ({reason}): {told}")
 
-    async def ask(self, path: str, query: Sequence[tuple[str, str]]) -> Reply:
+    async def ask(self, path: str, query: Sequence[tuple[str, str]], *, accept: str = "*/*") -> Reply:
         """The answer, whatever its status. Raises `LogUnavailable` without one, and `LogError` if the server asks for a
         token that it can't get."""
         try:
-            reply = await self._answer(path, query)
+            reply = await self._answer(path, query, accept)
             if self._in_cluster and reply.status == _LATER and reply.of_api_server and len(self._ports) > 1:
-                reply = await self._without_tls(path, query, reply)
+                reply = await self._without_tls(path, query, reply, accept)
             if reply.status == 401 and not self._in_cluster and self._access is None:
                 self._access = self._credentials_for(reply.refusal[1])
-                reply = await self._answer(path, query)
+                reply = await self._answer(path, query, accept)
         except (aiohttp.ClientError, OSError, ClusterUnavailable) as error:
             said = " ".join(str(error).split()) or type(error).__name__
             raise LogUnavailable(f"no answer from {self.name}: {said}", hint="is arranger serve running?") from error
         return reply
 
-    async def _without_tls(self, path: str, query: Sequence[tuple[str, str]], refused: Reply) -> Reply:
+    async def _without_tls(self, path: str, query: Sequence[tuple[str, str]], refused: Reply, accept: str) -> Reply:
         """The answer at the Service's port without TLS, after an answer with status 503 at the one with TLS: the API
         server says of a port that a Service doesn't have just that it has no endpoints."""
         ports, self._ports = self._ports, self._ports[1:]
-        reply = await self._answer(path, query)
+        reply = await self._answer(path, query, accept)
         if reply.status == _LATER and reply.of_api_server:
             self._ports = ports
             raise LogUnavailable(f"{self.name}: {refused.refusal[1]}; {reply.refusal[1]}")
@@ -129,8 +129,8 @@ class Remote:
         except UsageError as missing:
             raise LogError(f"{self.name}: {told}, and no kubeconfig has one: {missing}") from missing
 
-    async def _answer(self, path: str, query: Sequence[tuple[str, str]]) -> Reply:
-        headers: dict[str, str] = {}
+    async def _answer(self, path: str, query: Sequence[tuple[str, str]], accept: str) -> Reply:
+        headers: dict[str, str] = {"Accept": accept}
         server, credentials = self.name, None
         if self._access is not None:
             credentials = await self._access.current()

@@ -23,7 +23,7 @@ from arranger.web.asking import Asker
 from arranger.web.console_questions import CONSOLE
 from arranger.web.log_copies import MEDIA_TYPE, LogCopies
 from arranger.web.masking import Pseudonyms, check, lacking, masked
-from arranger.web.naming import LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
+from arranger.web.naming import LINES_TYPE, LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
 from arranger.web.news import New, News, encoded
 from arranger.web.page import Page
 from arranger.web.questions import QUESTIONS, Asked, Question, asked, with_manifests
@@ -46,7 +46,7 @@ _REQUEST_S = 75.0
 #: How often the rights of somebody who watches are asked again, in seconds.
 _RIGHTS_AGAIN_S = 30.0
 _ID = re.compile(r"(\d{1,18})-(\d{1,18})")
-_HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Authorization", "X-Content-Type-Options": "nosniff"}
+_HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Accept, Authorization", "X-Content-Type-Options": "nosniff"}
 
 #: Questions about the present that the projection answers by itself.
 _AT_ONCE: dict[str, Callable[[State], object]] = {
@@ -188,6 +188,8 @@ class ApiServer:
             if request.method == "POST":
                 inquiry, given = with_manifests(inquiry), await _manifests(request)
                 return _json(encoded(await self._asker.ask(inquiry.arguments, lines=question.lines, given=given)))
+            if question.lines and LINES_TYPE in request.headers.get("Accept", ""):
+                return _lines(await self._asker.text(inquiry.arguments, lines=True))
             if inquiry.tag and inquiry.tag in request.headers.get("If-None-Match", ""):
                 return web.Response(status=304, headers={**_HEADERS, "ETag": inquiry.tag})
             content, final = await self._content(inquiry, end)
@@ -332,6 +334,11 @@ def _refused(problem: Refusal) -> web.Response:
     if response.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+def _lines(content: bytes) -> web.Response:
+    """Without an ETag: those are of the answers as JSON."""
+    return web.Response(body=content, headers=_HEADERS, content_type=LINES_TYPE)
 
 
 def _json(content: bytes, *, status: int = 200, tag: str = "") -> web.Response:

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import re
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from arranger.cli.main import cli
 from arranger.client import AsyncClient, Client, JobEnded, JobGone, Refused, Stage
 from arranger.client.jobs import Given
 from arranger.client.tables import COLUMNS
@@ -19,10 +22,11 @@ from arranger.errors import ArrangerError, UsageError
 from arranger.events.file_log import FileLog
 from arranger.kube.cluster import TYJOBS, ApiError
 from arranger.sandbox.embedded import EmbeddedCluster
+from arranger.web.asking import Asker, Limits
 from arranger.web.openapi import document
 from tests.e2e.harness import job
 from tests.servers import CRD_FILES
-from tests.unit.test_web_api import HISTORY, serving
+from tests.unit.test_web_api import HISTORY, PROGRAM, serving
 
 
 class Scene:
@@ -242,9 +246,9 @@ def test_every_question_that_the_client_asks_is_in_the_description_of_the_api() 
     asked |= {"forecast": {"job", "at", "until"}, "events": {"job", "kind", "from", "to"}}
     source = inspect.getsource(AsyncClient)
     for question, names in asked.items():
-        assert f'ask("{question}"' in source
+        assert re.search(rf'(ask|_lines)\("{question}"', source)
         assert names <= {of["name"] for of in paths[f"/api/v1/{question}"]["get"]["parameters"]}
-    assert set(re.findall(r'ask\("([a-z-]+)"', source)) == asked.keys()
+    assert set(re.findall(r'(?:ask|_lines)\("([a-z-]+)"', source)) == asked.keys()
 
 
 async def test_the_blocking_client_works_beside_a_running_loop_and_ends_its_thread(tmp_path: Path) -> None:
@@ -262,3 +266,61 @@ async def test_the_blocking_client_works_beside_a_running_loop_and_ends_its_thre
 
         assert await asyncio.to_thread(notebook) == ["ppo"]
         assert "arranger-client" not in [of.name for of in threading.enumerate()]
+
+
+_LEFT_OPEN = """
+import sys
+from arranger.client import ApiError, Client, Refused
+
+client = Client(kubeconfig=sys.argv[1], server=sys.argv[2])
+print(len(client.jobs()), len(client.events()) > 300)
+for asked, refusal in ((client.job, ApiError), (client.explain, Refused)):
+    try:
+        asked("nobody")
+    except refusal as refused:
+        print(refused.reason)
+another = Client(kubeconfig=sys.argv[1])
+another.jobs()
+another = None
+"""
+
+
+async def test_a_client_that_nobody_closes_leaves_no_warning(tmp_path: Path) -> None:
+    async with EmbeddedCluster(crds=CRD_FILES) as cluster, serving(FileLog(HISTORY)) as api:
+        given = (str(cluster.kubeconfig(tmp_path / "kubeconfig")), f"http://127.0.0.1:{api.server.port}")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-X", "dev", "-W", "error", "-c", _LEFT_OPEN, *given),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+    assert (process.returncode, out.decode().split(), err.decode()) == (0, ["0", "True", "NotFound", "NotFound"], "")
+
+
+async def test_a_closed_client_says_so(tmp_path: Path) -> None:
+    client = Client(server="http://127.0.0.1:1")
+    client.close()
+    with pytest.raises(UsageError, match="this client is closed"):
+        client.queues()
+
+
+def test_events_have_the_names_of_the_commands_json() -> None:
+    async def events() -> list[dict[str, Any]]:
+        address = "http://127.0.0.1:{}"
+        async with serving(FileLog(HISTORY)) as api, AsyncClient(server=address.format(api.server.port)) as client:
+            return await client.events(first=1, last=40)
+
+    told = asyncio.run(events())
+    done = CliRunner().invoke(cli, ["events", "--log", str(HISTORY), "--to", "40", "-o", "json"])
+    assert told == [json.loads(line) for line in done.output.splitlines()]
+
+
+async def test_events_that_are_too_many_for_an_answer_are_asked_for_in_smaller_parts() -> None:
+    asker = Asker(PROGRAM, {}, log=str(HISTORY), limits=Limits(answer_bytes=100_000))
+    log = FileLog(HISTORY)
+    async with serving(log, asker=asker) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        with pytest.raises(Refused, match="more than") as refused:
+            await client.events()
+        assert refused.value.reason == "RequestEntityTooLarge"
+        whole = await client.events(first=1)
+    assert [of["offset"] for of in whole] == list(range(1, whole[-1]["offset"] + 1)) and len(whole) > 300

@@ -27,8 +27,8 @@ from arranger.settings import Settings
 
 #: How long one read waits for new events with `--follow`.
 _WAIT_S = 1.0
-#: Rows of one table. A long list is several tables, so that it starts at once and needs little memory.
-_AT_ONCE = 5000
+#: Rows of one table, or lines printed at once. So a long list starts at once and needs little memory.
+_AT_ONCE = {"table": 5000, "json": 500}
 _COLUMNS = ("offset", "time", "kind", "subject", "verdict", "text")
 #: Column widths of rows that are printed one at a time: piped, and on a terminal.
 _FOLLOW_WIDTHS = (7, 29, 15, 28, 8)
@@ -107,15 +107,15 @@ async def _list(target: str | None, settings: Settings, asked: Filter, *, follow
         printer = _Printer(output)
 
         def show(*, all_of_them: bool) -> None:
-            if lines and (all_of_them or len(lines) >= _AT_ONCE):
-                printer.table(lines)
+            if lines and (all_of_them or len(lines) >= _AT_ONCE[output]):
+                printer.many(lines)
                 lines.clear()
 
         def take(entry: Entry) -> None:
             nonlocal last
             last = Position(last.epoch, entry.last, entry.chain)
             found = listing.feed(entry)
-            if follow or output == "json":
+            if follow:
                 printer.now(found)
             else:
                 lines.extend(found)
@@ -159,7 +159,10 @@ class _Printer:
         self._fitting = fitting()
         self._said = ""
 
-    def table(self, lines: list[Line]) -> None:
+    def many(self, lines: list[Line]) -> None:
+        if self._json:
+            self.now(lines)
+            return
         print_table(_COLUMNS, map(_cells, lines), right=("offset",), times=self._times(lines))
 
     def begin(self) -> None:

@@ -136,9 +136,9 @@ def print_json(value: Any) -> None:
 
 
 def print_json_lines(values: Iterable[Any]) -> None:
-    """Print each value as a line of JSON at once, so that a pipe can follow."""
-    for value in values:
-        click.echo(safe_json(msgspec.json.encode(value, enc_hook=str)))
+    """Print each value as a line of JSON, all of them at once, so that a pipe can follow."""
+    if lines := [safe_json(msgspec.json.encode(value, enc_hook=str)) for value in values]:
+        click.echo(b"\n".join(lines))
 
 
 def yaml_document(value: Any, comment: str) -> str:
