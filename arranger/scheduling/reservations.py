@@ -40,7 +40,7 @@ from arranger.projections.queue_use import queue_of
 from arranger.projections.state import Reservation, State
 from arranger.scheduling.departures import Departures
 from arranger.scheduling.known_jobs import RowRooms
-from arranger.scheduling.placement_try import PlacementTry, Shortage
+from arranger.scheduling.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.policies.queues import seniority
 from arranger.scheduling.vacating import Departing, Vacated, Vacating, grace_ms
@@ -413,9 +413,11 @@ class Reservations:
 
     def _lend(self, tried: PlacementTry, pods: int | None, may_start: Callable[[JobRecord], bool]) -> bool:
         done = len(tried.pieces)
+        is_guest = bool(tried.hosts)
         more = self._further(tried, pods, self._open_to_guests(tried.job, may_start))
         if len(tried.pieces) > done:
             self._note_hosts(tried)
+            self._occupy(tried, tried.pieces[done:] if is_guest else [])
         return more
 
     def _further(self, tried: PlacementTry, pods: int | None, free: dict[str, _Held]) -> bool:
@@ -477,7 +479,23 @@ class Reservations:
         found = self._in_held_room(job, self._open_to_guests(job, may_start))
         if found is not None and found.quorum_stands:
             self._note_hosts(found)
+            self._occupy(found, found.pieces)
         return found
+
+    def _occupy(self, tried: PlacementTry, pieces: list[Piece]) -> None:
+        """Hold no room beside these pods of a new guest that they leave when it is needed: `hold` says the same of them
+        from the next cycle on."""
+        view, groups = self._placer.view, tried.job.valid_spec.groups
+        if self._config.verdicts < 7 or not pieces:
+            return
+        used = np.zeros_like(view.free)
+        each = [view.amounts(groups[piece.group].shape.requests) * len(piece.indices) for piece in pieces]
+        add_to(used, np.array([piece.row for piece in pieces], np.int64), np.array(each))
+        for uid in tried.hosts:
+            (rows, amounts), left, *rest = self._held[uid]
+            less = np.minimum(amounts, used[rows].astype(np.int64))
+            view.hold(rows, less, sign=-1)
+            self._held[uid] = _Held(RowRooms(rows, amounts - less), left + less, *rest)
 
     def _would_fit(self, job: JobRecord, free: dict[str, _Held]) -> bool:
         """Whether the quorum of a job would have room with this reserved room. Nothing changes."""

@@ -54,8 +54,9 @@ def needless(
         elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
         elif (
-            # What the cycle decided may make what is reserved smaller, for the next one.
-            not (moved and (smaller or _reserved(job) or (state.reservations and job.uid not in told_now)))
+            # What the cycle decided may make what is reserved smaller, for the next one. A job that has just got nodes
+            # elsewhere is lent reserved room by the next one too.
+            not (moved and (smaller or _reserved(job) or (state.reservations and job.uid not in told_now - placed)))
             # Where no complete search follows, less room may lead to a way that was missed before.
             and (not moved or _is_searched_for(job))
             # A job that takes room uses what its queue is guaranteed, which was kept for it until then. ResourceQuotas

@@ -290,6 +290,20 @@ def test_who_is_not_preemptible_and_would_not_fit_as_a_guest_either_is_not_told_
     assert desired_status(of.state, job)["message"] == f"{lacks}; room is reserved for job big of namespace default"
 
 
+def test_room_that_a_guest_has_just_got_is_not_held_beside_it() -> None:
+    """Of a node's 8 GPUs, 4 are used for an unknown time, and 6 are reserved, so 2 are held. The guest of 3 leaves when
+    they are needed, so the fourth is free for anybody, already in the same cycle."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    of.node("n0", cpu=64, gpus=8)
+    running(of, "runs", 4, priority=9, preemptible=False)
+    of.job("big", workers=1, worker=shape(cpu=1, gpus=6), min_workers=1, equals=True, priority=9, preemptible=False)
+    of.settle()
+    guest = of.job("guest", workers=3, worker=GPU, min_workers=3, equals=True, priority=2)
+    of.job("steady", workers=1, worker=GPU, min_workers=1, equals=True, priority=1, preemptible=False)
+    placed = [event.job_uid for event in of.cycle() if isinstance(event, k.Placed)]
+    assert guest.slots.hosts == ("uid-big",) and placed == ["uid-guest", "uid-steady"]
+
+
 def two_reservations() -> World:
     """Two nodes of 8 GPUs, of which one is used for an unknown time; two jobs have them reserved."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=2, reservation_refresh_ms=30_000, guests=True))
