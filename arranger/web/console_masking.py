@@ -57,6 +57,12 @@ def _moment(answer: Json, sight: Sight) -> Json:
     }
 
 
+def _standings(answer: Json, sight: Sight) -> Json:
+    """Of jobs of others nothing is shown, not even that they are there: the moment has their pseudonyms."""
+    jobs = [job for job in answer["jobs"] if sight.sees(job["job"])]
+    return {**{name: answer[name] for name in ("at", "waiting", "complete")}, "jobs": jobs}
+
+
 def _timeline(answer: Json, sight: Sight) -> Json:
     names = ("first", "last", "firstTime", "lastTime", "buckets", "complete", "busiest", "stored")
     marks = []
@@ -109,6 +115,7 @@ def _other(job: Json, sight: Sight, names: tuple[str, ...]) -> Json:
 #: The questions whose answers have a part for everybody, or, of `node-gantt`, for those who may list nodes.
 MASKED: dict[str, Callable[[Json, Sight], Json]] = {
     "moment": _moment,
+    "standings": _standings,
     "timeline": _timeline,
     "series": _series,
     "gantt": _gantt,

@@ -22,6 +22,10 @@ CONSOLE = {
     for one in (
         Question("moment", "The cluster at a point: jobs, nodes with their GPUs, queues.", (_AT,), (), "at"),
         Question(
+            "standings", "Of each job at a point: its place in the queue, expected start, user, and GPU hours.", (_AT,),
+            (), "at",
+        ),
+        Question(
             "timeline", "The number of events over the log or a span of its time, and marks of what went wrong.",
             (_number("buckets", "into how many parts the time is divided", most=2_000), *_TIME), (), reads_on=True,
         ),

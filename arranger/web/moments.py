@@ -19,11 +19,12 @@ from arranger.events.file_log import FileLog
 from arranger.events.kinds import Event
 from arranger.events.log import Entry, Log, Position
 from arranger.model.text import safe_json
+from arranger.plugins import installed
 from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
 from arranger.replay.console.job_page import MOST_OF_A_JOB, LifeEvent, job_page, life_event
 from arranger.replay.console.log_index import LogIndex
-from arranger.replay.console.moment import moment
+from arranger.replay.console.moment import moment, standings
 from arranger.replay.console.snapshots import continuing
 from arranger.replay.reading.history import advance
 from arranger.web.damage import until_gone
@@ -73,6 +74,7 @@ class Moments:
         self.problem = ""
         self._answers: dict[str, Callable[[LogIndex, Values], Awaitable[object]]] = {
             "moment": self._moment,
+            "standings": self._standings,
             "timeline": self._timeline,
             "series": self._series,
             "gantt": self._gantt,
@@ -216,6 +218,11 @@ class Moments:
 
     async def _moment(self, index: LogIndex, values: Values) -> object:
         return moment(await self._at(index, self._point(index, values)))
+
+    async def _standings(self, index: LogIndex, values: Values) -> object:
+        at = self._point(index, values)
+        state = await self._at(index, at)
+        return standings(state, index.gantt.gpu_ms, installed(), complete=at <= index.position.offset)
 
     def _point(self, index: LogIndex, values: Values) -> int:
         return int(values["at"]) if "at" in values else max(self._end, index.position.offset)

@@ -8,7 +8,7 @@ import msgspec
 from arranger import __version__
 from arranger.replay.console.gantt import Gantt
 from arranger.replay.console.job_page import JobPage
-from arranger.replay.console.moment import Moment
+from arranger.replay.console.moment import Moment, Standings
 from arranger.replay.console.node_gantt import NodeGantt
 from arranger.replay.console.series import Series
 from arranger.replay.console.timeline import Decision, Timeline
@@ -47,6 +47,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "queue": (QueueList, QueueDetail),
     "top": (Holdings,),
     "moment": (Moment,),
+    "standings": (Standings,),
     "timeline": (Timeline,),
     "series": (Series,),
     "gantt": (Gantt,),
@@ -70,7 +71,8 @@ def document() -> dict[str, Any]:
             "title": "Arranger",
             "version": __version__,
             "description": "What Arranger's log says, for reading only. Times are in milliseconds since 1970, "
-            "those of the console's questions (moment, timeline, series, gantt, node-gantt, decision, job) in seconds.",
+            "those of the console's questions (moment, standings, timeline, series, gantt, node-gantt, decision, job) "
+            "in seconds.",
         },
         "paths": {
             **{

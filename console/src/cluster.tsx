@@ -366,7 +366,7 @@ function Nodes({ now }: { now: Moment }) {
                 ))
               : "none",
         },
-        { name: "Topology", cell: (node) => node.topology.map(shown).join(" · ") || "–", wide: true },
+        { name: "Topology", cell: (node) => node.topology.map(shown).join(" · ") || "–" },
       ]}
     />
   );

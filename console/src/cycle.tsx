@@ -152,7 +152,7 @@ function Events({ lines, caption, none }: { lines: Line[]; caption: string; none
       none={none}
       columns={[
         { name: "Event", cell: (line) => <Point at={line.offset} />, number: true },
-        { name: "Time", cell: (line) => clock(line.timeMs / 1000), number: true, wide: true },
+        { name: "Time", cell: (line) => clock(line.timeMs / 1000), number: true },
         { name: "Kind", cell: (line) => plain(line.kind) },
         { name: "Subject", cell: (line) => <Subject line={line} /> },
         { name: "What", cell: (line) => `${shown(line.text)}${line.verdict ? ` (${line.verdict})` : ""}` },

@@ -1,7 +1,7 @@
 // What the explanation of a job says beside the reason why it waits: its room, its queue, what happened to it, and how
 // long it was in each state. The command `arranger explain` says the same.
 import { type ComponentChildren, Fragment } from "preact";
-import { Point, Table } from "./parts";
+import { Brief, Point, Sentences } from "./parts";
 import type { Explained, NoRoom } from "./types";
 import { clock, duration, many, person, quantity, shown, stamp } from "./words";
 
@@ -20,16 +20,12 @@ export const VICTIMS: Record<string, string> = {
   GuestSurplus: "surplus in reserved room",
 };
 
-/** What is so at this point: restarts, pods, queue, room that was taken, given and reserved. */
+/** What is so at this point, as rows of a list of pairs: restarts, pods, room that was taken, given and reserved. */
 export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "placementExplanations">; now: number }) {
   const { standing } = value;
   const facts: Fact[] = [
-    ["State", `${standing.stage} for ${duration((now - standing.stageSinceMs) / 1000)}`],
     ["Pods", pods(standing)],
   ];
-  if (value.waiting && standing.message && standing.message !== value.waiting.why) {
-    facts.push(["Last message", <>{shown(standing.message)} {standing.messageAt > 0 && <Point at={standing.messageAt} />}</>]);
-  }
   if (standing.budget) {
     const again = standing.attempt ? `scheduled again ${many(standing.attempt, "time")}; ` : "";
     facts.push(["Restarts", `${again}counted against the limits: ${shown(standing.budget)}`]);
@@ -39,14 +35,16 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
   facts.push(...value.givings.map((one): Fact => ["Gave room", given(one, now)]));
   if (value.kept) facts.push(["Reserved for it", kept(value.kept)]);
   return (
-    <dl class="pairs">
+    <>
       {facts.map(([name, text], place) => (
         <Fragment key={place}>
           <dt>{name}</dt>
-          <dd>{text}</dd>
+          <dd>
+            <Brief>{text}</Brief>
+          </dd>
         </Fragment>
       ))}
-    </dl>
+    </>
   );
 }
 
@@ -150,20 +148,17 @@ export function InQueue({ waiting }: { waiting: NonNullable<Explained["waiting"]
         <>
           <h4>Its queue</h4>
           <p>
-            {there.position > 0 && `Number ${there.position} of ${there.waiting} that wait in `}
-            {shown(there.queue)}: {there.amounts.map(ofQueue).join("; ")}; {many(there.running, "job")}
-            {there.maxRunning !== null && ` of at most ${there.maxRunning}`} with nodes.
-            {there.keptBy !== null &&
-              ` What keeps it waiting is ${(KEPT_BY[there.keptBy] ?? there.keptBy).replace("{queue}", shown(there.keptAt))}.`}
+            <Brief>
+              {there.position > 0 && `Number ${there.position} of ${there.waiting} that wait in `}
+              {shown(there.queue)}: {there.amounts.map(ofQueue).join("; ")}; {many(there.running, "job")}
+              {there.maxRunning !== null && ` of at most ${there.maxRunning}`} with nodes.
+              {there.keptBy !== null &&
+                ` What keeps it waiting is ${(KEPT_BY[there.keptBy] ?? there.keptBy).replace("{queue}", shown(there.keptAt))}.`}
+            </Brief>
           </p>
         </>
       )}
-      {waiting.takesNone.length > 0 && (
-        <>
-          <h4>Why it takes no room from others</h4>
-          <ul class="sentences">{waiting.takesNone.map((one) => <li key={one.kind}>{noRoom(one)}</li>)}</ul>
-        </>
-      )}
+      <Sentences title="Why it takes no room from others">{waiting.takesNone.map(noRoom)}</Sentences>
     </>
   );
 }
@@ -189,47 +184,35 @@ export function Happened({ value }: { value: Pick<Explained, "consequences"> }) 
       <ul class="sentences">
         {value.consequences.map((one) => (
           <li key={one.offset}>
-            {clock(one.timeMs / 1000)} <strong>{one.what}</strong>: {shown(one.message)}
-            {one.budget && ` (restarts: ${shown(one.budget)})`} <Point at={one.offset} />
-            {one.causes.map((cause, place) => (
-              <span class="terms" key={place}>
-                because {shown(cause.text)} {cause.offset > 0 && <Point at={cause.offset} />}
-              </span>
-            ))}
+            {clock(one.timeMs / 1000)} <Consequence of={one} />
           </li>
         ))}
       </ul>
-      {value.consequences.some((one) => one.causes.length > 0) && (
-        <p class="faint">
-          Kubernetes doesn't say who deleted a pod or cordoned a node. The API server's audit log may know.
-        </p>
-      )}
+      {value.consequences.some((one) => one.causes.length > 0) && <NobodyKnown />}
     </>
   );
 }
 
-export function States({ value }: { value: Explained }) {
+export function Consequence({ of }: { of: Explained["consequences"][number] }) {
   return (
-    <details>
-      <summary>Time in each state</summary>
-      <Table
-        caption="Time in each state"
-        rows={value.intervals}
-        rowsInSight={12}
-        none="The log has none."
-        columns={[
-          { name: "Since", cell: (one) => clock(one.sinceMs / 1000), key: (one) => one.sinceMs },
-          { name: "For", cell: (one) => spent(one), key: (one) => one.untilMs - one.sinceMs, number: true },
-          { name: "Stage", cell: (one) => one.stage, key: (one) => one.stage },
-          { name: "Waiting for", cell: (one) => shown(one.waitingFor) || "–", key: (one) => one.waitingFor },
-          { name: "Event", cell: (one) => <Point at={one.sinceOffset} />, number: true, wide: true },
-        ]}
-      />
-    </details>
+    <>
+      <Brief>
+        <strong>{of.what}</strong>: {shown(of.message)}
+        {of.budget && ` (restarts: ${shown(of.budget)})`} <Point at={of.offset} />
+      </Brief>
+      {of.causes.map((cause, place) => (
+        <span class="terms" key={place}>
+          because {shown(cause.text)} {cause.offset > 0 && <Point at={cause.offset} />}
+        </span>
+      ))}
+    </>
   );
 }
 
-function spent(one: Explained["intervals"][number]): string {
-  const ms = Math.max(one.untilMs - one.sinceMs, 0);
-  return `${ms < 10_000 ? `${(ms / 1000).toFixed(1)} s` : duration(ms / 1000)}${one.lasts ? " so far" : ""}`;
+export function NobodyKnown() {
+  return (
+    <p class="faint">
+      Kubernetes doesn't say who deleted a pod or cordoned a node. The API server's audit log may know.
+    </p>
+  );
 }

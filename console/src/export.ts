@@ -57,7 +57,7 @@ async function document_(pseudonyms: boolean): Promise<string> {
   });
   // What needs the server or asks for something is left out.
   for (const one of copy.querySelectorAll("dialog, button, datalist, .live-only, .tip")) {
-    if (one.closest("th")) one.replaceWith(one.textContent ?? "");
+    if (one.matches("th *, .text")) one.replaceWith(one.textContent ?? "");
     else one.remove();
   }
   for (const one of copy.querySelectorAll("a")) one.removeAttribute("href");

@@ -179,8 +179,8 @@ function Jobs({ steady }: { steady: boolean }) {
             { name: "From", cell: (bar) => clock(bar.from), key: (bar) => bar.from, number: true },
             { name: "For", cell: (bar) => duration(bar.to - bar.from), key: (bar) => bar.to - bar.from, number: true },
             { name: "What", cell: (bar) => said(bar), key: (bar) => bar.kind },
-            { name: "GPUs", cell: (bar) => amount(bar.gpus), key: (bar) => bar.gpus, number: true, wide: true },
-            { name: "Nodes", cell: (bar) => bar.nodes.map(shown).join(", ") || "–", wide: true },
+            { name: "GPUs", cell: (bar) => amount(bar.gpus), key: (bar) => bar.gpus, number: true },
+            { name: "Nodes", cell: (bar) => bar.nodes.map(shown).join(", ") || "–" },
           ]}
         />
       </details>

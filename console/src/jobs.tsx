@@ -1,35 +1,49 @@
 // All jobs at a point, with search, a filter by stage, and an order.
 import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { JobLink, Missing, Table } from "./parts";
+import { AsOf, JobLink, Missing, Table } from "./parts";
 import { moment, problem, timeline } from "./store";
-import type { Gantt, Job } from "./types";
+import type { Gantt, Job, Standing, Standings } from "./types";
 import { useAnswer } from "./use";
-import { amount, awaited, count, duration, many, shown } from "./words";
+import { amount, awaited, count, hours, many, person, shown, spell } from "./words";
 
 const search = signal("");
 const stage = signal("");
 const deleted = signal(false);
 
 /** A job of the table; of a deleted one, only the name and the queue are known. */
-type Row = Pick<Job, "job" | "queue" | "stage"> & Partial<Job>;
+type Row = Pick<Job, "job" | "queue" | "stage"> & Partial<Job> & { standing?: Standing | undefined };
 
-/** The order without another choice: jobs that run or wait, then those that ended, then those that were deleted. */
-const LAST = ["Failed", "Succeeded", "Deleted"];
-const byEnd = (one: Row, other: Row): number => LAST.indexOf(one.stage) - LAST.indexOf(other.stage);
+/** The order without another choice: jobs that wait in the queue, as they stand there, other waiting ones, those that run,
+ * those that ended, the latest first, and those that were deleted. */
+function rank(job: Row): number {
+  if (job.stage === "Deleted") return 4;
+  if (job.stage === "Failed" || job.stage === "Succeeded") return 3;
+  return job.standing?.position ? 0 : job.waitCause ? 1 : 2;
+}
+/** The place in the queue; jobs without one come after all others. */
+const position = (job: Row): number => job.standing?.position || Number.MAX_SAFE_INTEGER;
+const inOrder = (one: Row, other: Row): number =>
+  rank(one) - rank(other) ||
+  (rank(one) === 3 ? (other.since ?? 0) - (one.since ?? 0) : position(one) - position(other));
 const age = (job: Row, now: number): number => now - (job.submitted ?? now);
 
 export function Jobs() {
   const now = moment.value;
   const gone = useDeleted(deleted.value);
-  const jobs = useMemo((): Row[] | undefined => (now ? [...now.jobs, ...gone.rows].sort(byEnd) : undefined), [now, gone.rows]);
+  const standings = useAnswer<Standings>(now ? "standings" : "", { at: now?.at });
+  const jobs = useMemo((): Row[] | undefined => {
+    const of = new Map(standings.value?.jobs.map((one) => [one.job, one]));
+    const there = now?.jobs.map((one): Row => ({ ...one, standing: of.get(one.job) }));
+    return there && [...there, ...gone.rows].sort(inOrder);
+  }, [now, gone.rows, standings.value]);
   const stages = useMemo(() => [...new Set(jobs?.map((one) => one.stage))].sort(), [jobs]);
   const found = useMemo(() => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     return (jobs ?? []).filter(
       (one) =>
         (!stage.value || one.stage === stage.value) &&
-        words.every((word) => `${one.job} ${one.queue} ${one.waitCause ? awaited(one.waitCause) : ""}`.toLowerCase().includes(word)),
+        words.every((word) => `${one.job} ${one.queue} ${person(one.standing?.user ?? "")} ${one.waitCause ? awaited(one.waitCause) : ""}`.toLowerCase().includes(word)),
     );
   }, [jobs, search.value, stage.value]);
   if (!now) return <Missing problem={problem.value} busy={!problem.value} none="" />;
@@ -42,7 +56,7 @@ export function Jobs() {
           <input
             type="search"
             value={search.value}
-            placeholder="name, queue or cause"
+            placeholder="name, queue, user or cause"
             onInput={(event) => (search.value = event.currentTarget.value)}
           />
         </label>
@@ -68,47 +82,79 @@ export function Jobs() {
           {gone.left > 0 && `; ${many(gone.left, "more job")} of the log can't be listed`}
         </span>
       </div>
+      <AsOf at={standings.of.at} />
       <Table
         caption="Jobs"
+        id={(job) => `${job.job} ${job.submitted ?? ""}`}
         rows={found}
         none={none}
         columns={[
           { name: "Job", cell: (job) => <JobLink job={job.job} />, key: (job) => job.job },
-          { name: "Stage", cell: (job) => <Stage job={job} />, key: (job) => job.stage },
-          { name: "Queue", cell: (job) => shown(job.queue), key: (job) => job.queue, wide: true },
-          { name: "Priority", cell: (job) => job.priority ?? "–", key: (job) => job.priority ?? -Infinity, number: true, wide: true },
+          {
+            name: "Stage",
+            cell: (job) => (
+              <>
+                <Stage job={job} />
+                {job.since !== undefined && ` ${spell(now.time - job.since)}`}
+              </>
+            ),
+            key: (job) => job.stage,
+          },
+          {
+            name: "Position",
+            cell: (job) => (job.standing?.position ? count(job.standing.position) : "–"),
+            key: position,
+            number: true,
+            least: true,
+          },
+          {
+            name: "Starts",
+            cell: (job) => starts(job.standing?.expected, now.time),
+            key: (job) => job.standing?.expected ?? Number.MAX_SAFE_INTEGER,
+            number: true,
+            least: true,
+          },
+          { name: "Queue", cell: (job) => shown(job.queue) || "–", key: (job) => job.queue },
+          { name: "User", cell: (job) => user(job), key: user },
+          { name: "Priority", cell: (job) => job.priority ?? "–", key: (job) => job.priority ?? -Infinity, number: true },
           {
             name: "Pods",
             cell: (job) =>
-              job.podsWanted === undefined ? "–" : `${count(job.podsPlaced ?? 0)} of ${count(job.podsWanted)}`,
+              job.podsWanted === undefined ? "–" : `${count(job.podsPlaced ?? 0)}/${count(job.podsWanted)}`,
             key: (job) => job.podsPlaced ?? -1,
             number: true,
           },
           { name: "GPUs", cell: (job) => amount(job.gpus), key: (job) => job.gpus ?? -1, number: true },
-          { name: "Attempt", cell: (job) => job.attempt ?? "–", key: (job) => job.attempt ?? -1, number: true, wide: true },
+          {
+            name: "GPU hours",
+            cell: (job) => (job.standing?.gpuMs == null ? "–" : hours(job.standing.gpuMs)),
+            key: (job) => job.standing?.gpuMs ?? -1,
+            number: true,
+          },
+          { name: "Attempt", cell: (job) => job.attempt ?? "–", key: (job) => job.attempt ?? -1, number: true },
           {
             name: "Age",
-            cell: (job) => (job.submitted === undefined ? "–" : duration(age(job, now.time))),
+            cell: (job) => (job.submitted === undefined ? "–" : spell(age(job, now.time))),
             key: (job) => age(job, now.time),
             number: true,
-            wide: true,
           },
-          {
-            name: "In stage for",
-            cell: (job) => (job.since === undefined ? "–" : duration(now.time - job.since)),
-            key: (job) => now.time - (job.since ?? now.time),
-            number: true,
-          },
-          { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor, wide: true },
+          { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor },
         ]}
       />
     </>
   );
 }
 
+const user = (job: Row): string => (job.standing ? person(job.standing.user) : "–");
+
+/** How far away the expected start is. */
+function starts(expected: number | null | undefined, now: number): string {
+  if (expected == null) return "–";
+  return expected > now ? `in ${spell(expected - now)}` : `due ${spell(now - expected)} ago`;
+}
+
 const NONE: Row[] = [];
 
-/** The jobs that waited or ran before this point and are gone, and how many the log has besides; `asked`: if wanted. */
 /** The jobs that were deleted up to the point, as rows; `left` jobs of the log are not looked at. */
 export function useDeleted(asked: boolean): { rows: Row[]; left: number } {
   const [now, log] = [moment.value, timeline.value];

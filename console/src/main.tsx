@@ -13,7 +13,7 @@ import { Overview } from "./overview";
 import { Queues } from "./queues";
 import { address, chosen, live, moment, problem, start, view, VIEWS, type View } from "./store";
 import { Time, helpShown, onKey } from "./time";
-import { applyScheme, dark } from "./use";
+import { applyScheme, dark, narrow } from "./use";
 import { WhatIf } from "./whatif";
 import { shown, stamp } from "./words";
 import "uplot/dist/uPlot.min.css";
@@ -32,7 +32,10 @@ const SHOWN: Record<View, { title: string; part: () => preact.JSX.Element }> = {
 
 function App() {
   const { title, part: Part } = SHOWN[view.value];
+  const views = useRef<HTMLElement>(null);
   useEffect(() => {
+    // On a narrow screen, the views are more than fit.
+    views.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     document.title = `${title} · Arranger`;
   }, [title]);
   return (
@@ -40,7 +43,7 @@ function App() {
       <header>
         <div class="top">
           <span class="brand">Arranger</span>
-          <nav aria-label="Views">
+          <nav aria-label="Views" ref={views}>
             {VIEWS.filter((one) => one !== "job" || chosen.value || view.value === "job").map((one) => (
               <a key={one} href={address({ view: one })} aria-current={view.value === one ? "page" : undefined}>
                 {SHOWN[one].title}
@@ -48,18 +51,15 @@ function App() {
             ))}
           </nav>
           <span class="buttons live-only">
-            <Export />
-            <button
-              type="button"
-              onClick={() => applyScheme(dark.value ? "light" : "dark")}
-              aria-label={dark.value ? "Light colours" : "Dark colours"}
-              title={dark.value ? "Light colours" : "Dark colours"}
-            >
-              {dark.value ? "☀" : "☾"}
-            </button>
-            <button type="button" onClick={() => (helpShown.value = true)} aria-label="Help" title="Help (?)">
-              ?
-            </button>
+            <Menu />
+            {!narrow.value && (
+              <>
+                <Scheme />
+                <button type="button" onClick={() => (helpShown.value = true)} aria-label="Help" title="Help (?)">
+                  ?
+                </button>
+              </>
+            )}
           </span>
         </div>
         <Time />
@@ -85,13 +85,23 @@ function Lost({ since, why }: { since: number; why: string }) {
   );
 }
 
-function Export() {
+function Scheme() {
+  const other = dark.value ? "Light colours" : "Dark colours";
+  return (
+    <button type="button" onClick={() => applyScheme(dark.value ? "light" : "dark")} aria-label={other} title={other}>
+      {narrow.value ? other : dark.value ? "☀" : "☾"}
+    </button>
+  );
+}
+
+/** The exports, and on a phone all that is above the views. */
+function Menu() {
   const [drawn, setDrawn] = useState(true);
   const menu = useRef<HTMLDetailsElement>(null);
   const done = (): void => menu.current?.removeAttribute("open");
   return (
     <details class="menu" ref={menu} onToggle={() => setDrawn(hasPicture())}>
-      <summary>Export</summary>
+      <summary aria-label={narrow.value ? "Menu" : undefined}>{narrow.value ? "⋯" : "Export"}</summary>
       <div>
         <button type="button" onClick={() => void exportPage(false).then(done)}>
           This view as an HTML file
@@ -102,6 +112,14 @@ function Export() {
         <button type="button" disabled={!drawn} onClick={() => (exportPicture(), done())}>
           {drawn ? "Its picture as PNG" : "No picture in this view"}
         </button>
+        {narrow.value && (
+          <>
+            <Scheme />
+            <button type="button" onClick={() => (done(), (helpShown.value = true))}>
+              Help
+            </button>
+          </>
+        )}
       </div>
     </details>
   );

@@ -78,12 +78,13 @@ function Marks({ marks }: { marks: readonly Mark[] }) {
 function Links({ jobs, at }: { jobs: readonly string[]; at: number }) {
   return (
     <>
-      {jobs.map((job, place) => (
+      {jobs.slice(0, 2).map((job, place) => (
         <>
           {place > 0 && ", "}
           <JobLink job={job} at={at} />
         </>
       ))}
+      {jobs.length > 2 && <span title={jobs.map(shown).join(", ")}> and {jobs.length - 2} more</span>}
     </>
   );
 }
@@ -120,7 +121,7 @@ function Waited({ to }: { to: number }) {
             { name: "Waited for", cell: (row) => awaited(row.cause), key: (row) => row.cause },
             { name: "Held by", cell: (row) => named(heldBy.value, row.holder) || "–", key: (row) => row.holder },
             { name: "Time waited", cell: (row) => duration(row.waitMs / 1000), key: (row) => row.waitMs, number: true },
-            { name: "GPU hours", cell: (row) => hours(row.gpuMs), key: (row) => row.gpuMs, number: true, wide: true },
+            { name: "GPU hours", cell: (row) => hours(row.gpuMs), key: (row) => row.gpuMs, number: true },
           ]}
         />
       ) : (
@@ -157,7 +158,7 @@ function Preempted({ to }: { to: number }) {
         none="No job gave room to another one up to this point."
         columns={[
           { name: "Event", cell: (one) => <Point at={one.offset} />, key: (one) => one.offset, number: true },
-          { name: "Time", cell: (one) => clock(one.timeMs / 1000), number: true, wide: true },
+          { name: "Time", cell: (one) => clock(one.timeMs / 1000), number: true },
           { name: "Room for", cell: (one) => <JobLink job={one.job} at={one.offset} />, key: (one) => one.job },
           { name: "From", cell: (one) => <Links jobs={one.victims.map((of) => of.job)} at={one.offset} /> },
           { name: "Why", cell: (one) => [...new Set(one.victims.map((of) => VICTIMS[of.kind] ?? plain(of.kind)))].join(", ") },
@@ -165,9 +166,8 @@ function Preempted({ to }: { to: number }) {
             name: "Pods",
             cell: (one) => count(one.victims.reduce((sum, of) => sum + of.pods, 0)),
             number: true,
-            wide: true,
           },
-          { name: "GPU hours lost", cell: (one) => hours(one.harmGpuMs), key: (one) => one.harmGpuMs, number: true, wide: true },
+          { name: "GPU hours lost", cell: (one) => hours(one.harmGpuMs), key: (one) => one.harmGpuMs, number: true },
           {
             name: "Began after",
             cell: (one) => (one.gainedMs == null ? "–" : duration(one.gainedMs / 1000)),

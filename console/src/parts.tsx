@@ -1,10 +1,11 @@
 // Parts that several views have: a table that draws only the rows in sight, notes, legends, and links to points.
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { exportSvg } from "./export";
 import type { Parameters } from "./api";
 import { address, goTo, openJob, settledAt } from "./store";
 import type { Picture } from "./svg";
+import { narrow, useWidth } from "./use";
 import { amount, clock, shown } from "./words";
 
 const ROW_PX = 30;
@@ -16,8 +17,8 @@ export interface Column<R> {
   /** What the column is sorted by; without it, it isn't. */
   key?: (row: R) => string | number;
   number?: boolean;
-  /** Left out on narrow screens. */
-  wide?: boolean;
+  /** The first choice of this column has its smallest values first, although they are numbers. */
+  least?: boolean;
 }
 
 export function Table<R>(props: {
@@ -27,6 +28,8 @@ export function Table<R>(props: {
   none: string;
   rowsInSight?: number;
   order?: { column: string; down: boolean };
+  /** What tells a row from all others: without it, its place, so that the focus stays with the place. */
+  id?: (row: R) => string;
 }) {
   const { columns, rows, caption } = props;
   const [order, setOrder] = useState(props.order ?? { column: "", down: false });
@@ -35,10 +38,13 @@ export function Table<R>(props: {
   if (!rows.length) return <Note>{props.none}</Note>;
   const by = columns.find((one) => one.name === order.column)?.key;
   const sorted = by ? sortedBy(rows, by, order.down) : rows;
+  const choose = (one: Column<R> | undefined): void =>
+    setOrder({ column: one?.name ?? "", down: order.column === one?.name ? !order.down : !!one?.number && !one.least });
+  if (narrow.value) return <Cards caption={caption} columns={columns} rows={sorted} order={order} choose={choose} id={props.id} />;
   const inSight = props.rowsInSight ?? 18;
   const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE_ROWS);
   const last = Math.min(sorted.length, first + inSight + 2 * SPARE_ROWS);
-  const height = Math.min(sorted.length, inSight) * ROW_PX + 40;
+  const height = Math.min(sorted.length, inSight) * ROW_PX + ROW_PX + (sorted.length > inSight ? 15 : 3);
   return (
     <div
       class="rows"
@@ -64,9 +70,7 @@ export function Table<R>(props: {
                   <button
                     type="button"
                     class="plain"
-                    onClick={() =>
-                      setOrder({ column: one.name, down: order.column === one.name ? !order.down : !!one.number })
-                    }
+                    onClick={() => choose(one)}
                   >
                     {one.name}
                     <span aria-hidden="true">{order.column === one.name ? (order.down ? " ▾" : " ▴") : ""}</span>
@@ -81,7 +85,7 @@ export function Table<R>(props: {
         <tbody>
           {first > 0 && <tr style={{ height: `${first * ROW_PX}px` }} aria-hidden="true" />}
           {sorted.slice(first, last).map((row, index) => (
-            <tr key={first + index} aria-rowindex={first + index + 2}>
+            <tr key={props.id?.(row) ?? first + index} aria-rowindex={first + index + 2}>
               {columns.map((one) => (
                 <Cell key={one.name} kind={kind(one)} content={one.cell(row)} />
               ))}
@@ -96,18 +100,148 @@ export function Table<R>(props: {
   );
 }
 
-/** A cell; text that may be cut off is also its title. */
+/** How many cards are drawn at once, and how many more on request. */
+const CARDS = 30;
+
+/** The rows of a table on a narrow screen: a card for each, with its first cell as its head and without empty cells. */
+function Cards<R>(props: {
+  caption: string;
+  columns: Column<R>[];
+  rows: readonly R[];
+  order: { column: string; down: boolean };
+  choose: (by: Column<R> | undefined) => void;
+  id: ((row: R) => string) | undefined;
+}) {
+  const { caption, columns, rows, order, choose } = props;
+  const [most, setMost] = useState(CARDS);
+  const [head, ...rest] = columns;
+  const orders = columns.filter((one) => one.key);
+  return (
+    <section aria-label={caption}>
+      {orders.length > 0 && rows.length > 1 && (
+        <div class="controls">
+          <label>
+            Order{" "}
+            <select
+              value={order.column}
+              onChange={(event) => choose(orders.find((one) => one.name === event.currentTarget.value))}
+            >
+              <option value="">as it is</option>
+              {orders.map((one) => (
+                <option key={one.name}>{one.name}</option>
+              ))}
+            </select>
+          </label>
+          {order.column && (
+            <button type="button" onClick={() => choose(orders.find((one) => one.name === order.column))}>
+              {order.down ? "▾ largest first" : "▴ smallest first"}
+            </button>
+          )}
+        </div>
+      )}
+      <ul class="cards">
+        {rows.slice(0, most).map((row, index) => (
+          <li key={props.id?.(row) ?? index}>
+            <div class="head">
+              {head?.number && `${head.name} `}
+              {head?.cell(row)}
+            </div>
+            <dl>
+              {rest
+                .map((one) => ({ one, content: one.cell(row) }))
+                .filter(({ content }) => content !== "–" && content !== "")
+                .map(({ one, content }) => (
+                  <div key={one.name}>
+                    <dt>{one.name}</dt>
+                    <dd>{typeof content === "string" && content.length > LONG ? <Brief>{content}</Brief> : content}</dd>
+                  </div>
+                ))}
+            </dl>
+          </li>
+        ))}
+      </ul>
+      {most < rows.length && (
+        <button type="button" onClick={() => setMost(most + CARDS)}>
+          {Math.min(CARDS, rows.length - most)} more of {rows.length}
+        </button>
+      )}
+    </section>
+  );
+}
+
+/** Longer texts may be cut off: they are opened by a click. */
+const LONG = 40;
+
+/** A cell. A long text is one line, and opens as a whole. */
 function Cell(props: { kind: string; content: ComponentChildren }) {
   const { content } = props;
+  const [open, setOpen] = useState(false);
+  if (typeof content !== "string" || content.length <= LONG) return <td class={props.kind}>{content}</td>;
   return (
-    <td class={props.kind} title={typeof content === "string" && content.length > 30 ? content : undefined}>
-      {content}
+    <td class={`${props.kind} ${open ? "opened" : ""}`}>
+      <button type="button" class="plain text" title={content} aria-expanded={open} onClick={() => setOpen(!open)}>
+        {content}
+      </button>
     </td>
   );
 }
 
 function kind<R>(column: Column<R>): string {
-  return `${column.number ? "number" : ""} ${column.wide ? "wide" : ""}`.trim();
+  return column.number ? "number" : "";
+}
+
+/** So many sentences of a list are shown at once. */
+const SENTENCES = 3;
+
+/** A list of sentences with a title; of a long one, the rest is shown on request. */
+export function Sentences({ title, children }: { title: string; children: ComponentChildren[] }) {
+  if (!children.length) return null;
+  const [first, rest] = [children.slice(0, SENTENCES), children.slice(SENTENCES)];
+  const list = (of: ComponentChildren[]): ComponentChildren => (
+    <ul class="sentences">
+      {of.map((one, place) => (
+        <li key={place}>
+          <Brief>{one}</Brief>
+        </li>
+      ))}
+    </ul>
+  );
+  return (
+    <>
+      <h4>{title}</h4>
+      {list(first)}
+      {rest.length > 0 && (
+        <details>
+          <summary>{rest.length} more</summary>
+          {list(rest)}
+        </details>
+      )}
+    </>
+  );
+}
+
+/** Text of which two lines are shown, and the rest on request. */
+export function Brief({ children }: { children: ComponentChildren }) {
+  const [open, setOpen] = useState(false);
+  const [cut, setCut] = useState(false);
+  const [box, width] = useWidth<HTMLSpanElement>();
+  useEffect(() => {
+    const of = box.current;
+    if (of && !open) setCut(of.scrollHeight > of.clientHeight + 2);
+  });
+  void width;
+  return (
+    <span class="brief">
+      <span ref={box} class={open ? "" : "clamped"}>
+        {children}
+      </span>
+      {(cut || open) && (
+        <button type="button" class="plain more" aria-expanded={open} onClick={() => setOpen(!open)}>
+          {open ? "less" : "more"}
+        </button>
+      )}
+    </span>
+  );
 }
 
 function sortedBy<R>(rows: readonly R[], key: (row: R) => string | number, down: boolean): R[] {

@@ -5,7 +5,7 @@ import { signal } from "@preact/signals";
 import { AsOf, JobLink, Missing, Note, Table } from "./parts";
 import { moment, problem } from "./store";
 import type { Moment, Queue, QueueDetail, Series } from "./types";
-import { useAnswer } from "./use";
+import { narrow, useAnswer } from "./use";
 import { amount, amounts, queueColours, shown } from "./words";
 
 /** The queue that is shown in detail. */
@@ -72,7 +72,7 @@ function Detail({ name, at }: { name: string; at: number }) {
         columns={[
           { name: "Position", cell: (one) => one.position, number: true },
           { name: "Job", cell: (one) => <JobLink job={one.job} /> },
-          { name: "Priority", cell: (one) => one.priority, number: true, wide: true },
+          { name: "Priority", cell: (one) => one.priority, number: true },
           { name: "Why it waits", cell: (one) => shown(one.message) },
         ]}
       />
@@ -92,8 +92,59 @@ function Detail({ name, at }: { name: string; at: number }) {
   );
 }
 
+/** The same on a narrow screen: a card for each queue. */
+function Cards({ rows }: { rows: Row[] }) {
+  return (
+    <ul class="cards" aria-label="Queues">
+      {rows.map(({ queue, depth }) => (
+        <li key={queue.name} style={{ marginLeft: `${depth * 12}px` }}>
+          <div class="head">
+            <Opens queue={queue.name} />
+          </div>
+          <dl>
+            {(
+              [
+                ["GPUs used", amount(queue.used)],
+                ["Share", amount(queue.share)],
+                ["Demand", amount(queue.demand)],
+                ["Capability", queue.cap == null ? "none" : amount(queue.cap)],
+                ["Weight", amount(queue.weight)],
+                ["Waiting", amount(queue.waiting)],
+                ["Running", amount(queue.running)],
+                ["State", queue.message ? shown(queue.message) : standing(queue)],
+              ] as const
+            ).map(([name, value]) => (
+              <div key={name}>
+                <dt>{name}</dt>
+                <dd>{value}</dd>
+              </div>
+            ))}
+          </dl>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Opens and closes the details of a queue. */
+function Opens({ queue }: { queue: string }) {
+  return (
+    <button
+      type="button"
+      class="plain"
+      aria-expanded={open.value === queue}
+      title="what it holds, and why its jobs wait"
+      onClick={() => (open.value = open.value === queue ? "" : queue)}
+    >
+      <span aria-hidden="true">{open.value === queue ? "▾ " : "▸ "}</span>
+      {shown(queue)}
+    </button>
+  );
+}
+
 function Tree({ now }: { now: Moment }) {
   const rows = tree(now.queues);
+  if (narrow.value) return <Cards rows={rows} />;
   const most = Math.max(1, ...now.queues.map((one) => Math.max(one.used, one.demand, one.share ?? 0, one.cap ?? 0)));
   const part = (value: number): string => `${Math.min(100, (value / most) * 100)}%`;
   return (
@@ -115,10 +166,10 @@ function Tree({ now }: { now: Moment }) {
             <th scope="col" class="number">
               Demand
             </th>
-            <th scope="col" class="number wide">
+            <th scope="col" class="number">
               Capability
             </th>
-            <th scope="col" class="number wide">
+            <th scope="col" class="number">
               Weight
             </th>
             <th scope="col" class="number">
@@ -127,7 +178,7 @@ function Tree({ now }: { now: Moment }) {
             <th scope="col" class="number">
               Running
             </th>
-            <th scope="col" class="wide">
+            <th scope="col">
               State
             </th>
           </tr>
@@ -136,16 +187,7 @@ function Tree({ now }: { now: Moment }) {
           {rows.map(({ queue, depth }) => (
             <tr key={queue.name}>
               <td style={{ paddingLeft: `${8 + depth * 18}px` }}>
-                <button
-                  type="button"
-                  class="plain"
-                  aria-expanded={open.value === queue.name}
-                  title="what it holds, and why its jobs wait"
-                  onClick={() => (open.value = open.value === queue.name ? "" : queue.name)}
-                >
-                  <span aria-hidden="true">{open.value === queue.name ? "▾ " : "▸ "}</span>
-                  {shown(queue.name)}
-                </button>
+                <Opens queue={queue.name} />
               </td>
               <td class="bars">
                 <span class="bar" aria-hidden="true">
@@ -158,11 +200,11 @@ function Tree({ now }: { now: Moment }) {
               <td class="number">{amount(queue.used)}</td>
               <td class="number">{amount(queue.share)}</td>
               <td class="number">{amount(queue.demand)}</td>
-              <td class="number wide">{queue.cap == null ? "none" : amount(queue.cap)}</td>
-              <td class="number wide">{queue.weight}</td>
+              <td class="number">{queue.cap == null ? "none" : amount(queue.cap)}</td>
+              <td class="number">{queue.weight}</td>
               <td class="number">{amount(queue.waiting)}</td>
               <td class="number">{amount(queue.running)}</td>
-              <td class="wide">{queue.message ? shown(queue.message) : standing(queue)}</td>
+              <td>{queue.message ? shown(queue.message) : standing(queue)}</td>
             </tr>
           ))}
         </tbody>

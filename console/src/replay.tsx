@@ -267,7 +267,9 @@ function Job() {
               {told.waiting && <Waiting waiting={told.waiting} />}
               <Happened value={told} />
               <h4>Where it stands</h4>
-              <Standing value={told} now={told.timeMs} />
+              <dl class="pairs">
+                <Standing value={told} now={told.timeMs} />
+              </dl>
             </>
           )}
           <p class="faint shell">

@@ -5,12 +5,13 @@ import { lost } from "./api";
 import { Slider, Zooming } from "./slider";
 import { batchEnd, ended, goTo, goToEnd, goToTime, live, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
-import { colour, useAnswer } from "./use";
+import { colour, narrow, useAnswer } from "./use";
 import { WHEN, when } from "./when";
 import { clock, count, many, plain, shown, stamp, zone } from "./words";
 import { ofPart, pan, part, reveal, showAll, whole, zoom, zoomBy } from "./zoom";
 
-const HEIGHT_PX = 54;
+/** How high the slider is; a phone has little room. */
+const high = (): number => (narrow.value ? 32 : 54);
 export const helpShown = signal(false);
 
 /** The timeline of the zoomed part, if there is one. */
@@ -64,13 +65,13 @@ function draw(pen: CanvasRenderingContext2D, log: Timeline, x: (time: number) =>
     const wide = Math.max(1, right - left - (right - left > 2 ? 0.5 : 0));
     if (one.events) {
       // The square root keeps quiet times visible beside the busiest.
-      const height = Math.max(2, Math.sqrt(one.events / most) * (HEIGHT_PX - 20));
+      const height = Math.max(2, Math.sqrt(one.events / most) * (high() - 20));
       pen.fillStyle = colour("--density");
-      pen.fillRect(left, HEIGHT_PX - 6 - height, wide, height);
+      pen.fillRect(left, high() - 6 - height, wide, height);
     }
     if (one.decisions) {
       pen.fillStyle = colour("--accent");
-      pen.fillRect(left, HEIGHT_PX - 6, Math.min(wide, 4), 3);
+      pen.fillRect(left, high() - 6, Math.min(wide, 4), 3);
     }
     left = right;
   }
@@ -195,7 +196,7 @@ export function Time() {
     <section class="time" aria-label="Time">
       <Slider
         label="Point in the log"
-        height={HEIGHT_PX}
+        height={high()}
         time={time}
         values={[log?.first ?? 0, log?.last ?? 0, offset]}
         text={`event ${offset}, ${stamp(time)}`}
@@ -209,7 +210,7 @@ export function Time() {
           <When time={now?.time ?? time} />
           <span class="faint">
             {" "}
-            event{" "}
+            <span class="wide">event </span>
             <Typed
               label="Event"
               kind="number-of-event"
@@ -222,23 +223,32 @@ export function Time() {
                 if (Number.isSafeInteger(asked) && asked > 0) goTo(asked);
               }}
             />{" "}
-            of {count(log?.last ?? 0)}
-            {", "}
-            {zone(now?.time ?? time)}
+            <span class="wide">of {count(log?.last ?? 0)}</span>
+            <span class="wide">, {zone(now?.time ?? time)}</span>
             {!live.value && batchEnd.value > 0 && `, in a batch that ends with event ${count(batchEnd.value)}`}
           </span>
         </span>
         <span class="buttons">
-          <button type="button" onClick={() => void step("before")} title="the decision before this point (p)">
-            ‹ Decision
+          <button
+            type="button"
+            onClick={() => void step("before")}
+            aria-label="‹ Decision"
+            title="the decision before this point (p)"
+          >
+            ‹<span class="wide"> Decision</span>
           </button>
-          <button type="button" onClick={() => void step("after")} title="the decision after this point (n)">
-            Decision ›
+          <button
+            type="button"
+            onClick={() => void step("after")}
+            aria-label="Decision ›"
+            title="the decision after this point (n)"
+          >
+            <span class="wide">Decision </span>›
           </button>
           {ended.value && !!log?.busiest && (
             <button
               type="button"
-              class={offset === log.busiest ? "on" : ""}
+              class={offset === log.busiest ? "on wide" : "wide"}
               aria-pressed={offset === log.busiest}
               onClick={() => goTo(log.busiest!)}
               title="where most jobs waited or ran at once (b)"
@@ -253,7 +263,8 @@ export function Time() {
             onClick={toggleLive}
             title={ended.value ? "the end of the log, which has ended (Space)" : "follow the log, or stay at this point (Space)"}
           >
-            {ended.value ? "At the end" : !live.value ? "Follow the end" : lost.value ? "Retrying · stay" : "Following · stay"}
+            {ended.value ? "At the end" : !live.value ? "Follow" : lost.value ? "Retrying" : "Following"}
+            {!ended.value && <span class="wide">{live.value ? " · stay" : " the end"}</span>}
           </button>
           <span class="wide">
             <Zooming />

@@ -36,6 +36,19 @@ export interface Job {
   gpus?: number;
   waitCause?: string | null;
 }
+/** Where a job stands: 0 is no position, and null isn't known. */
+export interface Standing {
+  job: string;
+  user: string;
+  position: number;
+  expected: number | null;
+  gpuMs: number | null;
+}
+export interface Standings {
+  at: number;
+  waiting: number;
+  jobs: Standing[];
+}
 export interface Node {
   name: string;
   gpus: number;
@@ -110,6 +123,8 @@ export interface Life {
   submitted: number | null;
   attempt: number;
   life: { at: number; time: number; kind: string; words: string }[];
+  /** How many older events are left out. */
+  left: number;
   pods: {
     name: string;
     role: string;

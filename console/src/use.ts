@@ -132,6 +132,12 @@ export function prepared(canvas: HTMLCanvasElement, width: number, height: numbe
   return pen;
 }
 
+/** Whether the screen is that of a phone. The style sheet has the same width. */
+export const narrow = signal(false);
+const phone = matchMedia("(max-width: 760px)");
+narrow.value = phone.matches;
+phone.addEventListener("change", () => (narrow.value = phone.matches));
+
 /** The scheme: what the reader chose, else what the system says. */
 export const scheme = signal(localStorage.getItem("scheme") ?? "");
 const system = matchMedia("(prefers-color-scheme: dark)");

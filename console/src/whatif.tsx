@@ -3,10 +3,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Parameters } from "./api";
 import { Chart } from "./chart";
 import { JobLink, Names, Note, Point, Table } from "./parts";
-import { changes, moment, settledAt, words } from "./store";
+import { changes, chosen, moment, settledAt, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
 import { useAsking } from "./use";
-import { amount, clock, count, duration, many, shown } from "./words";
+import { amount, clock, count, duration, shown } from "./words";
 
 interface Field {
   name: string;
@@ -25,28 +25,34 @@ const POD_POLICIES = [
 ];
 const jobs = (): string[] => moment.value?.jobs.map((one) => one.job) ?? [];
 const nodes = (): string[] => moment.value?.nodes.map((one) => one.name) ?? [];
-const FIELDS: Field[] = [
-  { name: "changedJob", label: "Change job", hint: "namespace/name", known: jobs },
-  { name: "priority", label: "Its priority", hint: "1 to 10" },
-  { name: "queue", label: "Its queue", hint: "a queue's name" },
-  { name: "gpus", label: "GPUs a pod", hint: "of pods that ask for any" },
+const queues = (): string[] => moment.value?.queues.map((one) => one.name) ?? [];
+/** What is asked most. */
+const FIRST: Field[] = [
+  { name: "changedJob", label: "Job", hint: "namespace/name", known: jobs },
+  { name: "priority", label: "Its priority", hint: "as it was; 1 to 10" },
+  { name: "gpus", label: "GPUs of each of its pods", hint: "as it was" },
+  { name: "queue", label: "Its queue", hint: "as it was", known: queues },
   { name: "policy", label: "Pod policy", hint: "as it was", known: () => POD_POLICIES },
   { name: "queuePolicy", label: "Queue policy", hint: "as it was", known: () => QUEUE_POLICIES },
-  { name: "weights", label: "Weights", hint: "such as cpu=1,accelerators=5" },
+];
+const FURTHER: Field[] = [
+  { name: "until", label: "Run on until", hint: "such as 1h, or drained" },
   { name: "preemption", label: "Preemption", hint: "", options: ["On", "Off"] },
   { name: "backfill", label: "Backfill", hint: "", options: ["On", "Off"] },
   { name: "reservations", label: "Reservations", hint: "a number of jobs" },
+  { name: "weights", label: "Weights", hint: "such as cpu=1,accelerators=5" },
   { name: "without", label: "Without jobs", hint: "namespace/name, …", list: true, known: jobs },
   { name: "withoutNode", label: "Without nodes", hint: "names, …", list: true, known: nodes },
   { name: "withNode", label: "Added nodes", hint: "copies of: names, …", list: true, known: nodes },
-  { name: "until", label: "Run on until", hint: "such as 1h, or drained" },
 ];
+const FIELDS = [...FIRST, ...FURTHER];
 
 export function WhatIf() {
   const [answer, setAnswer] = useState<{ value?: Answer; problem?: string }>({});
   const [busy, setBusy] = useState(false);
   const begin = useAsking();
   const form = useRef<HTMLFormElement>(null);
+  const further = useRef<HTMLDetailsElement>(null);
   const asked = useRef("");
   const run = async (form: HTMLFormElement): Promise<void> => {
     setBusy(true);
@@ -67,8 +73,14 @@ export function WhatIf() {
     // A link to a question asks it.
     if (!form.current || !there || !changes.value || changes.value === asked.current) return;
     fill(form.current, changes.value);
+    const given = [...new URLSearchParams(changes.value).keys()];
+    if (further.current && given.some((name) => !FIRST.some((one) => one.name === name))) further.current.open = true;
     void run(form.current);
   }, [changes.value, there]);
+  useEffect(() => {
+    // The job that was looked at is the one to be changed.
+    if (form.current && !changes.value && chosen.value) fill(form.current, new URLSearchParams({ changedJob: chosen.value }).toString());
+  }, []);
   return (
     <>
       <form
@@ -79,28 +91,24 @@ export function WhatIf() {
           void run(event.currentTarget);
         }}
       >
-        {FIELDS.map((one) => (
-          <label key={one.name}>
-            <span>{one.label}</span>
-            {one.options ? (
-              <select name={one.name}>
-                <option value="">as it was</option>
-                {one.options.map((option) => (
-                  <option key={option}>{option}</option>
-                ))}
-              </select>
-            ) : (
-              <Given field={one} />
-            )}
-          </label>
+        {FIRST.map((one) => (
+          <Labelled key={one.name} field={one} />
         ))}
-        <label class="whole">
-          <span>Added or changed jobs, nodes, pods and queues</span>
-          <textarea name="objects" rows={4} placeholder="YAML, as for kubectl apply" spellcheck={false} autocomplete="off" />
-        </label>
-        <label class="check">
-          <input type="checkbox" name="everyJob" value="true" /> also jobs that name a policy
-        </label>
+        <details class="whole" ref={further}>
+          <summary>More to change: preemption, reservations, nodes, other jobs, a longer run</summary>
+          <div class="fields">
+            {FURTHER.map((one) => (
+              <Labelled key={one.name} field={one} />
+            ))}
+            <label class="whole">
+              <span>Added or changed jobs, nodes, pods and queues</span>
+              <textarea name="objects" rows={4} placeholder="YAML, as for kubectl apply" spellcheck={false} autocomplete="off" />
+            </label>
+            <label class="check whole">
+              <input type="checkbox" name="everyJob" value="true" /> policies also for jobs that name one
+            </label>
+          </div>
+        </details>
         <button type="submit" class="main" disabled={busy || !settledAt.value}>
           {busy ? "Working it out …" : "Ask"}
         </button>
@@ -112,6 +120,24 @@ export function WhatIf() {
         !answer.problem && <Note>Change something, and see the cycle at this point as it was and as it would have been.</Note>
       )}
     </>
+  );
+}
+
+function Labelled({ field }: { field: Field }) {
+  return (
+    <label>
+      <span>{field.label}</span>
+      {field.options ? (
+        <select name={field.name}>
+          <option value="">as it was</option>
+          {field.options.map((option) => (
+            <option key={option}>{option}</option>
+          ))}
+        </select>
+      ) : (
+        <Given field={field} />
+      )}
+    </label>
   );
 }
 
@@ -176,10 +202,17 @@ function Result({ value }: { value: Answer }) {
         , as it was, and otherwise: {shown(value.otherwise) || "nothing changed"}.
         {value.reproduced === false && " The recorded decision isn't reproduced."}
       </p>
-      <div class="beside">
-        <Side title="As it was" outcome={value.asItWas} course={course?.asItWas} />
-        <Side title="What if" outcome={value.whatIf} course={course?.whatIf} />
-      </div>
+      <h3>What differs in sum</h3>
+      <Table
+        caption="Sums that differ"
+        rows={sums(value)}
+        none="Nothing: all sums are as they were."
+        columns={[
+          { name: "What", cell: (one) => one.name },
+          { name: "As it was", cell: (one) => one.asItWas },
+          { name: "What if", cell: (one) => one.whatIf },
+        ]}
+      />
       <h3>What differs in this cycle</h3>
       <Table
         caption="Jobs for which it differs"
@@ -200,12 +233,12 @@ function Result({ value }: { value: Answer }) {
             none="Up to the end, all jobs start at the same times."
             columns={[
               { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
-              { name: "Attempt", cell: (one) => one.attempt, number: true, wide: true },
+              { name: "Attempt", cell: (one) => one.attempt, number: true },
               { name: "As it was", cell: (one) => begins(one.asItWasMs), key: (one) => one.asItWasMs ?? Infinity, number: true },
               { name: "What if", cell: (one) => begins(one.whatIfMs), key: (one) => one.whatIfMs ?? Infinity, number: true },
               { name: "Later by", cell: later, number: true },
-              { name: "Waited", cell: (one) => waited(one.asItWasWaitMs), number: true, wide: true },
-              { name: "Waited, what if", cell: (one) => waited(one.whatIfWaitMs), number: true, wide: true },
+              { name: "Waited", cell: (one) => waited(one.asItWasWaitMs), number: true },
+              { name: "Waited, what if", cell: (one) => waited(one.whatIfWaitMs), number: true },
             ]}
           />
         </>
@@ -216,7 +249,7 @@ function Result({ value }: { value: Answer }) {
           has no end there runs to the end, and a job that is preempted begins another attempt.
         </p>
       )}
-      {course && <Courses one={course.asItWas} other={course.whatIf} />}
+      {course && JSON.stringify(course.asItWas.curve) !== JSON.stringify(course.whatIf.curve) && <Courses one={course.asItWas} other={course.whatIf} />}
     </section>
   );
 }
@@ -237,38 +270,33 @@ function got(job: WhatIfJob | null): string {
   return nodes.length ? `${placed}; ${nodes.slice(0, 4).join("; ")}` : `${placed}; ${shown(job.waits)}`;
 }
 
-function Side({ title, outcome, course }: { title: string; outcome: Outcome; course: Course | undefined }) {
-  return (
-    <div class="side">
-      <h3>{title}</h3>
-      <dl class="pairs">
-        <dt>Queue policy</dt>
-        <dd>{outcome.queuePolicy}</dd>
-        <dt>Pod policy</dt>
-        <dd>{outcome.podPolicy}</dd>
-        <dt>Pods placed</dt>
-        <dd>{count(outcome.pods)}</dd>
-        <dt>Given</dt>
-        <dd>{outcome.given || "nothing"}</dd>
-        <dt>Jobs that wait after this cycle</dt>
-        <dd>{count(outcome.waiting)}</dd>
-        {course && (
-          <>
-            <dt>Jobs started by the end</dt>
-            <dd>{count(course.started)}</dd>
-            <dt>Jobs ended by the end</dt>
-            <dd>{count(course.ended)}</dd>
-            <dt>Mean wait</dt>
-            <dd>{duration(course.waitMeanMs / 1000)}</dd>
-            <dt>Wait, 95th percentile</dt>
-            <dd>{duration(course.waitP95Ms / 1000)}</dd>
-            <dt>Waiting at the end</dt>
-            <dd>{many(course.waitingAtEnd, "job")}</dd>
-          </>
-        )}
-      </dl>
-    </div>
-  );
+interface Sum {
+  name: string;
+  asItWas: string;
+  whatIf: string;
+}
+
+/** The sums of the cycle, and of the runs up to an end, that differ. */
+function sums({ asItWas, whatIf, until }: Answer): Sum[] {
+  const both = (name: string, of: (one: Outcome) => string): Sum => ({ name, asItWas: of(asItWas), whatIf: of(whatIf) });
+  const found = [
+    both("Queue policy", (one) => one.queuePolicy),
+    both("Pod policy", (one) => one.podPolicy),
+    both("Pods placed", (one) => count(one.pods)),
+    both("Given", (one) => one.given || "nothing"),
+    both("Jobs that wait after this cycle", (one) => count(one.waiting)),
+  ];
+  if (until) {
+    const run = (name: string, of: (one: Course) => string): Sum => ({ name, asItWas: of(until.asItWas), whatIf: of(until.whatIf) });
+    found.push(
+      run("Jobs started by the end", (one) => count(one.started)),
+      run("Jobs ended by the end", (one) => count(one.ended)),
+      run("Mean wait", (one) => duration(one.waitMeanMs / 1000)),
+      run("Wait, 95th percentile", (one) => duration(one.waitP95Ms / 1000)),
+      run("Jobs waiting at the end", (one) => count(one.waitingAtEnd)),
+    );
+  }
+  return found.filter((one) => one.asItWas !== one.whatIf);
 }
 
 function Courses({ one, other }: { one: Course; other: Course }) {

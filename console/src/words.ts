@@ -41,6 +41,15 @@ export function duration(seconds: number): string {
   return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
 }
 
+/** The same in few letters, for tables: `45 s`, `37 min`, `5.2 h`, `3.1 d`. */
+export function spell(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 5400) return `${Math.round(whole / 60)} min`;
+  if (whole < 2 * 86400) return `${(whole / 3600).toFixed(1)} h`;
+  return `${(whole / 86400).toFixed(1)} d`;
+}
+
 export const count = (value: number): string => value.toLocaleString("en");
 /** An amount of GPUs; parts of one have two digits. */
 export const amount = (value: number | null | undefined): string =>
@@ -56,7 +65,7 @@ const BYTES: [string, number][] = [
 /** GPU hours from GPU-milliseconds. */
 export const hours = (gpuMs: number): string => {
   const value = gpuMs / 3_600_000;
-  return value >= 10 ? count(Math.round(value)) : value.toFixed(value < 0.1 ? 3 : 2);
+  return !value ? "0" : value >= 10 ? count(Math.round(value)) : value.toFixed(value < 0.1 ? 3 : 2);
 };
 
 /** An amount of a resource as Kubernetes writes it, from thousandths of a processor, bytes, or a count. */

@@ -29,7 +29,7 @@ from arranger.replay.console import gantt as gantt_module
 from arranger.replay.console import log_index, node_gantt
 from arranger.replay.console import series as series_module
 from arranger.replay.console.log_index import LogIndex
-from arranger.replay.console.moment import moment, waits
+from arranger.replay.console.moment import gpus_held, moment, waits
 from arranger.replay.console.series import SeriesIndex
 from arranger.replay.console.snapshots import Snapshots, continuing
 from arranger.replay.console.timeline import Thinned, TimelineIndex
@@ -41,8 +41,9 @@ from arranger.web import moments as moments_module
 from arranger.web.moment_process import MomentReply, MomentRequest
 from arranger.web.moments import Moments
 from arranger.web.refusals import Refusal
+from tests.commands import to_file
 from tests.memory_log import DamagedLog, MemoryLog
-from tests.world import World
+from tests.world import World, shape
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 NAMES = ("room-for-what-matters.log", "a-job-that-waits.log", "demo-through-the-archive.log")
@@ -761,3 +762,45 @@ def test_a_zoomed_series_begins_with_what_was_so_then() -> None:
         length = len(part[name])
         assert part[name] == whole[name][lasts : lasts + length]
     assert part["times"][0] * 1000 <= begin + 1 and part["times"][-1] * 1000 >= end
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_each_job_stands_is_what_replay_says_and_its_gpu_hours_add_up(name: str) -> None:
+    of = history(name)
+    points = range(1, of[-1].last + 1, 7)
+    found = at_history(name, *(("standings", {"at": str(at)}) for at in points))
+    state, held_ms, since_ms, answers = State(epoch=1), dict[str, int](), 0, iter(found)
+    answer = next(answers)
+    for entry in of:
+        since_ms = since_ms or entry.batch.time_ms
+        for uid, job in state.jobs.items():
+            held = gpus_held(job) if not job.ended else 0
+            held_ms[uid] = held_ms.get(uid, 0) + held * (entry.batch.time_ms - since_ms)
+        since_ms = entry.batch.time_ms
+        apply_entry(state, entry, Changes())
+        while answer is not None and answer["at"] == entry.last:
+            lines = {f"{line.namespace}/{line.name}": line for line in overview(state).jobs}
+            assert {one["job"]: one["position"] for one in answer["jobs"]} == {
+                job: line.queue for job, line in lines.items()
+            }
+            assert answer["waiting"] == sum(line.queue > 0 for line in lines.values())
+            assert {one["job"]: one["gpuMs"] for one in answer["jobs"]} == {
+                job: held_ms.get(line.uid, 0) for job, line in lines.items()
+            }
+            assert all(one["user"] for one in answer["jobs"])
+            answer = next(answers, None)
+    assert answer is None
+
+
+def test_a_job_that_waits_is_expected_to_start_when_the_log_forecast_it(tmp_path: Path) -> None:
+    world = World()
+    world.node("node-1", gpus=2)
+    world.job("first", leader=shape(gpus=2))
+    world.cycle()
+    late = world.job("late", leader=shape(gpus=2))
+    world.say(k.StartForecast(late.uid, late.version, world.state.time_ms + 60_000, 0, 0))
+    to_file(world.entries, tmp_path / "late.log")
+    (found,) = ask(FileLog(tmp_path / "late.log"), ("standings", {}))
+    assert [(one["job"], one["position"]) for one in found["jobs"]] == [("default/first", 0), ("default/late", 1)]
+    assert found["jobs"][0]["expected"] is None
+    assert found["jobs"][1]["expected"] == world.state.time_ms / 1000 + 60

@@ -75,6 +75,8 @@ class GanttIndex:
         self._rows: dict[str, _Row] = {}
         self._gone: dict[str, None] = {}
         self._bars = 0
+        #: Whether any jobs were forgotten.
+        self.forgotten = False
 
     def note(self, state: State, touched: dict[str, None]) -> None:
         for uid in touched:
@@ -98,6 +100,7 @@ class GanttIndex:
             uid = next(iter(self._gone))
             del self._gone[uid]
             self._bars -= len(self._rows.pop(uid).phases)
+            self.forgotten = True
 
     def _move(self, row: _Row, what: tuple[str, str | None, int, int, tuple[str, ...]] | None, now_ms: int) -> None:
         last = row.phases[-1] if row.phases and row.phases[-1].end_ms < 0 else None
@@ -111,6 +114,17 @@ class GanttIndex:
         if what is not None:
             row.phases.append(_Phase(what, now_ms))
             self._bars += 1
+
+    def gpu_ms(self, uid: str, end_ms: int) -> int | None:
+        """The GPUs that a job held up to a time, times milliseconds; None if its bars were forgotten."""
+        row = self._rows.get(uid)
+        if row is None:
+            return None if self.forgotten else 0
+        return sum(
+            one.what[2] * (min(end_ms, one.end_ms if one.end_ms >= 0 else end_ms) - one.begin_ms)
+            for one in row.phases
+            if one.begin_ms < end_ms
+        )
 
     def gantt(self, begin_ms: int, end_ms: int, *, complete: bool) -> Gantt:
         """The bars that meet a span of time. Bars that last end with it."""

@@ -3,6 +3,7 @@
 Times are in seconds since 1970, and GPUs are those of all vendors.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,16 +12,19 @@ import numpy as np
 
 from arranger.messages.queues import state_text
 from arranger.model.accelerators import is_accelerator
+from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
+from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable
+from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
 from arranger.replay.ledger.causes import causes_of
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.gpus import gpu_totals, gpu_use
-from arranger.scheduling import QueueView, queues_view
+from arranger.scheduling import BUILT_IN, Policies, QueueView, in_order, queues_view
 
 #: Levels of topology that nodes often have, although no job names them.
 _USUAL_LEVELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
@@ -93,6 +97,28 @@ class MomentQueue(msgspec.Struct, frozen=True, rename="camel"):
     message: str
 
 
+class Standing(msgspec.Struct, frozen=True, rename="camel"):
+    """One job. `position` counts from 1 among the jobs that wait for nodes, in the order of `arranger replay`; 0 if it
+    isn't one of them. `expected` (seconds since 1970) is the start that a reservation promises or that was forecast
+    last; None if the log has none. `user` is the submitter's name, else the namespace. `gpu_ms` are the GPUs that it
+    held, times milliseconds; None if that is too long ago to be known."""
+
+    job: str
+    user: str
+    position: int
+    expected: float | None
+    gpu_ms: int | None
+
+
+class Standings(msgspec.Struct, frozen=True, rename="camel"):
+    """All jobs after the event at the offset `at`, by name, and how many of them wait in the queue."""
+
+    at: int
+    waiting: int
+    jobs: tuple[Standing, ...]
+    complete: bool = True
+
+
 class Moment(msgspec.Struct, frozen=True, rename="camel"):
     """The cluster after the event at the offset `at`. Jobs are sorted by name, nodes by topology and name."""
 
@@ -122,6 +148,28 @@ def moment(state: State) -> Moment:
         levels,
         tuple(_queue(view) for view in queues_view(state).queues.values()),
     )
+
+
+def standings(
+    state: State, gpu_ms: Callable[[str, int], int | None], policies: Policies = BUILT_IN, *, complete: bool
+) -> Standings:
+    """Where the jobs of a state stand. `gpu_ms` says what a job, by its UID, held up to a time: of all that was, unless
+    the answer isn't `complete`."""
+    waiting = in_order(state, CycleConfig(), policies)
+    positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
+    found = []
+    for job in sorted(state.jobs.values(), key=lambda job: (label(job), job.uid)):
+        expected = expected_start(state, job) if job.uid in positions and not job.placements else None
+        found.append(
+            Standing(
+                job=label(job),
+                user=submitter_of(job),
+                position=positions.get(job.uid, 0),
+                expected=expected.start_ms / 1000 if expected is not None else None,
+                gpu_ms=gpu_ms(job.uid, state.time_ms),
+            )
+        )
+    return Standings(state.offset, len(waiting), tuple(found), complete)
 
 
 def waits(job: JobRecord) -> bool:

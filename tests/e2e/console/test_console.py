@@ -100,8 +100,10 @@ def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opene
         "default/explore holds 3 nvidia.com/gpu since",
     ):
         expect(explained).to_contain_text(told)
-    explained.locator("summary", has_text="Time in each state").click()
-    expect(explained.get_by_role("row").last).to_contain_text("nodes for its quorum: insufficient nvidia.com/gpu")
+    latest = explained.locator(".folds > li").first
+    expect(latest).to_contain_text("waits for nodes for its quorum: insufficient nvidia.com/gpu (10 s)")
+    latest.locator("summary").click()
+    expect(latest.get_by_label("Events of the job").get_by_role("link", name="#210")).to_be_visible()
     page.goto(f"{room}/#/job?at=230&job=default/answer")
     expect(explained).to_contain_text("from default/train (6 pods, its queue was above its share, 30.018 GPU seconds")
 
@@ -109,17 +111,20 @@ def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opene
 def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/what-if?at=192")
     expect_at(page, 192)
+    page.get_by_text("More to change").click()
     page.get_by_label("Preemption").select_option("Off")
     page.get_by_label("Run on until").fill("drained")
     page.get_by_role("button", name="Ask").click()
     result = page.get_by_role("region", name="What if")
-    expect(result.get_by_role("heading", name="As it was")).to_be_visible(timeout=60_000)
-    expect(result.locator(".side").nth(0)).to_contain_text("6 nvidia.com/gpu")
-    expect(result.locator(".side").nth(1)).to_contain_text("nothing")
+    sums = result.get_by_role("table", name="Sums that differ")
+    given = sums.get_by_role("row", name="Given").get_by_role("cell")
+    expect(given.nth(1)).to_contain_text("6 nvidia.com/gpu", timeout=60_000)
+    expect(given.nth(2)).to_have_text("nothing")
+    expect(sums.get_by_text("Queue policy")).to_have_count(0)  # only what differs
     expect(result.get_by_role("link", name="default/answer").first).to_be_visible()
     link = opened(page.url)  # whoever gets the link sees the same
     expect(link.get_by_label("Preemption")).to_have_value("Off")
-    expect(link.get_by_role("region", name="What if").locator(".side").nth(1)).to_contain_text(
+    expect(link.get_by_role("region", name="What if").get_by_role("row", name="Given")).to_contain_text(
         "nothing", timeout=60_000
     )
     page.get_by_label("Reservations").fill("3")
@@ -139,20 +144,28 @@ def test_a_what_if_with_a_node_and_a_job_more_has_the_numbers_of_the_command(
     told = json.loads(subprocess.check_output([*command, log], cwd=REPOSITORY))
     page = opened(f"{room}/#/what-if?at=192", width=390)
     expect_at(page, 192)
+    page.get_by_text("More to change").click()
     page.get_by_label("Added nodes").fill("node-3")
     page.get_by_label("Added or changed").fill(manifest.read_text())
     page.get_by_label("Run on until").fill("drained")
     page.get_by_role("button", name="Ask").click()
     result = page.get_by_role("region", name="What if")
     expect(result).to_contain_text("with standard input, with a copy of node node-3", timeout=60_000)
-    for side, name in enumerate(("asItWas", "whatIf")):
-        numbers = result.locator(".side").nth(side).locator("dd")
-        outcome, course = told[name], told["until"][name]
-        expect(numbers.nth(2)).to_have_text(str(outcome["pods"]))
-        expect(numbers.nth(4)).to_have_text(str(outcome["waiting"]))
-        expect(numbers.nth(5)).to_have_text(str(course["started"]))
-        expect(numbers.nth(6)).to_have_text(str(course["ended"]))
-    assert told["asItWas"]["pods"] != told["whatIf"]["pods"]
+    before, after = told["asItWas"], told["whatIf"]
+    assert before["pods"] != after["pods"]
+    numbers = [
+        ("Pods placed", before["pods"], after["pods"]),
+        ("Jobs that wait after this cycle", before["waiting"], after["waiting"]),
+        ("Jobs started by the end", told["until"]["asItWas"]["started"], told["until"]["whatIf"]["started"]),
+        ("Jobs ended by the end", told["until"]["asItWas"]["ended"], told["until"]["whatIf"]["ended"]),
+    ]
+    sums = result.get_by_role("region", name="Sums that differ").get_by_role("listitem")
+    for name, one, other in numbers:
+        card = sums.filter(has_text=name)
+        if one == other:
+            expect(card).to_have_count(0)
+        else:
+            expect(card.locator("dd")).to_have_text([str(one), str(other)])
     expect(result.get_by_role("link", name="default/extra").first).to_be_visible()
 
 
@@ -216,7 +229,7 @@ def test_the_keyboard_alone_reaches_everything(room: str, opened: Opener) -> Non
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1440, 1280, 390])
 def test_every_view_is_accessible_and_fits(room: str, opened: Opener, width: int, scheme: str) -> None:
     page = opened(f"{room}/#/cluster?at=192&job=default/train", width=width, scheme=scheme)
     # The page's own policy allows no inline script, so the engine comes through the debugger.
@@ -230,7 +243,70 @@ def test_every_view_is_accessible_and_fits(room: str, opened: Opener, width: int
         if serious:
             found[view] = [f"{one['id']}: {node['html'][:120]}" for one in serious for node in one["nodes"]]
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
+        if width < 760:
+            assert page.evaluate("document.querySelector('header').offsetHeight") <= 120, view
+            expect(page.locator("main table:not(.chart table)")).to_have_count(0)
     assert found == {}
+
+
+#: Of the element that has the focus: its name, and what hides a part of it or of its ring.
+_HIDDEN = """() => {
+    const one = document.activeElement;
+    const box = one.getBoundingClientRect(), style = getComputedStyle(one), hidden = [];
+    const ring = Math.max(0, parseFloat(style.outlineOffset) + parseFloat(style.outlineWidth)) - 0.5;
+    if (style.outlineStyle === "none" && one !== document.body) hidden.push("no ring");
+    for (let around = one.parentElement; around && around !== document.documentElement; around = around.parentElement) {
+        const outer = around.getBoundingClientRect(), of = getComputedStyle(around);
+        const cut = (from, to) => from < to - 1;
+        if (of.overflowX !== "visible" && (cut(box.left - ring, outer.left) || cut(outer.right, box.right + ring)))
+            hidden.push(`cut off at a side by ${around.className || around.tagName}`);
+        if (of.overflowY !== "visible" && box.height < outer.height
+            && (cut(box.top - ring, outer.top) || cut(outer.bottom, box.bottom + ring)))
+            hidden.push(`cut off above or below by ${around.className || around.tagName}`);
+    }
+    const header = document.querySelector("header");
+    if (!header.contains(one) && box.top < header.getBoundingClientRect().bottom - 1 && box.height < innerHeight / 2)
+        hidden.push("below the header");
+    const name = one.getAttribute("aria-label") || one.textContent.trim() || one.tagName;
+    return [one.tagName, name.slice(0, 60), hidden, one === document.body];
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_keyboard_alone_walks_through_all_views_and_always_shows_where_it_is(
+    room: str, opened: Opener, width: int
+) -> None:
+    """The walk: a waiting job is found, explained, and changed, with Tab, Enter, and typed text alone."""
+    page = opened(f"{room}/#/overview?at=350", width=width)
+    ready(page)
+
+    def walk(until: str, *, most: int = 500) -> None:
+        """Tab until the element of that name has the focus; each on the way is whole in sight."""
+        for _ in range(most):
+            page.keyboard.press("Tab")
+            tag, name, hidden, _ = page.evaluate(_HIDDEN)
+            assert hidden == [], (page.url, tag, name)
+            if name == until:
+                return
+        raise AssertionError(f"{until} isn't reached at {page.url}")
+
+    for view in ("Cluster", "Gantt", "Queues", "Jobs"):
+        walk(view)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text(view)
+        ready(page)
+        walk("Overview", most=2_000)  # through the whole view, and on from the beginning of the page
+    walk("default/wide")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
+    ready(page)
+    walk("What-if")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Job", exact=True)).to_have_value("default/wide")
+    page.get_by_label("Its priority").focus()
+    page.keyboard.type("9")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="What if")).to_contain_text("priority 9", timeout=60_000)
 
 
 @pytest.mark.parametrize("pseudonyms", [False, True], ids=["names", "pseudonyms"])

@@ -92,7 +92,46 @@ def test_deleted_jobs_are_listed_on_request(room: str, opened: Opener) -> None:
     expect(link).to_have_count(0)
     page.get_by_label("deleted jobs too").check()
     page.get_by_label("Stage").select_option("Deleted")
-    expect(page.get_by_role("row").filter(has=link)).to_contain_text("Deletedresearch")
+    expect(page.get_by_role("row").filter(has=link).get_by_role("cell", name="research", exact=True)).to_be_visible()
+
+
+def test_the_table_of_jobs_has_what_a_user_looks_for_in_an_order_of_choice(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/jobs?at=350")
+    ready(page)
+    table = page.get_by_role("table", name="Jobs")
+    said = told("replay", "--at=350")["jobs"]
+    waiting = {f"{one['namespace']}/{one['name']}": one["queue"] for one in said if one["queue"]}
+    assert waiting
+    assert [one.inner_text() for one in table.get_by_role("columnheader").all()] == [
+        *("Job", "Stage", "Position", "Starts", "Queue", "User", "Priority", "Pods", "GPUs", "GPU hours", "Attempt"),
+        *("Age", "Waits for"),
+    ]
+    for job, position in waiting.items():
+        row = table.get_by_role("row").filter(has=page.get_by_role("link", name=job, exact=True))
+        expect(row.get_by_role("cell").nth(2)).to_have_text(str(position))
+        expect(row.get_by_role("cell").nth(5)).to_have_text("default")
+    first = table.get_by_role("row").nth(1).get_by_role("link")
+    expect(first).to_have_text(next(job for job, position in waiting.items() if position == 1))
+    table.get_by_role("button", name="GPU hours").click()
+    most = [float(row.get_by_role("cell").nth(9).inner_text()) for row in table.get_by_role("row").all()[1:]]
+    assert most == sorted(most, reverse=True) and most[0] > 0
+    table.get_by_role("button", name="Position").click()
+    expect(first).to_have_text(next(job for job, position in waiting.items() if position == 1))
+
+
+def test_a_job_is_changed_by_a_form_and_only_what_differs_is_shown(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/what-if?at=350&job=default/endless")
+    ready(page)
+    expect(page.get_by_label("Job", exact=True)).to_have_value("default/endless")
+    page.get_by_label("Its priority").fill("7")
+    page.get_by_label("GPUs of each of its pods").fill("2")
+    page.get_by_role("button", name="Ask").click()
+    answer = told("what-if", "--at=350", "--job=default/endless", "--priority=7", "--gpus=2")
+    result = page.get_by_role("region", name="What if")
+    expect(result).to_contain_text(answer["otherwise"], timeout=60_000)
+    rows = result.get_by_role("table", name="Jobs for which it differs").get_by_role("row")
+    expect(rows).to_have_count(1 + len(answer["differences"]) if answer["differences"] else 0)
+    assert "changedJob=default" in page.url
 
 
 def test_the_overview_comes_first_and_jobs_that_run_or_wait_before_those_that_ended(room: str, opened: Opener) -> None:
@@ -146,6 +185,7 @@ def test_a_what_if_says_which_jobs_start_at_other_times(room: str, opened: Opene
 def test_names_are_offered_for_the_last_of_a_list(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/what-if?at=150")
     ready(page)
+    page.get_by_text("More to change").click()
     field = page.get_by_label("Without nodes")
     field.press_sequentially("node-1, n")
     offered = page.locator(f"#{field.get_attribute('list')} option")
