@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from arranger.convert.fields import Fields, NoteKind
+from arranger.convert.fields import Fields, NoteKind, Problem
 from arranger.convert.parts import Head, deadline, point_out_hosts, priority_class, suspended, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
 
@@ -99,6 +99,8 @@ def jobs_of(root: Fields) -> list[Json]:
     head, spec = Head(root), root.record("spec")
     suspend = suspended(head, spec)
     part = job_part(spec)
+    if part.template.spec.get("restartPolicy") == "Always":
+        raise Problem((f"{part.template.path}.spec.restartPolicy", "Unsupported value: a Job needs OnFailure or Never"))
     if part.parallelism == 0:
         spec.changed("parallelism", "the TYJob is suspended: a Job with parallelism 0 runs no pods")
         suspend = True

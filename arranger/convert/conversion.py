@@ -42,7 +42,7 @@ _INSTEAD = {
     "ClusterQueue": "arranger queue create NAME (docs/queues.md)",
     "TYJob": "is one already",
 }
-_APPLY = "apply it as it is"
+_APPLY = "apply it as it is, if the TYJobs need it"
 
 
 class Conversion(msgspec.Struct, frozen=True):
@@ -129,6 +129,7 @@ def _reason(document: Document, group: str, kind: str) -> str:
     groups = sorted(of for of, known in KINDS if known == kind)
     if groups:
         return f"apiVersion must be of {' or '.join(groups)}" + (f", and not of {group}" if group else "")
-    if kind == "TYJob" and group != GROUP:
-        return _APPLY
-    return _INSTEAD.get(kind, _APPLY)
+    instead = _INSTEAD.get(kind)
+    if instead is None and group in {of for of, _ in KINDS}:
+        return "this kind isn't converted"
+    return _APPLY if instead is None or (kind == "TYJob" and group != GROUP) else instead

@@ -3,13 +3,21 @@ complete before others start is a TYJob of its own."""
 
 import itertools
 import re
-from collections.abc import Mapping
 
 import msgspec
 
 from arranger.convert.batch_job import INDEX_KEYS, INDEX_VARIABLE, JobPart, job_part
 from arranger.convert.fields import Fields, NoteKind
-from arranger.convert.parts import Head, point_out_hosts, priority_class, success, suspended, tyjob, worker_set
+from arranger.convert.parts import (
+    Head,
+    claim_of,
+    point_out_hosts,
+    priority_class,
+    success,
+    suspended,
+    tyjob,
+    worker_set,
+)
 from arranger.convert.templates import Json
 
 _DOMAIN = "jobset.sigs.k8s.io"
@@ -197,7 +205,7 @@ def _stages(jobs: list[ReplicatedJob]) -> list[list[ReplicatedJob]]:
 def _stage_name(head: Head, number: int, stages: list[list[ReplicatedJob]]) -> str:
     """The last TYJob has the name of the JobSet."""
     last = len(stages) - 1
-    return head.name if number == last else f"{head.name[:40]}-before-{last - number}"
+    return head.name if number == last else head.suffixed(f"-before-{last - number}")
 
 
 def _worker_set(of: ReplicatedJob, stage: list[ReplicatedJob], restart: Json) -> Json:
@@ -271,8 +279,7 @@ def _tell(spec: Fields, head: Head, jobs: list[ReplicatedJob]) -> None:
         template.spec.pop("subdomain", None)
         template.spec.pop("hostname", None)
         template.answer_references(keys)
-        if of.part.indexed:
-            template.tell({INDEX_VARIABLE: index})
+        template.tell({INDEX_VARIABLE: index})  # the Jobs of a JobSet are indexed if they say nothing else
         for other in jobs:
             template.rename_hosts(*_renaming(head, other, subdomain))
         point_out_hosts(head, template)
@@ -306,10 +313,9 @@ def _claims(spec: Fields, head: Head, jobs: list[ReplicatedJob]) -> list[Json]:
             claim = f"{name}-{head.name}"
             template.ignore("apiVersion", "kind", "status")
             metadata.ignore("creationTimestamp")
-            content: Mapping[str, object] = {"name": claim, **_of(metadata, "labels"), **_of(metadata, "annotations")}
-            made.append(
-                {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": content, "spec": template.raw("spec")}
-            )
+            content: Json = {"name": claim} | ({"namespace": head.namespace} if head.namespace else {})
+            content |= {field: found for field in ("labels", "annotations") if (found := metadata.pairs(field))}
+            made.append(claim_of(content, template))
             template.say(NoteKind.CHANGED, "", f"the claim {claim} is in the output, and isn't deleted with the TYJob")
             for of in jobs:
                 mounts = [m["name"] for _, c in of.part.template.containers() for m in c.get("volumeMounts") or ()]
@@ -318,8 +324,3 @@ def _claims(spec: Fields, head: Head, jobs: list[ReplicatedJob]) -> list[Json]:
                     source = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
                     of.part.template.spec["volumes"] = [*volumes, source]
     return made
-
-
-def _of(metadata: Fields, name: str) -> dict[str, dict[str, str]]:
-    found = metadata.pairs(name)
-    return {name: found} if found else {}

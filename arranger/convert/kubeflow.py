@@ -19,6 +19,8 @@ from arranger.convert.parts import (
 )
 from arranger.convert.templates import Json, Template, template_of
 
+#: Characters of a variable's value that surely fit: Linux has 131,072 bytes for name and value.
+LONGEST_VARIABLE = 130_000
 _DOMAIN = "training.kubeflow.org"
 
 
@@ -322,7 +324,13 @@ def tell_tensorflow(job: str, tasks: Mapping[str, tuple[str, int, Template]], po
             {name: of for name, of in cluster.items() if name != "evaluator" or kind.startswith("eval")}
         )
         task = f'{{"type": "{types.get(kind, kind)}", "index": $(TYJOB_WORKER_INDEX)}}'
-        template.tell({"TF_CONFIG": f'{{"cluster": {listed}, "task": {task}, "environment": "cloud"}}'})
+        config = f'{{"cluster": {listed}, "task": {task}, "environment": "cloud"}}'
+        template.tell({"TF_CONFIG": config})
+        if len(config) > LONGEST_VARIABLE:
+            words = (
+                f"TF_CONFIG has more than {LONGEST_VARIABLE} characters, which Linux refuses: make it in the program"
+            )
+            template.notes.add(NoteKind.TO_DO, template.path, words)
 
 
 # --- MPIJob ----------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def jobs_of(root: Fields) -> list[Json]:
         "",
         f"select pods by arranger.dev/job and arranger.dev/role=leader in Services: they have no labels of {_DOMAIN}",
     )
-    names = [head.name] if count == 1 else [f"{head.name[: 44 - len(str(count))]}-{number}" for number in range(count)]
+    names = [head.name] if count == 1 else [head.suffixed(f"-{number}") for number in range(count)]
     if count > 1:
         spec.changed("replicas", f"{count} TYJobs, {names[0]} to {names[-1]}: add or delete TYJobs to scale")
     jobs = []

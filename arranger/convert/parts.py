@@ -9,7 +9,7 @@ from arranger.convert.fields import Fields
 from arranger.convert.templates import Json, Template
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.queue import MAX_QUEUE_NAME
-from arranger.model.schema import DNS_LABEL
+from arranger.model.schema import DNS_LABEL, definition
 
 #: What the API server writes.
 _OF_THE_SERVER = (
@@ -47,6 +47,7 @@ class Head:
         self.namespace = self._metadata.text("namespace")
         self.source_name = self._name()
         self.name = ""
+        self._room = MAX_NAMES_LENGTH
         #: Whether Kueue starts the object.
         self.kueue = _KUEUE in self.labels or _KUEUE in self.annotations
         self.queue = self._queue()
@@ -69,6 +70,10 @@ class Head:
     def named(self, parts: Sequence[str], paths: Sequence[tuple[Fields, str]] = ()) -> list[str]:
         """Names for the leader and the worker sets: DNS labels, all different, that fit with the job's name. Sets
         `name`. `paths` are where they come from, if they are the user's."""
+        for number, part in enumerate(parts[: len(paths)]):
+            if part in parts[:number] and paths[parts.index(part)][1]:
+                fields, field = paths[number]
+                raise fields.problem(field, f"Duplicate value: another one is named {part}")
         names: list[str] = []
         for number, part in enumerate(parts):
             name = base = _label(part)[:30].strip("-") if len(part) > 30 else _label(part)
@@ -80,8 +85,8 @@ class Head:
                 fields.changed(
                     field, f"the worker set's name is {name}: lower-case letters, digits and '-', at most 30"
                 )
-        room = MAX_NAMES_LENGTH - max(map(len, names), default=0)
-        self.name = fitting(self.source_name, room)
+        self._room = MAX_NAMES_LENGTH - max(map(len, names), default=1)
+        self.name = fitting(self.source_name, self._room)
         if self.name != self.source_name:
             words = (
                 f"the TYJob's name is {self.name}: host and pod names begin with it, so it has to be a short DNS label"
@@ -95,6 +100,10 @@ class Head:
                 if name in fields and (queue := self.queue_of(fields, name)):
                     return queue
         return ""
+
+    def suffixed(self, suffix: str) -> str:
+        """The job's name with a suffix, cut to fit as well."""
+        return f"{self.name[: self._room - len(suffix)].rstrip('-')}{suffix}"
 
     def name_queue(self, fields: Fields, name: str) -> None:
         """Take the queue that a field names, if it names one."""
@@ -176,6 +185,12 @@ def tyjob(metadata: Json, spec: Json) -> Json:
     """A TYJob; fields of the spec that are None or an empty text are absent."""
     made = {name: value for name, value in spec.items() if value not in (None, "")}
     return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": metadata, "spec": made}
+
+
+def claim_of(metadata: Json, source: Fields, name: str = "spec") -> Json:
+    """The claim with this metadata that the source's operator would make; a field of the source has its spec."""
+    spec = source.raw(name, definition("PersistentVolumeClaimSpec"))
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec or {}}
 
 
 def success(sets: Sequence[str], others: int) -> Json | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.convert.fields import Fields, NoteKind
 from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
-from arranger.convert.parts import Head, point_out_hosts, priority_class, success, tyjob, worker_set
+from arranger.convert.parts import Head, claim_of, point_out_hosts, priority_class, success, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
 
 _DEFAULT_RETRIES = 3
@@ -127,7 +127,7 @@ def _restart(template: Template, of: Lifecycle, limit: int) -> Json:
     kubelet = template.spec.get("restartPolicy") or "Always"
     if kubelet == "Always":
         path = f"{template.path}.spec.restartPolicy"
-        words = "OnFailure: a pod that has ended with exit code 0 has finished, and isn't run again"
+        words = "a pod that has ended with exit code 0 has finished, and isn't run again"
         template.notes.add(NoteKind.CHANGED, path, words)
         template.spec["restartPolicy"] = "OnFailure"
     if of.ends:
@@ -218,15 +218,14 @@ def _volumes(spec: Fields, head: Head, tasks: Sequence[Task]) -> list[Json]:
     """Mount the claims of the job into all containers; those that Volcano would make are in the output."""
     made: list[Json] = []
     for number, volume in enumerate(spec.records("volumes")):
-        path, claim, content = volume.text("mountPath"), volume.text("volumeClaimName"), volume.raw("volumeClaim")
-        volume.ignore("generateName")
+        path, claim = volume.text("mountPath"), volume.text("volumeClaimName")
+        volume.ignore("generateName", "volumeClaim")
         if not path:
             raise volume.problem("mountPath", "Required value")
-        if content is not None and not claim:
-            claim = f"{head.name}-volume-{number}"
-        if content is not None:
+        if "volumeClaim" in volume:
+            claim = claim or f"{head.name}-volume-{number}"
             metadata = {"name": claim} | ({"namespace": head.namespace} if head.namespace else {})
-            made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": content})
+            made.append(claim_of(metadata, volume, "volumeClaim"))
             volume.changed("volumeClaim", f"the claim {claim} is in the output, and isn't deleted with the TYJob")
         source: Json = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
         for of in tasks:
@@ -275,6 +274,8 @@ def _plugins(plugins: Fields, head: Head, tasks: Sequence[Task]) -> int | None:
     plugins.ignore("env", "svc")
     if "svc" in plugins or "mpi" in plugins:
         _told_hosts(tasks, hosts)
+        if "disable-network-policy" not in _arguments(plugins, "svc"):
+            plugins.changed("svc", "other pods can reach these: make a NetworkPolicy that selects arranger.dev/job")
     if "ssh" in plugins or "mpi" in plugins:
         keys = _arguments(plugins, "ssh").get("ssh-key-file-path", "/root/.ssh")
         for of in tasks:

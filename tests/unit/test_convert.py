@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arranger.cli.commands.convert import command
-from arranger.cli.main import main
+from arranger.cli.main import cli, main
 from arranger.convert import Conversion, NoteKind, Skipped, Unreadable, converted, documents
 from arranger.model.validation import refused_later, validate, warnings
 
@@ -119,7 +120,9 @@ NOTES = [
     ("vc-plain", "spec.policies", [{"exitCode": 3, "action": "AbortJob"}], LOST, "spec.policies[0].exitCode", "alike"),
     ("vc-mpi", "spec.policies", [{"event": "TaskCompleted", "action": "CompleteJob"}], LOST, "spec.policies", "any task"),
     ("vc-mpi", "spec.tasks.1.policies", [{"event": "TaskCompleted", "action": "CompleteJob"}], CHANGED, "spec.policies", "not when one has"),
-    ("vc-plain", f"{TASK}.template.spec.restartPolicy", "Always", CHANGED, "spec.tasks[0].template.spec.restartPolicy", "OnFailure"),
+    ("vc-plain", f"{TASK}.template.spec.restartPolicy", "Always", CHANGED, "spec.tasks[0].template.spec.restartPolicy", "isn't run again"),
+    ("vc-plain", "spec.plugins", {"svc": []}, CHANGED, "spec.plugins.svc", "NetworkPolicy"),
+    ("tf-multi-worker", "spec.tfReplicaSpecs.Worker.replicas", 4000, TO_DO, "spec.tfReplicaSpecs.Worker.template", "Linux refuses"),
     ("vc-ordered", "spec.tasks.1.dependsOn.name", ["a", "nginx"], CHANGED, "spec.tasks[1].dependsOn.name", "after nginx"),
     ("vc-pytorch", "spec.minAvailable", 1, CHANGED, "spec.tasks[0].minAvailable", "no effect"),
     ("vc-plain", "spec.minAvailable", 1, CHANGED, "spec.minAvailable", "failed for good"),
@@ -242,6 +245,15 @@ FAULTS = [
     ("job-pi", "spec.template.spec.containers.0.image", 5, "spec.template.spec.containers[0].image", "type string"),
     ("job-pi", "spec.completionMode", "Other", "spec.completionMode", "Unsupported value"),
     ("job-pi", "spec", [], "spec", "must be of type object"),
+    ("job-pi", f"{JOB_POD}.spec.restartPolicy", "Always", f"{JOB_POD}.spec.restartPolicy", "OnFailure or Never"),
+    ("vc-mpi", "spec.tasks.1.name", "master", "spec.tasks[1].name", "Duplicate value"),
+    (
+        "vc-ordered",
+        "spec.volumes.0.volumeClaim",
+        {"acessModes": []},
+        "spec.volumes[0].volumeClaim.acessModes",
+        "unknown field",
+    ),
     ("vc-plain", "spec.tasks", [], "spec.tasks", "no pod to run"),
     ("vc-plain", "spec.minAvailable", 9, "spec.minAvailable", "must not be above"),
     ("vc-plain", "spec.tasks.0.minAvailable", 9, "spec.tasks[0].minAvailable", "must not be above"),
@@ -348,11 +360,24 @@ def test_lists_and_documents_and_other_kinds_are_taken_apart() -> None:
         "kind": "JobList",
         "items": [{"metadata": {"name": "b"}, "spec": {"template": POD}}],
     }
-    text = yaml.safe_dump_all([listed, None, jobs, "text", {"apiVersion": "batch/v2", "kind": "JobSet"}])
+    text = yaml.safe_dump_all(
+        [
+            listed,
+            None,
+            jobs,
+            "text",
+            {"apiVersion": "batch/v2", "kind": "JobSet"},
+            {"apiVersion": "kubeflow.org/v1", "kind": "JAXJob"},
+        ]
+    )
     found = converted(documents("f.yaml", text.encode()))
-    assert [type(of) for of in found] == [Conversion, Skipped, Conversion, Skipped, Skipped]
+    assert [type(of) for of in found] == [Conversion, Skipped, Conversion, Skipped, Skipped, Skipped]
     reasons = [of.reason for of in found if isinstance(of, Skipped)]
-    assert reasons[1:] == ["not a Kubernetes object", "apiVersion must be of jobset.x-k8s.io, and not of batch"]
+    assert reasons[1:] == [
+        "not a Kubernetes object",
+        "apiVersion must be of jobset.x-k8s.io, and not of batch",
+        "this kind isn't converted",
+    ]
     assert "a service" in reasons[0]
 
 
@@ -454,6 +479,13 @@ def test_each_replica_of_a_leader_worker_set_is_a_tyjob() -> None:
     assert "leader-0.lws-sglang:20000" in sglang["spec"]["leader"]["template"]["spec"]["containers"][0]["args"]
 
 
+def test_names_fit_into_the_names_of_pods_with_every_suffix() -> None:
+    long = "a-very-long-name-of-an-object-that-goes-on-and-on-for-ever"
+    for shape in ("lws-small", "js-initializer"):
+        names = [of["metadata"]["name"] for of in made(with_field(shape, "metadata.name", long))]
+        assert len(names) == len({*names}) == 2
+
+
 def test_two_objects_of_one_name_are_told_apart() -> None:
     found = converted(documents("f.yaml", json.dumps({"kind": "List", "items": [SHAPE["job-pi"]] * 2}).encode()))
     assert [bool(of.objects) for of in found if isinstance(of, Conversion)] == [True, False]
@@ -493,6 +525,19 @@ def test_an_object_of_another_kind_is_named_and_the_others_are_converted() -> No
     assert (status, len(answer["objects"]), answer["skipped"][0]["kind"]) == (1, 1, "Service")
 
 
+def test_a_shell_completes_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = ShellComplete(cli, {}, "arranger", "_ARRANGER_COMPLETE")
+    assert [of.type for of in complete.get_completions(["convert"], "tests/c")] == ["file"]
+
+
 def test_a_file_name_or_a_field_that_is_hostile_reaches_no_terminal() -> None:
     value = with_field("job-pi", "spec.a\x1b[31m", 1)
     assert "\x1b" not in run("-", text=json.dumps(value))[2]
+
+
+def test_the_page_shows_notes_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SHAPES.parents[1])
+    page = Path("docs/convert.md").read_text()
+    shown = [line for line in page.splitlines() if line.startswith("tests/convert/")]
+    assert len(shown) == 3
+    assert {*shown} <= {*run("tests/convert/volcano.yaml")[2].splitlines()}

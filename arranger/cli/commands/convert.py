@@ -61,9 +61,9 @@ def command(files: Sequence[str], target: Path | None, output: str) -> int:
     else:
         _tell(found)
         content = "".join(_yaml(each) for each in found if isinstance(each, Conversion) and each.objects)
-        if target is not None:
+        if target is not None and content:
             _write(target, content)
-        else:
+        elif target is None:
             print_yaml(content)
     return int(any(not isinstance(each, Conversion) or bool(each.faults) for each in found))
 

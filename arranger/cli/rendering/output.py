@@ -146,7 +146,7 @@ def yaml_document(value: Any, comment: str) -> str:
     ASCII, so that a terminal obeys nothing in it."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # the fast one if available
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
