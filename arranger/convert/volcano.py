@@ -81,7 +81,11 @@ def _tasks(head: Head, spec: Fields) -> list[Task]:
     if of_job.decides and len(spec.records("tasks")) > 1:
         spec.say(NoteKind.NO_EQUIVALENT, "policies", "the end of any task: name the decisive sets in successPolicy")
     limit = _DEFAULT_RETRIES if retries is None else retries
-    tasks = [found for of in spec.records("tasks") if (found := _task(of, of_job, limit)) is not None]
+    tasks = [
+        found
+        for number, of in enumerate(spec.records("tasks"))
+        if (found := _task(of, f"default{number}", of_job, limit)) is not None
+    ]
     if not tasks:
         raise spec.problem("tasks", "there is no pod to run: each task has 0 replicas, or there is none")
     if any(of.restart.get("limit") for of in tasks):
@@ -101,8 +105,8 @@ def _worker_set(of: Task, tasks: Sequence[Task], port: int | None) -> Json:
     )
 
 
-def _task(fields: Fields, of_job: Lifecycle, limit: int) -> Task | None:
-    name, replicas = fields.text("name") or "default", fields.whole("replicas") or 0
+def _task(fields: Fields, default_name: str, of_job: Lifecycle, limit: int) -> Task | None:
+    name, replicas = fields.text("name") or default_name, fields.whole("replicas") or 0
     if not replicas:
         fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
         fields.ignore(*fields.names())
