@@ -42,7 +42,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.demo
 	@touch $@
 
 # Without Node, or without its packages, the demo runs all the same: only the console lacks its page then.
-demo: $(VENV)/.demo ## the main job on embedded parts, from kubectl apply to cleaned up, and the console's page
+demo: $(VENV)/.demo ## a story of two teams on an embedded cluster, and the console's page: 45 s, once installed
 	@$(MAKE) --no-print-directory console || echo "the console has no page (see above); later: make console" >&2
 	@$(BIN)/arranger demo
 

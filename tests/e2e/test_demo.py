@@ -1,6 +1,8 @@
-"""The demo from the user's view: it ends by itself, the printed commands work, and Ctrl-C leaves nothing behind."""
+"""The demo from the user's view: it tells its story and ends by itself, the printed commands work, and Ctrl-C leaves
+nothing behind."""
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -18,9 +20,23 @@ from tests.servers import REPOSITORY, kube_assets
 
 ARRANGER = [sys.executable, "-m", "arranger.cli.main"]
 ENDS = {
+    "goes-first": "Succeeded", "waits-its-turn": "Succeeded", "sweep-1": "Succeeded", "sweep-2": "Succeeded",
+    "segment": "Succeeded", "loses-a-worker": "Succeeded", "never-fits": "Failed",
+}  # fmt: skip
+#: The single jobs in examples/.
+EXAMPLES = {
     "quickstart": "Succeeded", "goes-first": "Succeeded", "waits-its-turn": "Succeeded", "elastic": "Succeeded",
     "never-fits": "Failed", "wrong-spec": "Refused", "ended-by-user": "Succeeded",
 }  # fmt: skip
+#: What the story tells, in this order but for the borrowing; in less than so many seconds each.
+STORY = (
+    ("queue robots uses 32 GPUs, and borrows 16 of them from others", 10),
+    (r"waits-its-turn waits: 2 pods of it start together or not at all: \d of 2 required pods fit; ", 10),
+    (r"segment of queue vision takes room back from default/sweep-2 \(1 pod, queue above its share, ", 20),
+    (r"loses-a-worker runs on without pod loses-a-worker-actors-3, which failed; another one follows", 25),
+    (r"loses-a-worker has all of its pods again, after 1\d\.\ds", 35),
+    (r"waits-its-turn runs; it waited for [123]\d\.\ds", 40),
+)
 
 
 def arranger(*arguments: str, check: bool = True) -> str:
@@ -45,15 +61,52 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return arranger("demo", "--folder", str(folder)), folder
 
 
-def test_every_example_ends_as_it_should_and_passes_the_states_that_it_is_there_to_show(
-    demo: tuple[str, Path],
-) -> None:
-    output, _ = demo
-    lines = [line.split() for line in output.splitlines() if re.match(r" *\d+\.\ds  ", line)]
+def ends(output: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Job → its stages, schedule states and ready workers, in the order in which they were shown."""
+    lines = [line.split() for line in output.splitlines() if re.match(r" *\d+\.\ds  [^>]", line)]
     seen: dict[str, list[tuple[str, str, str]]] = {}
-    for _, name, stage, schedule, ready, *_ in lines:
+    for _, name, stage, schedule, ready, *_ in (line for line in lines if line[1] != "queue"):
         seen.setdefault(name, []).append((stage, schedule, ready))
-    assert {name: states[-1][0] for name, states in seen.items()} == ENDS
+    return seen
+
+
+def test_the_story_has_each_of_its_parts_in_time_and_says_so_truly(demo: tuple[str, Path]) -> None:
+    output, folder = demo
+    assert {name: states[-1][0] for name, states in ends(output).items()} == ENDS
+    said = [re.fullmatch(r" *(\d+\.\d)s  > (.*)", line) for line in output.splitlines()]
+    told = [(float(found[1]), found[2]) for found in said if found]
+    at = []
+    for pattern, within_s in STORY:
+        [when] = [seconds for seconds, text in told if re.match(pattern, text)][:1] or [float("inf")]
+        assert when < within_s, f"{pattern}: {told}"
+        at.append(when)
+    assert at[1:] == sorted(at[1:]) and [seconds for seconds, _ in told] == sorted(seconds for seconds, _ in told)
+    # The first page shows some of these lines, cut.
+    first_page = re.findall(r"^ *\d+\.\ds  > (.*)", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    assert len(first_page) == 5
+    for line in first_page:
+        assert any(_without_numbers(text).startswith(_without_numbers(line.rstrip("…"))) for _, text in told), line
+    # The times are those of the log.
+    events = [json.loads(line) for line in arranger("events", "--log", str(folder / "log"), "-o", "json").splitlines()]
+    times = {kind: [event["time_ms"] for event in events if event["kind"] == kind] for kind in ("Preempted", "Waits")}
+    assert abs((times["Preempted"][0] - times["Waits"][0]) / 1000 - (at[2] - at[1])) < 0.2
+    assert "\x1b" not in output, "colours are for terminals"
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+\.\d+|(?<= )\d+(?= of)", "N", text).rstrip(" N")
+
+
+def test_the_room_that_is_taken_back_was_needed(demo: tuple[str, Path]) -> None:
+    found = json.loads(arranger("preemptions", "--log", str(demo[1] / "log"), "-o", "json"))
+    assert [(of["job"], of["queue"], of["needless"]) for of in found["preemptions"]] == [
+        ("default/segment", "vision", False)
+    ]
+
+
+def test_every_example_ends_as_it_should_and_passes_the_states_that_it_is_there_to_show(tmp_path: Path) -> None:
+    seen = ends(arranger("demo", "--jobs", "examples", "--folder", str(tmp_path)))
+    assert {name: states[-1][0] for name, states in seen.items()} == EXAMPLES
     assert "Pending" in {stage for stage, _, _ in seen["waits-its-turn"]}
     elastic = [(schedule, ready) for stage, schedule, ready in seen["elastic"] if stage == "Running"]
     assert elastic[0][0] == "ScheduledPartly" and elastic[-1] == ("ScheduledSucceed", "8/8")
@@ -80,10 +133,12 @@ def test_of_three_teams_one_borrows_until_the_other_needs_what_it_deserves(tmp_p
 def test_every_command_that_the_demo_prints_works_on_the_log_that_it_kept(demo: tuple[str, Path]) -> None:
     output, folder = demo
     commands = [line.split("arranger.cli.main ")[-1] for line in output.splitlines() if f"--log {folder}" in line]
-    commands = [re.sub(r"^.*?(ui|explain|replay|events|verify) ", r"\1 ", command) for command in commands]
-    assert [command.split()[0] for command in commands] == ["ui", "explain", "explain", "replay", "events", "verify"]
+    commands = [re.sub(r"^.*?(ui|explain|preemptions|queue|verify) ", r"\1 ", command) for command in commands]
+    assert [command.split()[0] for command in commands] == ["ui", "explain", "preemptions", "queue", "verify"]
     answers = [arranger(*command.split()) for command in commands[1:]]
-    assert "insufficient nvidia.com/gpu" in answers[0]
+    assert answers[0].startswith("default/waits-its-turn waits since ")
+    assert "insufficient nvidia.com/gpu" in answers[0] and "promised by its reservation" in answers[0]
+    assert "of 0 the room became free by itself" in answers[1] and "robots" in answers[2]
     assert "0 different" in answers[-1]
 
 
@@ -104,6 +159,7 @@ def test_a_second_demo_takes_neither_the_folder_nor_the_log_of_the_first(tmp_pat
     )
     try:
         assert first.stdout is not None
+        assert first.stdout.readline().startswith("starting Redis")
         assert first.stdout.readline().startswith("up after")
         assert "a demo already runs in" in arranger("demo", "--folder", str(tmp_path), check=False)
     finally:

@@ -109,8 +109,8 @@ def test_what_happened_has_decisions_and_changes_but_nothing_seen_again() -> Non
     kinds = {playback.texts[one.kind] for one in playback.happenings}
     assert {"JobSeen", "Placed", "Waits", "StageDecided"} <= kinds and "PodSeen" not in kinds
     assert not any("seen again" in playback.texts[one.words] for one in playback.happenings)
-    ended = next(one for one in playback.happenings if "ended by spec.terminating" in playback.texts[one.words])
-    assert [playback.jobs[number].job for number in ended.jobs] == ["default/ended-by-user"]
+    taken = next(one for one in playback.happenings if playback.texts[one.kind] == "Preempted")
+    assert {playback.jobs[number].job for number in taken.jobs} == {"default/segment", "default/sweep-2"}
 
 
 def test_a_part_with_too_many_changes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_the_command_writes_a_page_of_any_span(tmp_path: Path, capsys: pytest.Ca
     assert Run(capsys, "export", *log, "--html", str(again), "--from", "60", "--until", "150").status == 0
     assert again.read_bytes() == target.read_bytes()
     text = Run(capsys, "export", *log, "--html", str(tmp_path / "whole.html"))
-    assert re.search(r"whole.html: offsets 1 to 236 of epoch \d+, [\d,]+ bytes", text.out)
+    assert re.search(r"whole.html: offsets 1 to 228 of epoch \d+, [\d,]+ bytes", text.out)
 
 
 @pytest.mark.usefixtures("page_built")
@@ -210,7 +210,7 @@ def test_names_are_replaced_in_a_page_too(tmp_path: Path, capsys: pytest.Capture
     run = Run(capsys, "export", "--log", str(LOG), "--html", str(target), "--hash-names", "--job", "waits-its-turn")
     assert run.status == 0, run.err
     page = target.read_text()
-    for name in ("waits-its-turn", "quickstart", "node-1", "actors"):
+    for name in ("waits-its-turn", "goes-first", "node-1", "actors"):
         assert name not in page
     alias = re.search(r"is called (\S+) in the file", run.out)
     assert alias and alias[1] in page

@@ -1,13 +1,15 @@
-"""`arranger demo`: run the example jobs on embedded parts, from the applied YAML to the deleted pods, in a live table.
+"""`arranger demo`: a story of two teams on embedded parts, from applied YAML to deleted pods, told as it happens.
 
 The demo starts a private Redis, the embedded cluster with simulated GPU nodes, and two processes that each run all
-workers. It applies the jobs, acts as their user, and shows a table until all jobs have ended. It keeps the log in a
-file for `explain` and `replay`. With `--keep`, the cluster stays up for kubectl, with the console on its log.
+workers. It applies the jobs, acts as their users, tells what happens in a line each, and shows a table until all jobs
+have ended. It keeps the log in a file for the console, `explain` and all other commands. With `--keep`, the cluster
+stays up for kubectl, with the console on its log.
 """
 
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import signal
@@ -21,12 +23,13 @@ from typing import Any
 import click
 import yaml
 
+from arranger.cli.rendering.demo_story import Story
 from arranger.cli.rendering.demo_table import JobRow, QueueRow, Screen
 from arranger.cli.rendering.output import heading, say
 from arranger.errors import ArrangerError, ClusterError, UsageError
+from arranger.events import kinds as k
 from arranger.events.file_log import FileLog, copy_log
-from arranger.events.kinds import Waits
-from arranger.events.log import entries
+from arranger.events.log import Position, entries
 from arranger.events.redis_log import RedisLog
 from arranger.kube.cluster import PODS, QUEUES, TYJOBS, ApiError, Cluster, Object
 from arranger.messages.faults import meant_text
@@ -38,10 +41,14 @@ from arranger.model.validation import validate
 #: Annotations of TYJobs that only the demo reads.
 EXPECT = "demo.arranger.dev/expect"
 TERMINATE_AFTER = "demo.arranger.dev/terminate-after-seconds"
+APPLY_AFTER = "demo.arranger.dev/apply-after-seconds"
+FAIL_WORKER_AFTER = "demo.arranger.dev/fail-worker-after-seconds"
 REFUSED = "Refused"
 ENDED = ("Succeeded", "Failed", REFUSED)
 
 PROCESSES = 2
+#: How long the story takes on a quiet machine, in seconds, from the start of this command to its end.
+STORY_S = 45
 #: After this time the demo stops and fails, in case a job doesn't end.
 LIMIT_S = 110.0
 #: The maximum wait for the deletion of the last pods.
@@ -68,7 +75,7 @@ _ADDRESS = re.compile(r"http://\S+")
     "--jobs",
     type=click.Path(exists=True, path_type=Path),
     metavar="DIR",
-    help="Folder (or file) of TYJobs, and Queues, to run. [default: the examples; with --keep, none]",
+    help="Folder (or file) of TYJobs, and Queues, to run. [default: the story; with --keep, none]",
 )
 @click.option("--keep", is_flag=True, help="Keep the cluster up for kubectl until Ctrl-C.")
 @click.option(
@@ -78,14 +85,19 @@ _ADDRESS = re.compile(r"http://\S+")
     "[default: in the user's state folder]",
 )
 def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path | None) -> int:
-    """Run the example jobs on an embedded cluster and watch them.
+    """Run a story of two teams on an embedded cluster, told as it happens, in less than a minute.
+
+    A gang waits for all of its nodes, a team takes room back that another one borrowed, a worker fails while its job
+    runs on, and a job is refused nodes that nobody has. Lines with ">" tell it; the others are the jobs' statuses, in a
+    table on a terminal. The log is kept, and the demo ends with five commands that read it.
 
     The exit status is 0 if every job with the annotation demo.arranger.dev/expect ended as this annotation says. A job
     that doesn't fit an empty cluster fails after 8 seconds here, and nodes that a job took may be taken from it after 5
     seconds, to keep the demo short. In production the settings infeasible_grace_s and min_runtime_s decide these times.
 
     \b
-      arranger demo                          the examples, on 4 nodes of 8 GPUs
+      arranger demo                          the story, on 4 nodes of 8 GPUs
+      arranger demo --jobs examples          single jobs, one for each thing that a TYJob can do
       arranger demo --keep                   an empty cluster; prints the kubeconfig and the console's address
       arranger demo --jobs my-jobs/ --nodes 16
       arranger demo --jobs examples/teams    three teams with queues, one of which borrows
@@ -96,17 +108,22 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
         raise UsageError(
             f"the demo needs {missing.name}, which isn't installed", hint="pip install 'arranger[sandbox]'"
         ) from missing
-    path = jobs if jobs is not None or keep else _examples()
+    is_story = jobs is None and not keep
+    path = _examples() / "story" if is_story else jobs
     manifests = _manifests(path) if path is not None else []
     with _alone_in(folder or _state_folder()) as chosen:
-        return asyncio.run(_Demo(manifests, nodes=nodes, gpus=gpus, keep=keep, folder=chosen).run())
+        demo = _Demo(manifests, is_story=is_story, nodes=nodes, gpus=gpus, keep=keep, folder=chosen)
+        return asyncio.run(demo.run())
 
 
 class _Demo:
     """One run of the demo."""
 
-    def __init__(self, manifests: list[Object], *, nodes: int, gpus: int, keep: bool, folder: Path) -> None:
+    def __init__(
+        self, manifests: list[Object], *, is_story: bool, nodes: int, gpus: int, keep: bool, folder: Path
+    ) -> None:
         self._manifests = manifests
+        self._is_story = is_story
         self._nodes = nodes
         self._gpus = gpus
         self._keep = keep
@@ -118,7 +135,12 @@ class _Demo:
         self._queues: dict[str, QueueRow] = {}
         #: Rows of jobs that the user deleted.
         self._deleted: list[JobRow] = []
+        #: UIDs of jobs on which the demo has acted.
         self._terminated: set[str] = set()
+        self._failed: set[str] = set()
+        #: What is applied later, each after so many seconds from the first.
+        self._later: list[tuple[float, Object]] = []
+        self._story: _Told | None = None
         self._stop = asyncio.Event()
         self._began_s = time.monotonic()
 
@@ -135,6 +157,8 @@ class _Demo:
             NodeTemplate(f"node-{i + 1:0{len(str(self._nodes))}}", cpu="64", memory="256Gi", gpus=self._gpus)
             for i in range(self._nodes)
         ]
+        lasts = f" (it all takes about {STORY_S} s)" if self._is_story else ""
+        say(f"starting Redis, a Kubernetes API with {counted(self._nodes, 'node')}, and {PROCESSES} processes{lasts}")
         try:
             async with (
                 private_redis() as redis_url,
@@ -145,8 +169,10 @@ class _Demo:
                 async with self._console(redis_url) as address:
                     if self._keep:
                         self._say_how_to_use(redis_url, address)
-                    await self._apply(DirectCluster(cluster.store, strict=True))
-                    await self._watch(cluster.direct, processes)
+                    user = DirectCluster(cluster.store, strict=True)
+                    await self._apply(user)
+                    async with _story(redis_url) as self._story:
+                        await self._watch(cluster.direct, user, processes)
                 await self._until_clean(cluster.direct)
                 events = await self._keep_log(redis_url)
         finally:
@@ -258,37 +284,64 @@ class _Demo:
                     why = _why_refused(refused, validate_queue(manifest))
                     raise UsageError(f"--jobs: queue {name}: {why}") from refused
                 continue
-            row = JobRow(name, expected=(manifest["metadata"].get("annotations") or {}).get(EXPECT, ""))
-            self._rows[name] = row
-            try:
-                await cluster.create(TYJOBS, manifest["metadata"].get("namespace", "default"), manifest)
-            except ApiError as refused:
-                row.stage, row.message = REFUSED, _why_refused(refused, validate(manifest))
+            after = (manifest["metadata"].get("annotations") or {}).get(APPLY_AFTER)
+            if after is not None:
+                self._later.append((float(after), manifest))
+            else:
+                await self._create(cluster, manifest)
+
+    async def _create(self, cluster: Cluster, manifest: Object) -> None:
+        name = manifest["metadata"]["name"]
+        row = JobRow(name, expected=(manifest["metadata"].get("annotations") or {}).get(EXPECT, ""))
+        self._rows[name] = row
+        try:
+            await cluster.create(TYJOBS, manifest["metadata"].get("namespace", "default"), manifest)
+        except ApiError as refused:
+            row.stage, row.message = REFUSED, _why_refused(refused, validate(manifest))
+
+    async def _apply_later(self, cluster: Cluster, since_s: float) -> None:
+        """Create the jobs whose time has come, so many seconds after the first ones."""
+        due = [of for of in self._later if of[0] <= since_s]
+        self._later = [of for of in self._later if of[0] > since_s]
+        for _, manifest in due:
+            await self._create(cluster, manifest)
 
     async def _act(self, cluster: Cluster, job: Object, row: JobRow) -> None:
-        """Terminate a job as its annotation says, as a user would with `kubectl patch`."""
-        after = (job["metadata"].get("annotations") or {}).get(TERMINATE_AFTER)
-        if after is None or row.stage != "Running" or row.uid in self._terminated:
+        """Do to a job what its annotations say, some time after it began to run: what its user or bad luck would do."""
+        if row.stage != "Running":
             return
         row.running_s += _LOOK_S
-        if row.running_s >= float(after):
-            self._terminated.add(row.uid)
-            await cluster.patch(TYJOBS, job["metadata"]["namespace"], row.name, {"spec": {"terminating": True}})
+        notes, namespace = job["metadata"].get("annotations") or {}, job["metadata"]["namespace"]
+        if row.uid not in self._terminated and row.running_s >= float(notes.get(TERMINATE_AFTER, "inf")):
+            self._terminated.add(row.uid)  # as with kubectl patch
+            await cluster.patch(TYJOBS, namespace, row.name, {"spec": {"terminating": True}})
+        if row.uid not in self._failed and row.running_s >= float(notes.get(FAIL_WORKER_AFTER, "inf")):
+            self._failed.add(row.uid)
+            await _fail_worker(cluster, job)
 
     # --- watching ------------------------------------------------------------------------------------------
 
-    async def _watch(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
+    async def _watch(self, cluster: Cluster, user: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
         """Show the table until every job has ended or the time is up; with `--keep`, until a signal."""
-        deadline_s = time.monotonic() + (float("inf") if self._keep else LIMIT_S)
+        began_s = time.monotonic()
+        deadline_s = began_s + (float("inf") if self._keep else LIMIT_S)
         with Screen(self._rows, self._queues, gpus=self._nodes * self._gpus) as screen:
             while not self._stop.is_set() and time.monotonic() < deadline_s:
+                await self._apply_later(user, time.monotonic() - began_s)
                 await self._look(cluster, processes)
+                await self._tell(screen)
                 screen.show()
-                if not self._keep and all(row.stage in ENDED for row in self._rows.values()):
+                if not self._keep and not self._later and all(row.stage in ENDED for row in self._rows.values()):
                     return
                 await asyncio.sleep(_LOOK_S)
             await self._look(cluster, processes)  # changes just before the end
+            await self._tell(screen)
             screen.show()
+
+    async def _tell(self, screen: Screen) -> None:
+        if self._story is not None and not self._keep:
+            async for time_ms, line in self._story.news():
+                screen.tell(time_ms, line)
 
     async def _look(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
         self._check_alive(processes)
@@ -359,13 +412,20 @@ class _Demo:
         log = f"--log {_shown(self._log)}"
         waited = max(rows, key=lambda row: row.waited_s)
         at = await self._waited_at(waited.uid) or max(1, events // 2)
+        taken = self._story is not None and self._story.room_taken
+        cost = (f"preemptions {log}", "what taking room back cost and gained, and whether it was needless")
         lines = (
             (f"ui {log}", "the console: the cluster and its jobs at any point of the log, in a browser"),
-            (f"explain {waited.name} --at {at} {log}", "why it waited then, and for what"),
-            (f"explain {waited.name} {log}", "its whole life, and why its pods were where they were"),
-            (f"replay --at {at} {log}", "the cluster as it was at that point of the log"),
-            *([(f"queue --at {at} {log}", "what each queue used and was entitled to then")] if self._queues else []),
-            (f"events --job {waited.name} {log}", "every event and decision about one job"),
+            (
+                f"explain {waited.name} --at {at} {log}",
+                "why it waited then, what would have helped, and when it starts",
+            ),
+            cost
+            if taken
+            else (f"explain {waited.name} {log}", "its whole life, and why its pods were where they were"),
+            (f"queue --at {at} {log}", "what each queue used and was entitled to then")
+            if self._queues
+            else (f"replay --at {at} {log}", "the cluster as it was at that point of the log"),
             (f"verify {log}", "run every scheduling cycle again and compare"),
         )
         heading("the log is kept; these commands read it:")
@@ -375,15 +435,71 @@ class _Demo:
             say(f"      {why}")
 
     async def _waited_at(self, uid: str) -> int | None:
-        """The offset of the last entry with the reason why a job waits."""
+        """The offset of the entry with the reason for which a job waited longest."""
         log = FileLog(self._log)
         await log.open()
-        found = None
+        waits: list[tuple[int, int]] = []
         async for entry in entries(log, await log.start()):
-            if any(isinstance(event, Waits) and event.job_uid == uid for event in entry.batch.events):
-                found = entry.last
+            if any(isinstance(event, (k.Waits, k.Placed)) and event.job_uid == uid for event in entry.batch.events):
+                waits.append((entry.batch.time_ms, entry.last))
         await log.close()
-        return found
+        spans = [(until_ms - since_ms, at) for (since_ms, at), (until_ms, _) in itertools.pairwise(waits)]
+        return max(spans)[1] if spans else waits[0][1] if waits else None
+
+
+class _Told:
+    """The story of a log, as far as it was told."""
+
+    def __init__(self, log: RedisLog, position: Position) -> None:
+        self._log = log
+        self._position = position
+        self._story = Story()
+
+    @property
+    def room_taken(self) -> bool:
+        """Whether a job took room back from others."""
+        return self._story.room_taken
+
+    async def news(self) -> AsyncIterator[tuple[int, str]]:
+        """What happened since: times in milliseconds since 1970, and lines."""
+        async for entry in entries(self._log, self._position):
+            self._position = Position(self._position.epoch, entry.last, entry.chain)
+            for line in self._story.feed(entry):
+                yield entry.batch.time_ms, line
+
+
+@contextlib.asynccontextmanager
+async def _story(redis_url: str) -> AsyncIterator[_Told]:
+    log = RedisLog(redis_url, "default")
+    await log.open()
+    try:
+        yield _Told(log, await log.start())
+    finally:
+        await log.close()
+
+
+async def _fail_worker(cluster: Cluster, job: Object) -> None:
+    """Let the last pod of a job's first worker set fail, as if its program had ended with exit code 1."""
+    prefix = f"{job['metadata']['name']}-{job['spec']['workerSets'][0]['name']}-"
+    pods = [pod async for page in cluster.listing(PODS) for pod in page.items]
+    of_set = [
+        pod for pod in pods
+        if pod["metadata"]["name"].startswith(prefix) and (pod.get("status") or {}).get("phase") == "Running"
+    ]  # fmt: skip
+    if not of_set:
+        return
+    pod = max(of_set, key=lambda pod: str(pod["metadata"]["name"]))
+    containers = [
+        {**of, "ready": False, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+        for of in pod["status"]["containerStatuses"]
+    ]
+    conditions = [
+        {**of, "status": "False"} if of["type"] in ("Ready", "ContainersReady") else of
+        for of in pod["status"]["conditions"]
+    ]
+    status = {"phase": "Failed", "conditions": conditions, "containerStatuses": containers}
+    metadata = pod["metadata"]
+    await cluster.patch(PODS, metadata["namespace"], metadata["name"], {"status": status}, subresource="status")
 
 
 def _jobs_text(stages: Sequence[str]) -> str:

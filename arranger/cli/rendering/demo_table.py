@@ -1,4 +1,5 @@
-"""The demo's tables of jobs and queues: live on a terminal, otherwise one line per change."""
+"""The demo's story, a line for each thing that happens, and its tables of jobs and queues: live on a terminal,
+otherwise one line per change."""
 
 import sys
 import time
@@ -111,6 +112,7 @@ class Screen:
         self._told_queues: dict[str, QueueRow] = {}
         self._gpus = gpus
         self._began_s = time.monotonic()
+        self._began_ms = time.time() * 1000
         self._told: dict[str, tuple[str, ...]] = {}
         self._live: Live | None = None
         self._console = Console(no_color=not coloured(), highlight=False)
@@ -128,6 +130,14 @@ class Screen:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def tell(self, time_ms: int, text: str) -> None:
+        """Print a line of the story; on a terminal it stays above the tables."""
+        line = one_line(f"{max(time_ms - self._began_ms, 0) / 1000:6.1f}s  > {text}")
+        if self._live is not None:
+            self._live.console.print(Text(line, "bold"))
+        else:
+            say(line)
 
     def show(self) -> None:
         if self._live is not None:

@@ -95,9 +95,9 @@ def test_the_keyboard_alone_moves_time_and_chooses_jobs(offline: _Offline) -> No
     page.keyboard.press("p")
     expect(page).to_have_url(earlier)
     page.keyboard.press("End")
-    page.get_by_role("link", name="default/quickstart").first.focus()
+    page.get_by_role("link", name="default/goes-first").first.focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_label("The chosen job")).to_contain_text("default/quickstart Succeeded")
+    expect(page.get_by_label("The chosen job")).to_contain_text("default/goes-first Succeeded")
     page.keyboard.press("Home")
     page.keyboard.press("Space")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
@@ -106,11 +106,11 @@ def test_the_keyboard_alone_moves_time_and_chooses_jobs(offline: _Offline) -> No
 
 
 def test_a_link_is_a_moment_and_a_job(offline: _Offline) -> None:
-    page = offline(PAGE, "#/gantt?at=61&job=default/never-fits")
+    page = offline(PAGE, "#/gantt?at=65&job=default/never-fits")
     expect(page.get_by_label("The chosen job")).to_contain_text("default/never-fits Pending")
-    assert "at=61" in page.url
-    page.get_by_label("What happened").get_by_role("link", name="#58").click()
-    assert "at=58" in page.url
+    assert "at=65" in page.url
+    page.get_by_label("What happened").get_by_role("link", name="#62").click()
+    assert "at=62" in page.url
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -1,0 +1,103 @@
+"""The demo as a story: a line for each thing that it is there to show, as soon as the log has it, with the log's times.
+
+Told are gangs that wait and why, room that is taken back, pods that fail while their job runs on, jobs that fail, and
+queues that use more than they deserve.
+"""
+
+from collections.abc import Iterator
+
+from arranger.cli.rendering.output import duration
+from arranger.cli.rendering.room_page import gave_text
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.messages.decisions import stage_text
+from arranger.messages.shortages import shortage_text
+from arranger.model.job import Stage
+from arranger.model.pod import Phase, gpus_of
+from arranger.model.stages import StageReason
+from arranger.projections.jobs import JobRecord
+from arranger.projections.state import Changes, State
+from arranger.replay.explain.taken_room import taking
+from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
+from arranger.scheduling import queues_view
+
+_TOLD = (k.Waits, k.Preempted, k.StageDecided, k.PodSeen)
+
+
+class Story:
+    """Folds entries of a log from its beginning, and tells what is new in each."""
+
+    def __init__(self) -> None:
+        self._state = State()
+        #: Job UID → when it began to wait, in milliseconds since 1970, and how that is called when it is over.
+        self._waits: dict[str, tuple[int, str]] = {}
+        #: Job UID → when the first of its pods ended that are being replaced.
+        self._replaces: dict[str, int] = {}
+        self.room_taken = False
+        self._failed: set[str] = set()
+        self._borrowers: set[str] = set()
+
+    def feed(self, entry: Entry) -> Iterator[str]:
+        """The news of an entry, a line each."""
+        numbers = [number for number, event in enumerate(entry.batch.events) if isinstance(event, _TOLD)]
+        changes = Changes()
+        for judged in fold_noting(self._state, entry, changes, numbers):
+            job = self._state.jobs.get(judged.job_uid)
+            if job is not None and isinstance(judged.event, k.PodSeen):
+                yield from self._seen(judged.event, job, entry.batch.time_ms)
+            elif job is not None and judged.verdict == ACCEPTED:
+                yield from self._told(judged, job, entry.batch.time_ms)
+        yield from self._whole_again(changes, entry.batch.time_ms)
+        if any(isinstance(event, k.Placed) for event in entry.batch.events):
+            yield from self._borrowing()
+
+    def _told(self, judged: Judged, job: JobRecord, time_ms: int) -> Iterator[str]:
+        name, event = job.seen.name, judged.event
+        if isinstance(event, k.Waits):
+            if not job.placements and not event.shortage.infeasible and job.uid not in self._waits:
+                self._waits[job.uid] = time_ms, "it waited"
+                pods = job.valid_spec.groups[0].count + job.valid_spec.min_workers
+                gang = f"{pods} pods of it start together or not at all: " if pods > 1 else ""
+                yield f"{name} waits: {gang}{shortage_text(event.shortage)}"
+        elif isinstance(event, k.Preempted):
+            self.room_taken = True
+            taken = taking(judged.offset, time_ms, event, self._state)
+            self._waits |= {gave.uid: (time_ms, "it waited again") for gave in taken.victims}
+            yield f"{name} of queue {taken.queue} takes room back from {', '.join(map(gave_text, taken.victims))}"
+        elif isinstance(event, k.StageDecided):
+            yield from self._entered(event, job, time_ms)
+
+    def _seen(self, pod: k.PodSeen, job: JobRecord, time_ms: int) -> Iterator[str]:
+        if pod.phase == Phase.FAILED and pod.uid not in self._failed and job.stage == Stage.RUNNING:
+            self._failed.add(pod.uid)
+            self._replaces.setdefault(job.uid, time_ms)
+            yield f"{job.seen.name} runs on without pod {pod.name}, which failed; another one follows"
+
+    def _entered(self, event: k.StageDecided, job: JobRecord, time_ms: int) -> Iterator[str]:
+        name = job.seen.name
+        if event.stage == Stage.RUNNING and job.uid in self._waits:
+            since_ms, waited = self._waits.pop(job.uid)
+            yield f"{name} runs; {waited} for {duration(time_ms - since_ms)}"
+        elif event.stage == Stage.FAILED:
+            yield f"{name} failed: {stage_text(event)}"
+        elif event.stage == Stage.RESCHEDULING and event.reason != StageReason.PREEMPTED:
+            self._waits[job.uid] = time_ms, "it waited again"
+            yield f"{name} starts again: {stage_text(event)}"
+
+    def _whole_again(self, changes: Changes, time_ms: int) -> Iterator[str]:
+        """The jobs all of whose pods are ready again."""
+        for uid in changes.jobs:
+            job = self._state.jobs.get(uid)
+            if uid in self._replaces and (job is None or job.ended):
+                del self._replaces[uid]
+            elif uid in self._replaces and job is not None and sum(job.ready) == job.pods_desired():
+                yield f"{job.seen.name} has all of its pods again, after {duration(time_ms - self._replaces.pop(uid))}"
+
+    def _borrowing(self) -> Iterator[str]:
+        """The queues that use more GPUs than they deserve, each once."""
+        for queue in queues_view(self._state).queues.values():
+            deserved = gpus_of(queue.spec.deserved) if queue.spec is not None else 0
+            used = gpus_of(queue.used.items())
+            if deserved and used > deserved and queue.name not in self._borrowers:
+                self._borrowers.add(queue.name)
+                yield f"queue {queue.name} uses {used} GPUs, and borrows {used - deserved} of them from others"
