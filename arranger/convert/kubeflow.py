@@ -106,7 +106,8 @@ def _run_policy(head: Head, spec: Fields, *, clean: str = "None", unlimited: boo
 
 
 def _hosts(head: Head, replicas: Sequence[Replicas]) -> None:
-    """The names of the pods' Services, and references to the labels of the pods."""
+    """The names of the pods' Services, and references to the labels of the pods. A pod alone may have no host name."""
+    alone = sum(of.count for of in replicas) == 1
     for of in replicas:
         known = {
             f"{_DOMAIN}/job-name": "$(TYJOB_NAME)",
@@ -117,12 +118,12 @@ def _hosts(head: Head, replicas: Sequence[Replicas]) -> None:
         for other in replicas:
             own = f"{re.escape(head.source_name)}-{other.kind.lower()}"
             pattern = re.compile(rf"(?<![\w.-]){own}-(\d+)(?:\.{re.escape(head.source_name)}(?=[.:]|$))?(?![\w-])")
-            of.template.rename_hosts(pattern, _renamed(other.name, head.name))
+            of.template.rename_hosts(pattern, _renamed("" if alone else other.name, head.name))
         point_out_hosts(head, of.template)
 
 
 def _renamed(name: str, job: str) -> Callable[[re.Match[str]], str]:
-    return lambda match: f"{name}-{match[1]}.{job}"
+    return lambda match: f"{name}-{match[1]}.{job}" if name else "localhost"
 
 
 def _minimums(policy: RunPolicy, replicas: Sequence[Replicas], leaders: int) -> tuple[int | None, bool]:

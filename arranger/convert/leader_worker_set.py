@@ -138,6 +138,8 @@ def _tell(template: Template, source: str, number: int, names: tuple[str, str, s
     pattern = re.compile(rf"(?<![\w.-]){own}-{number}(?:-(\d+))?\.{own}(?:-{number})?(?![\w-])")
 
     def renamed(match: re.Match[str]) -> str:
+        if alone:
+            return "localhost"
         return f"{worker}-{int(match[1]) - 1}.{job}" if match[1] and match[1] != "0" else f"{leader}-0.{job}"
 
     template.rename_hosts(pattern, renamed)

@@ -166,7 +166,7 @@ def _cluster(head: Head, spec: Fields, *, own_command: bool, program: str | None
     _of_the_cluster(spec, scaling=scaling)
     groups, scaled = _groups(head, spec, scaling=scaling)
     port = _port(of_head, params)
-    address = f"{_HEAD}-0.{head.name}"
+    address = f"{_HEAD}-0.{head.name}" if groups else "127.0.0.1"  # without workers, pods have no host names
     _start(template, params, address, port, first=True, program=program, own=own_command)
     of_head.say(NoteKind.CHANGED, "", "the leader: its failure restarts all pods of the cluster")
     for of in groups:

@@ -479,6 +479,17 @@ def test_each_replica_of_a_leader_worker_set_is_a_tyjob() -> None:
     assert "leader-0.lws-sglang:20000" in sglang["spec"]["leader"]["template"]["spec"]["containers"][0]["args"]
 
 
+def test_a_pod_alone_finds_itself_without_a_host_name_that_nobody_serves() -> None:
+    args = ["--init=tcp://pt-alone-master-0:23456"]
+    (alone,) = made(with_field("pt-alone", "spec.pytorchReplicaSpecs.Master.template.spec.containers.0.args", args))
+    assert alone["spec"]["leader"]["template"]["spec"]["containers"][0]["args"] == ["--init=tcp://localhost:23456"]
+    lws = "spec.leaderWorkerTemplate.workerTemplate.spec.containers.0.args"
+    for job in made(with_field("lws-leaders", lws, ["lws-leaders-0.lws-leaders", "lws-leaders-1.lws-leaders"])):
+        assert "localhost" in job["spec"]["leader"]["template"]["spec"]["containers"][0]["args"]
+    head = spec_of(SHAPE["rc-head-only"])["leader"]["template"]["spec"]["containers"][0]
+    assert {"name": "FQ_RAY_IP", "value": "127.0.0.1"} in head["env"]
+
+
 def test_names_fit_into_the_names_of_pods_with_every_suffix() -> None:
     long = "a-very-long-name-of-an-object-that-goes-on-and-on-for-ever"
     for shape in ("lws-small", "js-initializer"):
