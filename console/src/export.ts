@@ -61,9 +61,13 @@ async function document_(pseudonyms: boolean): Promise<string> {
     else one.remove();
   }
   for (const one of copy.querySelectorAll("a")) one.removeAttribute("href");
-  for (const one of copy.querySelectorAll<HTMLInputElement>(".number-of-event")) one.replaceWith(one.value);
+  for (const one of copy.querySelectorAll<HTMLInputElement>(".number-of-event, .typed")) one.replaceWith(one.value);
   for (const one of copy.querySelectorAll("input, select, textarea")) one.setAttribute("disabled", "");
-  for (const one of copy.querySelectorAll("[role=slider]")) one.setAttribute("tabindex", "-1");
+  for (const one of copy.querySelectorAll("[role=slider]")) {
+    one.setAttribute("tabindex", "-1");
+    // What was last pointed at is told with its true names.
+    one.removeAttribute("title");
+  }
   const style = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).map((rule) => rule.cssText);
   const root = document.documentElement;
   return `<!doctype html>

@@ -160,7 +160,7 @@ function When({ time }: { time: number }) {
         }}
       />
       {unknown && (
-        <span class="bad" id="unknown-time" role="alert">
+        <span class="bad live-only" id="unknown-time" role="alert">
           {" "}
           “{unknown}” is no time: try {WHEN}.{" "}
           <button type="button" aria-label="Close" onClick={() => setUnknown("")}>

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.console.pages import AXE, SLIDER, Opener, expect_at, offset_of, ready, served, written
+from tests.e2e.console.pages import AXE, SLIDER, Opener, expect_at, export, offset_of, ready, served, written
 from tests.world import World, shape
 
 pytestmark = pytest.mark.real
@@ -66,6 +66,23 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[
     yield address, decisions, world
     for _ in serving:
         pass
+
+
+def test_an_export_has_the_time_and_no_name_that_was_pointed_at(room: str, opened: Opener, tmp_path: Path) -> None:
+    page = opened(f"{room}/#/gantt?at=192")
+    ready(page)
+    log = answer(room, "timeline")
+    (mark, *_) = [one for one in log["marks"] if one["kind"] == "preempted"]
+    box = page.locator(SLIDER).bounding_box()
+    assert box is not None
+    share = (mark["time"] - log["firstTime"]) / (log["lastTime"] - log["firstTime"])
+    page.mouse.move(box["x"] + share * box["width"], box["y"] + 4)
+    expect(page.locator(SLIDER)).to_have_attribute("title", re.compile("preempted: default/"))
+    time_shown = page.get_by_role("textbox", name="Time", exact=True).input_value()
+    exported = export(page, tmp_path, "The same, with pseudonyms").read_text(encoding="utf-8")
+    assert time_shown in exported
+    for job in mark["subjects"]:
+        assert job.partition("/")[2] not in exported.partition("</style>")[2]
 
 
 def test_a_log_that_has_ended_opens_where_most_happened_with_its_end_beside_it(room: str, opened: Opener) -> None:
