@@ -2,8 +2,10 @@
 the source's operator told its pods is told in Arranger's way."""
 
 import copy
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -153,6 +155,7 @@ def template_of(fields: Fields, name: str = "template") -> Template:
     if not isinstance(value, dict):
         raise wrong(definition("PodTemplateSpec")(value, path))
     _left_out(template)
+    _decimals(value.get("spec"))
     _without_unknown(template)
     _metadata(template)
     return template
@@ -175,6 +178,18 @@ def _left_out(template: Template) -> None:
     ):
         if spec.pop(name, None):
             template.notes.add(NoteKind.NO_EQUIVALENT, f"{path}.{name}", words)
+
+
+def _decimals(spec: Any) -> None:
+    """Write amounts such as 0.5, which the API server takes in pods, as texts, as a TYJob has them."""
+    for kind in ("containers", "initContainers"):
+        containers = spec.get(kind) if isinstance(spec, dict) else None
+        for container in containers if isinstance(containers, list) else ():
+            resources = container.get("resources") if isinstance(container, dict) else None
+            for amounts in resources.values() if isinstance(resources, dict) else ():
+                for name, amount in amounts.items() if isinstance(amounts, dict) else ():
+                    if isinstance(amount, float) and math.isfinite(amount):
+                        amounts[name] = format(Decimal(repr(amount)), "f")
 
 
 def _without_unknown(template: Template) -> None:

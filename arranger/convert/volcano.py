@@ -16,6 +16,15 @@ _RESTARTS = {"RestartJob": "Job", "RestartTask": "Set", "RestartPod": "Worker", 
 _ENDS = ("AbortJob", "TerminateJob")
 _FAILURES = ("PodFailed", "TaskFailed", "*")
 _EVICTIONS = ("PodEvicted", "*")
+#: The arguments of plugins that mean something to a TYJob, or need nothing of it.
+_ARGUMENTS = {
+    "env": frozenset[str](),
+    "svc": frozenset({"publish-not-ready-addresses", "disable-network-policy"}),
+    "ssh": frozenset({"ssh-key-file-path"}),
+    "mpi": frozenset({"master", "worker"}),
+    "pytorch": frozenset({"master", "worker", "port"}),
+    "tensorflow": frozenset({"ps", "worker", "chief", "evaluator", "port"}),
+}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|m|s|ms)")
 _UNITS_S = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
 
@@ -241,7 +250,7 @@ def _volumes(spec: Fields, head: Head, tasks: Sequence[Task]) -> list[Json]:
 
 
 def _arguments(plugins: Fields, name: str) -> dict[str, str]:
-    """The arguments of a plugin: `--port=2222`, or `--port 2222`."""
+    """The arguments of a plugin: `--port=2222`, or `--port 2222`. Words that are no argument are named like one."""
     words = " ".join(plugins.texts(name)).replace("=", " ").split()
     found: dict[str, str] = {}
     flag = ""
@@ -251,7 +260,17 @@ def _arguments(plugins: Fields, name: str) -> dict[str, str]:
             found[flag] = "true"
         elif flag:
             found[flag] = word
+            flag = ""
+        else:
+            found[word] = ""
     return found
+
+
+def _odd_arguments(plugins: Fields) -> None:
+    """Name the arguments of plugins that nobody takes."""
+    for plugin, known in _ARGUMENTS.items():
+        for name in [name for name in _arguments(plugins, plugin) if plugin in plugins and name not in known]:
+            plugins.say(NoteKind.NO_EQUIVALENT, plugin, f"the argument {name} has no effect here")
 
 
 def _number(plugins: Fields, plugin: str, given: str | None, default: int) -> int:
@@ -276,6 +295,7 @@ def _plugins(plugins: Fields, head: Head, tasks: Sequence[Task]) -> int | None:
     """Tell pods what Volcano's plugins tell them; the port of a rendezvous of the whole job, if one has it."""
     hosts = {of.name: [f"{of.set_name}-{number}.{head.name}" for number in range(of.replicas)] for of in tasks}
     plugins.ignore("env", "svc")
+    _odd_arguments(plugins)
     if "svc" in plugins or "mpi" in plugins:
         _told_hosts(tasks, hosts)
         if "disable-network-policy" not in _arguments(plugins, "svc"):

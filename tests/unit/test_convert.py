@@ -121,6 +121,8 @@ NOTES = [
     ("vc-mpi", "spec.policies", [{"event": "TaskCompleted", "action": "CompleteJob"}], LOST, "spec.policies", "any task"),
     ("vc-mpi", "spec.tasks.1.policies", [{"event": "TaskCompleted", "action": "CompleteJob"}], CHANGED, "spec.policies", "not when one has"),
     ("vc-plain", f"{TASK}.template.spec.restartPolicy", "Always", CHANGED, "spec.tasks[0].template.spec.restartPolicy", "isn't run again"),
+    ("vc-plain", "spec.plugins", {"ssh": ["--no-root"]}, LOST, "spec.plugins.ssh", "no-root"),
+    ("vc-plain", "spec.plugins", {"env": ["stray"]}, LOST, "spec.plugins.env", "stray"),
     ("vc-plain", "spec.plugins", {"svc": []}, CHANGED, "spec.plugins.svc", "NetworkPolicy"),
     ("tf-multi-worker", "spec.tfReplicaSpecs.Worker.replicas", 4000, TO_DO, "spec.tfReplicaSpecs.Worker.template", "Linux refuses"),
     ("vc-ordered", "spec.tasks.1.dependsOn.name", ["a", "nginx"], CHANGED, "spec.tasks[1].dependsOn.name", "after nginx"),
@@ -477,6 +479,13 @@ def test_each_replica_of_a_leader_worker_set_is_a_tyjob() -> None:
     assert [of["spec"]["workerSets"][0]["counts"] for of in jobs] == [2, 2]
     (sglang,) = made(SHAPE["lws-sglang"])
     assert "leader-0.lws-sglang:20000" in sglang["spec"]["leader"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_amounts_that_a_pod_may_have_as_decimals_are_texts() -> None:
+    amounts = {"limits": {"cpu": 0.5, "memory": 1e9}, "requests": {"cpu": 0.25}}
+    (workers,) = spec_of(with_field("job-pi", "spec.template.spec.containers.0.resources", amounts))["workerSets"]
+    resources = workers["template"]["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": {"cpu": "0.5", "memory": "1000000000.0"}, "requests": {"cpu": "0.25"}}
 
 
 def test_a_pod_alone_finds_itself_without_a_host_name_that_nobody_serves() -> None:
