@@ -42,6 +42,8 @@ def _made(uid: str, state: State, config: CycleConfig) -> Start:
         return Start(Certainty.UNKNOWN, why=NoStart.HELD)
     certainty = Certainty.FORECAST if found.expected_ms else Certainty.UNKNOWN
     why = NoStart(found.why.value) if found.why is not None else None
+    if why is not None and time.monotonic() > until_s:  # whatever ended the search says nothing then
+        why = NoStart.LATER
     endless = made.endless if why == NoStart.ENDLESS else ()
     return Start(
         certainty, found.expected_ms, found.earliest_ms, found.latest_ms, state.time_ms, why, endless

@@ -1,0 +1,72 @@
+"""`arranger explain` begins with what happened: a failure has its remedy, and a waiting job its expected start."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arranger.cli.inputs import start_forecast
+from arranger.events.facts import StageFacts
+from arranger.events.kinds import StageDecided
+from arranger.messages.failures import failure_remedy_text
+from arranger.model.job import Stage
+from arranger.model.pod import ContainerEnd
+from arranger.model.stages import TRANSITIONS, StageReason
+from tests.commands import Run, to_file
+from tests.unit.replay_worlds import crowded
+from tests.world import World, shape
+
+FAILURES = sorted({reason for (_, reason), to in TRANSITIONS.items() if to == Stage.FAILED})
+
+
+def failed(reason: StageReason, **facts: Any) -> StageDecided:
+    return StageDecided("uid", 0, 0, Stage.FAILED, reason, StageFacts(**facts))
+
+
+@pytest.mark.parametrize("reason", FAILURES)
+def test_each_failure_has_a_remedy_but_that_of_a_job_that_is_being_deleted(reason: StageReason) -> None:
+    assert bool(failure_remedy_text(failed(reason))) == (reason != StageReason.DELETED)
+    decided = StageDecided("uid", 0, 0, Stage.RUNNING, StageReason.WORKERS_READY, StageFacts())
+    assert failure_remedy_text(decided) == ""
+
+
+def test_who_ran_out_of_memory_is_told_to_raise_its_limit() -> None:
+    ended = ContainerEnd("main", 137, 9, "OOMKilled")
+    told = failure_remedy_text(failed(StageReason.RESTART_LIMIT, ended=ended))
+    assert told == "raise the memory limit of container main, or let it need less, and submit the job again"
+
+
+def test_the_start_is_that_of_the_command_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = to_file(crowded().entries, tmp_path / "run.log")
+    for job in ("big", "other"):
+        start = Run(capsys, "explain", job, *log, "-o", "json").json["start"]
+        [forecast] = Run(capsys, "forecast", job, *log, "-o", "json").json["jobs"]
+        known = tuple(start[of] or None for of in ("expected_ms", "earliest_ms", "latest_ms", "why"))
+        assert known == tuple(forecast[of] for of in ("expected_ms", "earliest_ms", "latest_ms", "why"))
+
+
+def test_where_a_forecast_would_take_too_long_the_command_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = to_file(crowded().entries, tmp_path / "run.log")
+    monkeypatch.setattr(start_forecast, "_JOBS", 1)
+    assert "  start         unknown: the cluster is too large for a forecast here: arranger forecast\n" in (
+        Run(capsys, "explain", "big", *log).out
+    )
+    monkeypatch.undo()
+    monkeypatch.setattr(start_forecast, "_LIMIT_S", -1.0)
+    assert "  start         unknown: a forecast takes too long here" in Run(capsys, "explain", "big", *log).out
+
+
+def test_a_suspended_job_has_no_start_and_a_running_one_needs_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.job("still", leader=shape(gpus=1), suspend=True)
+    world.job("runs", leader=shape(gpus=1))
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+    assert "  start         unknown: something other than room keeps it\n" in Run(capsys, "explain", "still", *log).out
+    told = Run(capsys, "explain", "runs", *log)
+    assert told.out.startswith("default/runs runs since 2023-11-14 ") and "  start  " not in told.out
