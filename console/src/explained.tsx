@@ -26,6 +26,11 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
   const facts: Fact[] = [
     ["Pods", pods(standing)],
   ];
+  if (standing.remedy) facts.push(["What helps", shown(standing.remedy)]);
+  const helped = value.wouldHaveHelped;
+  if (helped && helped.remedies.length > 0) {
+    facts.push(["Would have helped", <>{few(helped.remedies.map((one) => one.text))} <Point at={helped.offset} /></>]);
+  }
   if (standing.budget) {
     const again = standing.attempt ? `scheduled again ${many(standing.attempt, "time")}; ` : "";
     facts.push(["Restarts", `${again}counted against the limits: ${shown(standing.budget)}`]);

@@ -167,7 +167,11 @@ export interface Explained {
     podsPlaced: number;
     podsSeen: number;
     podsPresent: number;
+    /** What can be done about a failure; empty if the job hasn't failed. */
+    remedy: string;
   };
+  /** What would have given a job nodes that failed for want of them; the page of a replay doesn't have it. */
+  wouldHaveHelped?: { offset: number; remedies: { text: string }[] } | null;
   takings: {
     offset: number;
     timeMs: number;

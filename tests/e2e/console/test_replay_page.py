@@ -113,6 +113,14 @@ def test_a_link_is_a_moment_and_a_job(offline: _Offline) -> None:
     assert "at=62" in page.url
 
 
+def test_a_failed_job_says_what_helps(offline: _Offline) -> None:
+    page = offline(PAGE, "#/gantt?at=228&job=default/never-fits")
+    job = page.get_by_label("The chosen job")
+    expect(job).to_contain_text("default/never-fits Failed")
+    expect(job).to_contain_text("What helps")
+    expect(job).to_contain_text("request less for a pod, need fewer pods at once")
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everybody_can_use_it_on_a_telephone_too(width: int, scheme: str, offline: _Offline) -> None:
