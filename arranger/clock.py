@@ -4,6 +4,7 @@ A real process gets the `SystemClock`; a simulation runs the same code with a cl
 """
 
 import asyncio
+import datetime
 import time
 from typing import Protocol
 
@@ -30,6 +31,14 @@ class Clock(Protocol):
 def wall_clock_ms() -> int:
     """The wall clock of this machine, milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
+
+
+def local_time(time_ms: int) -> str:
+    """A time in local time, with milliseconds and UTC offset; "-" for 0, which means never."""
+    if not time_ms:
+        return "-"
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")
 
 
 class SystemClock:

@@ -54,7 +54,7 @@ print(explanation.standing.stage, explanation.standing.allocation)
 print([queue.name for queue in client.queues().queues])
 
 # %% [markdown]
-# `client.frame(job="notebook")` is the same as a `pandas.DataFrame`, and `client.table` as a `pyarrow.Table`.
+# `to_pandas()` makes a `pandas.DataFrame` of an answer or of events, and `to_arrow()` a `pyarrow.Table`.
 
 # %%
 for event in client.events(job="notebook", kinds=["StageDecided", "Placed"]):

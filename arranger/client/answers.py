@@ -94,8 +94,8 @@ def _as_stored(value: Any, of: Any) -> Any:
         fitting = [one for one in of.types if isinstance(value, _JSON.get(type(one), ()))]
         return _as_stored(value, fitting[0]) if fitting else value
     if isinstance(of, msgspec.inspect.StructType) and isinstance(value, dict):
-        fields = {one.name: one.type for one in of.fields if camel(one.name) in value}
-        own = {name: _as_stored(value[camel(name)], kind) for name, kind in fields.items()}
+        fields = [one for one in of.fields if camel(one.name) in value]
+        own = {one.encode_name: _as_stored(value[camel(one.name)], one.type) for one in fields}
         tag = [] if of.tag is None else [of.tag]
         return [*tag, *own.values()] if of.array_like else own
     if isinstance(of, msgspec.inspect.DictType) and isinstance(value, dict):

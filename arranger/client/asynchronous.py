@@ -9,18 +9,27 @@ from typing import Any, Self
 
 from arranger.client.answers import Answer, Refused, Value, ask, ask_lines, typed
 from arranger.client.applying import change, noted
-from arranger.client.jobs import Given, Job, JobEnded, JobGone, JobPod, job_object, job_pod, meant
-from arranger.client.tables import arrow_table, data_frame
+from arranger.client.jobs import Given, Job, JobEnded, JobGone, job_object, job_pod, meant
+from arranger.client.views import (
+    EventList,
+    Explanation,
+    Holdings,
+    JobList,
+    JobStarts,
+    Overview,
+    PodList,
+    PreemptionList,
+    QueueDetail,
+    QueueList,
+    WaitSums,
+    WhatIf,
+)
 from arranger.errors import ArrangerError, UsageError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
 from arranger.kube.config import Access, find_access
 from arranger.model.job import Stage
 from arranger.model.validation import scaled_set
-from arranger.replay.explain.answer import Explanation
-from arranger.replay.forecast.starts import JobStarts
-from arranger.replay.reading.overview import Overview
-from arranger.replay.reading.queues import QueueList
 from arranger.web.remote import Remote
 
 #: After the API server couldn't be reached, it is tried again this much later.
@@ -107,10 +116,10 @@ class AsyncClient:
         """The TYJob of this name."""
         return Job(await self._kube().get(TYJOBS, self._namespace, name))
 
-    async def jobs(self) -> list[Job]:
+    async def jobs(self) -> JobList:
         """All TYJobs of the namespace, by name."""
         found = [Job(item) async for page in self._kube().listing(TYJOBS) for item in page.items]
-        return sorted(found, key=lambda job: job.name)
+        return JobList(sorted(found, key=lambda job: job.name))
 
     async def wait(self, name: str, *stages: Stage | str, timeout_s: float | None = None) -> Job:
         """The job as soon as it is in one of the stages; by default, as soon as it has ended.
@@ -173,7 +182,7 @@ class AsyncClient:
                             return
                         yield Job(change.object)
 
-    async def pods(self, name: str) -> list[JobPod]:
+    async def pods(self, name: str) -> PodList:
         """The pods of a job, the leader's first: for `kubectl logs`."""
         uid = (await self.job(name)).uid
         found = [
@@ -182,7 +191,7 @@ class AsyncClient:
             for item in page.items
             if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ())
         ]
-        return sorted(found, key=lambda pod: (pod.worker_set, pod.index, pod.name))
+        return PodList(sorted(found, key=lambda pod: (pod.worker_set, pod.index, pod.name)))
 
     async def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
         """Set the number of workers (of worker groups, where the set has these) of the set of this name, or of the one
@@ -231,6 +240,57 @@ class AsyncClient:
         """All queues with their use, at a point of the log."""
         return typed((await self.ask("queue", at=at)), QueueList)
 
+    async def queue(self, name: str, *, at: int | str | None = None) -> QueueDetail:
+        """One queue, who holds its room and which jobs wait in it, at a point of the log."""
+        return typed((await self.ask("queue", name=name, at=at)), QueueDetail)
+
+    async def top(self, *, by: str = "queue", at: int | str | None = None) -> Holdings:
+        """Who holds GPUs, the largest holders first: by queue, namespace, user or job."""
+        return typed((await self.ask("top", by=by, at=at)), Holdings)
+
+    async def waits(
+        self,
+        *,
+        by: str = "queue",
+        held_by: str = "queue",
+        first: int | str | None = None,
+        last: int | str | None = None,
+    ) -> WaitSums:
+        """What jobs waited for, by queue, user, namespace, day or job, and who held the room (by queue, user or job),
+        from one point of the log to another."""
+        span: dict[str, Value] = {"from": first, "to": last}
+        return typed((await self.ask("waits", by=by, heldBy=held_by, **span)), WaitSums)
+
+    async def preemptions(
+        self, *, first: int | str | None = None, last: int | str | None = None, within: str | None = None
+    ) -> PreemptionList:
+        """Who gave room to whom from one point of the log to another, what it cost, and whether it was needless: the
+        room became free by itself `within` a time ("10m")."""
+        span: dict[str, Value] = {"from": first, "to": last}
+        return typed((await self.ask("preemptions", within=within, **span)), PreemptionList)
+
+    async def what_if(
+        self,
+        *,
+        at: int | str | None = None,
+        job: str = "",
+        priority: int | None = None,
+        queue: str | None = None,
+        gpus: int | None = None,
+        without: Sequence[str] = (),
+        with_node: Sequence[str] = (),
+        without_node: Sequence[str] = (),
+        without_queue: Sequence[str] = (),
+        until: str | None = None,
+        **policies: Value,
+    ) -> WhatIf:
+        """A past cycle as it was and with changes: one job with another priority, queue or number of GPUs, and without
+        some jobs, nodes or queues. `policies` are other parameters of the API, such as `queuePolicy="DRF"`."""
+        changed: dict[str, Value] = {"changedJob": self._whole(job) if job else None, "priority": priority}
+        changed |= {"queue": queue, "gpus": gpus, "until": until, "without": [self._whole(of) for of in without]}
+        changed |= {"withNode": [*with_node], "withoutNode": [*without_node], "withoutQueue": [*without_queue]}
+        return typed((await self.ask("what-if", at=at, **changed, **policies)), WhatIf)
+
     async def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> JobStarts:
         """When each waiting job, or each of these, would start. `until` is how far to look ahead ("6h")."""
         whole = [self._whole(job) for job in jobs]
@@ -242,17 +302,16 @@ class AsyncClient:
 
     async def events(
         self, *, job: str = "", kinds: Sequence[str] = (), first: int | str | None = None, last: int | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> EventList:
         """The events of the log from `first` (an offset or a time) to the offset `last`, of these only those about one
         job or of some kinds: each as `arranger events -o json` prints it. One answer has at most 32 MiB; from an offset
         on, any number of events is asked for in parts."""
         given: dict[str, Value] = {"job": self._whole(job) if job else None, "kind": list(kinds) or None}
         if not isinstance(first, int):
-            return await self._lines("events", {**given, "from": first, "to": last})
+            return EventList(await self._lines("events", {**given, "from": first, "to": last}))
         if last is None:
             last = (await self._answer("queue", {})).offset  # the present end of the log
-        found: list[dict[str, Any]] = []
-        many = _EVENTS
+        found, many = EventList(), _EVENTS
         while last is None or first <= last:
             to = last if last is None else min(first + many - 1, last)
             try:
@@ -266,14 +325,6 @@ class AsyncClient:
                 break
             first = to + 1
         return found
-
-    async def table(self, **asked: Any) -> Any:
-        """`events` as a `pyarrow.Table`. Raises `UsageError` if pyarrow isn't installed."""
-        return arrow_table(await self.events(**asked))
-
-    async def frame(self, **asked: Any) -> Any:
-        """`events` as a `pandas.DataFrame`. Raises `UsageError` if pandas isn't installed."""
-        return data_frame(await self.events(**asked))
 
     # --- connections -----------------------------------------------------------------------------------------------
 

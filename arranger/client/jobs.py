@@ -7,11 +7,13 @@ from typing import Any, Union
 import msgspec
 import yaml
 
+from arranger.client import html
 from arranger.errors import ArrangerError, UsageError
 from arranger.kube.cluster import TYJOBS, Object
 from arranger.messages.faults import meant_text
 from arranger.model.job import ENDED, Stage
 from arranger.model.names import INDEX_LABEL, KIND, LEADER_ROLE, ROLE_LABEL, WORKER_SET_LABEL
+from arranger.model.text import counted, one_line
 from arranger.model.validation import unknown_metadata, validate
 
 #: A TYJob as users give it: an object, YAML text, the path of a YAML file, or a job that the client returned.
@@ -73,6 +75,28 @@ class Job(msgspec.Struct, frozen=True):
     """A TYJob as the API server shows it. `object` is all of it, as JSON."""
 
     object: Object
+
+    def __repr__(self) -> str:
+        return f"<Job {self.namespace}/{self.name}: {one_line(self._told)}>"
+
+    def _repr_html_(self) -> str:
+        conditions = [(of.type, of.status, of.reason, of.message, of.since) for of in self.conditions.values()]
+        rows = (
+            ("schedule", self.schedule_state or "-"),
+            ("ready workers", self.ready_workers),
+            ("GPUs", self.gpus),
+            ("message", self.message or "-"),
+        )
+        return html.block(
+            html.sentence(f"{self.namespace}/{self.name}: {self.stage}", strong=True),
+            html.facts(rows),
+            html.table(("condition", "status", "reason", "message", "since"), conditions, empty="no conditions yet"),
+        )
+
+    @property
+    def _told(self) -> str:
+        parts = [str(self.stage), f"{counted(self.ready_workers, 'worker')} ready", counted(self.gpus, "GPU")]
+        return ", ".join(parts) + (f": {self.message}" if self.message else "")
 
     @property
     def name(self) -> str:

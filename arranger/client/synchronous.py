@@ -9,13 +9,23 @@ from typing import Any, Self, TypeVar
 
 from arranger.client.answers import Value
 from arranger.client.asynchronous import AsyncClient
-from arranger.client.jobs import Given, Job, JobPod
+from arranger.client.jobs import Given, Job
+from arranger.client.views import (
+    EventList,
+    Explanation,
+    Holdings,
+    JobList,
+    JobStarts,
+    Overview,
+    PodList,
+    PreemptionList,
+    QueueDetail,
+    QueueList,
+    WaitSums,
+    WhatIf,
+)
 from arranger.errors import UsageError
 from arranger.model.job import Stage
-from arranger.replay.explain.answer import Explanation
-from arranger.replay.forecast.starts import JobStarts
-from arranger.replay.reading.overview import Overview
-from arranger.replay.reading.queues import QueueList
 
 _T = TypeVar("_T")
 
@@ -85,7 +95,7 @@ class Client:
     def job(self, name: str) -> Job:
         return self._run(self._of.job(name))
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> JobList:
         return self._run(self._of.jobs())
 
     def wait(self, name: str, *stages: Stage | str, timeout_s: float | None = None) -> Job:
@@ -96,7 +106,7 @@ class Client:
     ) -> Job:
         return self._run(self._of.wait_until(name, holds, timeout_s=timeout_s, ended=ended))
 
-    def pods(self, name: str) -> list[JobPod]:
+    def pods(self, name: str) -> PodList:
         return self._run(self._of.pods(name))
 
     def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
@@ -120,6 +130,58 @@ class Client:
     def queues(self, *, at: int | str | None = None) -> QueueList:
         return self._run(self._of.queues(at=at))
 
+    def queue(self, name: str, *, at: int | str | None = None) -> QueueDetail:
+        return self._run(self._of.queue(name, at=at))
+
+    def top(self, *, by: str = "queue", at: int | str | None = None) -> Holdings:
+        return self._run(self._of.top(by=by, at=at))
+
+    def waits(
+        self,
+        *,
+        by: str = "queue",
+        held_by: str = "queue",
+        first: int | str | None = None,
+        last: int | str | None = None,
+    ) -> WaitSums:
+        return self._run(self._of.waits(by=by, held_by=held_by, first=first, last=last))
+
+    def preemptions(
+        self, *, first: int | str | None = None, last: int | str | None = None, within: str | None = None
+    ) -> PreemptionList:
+        return self._run(self._of.preemptions(first=first, last=last, within=within))
+
+    def what_if(
+        self,
+        *,
+        at: int | str | None = None,
+        job: str = "",
+        priority: int | None = None,
+        queue: str | None = None,
+        gpus: int | None = None,
+        without: Sequence[str] = (),
+        with_node: Sequence[str] = (),
+        without_node: Sequence[str] = (),
+        without_queue: Sequence[str] = (),
+        until: str | None = None,
+        **policies: Value,
+    ) -> WhatIf:
+        return self._run(
+            self._of.what_if(
+                at=at,
+                job=job,
+                priority=priority,
+                queue=queue,
+                gpus=gpus,
+                without=without,
+                with_node=with_node,
+                without_node=without_node,
+                without_queue=without_queue,
+                until=until,
+                **policies,
+            )
+        )
+
     def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> JobStarts:
         return self._run(self._of.forecast(*jobs, at=at, until=until))
 
@@ -128,14 +190,8 @@ class Client:
 
     def events(
         self, *, job: str = "", kinds: Sequence[str] = (), first: int | str | None = None, last: int | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> EventList:
         return self._run(self._of.events(job=job, kinds=kinds, first=first, last=last))
-
-    def table(self, **asked: Any) -> Any:
-        return self._run(self._of.table(**asked))
-
-    def frame(self, **asked: Any) -> Any:
-        return self._run(self._of.frame(**asked))
 
 
 for _name, _method in vars(Client).items():

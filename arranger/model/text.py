@@ -78,3 +78,18 @@ def _shown(char: str) -> str:
 def _json_code(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def duration(span_ms: int) -> str:
+    """A duration in its two largest units: 850ms, 3.2s, 5m12s, 2h05m, 3d04h."""
+    if span_ms < 1000:
+        return f"{span_ms}ms"
+    seconds = span_ms // 1000
+    if seconds < 60:
+        return f"{span_ms / 1000:.1f}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if hours == 0:
+        return f"{minutes}m{seconds % 60:02}s"
+    if days == 0:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{days}d{hours % 24:02}h"

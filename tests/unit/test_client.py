@@ -1,6 +1,7 @@
 """The Python client: TYJobs on an embedded cluster, and questions to a server on a log."""
 
 import asyncio
+import html
 import inspect
 import json
 import re
@@ -11,16 +12,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from arranger.cli.main import cli
 from arranger.client import AsyncClient, Client, JobEnded, JobGone, Refused, Stage
-from arranger.client.jobs import Given
-from arranger.client.tables import COLUMNS
+from arranger.client.jobs import Given, Job, JobPod
+from arranger.client.tables import EVENT_COLUMNS
+from arranger.client.views import JobList, PodList
 from arranger.errors import ArrangerError, UsageError
 from arranger.events.file_log import FileLog
 from arranger.kube.cluster import TYJOBS, ApiError
+from arranger.replay.reading.describe import as_object
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.web.asking import Asker, Limits
 from arranger.web.openapi import document
@@ -209,23 +213,101 @@ async def test_events_are_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) ->
         assert placed[0] in about and len(about) < len(whole)
 
 
-async def test_tables_need_their_library_and_have_the_columns_of_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tables_need_their_library_and_have_the_names_of_the_commands_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kept: dict[str, Any] = {}
 
     class Library:
-        """What pandas and pyarrow do with columns."""
+        """What pandas does with columns."""
 
         DataFrame = staticmethod(kept.update)
 
     async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
-        with monkeypatch.context() as without:
-            without.setitem(__import__("sys").modules, "pyarrow", None)
-            with pytest.raises(UsageError, match=r"pyarrow isn't installed .pip install pyarrow"):
-                await client.table(last=20)
-        monkeypatch.setitem(__import__("sys").modules, "pandas", Library)
-        await client.frame(last=20)
-    assert tuple(kept) == COLUMNS and {len(column) for column in kept.values()} == {20}
+        events, queues = await client.events(last=20), await client.queues(at=400)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(UsageError, match=r"pyarrow isn't installed .pip install pyarrow"):
+            events.to_arrow()
+    monkeypatch.setitem(sys.modules, "pandas", Library)
+    events.to_pandas()
+    assert tuple(kept) == EVENT_COLUMNS and {len(column) for column in kept.values()} == {20}
     assert json.loads(kept["event"][0])["reason"] == "the log was empty"
+    kept.clear()
+    queues.to_pandas()
+    assert kept["name"] == [of.name for of in queues.queues]
+    resources = {name for queue in queues.queues for name in queue.demand}
+    assert resources
+    for name in resources:
+        assert kept[f"demand.{name}"] == [of.demand.get(name, 0) for of in queues.queues]
+
+
+async def test_real_tables_are_made_where_their_libraries_are_installed() -> None:
+    pyarrow, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        for answer in (await client.waits(by="job"), await client.queues(), await client.events()):
+            assert answer.to_arrow().num_rows == len(answer.to_pandas()) > 0
+            assert pyarrow.table(answer).schema == answer.to_arrow().schema
+        assert pandas.api.types.is_integer_dtype((await client.waits()).to_pandas()["gpu_ms"])
+
+
+def test_answers_have_the_fields_of_the_commands_json() -> None:
+    async def answers() -> dict[str, Any]:
+        async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as of:
+            return {
+                "replay --at 400": await of.overview(at=400),
+                "queue show --at 400": await of.queues(at=400),
+                "queue show research --at 400": await of.queue("research", at=400),
+                "top --by user --at 400": await of.top(by="user", at=400),
+                "waits --by job --held-by job": await of.waits(by="job", held_by="job"),
+                "preemptions --within 5m": await of.preemptions(within="5m"),
+                "forecast wide --at 400": await of.forecast("wide", at=400),
+                "explain wide --at 400": await of.explain("wide", at=400),
+                "what-if --at 400 --job default/wide --priority 9": await of.what_if(at=400, job="wide", priority=9),
+            }
+
+    for command, answer in asyncio.run(answers()).items():
+        done = CliRunner().invoke(cli, [*command.split(), "--log", str(HISTORY), "-o", "json"])
+        told = json.loads(done.output)
+        shown = json.loads(msgspec.json.encode(as_object(answer)))
+        renamed = {"as_it_was": "asItWas", "what_if": "whatIf"}
+        shown = {renamed.get(name, name): value for name, value in shown.items()}
+        assert shown == {name: value for name, value in _as_listed(told).items() if name in shown}, command
+        assert len(repr(answer)) < 400 and "\n" not in repr(answer), command
+        page = answer._repr_html_()
+        assert page.count("<table") == page.count("</table>") and "background:#" not in page
+
+
+def _as_listed(value: Any) -> Any:
+    """A command's JSON without the local times that it has beside times in milliseconds."""
+    if isinstance(value, dict):
+        return {name: _as_listed(item) for name, item in value.items() if not (name == "time" and "time_ms" in value)}
+    return [_as_listed(item) for item in value] if isinstance(value, list) else value
+
+
+def test_an_explanation_in_a_notebook_has_the_words_of_the_command() -> None:
+    async def explained() -> Any:
+        async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as of:
+            return await of.explain("wide", at=400)
+
+    page = asyncio.run(explained())._repr_html_()
+    done = CliRunner().invoke(cli, ["explain", "wide", "--at", "400", "--all", "--log", str(HISTORY)])
+    said = " ".join(done.output.split())
+    texts = [html.unescape(of) for of in re.findall(r">([^<]+)<", page)]
+    assert len(texts) > 10
+    assert not [text for text in texts if " ".join(text.split()) not in said]
+
+
+def test_what_a_notebook_shows_is_escaped() -> None:
+    metadata = {"name": "x", "namespace": "default", "uid": "1"}
+    shown = Job({"metadata": metadata, "status": {"stage": "Pending", "message": "<script>alert(1)</script>\x1b[2J"}})
+    assert "<script" not in shown._repr_html_() and "\x1b" not in shown._repr_html_()
+    assert "&lt;script&gt;" in shown._repr_html_()
+    assert repr(shown).startswith("<Job default/x: Pending, 0 workers ready, 0 GPUs: <script>")
+    assert "\x1b" not in repr(shown)
+    pods = PodList([JobPod("<b>", "actors", 0, "n1", "Running", True)])
+    assert "&lt;b&gt;" in JobList([shown])._repr_html_() + pods._repr_html_()
+    assert "none" in JobList()._repr_html_()
 
 
 # --- both clients ---------------------------------------------------------------------------------------------------
@@ -242,7 +324,9 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments_and_words() 
 
 def test_every_question_that_the_client_asks_is_in_the_description_of_the_api() -> None:
     paths = document()["paths"]
-    asked = {"explain": {"job", "at", "pod", "node"}, "replay": {"at"}, "queue": {"at"}}
+    asked = {"explain": {"job", "at", "pod", "node"}, "replay": {"at"}, "queue": {"at", "name"}}
+    asked |= {"top": {"by", "at"}, "waits": {"by", "heldBy", "from", "to"}, "preemptions": {"within", "from", "to"}}
+    asked |= {"what-if": {"at", "changedJob", "priority", "queue", "gpus", "until", "without", "withNode"}}
     asked |= {"forecast": {"job", "at", "until"}, "events": {"job", "kind", "from", "to"}}
     source = inspect.getsource(AsyncClient)
     for question, names in asked.items():

@@ -7,7 +7,6 @@ queues that use more than they deserve.
 from collections.abc import Iterator
 
 from arranger.cli.rendering.output import duration
-from arranger.cli.rendering.room_page import gave_text
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.messages.decisions import stage_text
@@ -17,6 +16,7 @@ from arranger.model.pod import Phase, gpus_of
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
+from arranger.replay.explain.room_words import gave_text
 from arranger.replay.explain.taken_room import taking
 from arranger.replay.reading.verdicts import ACCEPTED, Judged, fold_noting
 from arranger.scheduling import queues_view

@@ -6,7 +6,6 @@ Events that changed nothing are only counted, and long lists are cut in the midd
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from arranger.cli.rendering.headline import headline
 from arranger.cli.rendering.output import (
     Times,
     Told,
@@ -18,7 +17,6 @@ from arranger.cli.rendering.output import (
     print_text,
     say,
 )
-from arranger.cli.rendering.room_page import room_moments, room_rows, start_rows, waiting_rows
 from arranger.events.facts import ShortageFacts
 from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
@@ -27,10 +25,12 @@ from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, ReasonKind
 from arranger.model.text import counted, few
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.causes import Consequence
+from arranger.replay.explain.headline import headline
 from arranger.replay.explain.holders import Taker
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, QueueAmount
 from arranger.replay.explain.placement_explanations import MOST, PlacementExplanation, Ranked
 from arranger.replay.explain.remedies import Remedy
+from arranger.replay.explain.room_words import room_moments, room_rows, start_rows, waiting_rows
 from arranger.replay.explain.shortfall import Shortfall
 from arranger.replay.explain.story import Interval, Moment
 from arranger.replay.explain.waiting import Waiting
@@ -87,7 +87,7 @@ class Page:
     def print(self) -> None:
         """What happened and why come first: of a waiting job why it waits, of any other job what became of it."""
         answer = self._answer
-        print_text(headline(answer), indent=2)
+        print_text(headline(answer, local_time), indent=2)
         if self._waits and answer.waiting is not None:
             self._waiting(answer.waiting)
             self._consequences()

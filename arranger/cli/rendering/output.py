@@ -9,7 +9,6 @@ terminals (`model.text`).
 """
 
 import csv
-import datetime
 import io
 import math
 import os
@@ -21,17 +20,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from arranger import clock
+from arranger.model import text as model_text
 from arranger.model.text import one_line, safe_json
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-
-def local_time(time_ms: int) -> str:
-    """A time in local time, with milliseconds and UTC offset; "-" for 0, which means never."""
-    if not time_ms:
-        return "-"
-    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).astimezone()
-    return moment.isoformat(sep=" ", timespec="milliseconds")
+local_time = clock.local_time
+duration = model_text.duration
 
 
 class Told(int):
@@ -65,21 +61,6 @@ class Times(msgspec.Struct, frozen=True):
     def text(self, time_ms: int) -> str:
         first, end = self.kept
         return local_time(time_ms)[first:end] if time_ms else "-"
-
-
-def duration(span_ms: int) -> str:
-    """A duration in its two largest units: 850ms, 3.2s, 5m12s, 2h05m, 3d04h."""
-    if span_ms < 1000:
-        return f"{span_ms}ms"
-    seconds = span_ms // 1000
-    if seconds < 60:
-        return f"{span_ms / 1000:.1f}s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if hours == 0:
-        return f"{minutes}m{seconds % 60:02}s"
-    if days == 0:
-        return f"{hours}h{minutes % 60:02}m"
-    return f"{days}d{hours % 24:02}h"
 
 
 class FiniteRange(click.FloatRange):

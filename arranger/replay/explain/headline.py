@@ -1,14 +1,16 @@
 """The first sentence of `arranger explain`: how the job stands, since when, and why."""
 
-from arranger.cli.rendering.output import duration, local_time
+from collections.abc import Callable
+
 from arranger.model.job import Stage
 from arranger.model.stages import StageReason
+from arranger.model.text import duration
 from arranger.replay.explain.answer import Explanation
 
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 
 
-def headline(answer: Explanation) -> str:
+def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
     """The sentence, with complete times."""
     job = answer.standing
     since, lasts = local_time(job.stage_since_ms), duration(max(answer.time_ms - job.stage_since_ms, 0))

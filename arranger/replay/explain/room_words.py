@@ -1,10 +1,9 @@
-"""The part of `arranger explain` for people that is about room: taken from others, given to others, and kept."""
+"""The words of `explain` that are about room: taken from others, given to others, and kept."""
 
 from collections.abc import Callable, Iterable, Iterator
 
-from arranger.cli.rendering.output import duration
 from arranger.events.facts import PreemptionKind
-from arranger.model.text import counted, few
+from arranger.model.text import counted, duration, few
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.explain.expected import Certainty, NoStart, Start
 from arranger.replay.explain.taken_room import Gave, Giving, Kept, KeptFor, SparedJob, TakesNone, Taking

@@ -1,0 +1,198 @@
+"""The answers of the server as the client returns them, with the fields of the commands' JSON.
+
+Python prints a line in place of all the fields, notebooks show the words of the commands, and rows become tables.
+"""
+
+from typing import Any, ClassVar, get_args, get_type_hints
+
+from arranger.client import html
+from arranger.client.jobs import Job, JobPod
+from arranger.client.tables import Columns, Tabular, columns_of, event_columns, plain, rows_by_column
+from arranger.clock import local_time
+from arranger.model.text import counted, duration, one_line
+from arranger.replay.explain import answer
+from arranger.replay.explain.headline import headline
+from arranger.replay.explain.room_words import room_rows, start_rows, waiting_rows
+from arranger.replay.forecast import starts
+from arranger.replay.ledger import preemptions, waits
+from arranger.replay.reading import overview, queues
+from arranger.replay.what_if import comparison
+
+
+class View(Tabular):
+    """An answer with a sentence and rows."""
+
+    __slots__ = ()
+    #: The field with the rows.
+    ROWS: ClassVar[str]
+
+    def columns(self) -> Columns:
+        [kind, *_] = get_args(get_type_hints(type(self))[self.ROWS])
+        return columns_of(getattr(self, self.ROWS), kind)
+
+    def sentence(self) -> str:
+        """What the answer is about, in a line."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {one_line(self.sentence())}>"
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        return html.block(
+            html.sentence(self.sentence(), strong=True), html.table([*columns], [*rows_by_column(columns)])
+        )
+
+
+class Explanation(answer.Explanation, frozen=True):
+    """Why a job waits, or why its pods are where they are."""
+
+    def __repr__(self) -> str:
+        why = f": {self.waiting.why}" if self.waiting is not None else ""
+        return f"<Explanation: {one_line(headline(self, local_time) + why)}>"
+
+    def _repr_html_(self) -> str:
+        job, waiting = self.standing, self.waiting
+        parts = [html.sentence(headline(self, local_time), strong=True)]
+        if waiting is not None:
+            parts += [html.sentence(f"Why it waits: {waiting.why}"), html.facts(self._of_waiting(waiting))]
+            remedies = [(f"+{one.pods}" if one.pods else "-", one.text) for one in waiting.remedies]
+            if remedies:
+                parts.append(html.sentence("What would help, each tried by a cycle at this point"))
+                parts.append(html.table(("pods", "change"), remedies))
+        rows = [
+            ("stage", f"{job.stage} for {duration(max(self.time_ms - job.stage_since_ms, 0))}"),
+            ("schedule", f"{job.schedule_state} for {duration(max(self.time_ms - job.scheduled_since_ms, 0))}"),
+            ("attempt", f"{job.attempt}" + (f"; restarts: {job.budget}" if job.budget else "")),
+            ("message", job.message or "-"),
+            ("nodes", job.allocation or "-"),
+            *([("remedy", job.remedy)] if job.remedy else []),
+            *room_rows(self, local_time),
+        ]
+        return html.block(*parts, html.facts(rows))
+
+    def _of_waiting(self, waiting: Any) -> list[tuple[str, str]]:
+        order = f"position {waiting.position} of {counted(waiting.queue_length, 'waiting job')}"
+        closest = waiting.shortfall.closest if waiting.shortfall is not None else None
+        return [
+            *([("order", order)] if waiting.position else []),
+            *start_rows(self, local_time),
+            *([("closest node", f"{closest.node}: {closest.text}")] if closest is not None else []),
+            *([("request", waiting.request)] if waiting.request else []),
+            *waiting_rows(waiting, local_time),
+        ]
+
+
+class Overview(View, overview.Overview, frozen=True):
+    """The jobs in queue order, and the nodes with their use. Its rows are the jobs."""
+
+    ROWS: ClassVar = "jobs"
+
+    def sentence(self) -> str:
+        return (
+            f"offset {self.offset} of epoch {self.epoch}, {local_time(self.time_ms)}: "
+            f"{counted(len(self.jobs), 'job')}, {counted(len(self.nodes), 'node')}"
+        )
+
+
+class QueueList(View, queues.QueueList, frozen=True):
+    """All queues with their use. Its rows are the queues."""
+
+    ROWS: ClassVar = "queues"
+
+    def sentence(self) -> str:
+        return f"offset {self.offset}, {local_time(self.time_ms)}: {counted(len(self.queues), 'queue')}"
+
+
+class QueueDetail(View, queues.QueueDetail, frozen=True):
+    """One queue, who holds its room and which jobs wait in it. Its rows are the waiting jobs."""
+
+    ROWS: ClassVar = "waiting"
+
+    def sentence(self) -> str:
+        of = self.queue
+        said = f"queue {of.name}: {of.state}, {of.waiting} waiting, {of.running} running"
+        return f"{said}; {of.message}" if of.message else said
+
+
+class Holdings(View, queues.Holdings, frozen=True):
+    """Who holds what. Its rows are the holders."""
+
+    ROWS: ClassVar = "holders"
+
+    def sentence(self) -> str:
+        return f"offset {self.offset}, {local_time(self.time_ms)}: {self.resource} by {self.by}"
+
+
+class WaitSums(View, waits.WaitSums):
+    """What jobs waited for, and who held the room. Its rows are the sums."""
+
+    ROWS: ClassVar = "rows"
+
+    def sentence(self) -> str:
+        return (
+            f"in all {duration(self.wait_ms)} of waiting, {self.gpu_ms / 3_600_000:.3f} GPU hours of quorums, from "
+            f"{local_time(self.begin_ms)} to {local_time(self.end_ms)}"
+        )
+
+
+class PreemptionList(View, preemptions.PreemptionList):
+    """Who gave room to whom, and what it cost. Its rows are the preemptions."""
+
+    ROWS: ClassVar = "preemptions"
+
+    def sentence(self) -> str:
+        return f"{counted(len(self.preemptions), 'preemption')}, {counted(len(self.guests), 'guest')}"
+
+
+class JobStarts(View, starts.JobStarts, frozen=True):
+    """When waiting jobs start. Its rows are the jobs."""
+
+    ROWS: ClassVar = "jobs"
+
+    def sentence(self) -> str:
+        return f"offset {self.offset}, {local_time(self.time_ms)}: {counted(self.waiting, 'waiting job')}"
+
+
+class WhatIf(View, comparison.WhatIf, frozen=True):
+    """A past cycle as it was and with changes. Its rows are the jobs for which the plans differ."""
+
+    ROWS: ClassVar = "differences"
+
+    def sentence(self) -> str:
+        return f"what if {self.otherwise}: {counted(len(self.differences), 'job')} otherwise"
+
+
+class Shown(Tabular):
+    """A list that a notebook shows as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        return html.block(html.table([*columns], [*rows_by_column(columns)], empty="none"))
+
+
+class JobList(Shown, list[Job]):
+    """TYJobs by name."""
+
+    def columns(self) -> Columns:
+        names = ("namespace", "name", "stage", "schedule_state", "ready_workers", "gpus", "message")
+        return {name: [plain(getattr(job, name)) for job in self] for name in names}
+
+
+class PodList(Shown, list[JobPod]):
+    """The pods of a job, the leader's first."""
+
+    def columns(self) -> Columns:
+        return columns_of(self, JobPod)
+
+
+class EventList(Shown, list[dict[str, Any]]):
+    """Events, each as `arranger events -o json` prints it."""
+
+    def __repr__(self) -> str:
+        return f"<{counted(len(self), 'event')}>"
+
+    def columns(self) -> Columns:
+        return event_columns(self)
