@@ -233,8 +233,9 @@ class Preemption:
         return self._fits_without(job, [self._vacating.of_pods(self._vacating.leaving), *self._ending])
 
     def may_start(self, job: JobRecord) -> bool:
-        """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway."""
-        guests = self._candidates.guests(job, {**self._placed, **self._victims})
+        """Whether the quorum of a job with a reservation fits once its guests have left, and those who leave anyway.
+        Guests that grow in this cycle leave in the next one."""
+        guests = self._candidates.guests(job, self._victims)
         vacated = [self._vacating.of_pods(self._vacating.leaving), *self._left, *self._ending]
         whole = {of.job.uid: None for of in guests if of.kind.whole}
         for of in guests:

@@ -52,6 +52,25 @@ def test_a_running_job_grows_into_reserved_room() -> None:
     assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == of.digest()
 
 
+def test_nobody_grows_in_the_way_of_who_can_start_once_guests_have_left_that_grow_elsewhere() -> None:
+    """The job in front takes its room as soon as its pods were tried: what a guest gets elsewhere doesn't change that."""
+    of = world(dry_run=True)
+    small(of, "guest", 31, priority=2)
+    of.node("n5", cpu=64, gpus=1)
+    late = of.job("late", workers=2, worker=GPU, min_workers=1, equals=True, priority=1)
+    of.settle()
+    assert list(late.placements.values()) == ["n5"]
+    ends(of, "runs")
+    while of.control() or of.apply():
+        pass
+    guest = of.state.jobs["uid-guest"]
+    assert guest.slots.hosts == ("uid-big",) and len(guest.placements) == 31
+    of.node("n4", cpu=64, gpus=2)
+    of.job("guest", workers=33, worker=GPU, min_workers=31, equals=True, priority=2)
+    placed = [event for event in of.cycle() if isinstance(event, k.Placed)]
+    assert [event.job_uid for event in placed] == ["uid-guest"] and not placed[0].hosts
+
+
 def test_it_loses_only_these_workers_once_the_job_in_front_can_start() -> None:
     of = lending()
     wide = of.state.jobs["uid-wide"]
