@@ -53,7 +53,7 @@ def test_a_running_job_grows_into_reserved_room() -> None:
 
 
 def test_nobody_grows_in_the_way_of_who_can_start_once_guests_have_left_that_grow_elsewhere() -> None:
-    """The job in front takes its room as soon as its pods were tried: what a guest gets elsewhere doesn't change that."""
+    """The job in front takes its room as soon as its pods were tried: what guests get elsewhere changes nothing."""
     of = world(dry_run=True)
     small(of, "guest", 31, priority=2)
     of.node("n5", cpu=64, gpus=1)
