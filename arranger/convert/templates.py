@@ -131,19 +131,36 @@ class Template(msgspec.Struct):
     def answer_references(self, known: Mapping[str, str]) -> None:
         """Replace variables that refer to labels and annotations which the source's operator gives to pods by these
         values, by the name of the label or annotation. Other names that the pod lacks are told."""
-        metadata = self.value.get("metadata") or {}
         for path, container in self.containers():
             for number, variable in enumerate(container.get("env") or ()):
-                reference = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath") or ""
-                match = _KEY_OF_REFERENCE.fullmatch(reference)
-                if match is None or match[2] in (metadata.get(match[1]) or {}) or match[2].startswith(LABEL_PREFIX):
-                    continue
-                if match[2] in known:
+                name = self._missing(variable.get("valueFrom"))
+                if name in known:
                     variable.pop("valueFrom")
-                    variable["value"] = known[match[2]]
-                else:
-                    words = f"pods have no {match[2]}: {variable['name']} is empty; docs/jobs.md has what they are told"
+                    variable["value"] = known[name]
+                elif name:
+                    words = f"pods have no {name}: {variable['name']} is empty; docs/jobs.md has what they are told"
                     self.notes.add(NoteKind.TO_DO, f"{path}.env[{number}].valueFrom", words)
+        self._say_empty_files()
+
+    def _say_empty_files(self) -> None:
+        """Say which files of the downward API would be empty."""
+        for number, volume in enumerate(self.spec.get("volumes") or ()):
+            path = f"{self.path}.spec.volumes[{number}]"
+            sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+            for item in [item for of in sources for item in (of.get("downwardAPI") or {}).get("items") or ()]:
+                if name := self._missing(item):
+                    words = (
+                        f"pods have no {name}: the file {item['path']} is empty; docs/jobs.md has what they are told"
+                    )
+                    self.notes.add(NoteKind.TO_DO, path, words)
+
+    def _missing(self, source: Json | None) -> str:
+        """The name of a label or annotation that a field reference names and the pod lacks; empty for none."""
+        metadata = self.value.get("metadata") or {}
+        match = _KEY_OF_REFERENCE.fullmatch(((source or {}).get("fieldRef") or {}).get("fieldPath") or "")
+        if match is None or match[2] in (metadata.get(match[1]) or {}) or match[2].startswith(LABEL_PREFIX):
+            return ""
+        return match[2]
 
 
 def template_of(fields: Fields, name: str = "template") -> Template:

@@ -88,6 +88,7 @@ NOTES = [
     ("job-pi", f"{JOB_POD}.metadata", {"labels": {"arranger.dev/job": "x"}}, LOST, f"{JOB_POD}.metadata.labels.arranger.dev/job", "sets the labels"),
     ("job-pi", f"{JOB_POD}.metadata", {"annotations": {"kueue.x-k8s.io/podset-slice-size": "2"}}, LOST, f"{JOB_POD}.metadata.annotations.kueue.x-k8s.io/podset-slice-size", "topology"),
     ("job-pi", f"{JOB_POD}.spec.containers.0.env", [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['job-index']"}}}], TO_DO, f"{JOB_POD}.spec.containers[0].env[0].valueFrom", "have no job-index"),
+    ("job-pi", f"{JOB_POD}.spec.volumes", [{"name": "v", "downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "metadata.labels['job-index']"}}]}}], TO_DO, f"{JOB_POD}.spec.volumes[0]", "have no job-index"),
     ("job-names", f"{JOB_POD}.spec.containers.0.command", ["job-names-$i.headless-svc"], TO_DO, f"{JOB_POD}.spec.containers[0].command[0]", "computes"),
     # batch/v1
     ("job-indexed", "spec.parallelism", 2, CHANGED, "spec.parallelism", "as there is room"),
