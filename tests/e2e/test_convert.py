@@ -54,7 +54,7 @@ def test_each_shape_becomes_tyjobs_that_run_with_all_their_pods(kube: KubeServer
 
     left = names
     try:
-        eventually("all run", lambda: not waiting(), within_s=60)
+        eventually("all run", lambda: not waiting())
         left = []
     finally:
         if left:
@@ -115,7 +115,7 @@ def test_jobs_end_as_the_policies_of_their_sources_say(kube: KubeServer, tmp_pat
         return {name: f"{jobs[name].get('stage')} {jobs[name].get('message')}" for name in ends}
 
     try:
-        eventually("all end", lambda: all(found()[name].startswith(stage) for name, stage in ends.items()), within_s=60)
+        eventually("all end", lambda: all(found()[name].startswith(stage) for name, stage in ends.items()))
     except AssertionError:
         print({name: of for name, of in found().items() if not of.startswith(ends[name])})
         raise
