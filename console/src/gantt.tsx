@@ -195,7 +195,7 @@ const END_COLOURS: Record<string, string> = { Succeeded: "--succeeded", Failed: 
 const causeOf = (bar: Bar): string => (bar.kind === "waiting" ? (bar.cause ?? "unknown") : "");
 const said = (bar: Bar): string =>
   bar.kind === "waiting"
-    ? `waits: ${awaited(causeOf(bar))}`
+    ? `waits: ${awaited(causeOf(bar))}${bar.outcome ? `, then ${ENDS[bar.outcome] ?? bar.outcome}` : ""}`
     : `runs, attempt ${bar.attempt}${bar.outcome ? `, ${ENDS[bar.outcome] ?? bar.outcome}` : ""}`;
 
 function rowOfJob({ job, bars, queue, user }: OfJob): Row {

@@ -139,36 +139,39 @@ function Typed(props: {
   );
 }
 
-/** Where the time is typed; a text that isn't understood is told. */
+/** What was typed as a time and isn't understood. */
+const unknown = signal("");
+
+/** Where the time is typed. */
 function When({ time }: { time: number }) {
-  const [unknown, setUnknown] = useState("");
   return (
-    <>
-      <Typed
-        label="Time"
-        kind="typed"
-        title={`Type a time to go there (t): ${WHEN}`}
-        size={19}
-        value={stamp(time)}
-        describedBy={unknown ? "unknown-time" : undefined}
-        go={(text) => {
-          const found = when(text, time, whole.value[1]);
-          setUnknown(found ? "" : text);
-          if (found === "end") goToEnd();
-          else if (found && "at" in found) goTo(found.at);
-          else if (found) void goToTime(found.time);
-        }}
-      />
-      {unknown && (
-        <span class="bad live-only" id="unknown-time" role="alert">
-          {" "}
-          “{unknown}” is no time: try {WHEN}.{" "}
-          <button type="button" aria-label="Close" onClick={() => setUnknown("")}>
-            ×
-          </button>
-        </span>
-      )}
-    </>
+    <Typed
+      label="Time"
+      kind="typed"
+      title={`Type a time to go there (t): ${WHEN}`}
+      size={19}
+      value={stamp(time)}
+      describedBy={unknown.value ? "unknown-time" : undefined}
+      go={(text) => {
+        const found = when(text, time, whole.value[1]);
+        unknown.value = found ? "" : text;
+        if (found === "end") goToEnd();
+        else if (found && "at" in found) goTo(found.at);
+        else if (found) void goToTime(found.time);
+      }}
+    />
+  );
+}
+
+function Unknown() {
+  if (!unknown.value) return null;
+  return (
+    <p class="unknown bad live-only" id="unknown-time" role="alert">
+      “{unknown.value}” is no time: try {WHEN}.{" "}
+      <button type="button" aria-label="Close" onClick={() => (unknown.value = "")}>
+        ×
+      </button>
+    </p>
   );
 }
 
@@ -210,22 +213,23 @@ export function Time() {
           <When time={now?.time ?? time} />
           <span class="faint">
             {" "}
-            <span class="wide">event </span>
-            <Typed
-              label="Event"
-              kind="number-of-event"
-              title="Type the number of an event to go there"
-              size={String(log?.last ?? 0).length}
-              value={String(offset)}
-              numeric
-              go={(text) => {
-                const asked = Number(text);
-                if (Number.isSafeInteger(asked) && asked > 0) goTo(asked);
-              }}
-            />{" "}
-            <span class="wide">of {count(log?.last ?? 0)}</span>
-            <span class="wide">, {zone(now?.time ?? time)}</span>
-            {!live.value && batchEnd.value > 0 && `, in a batch that ends with event ${count(batchEnd.value)}`}
+            <span class="wide">
+              event{" "}
+              <Typed
+                label="Event"
+                kind="number-of-event"
+                title="Type the number of an event to go there"
+                size={String(log?.last ?? 0).length}
+                value={String(offset)}
+                numeric
+                go={(text) => {
+                  const asked = Number(text);
+                  if (Number.isSafeInteger(asked) && asked > 0) goTo(asked);
+                }}
+              />{" "}
+              of {count(log?.last ?? 0)}, {zone(now?.time ?? time)}
+              {!live.value && batchEnd.value > 0 && `, in a batch that ends with event ${count(batchEnd.value)}`}
+            </span>
           </span>
         </span>
         <span class="buttons">
@@ -287,6 +291,7 @@ export function Time() {
           )}
         </ul>
       </div>
+      <Unknown />
     </section>
   );
 }

@@ -101,7 +101,7 @@ export interface Bar {
   gpus: number;
   attempt: number;
   nodes: string[];
-  /** The stage in which running ended; empty: it ran on, or the job was deleted. */
+  /** The stage in which it ended; empty: another bar goes on, or the job was deleted. */
   outcome?: string;
 }
 export interface Gantt {

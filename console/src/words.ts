@@ -86,14 +86,31 @@ export const many = (value: number, word: string): string => `${count(value)} ${
 /** `Insufficient` → `insufficient`, `nodeLost` → `node lost` */
 export const plain = (word: string): string => word.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 
-// Okabe and Ito's colours, which people with a colour vision deficiency tell apart, without black and yellow; and three
-// further ones, so that few names share one.
-const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7a5cc7", "#8a8a00", "#b03060"];
+// Okabe and Ito's colours, which people with a colour vision deficiency tell apart, without black and yellow: for names
+// whose colours are chosen.
+const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 const SHADES = [0, 0.4, -0.35, 0.2, -0.18, 0.55, -0.5];
-/** How many colours there are: further names share them. */
-const COLOURS = HUES.length * SHADES.length;
+const numbered = (number: number): string => mixed(HUES[number % HUES.length]!, SHADES[Math.floor(number / HUES.length) % SHADES.length]!);
 
-const numbered = (number: number): string => mixed(HUES[number % HUES.length]!, SHADES[Math.floor(number / HUES.length)]!);
+// Colours for any other name: as different as so many can be, in lightness too.
+const ANGLES = [2, 24, 42, 58, 92, 138, 168, 192, 212, 238, 272, 322];
+const TONES = [[30, 62], [44, 66], [59, 56], [77, 62]] as const;
+
+function hashed(name: string): string {
+  const number = hash(name) % (ANGLES.length * TONES.length);
+  const [lightness, saturation] = TONES[Math.floor(number / ANGLES.length)]!;
+  return hsl(ANGLES[number % ANGLES.length]!, saturation / 100, lightness / 100);
+}
+
+/** As `rgb(…)`, which every program that draws a saved picture knows. */
+function hsl(angle: number, saturation: number, lightness: number): string {
+  const part = (of: number): number => {
+    const place = (of + angle / 30) % 12;
+    const reach = saturation * Math.min(lightness, 1 - lightness);
+    return Math.round(255 * (lightness - reach * Math.max(-1, Math.min(place - 3, 9 - place, 1))));
+  };
+  return `rgb(${part(0)}, ${part(8)}, ${part(4)})`;
+}
 
 /** A number that follows from a text alone: FNV-1a with 32 bits, its bits mixed once more. */
 function hash(text: string): number {
@@ -108,12 +125,12 @@ class Palette {
   readonly #known = new Map<string, string>();
   /** `first` are names whose colours are chosen, so that all of them differ. */
   constructor(first: readonly string[] = []) {
-    first.forEach((name, number) => this.#known.set(name, numbered(number % COLOURS)));
+    first.forEach((name, number) => this.#known.set(name, numbered(number)));
   }
   of(name: string): string {
     let colour = this.#known.get(name);
     if (colour === undefined) {
-      colour = numbered(hash(name) % COLOURS);
+      colour = hashed(name);
       this.#known.set(name, colour);
     }
     return colour;

@@ -19,8 +19,8 @@ _WAITING, _RUNNING = "waiting", "running"
 
 class Bar(msgspec.Struct, frozen=True, rename="camel"):
     """A time (seconds since 1970) in which a job was waiting for one main `cause`, or running. `nodes` names at most 50
-    of its nodes. `outcome` is the stage in which running ended: Succeeded, Failed, or Rescheduling if the job had to
-    start again; empty where the job ran on, or was deleted."""
+    of its nodes. `outcome` is the stage in which it ended: Succeeded, Failed, or Rescheduling if the job ran and had to
+    start again; empty where another bar of the job goes on, or it was deleted."""
 
     begin: float = msgspec.field(name="from")
     end: float = msgspec.field(name="to")
@@ -160,9 +160,8 @@ def _bar(phase: _Phase, end_ms: int) -> Bar:
 
 
 def _tell_outcome(phases: list[_Phase], job: JobRecord, *, waiting: bool) -> None:
-    """Note how the last run ended, once the job has ended or waits again."""
-    place = -2 if waiting else -1
-    if len(phases) < -place or phases[place].end_ms < 0 or phases[place].what[0] != _RUNNING:
-        return
-    if job.ended or waiting:
-        phases[place].outcome = str(job.stage) if job.ended else Stage.RESCHEDULING
+    """Note how the last phase ended once the job has ended, and the last run of one that waits again."""
+    if job.ended and phases[-1].end_ms >= 0:
+        phases[-1].outcome = job.stage
+    elif waiting and len(phases) > 1 and phases[-2].what[0] == _RUNNING:
+        phases[-2].outcome = Stage.RESCHEDULING
