@@ -492,10 +492,11 @@ class Reservations:
         each = [view.amounts(groups[piece.group].shape.requests) * len(piece.indices) for piece in pieces]
         add_to(used, np.array([piece.row for piece in pieces], np.int64), np.array(each))
         for uid in tried.hosts:
-            (rows, amounts), left, *rest = self._held[uid]
+            held = self._held[uid]
+            rows, amounts = held.rooms
             less = np.minimum(amounts, used[rows].astype(np.int64))
             view.hold(rows, less, sign=-1)
-            self._held[uid] = _Held(RowRooms(rows, amounts - less), left + less, *rest)
+            self._held[uid] = held._replace(rooms=RowRooms(rows, amounts - less), left=held.left + less)
 
     def _would_fit(self, job: JobRecord, free: dict[str, _Held]) -> bool:
         """Whether the quorum of a job would have room with this reserved room. Nothing changes."""
