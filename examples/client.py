@@ -12,12 +12,13 @@ from arranger.client import Client, Stage
 client = Client(server=os.environ["ARRANGER_SERVER"])
 
 # %% [markdown]
-# A job is an object, YAML text, or the path of a YAML file. A wrong field is refused with its name.
+# A job is an object, YAML text, or the path of a YAML file. A wrong field is refused with its name. `apply` creates the
+# job, or changes it when the cell runs again.
 
 # %%
 container = {"name": "main", "image": "registry.example/rl:1.0", "resources": {"requests": {"cpu": "500m"}}}
 template = {"spec": {"containers": [container]}}
-job = client.submit(
+job = client.apply(
     {
         "apiVersion": "arranger.dev/v1",
         "kind": "TYJob",
@@ -29,16 +30,16 @@ job = client.submit(
         },
     }
 )
-print(job.name, job.stage)
+job
 
 # %% [markdown]
 # `wait` watches the job. After `timeout_s` it raises an error that says what the job waits for.
 
 # %%
 job = client.wait("notebook", Stage.RUNNING, timeout_s=120)
-print(job.stage, job.message)
 for pod in client.pods("notebook"):
-    print(f"kubectl logs {pod.name}", "# the leader" if pod.is_leader else "", pod.node)
+    print(pod.name, "(the leader)" if pod.is_leader else "", pod.node)
+print(client.logs("notebook", tail=20))
 
 # %%
 client.scale("notebook", 3)
@@ -46,12 +47,18 @@ job = client.wait_until("notebook", lambda job: job.ready_workers == 3, timeout_
 print(job.ready_workers, "workers are ready")
 
 # %% [markdown]
-# The server answers as the commands do. The answers have types, so an editor knows their fields.
+# The server answers as the commands do, and a notebook shows the answer. Its fields have types: an editor knows them.
 
 # %%
 explanation = client.explain("notebook")
 print(explanation.standing.stage, explanation.standing.allocation)
-print([queue.name for queue in client.queues().queues])
+explanation
+
+# %%
+client.queues()
+
+# %%
+client.what_if(job="notebook", priority=7)
 
 # %% [markdown]
 # `to_pandas()` makes a `pandas.DataFrame` of an answer or of events, and `to_arrow()` a `pyarrow.Table`.

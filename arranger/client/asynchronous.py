@@ -29,6 +29,7 @@ from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
 from arranger.kube.config import Access, find_access
 from arranger.model.job import Stage
+from arranger.model.text import few
 from arranger.model.validation import scaled_set
 from arranger.web.remote import Remote
 
@@ -38,6 +39,10 @@ _AGAIN_S = 1.0
 _EDITS = 5
 #: So many events are asked for at once, and fewer if these are more than an answer of the server may have.
 _EVENTS = 20_000
+
+
+#: So many pods are named in an error.
+_NAMED = 8
 
 
 class AsyncClient:
@@ -183,7 +188,7 @@ class AsyncClient:
                         yield Job(change.object)
 
     async def pods(self, name: str) -> PodList:
-        """The pods of a job, the leader's first: for `kubectl logs`."""
+        """The pods of a job, the leader's first."""
         uid = (await self.job(name)).uid
         found = [
             job_pod(item)
@@ -192,6 +197,23 @@ class AsyncClient:
             if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ())
         ]
         return PodList(sorted(found, key=lambda pod: (pod.worker_set, pod.index, pod.name)))
+
+    async def logs(self, name: str, *, pod: str = "", container: str = "", tail: int | None = None) -> str:
+        """The log of a pod of the job, or its last `tail` lines: the leader's, or the first worker's, unless `pod`
+        names one. If the API server refuses it, the `ApiError` names the pods and the command that reads them."""
+        pods = [of.name for of in await self.pods(name)]
+        if not pods:
+            job = await self.job(name)
+            raise ArrangerError(f"{name} has no pods: it is {job.stage}", hint=job.message or "wait for it to start")
+        if pod and pod not in pods:
+            raise UsageError(f"{name} has no pod {pod!r}", hint=f"its pods are {few(pods, _NAMED)}")
+        asked = pod or pods[0]
+        try:
+            return await self._kube().log(self._namespace, asked, container=container, tail=tail)
+        except ApiError as refused:
+            command = f"kubectl logs --namespace={self._namespace} {asked}"
+            hint = f"{command}, where you may read logs; the job's pods are {few(pods, _NAMED)}"
+            raise ApiError(refused.code, refused.reason, f"{refused.detail} ({hint})") from refused
 
     async def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
         """Set the number of workers (of worker groups, where the set has these) of the set of this name, or of the one

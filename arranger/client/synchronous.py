@@ -109,6 +109,9 @@ class Client:
     def pods(self, name: str) -> PodList:
         return self._run(self._of.pods(name))
 
+    def logs(self, name: str, *, pod: str = "", container: str = "", tail: int | None = None) -> str:
+        return self._run(self._of.logs(name, pod=pod, container=container, tail=tail))
+
     def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
         return self._run(self._of.scale(name, count, worker_set=worker_set))
 

@@ -265,6 +265,13 @@ class HttpCluster:
         finally:
             _still.reset(before)
 
+    async def log(self, namespace: str, name: str, *, container: str = "", tail: int | None = None) -> str:
+        """The log of a pod's container, or its last lines; empty if the pod has no node. Raises `ApiError`."""
+        asked = {"container": container, "tailLines": "" if tail is None else str(tail)}
+        query = {name: value for name, value in asked.items() if value}
+        raw = await self._call("get", PODS, PODS.path(namespace, name, "log"), query=query)
+        return raw.decode(errors="replace")
+
     async def tls_server(self) -> TlsServer | None:
         """The API server, if a connection goes directly to it and speaks TLS."""
         credentials = await self._access.current()

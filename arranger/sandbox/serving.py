@@ -11,7 +11,7 @@ from arranger.sandbox.eviction import evict
 from arranger.sandbox.history import Stored
 from arranger.sandbox.listing import Listing
 from arranger.sandbox.scaling import SCALE, scale_of
-from arranger.sandbox.status import invalid
+from arranger.sandbox.status import bad_request, invalid
 from arranger.sandbox.store import Answer, Store
 from arranger.sandbox.validation import required
 from arranger.sandbox.view import View, json_response
@@ -126,8 +126,18 @@ class Serving:
     # Subresources of pods
 
     async def log(self, call: Call) -> web.StreamResponse:
-        """Return a text in place of a pod's logs: simulated pods have none."""
-        self._store.get(call.resource, call.namespace, call.name)
+        """Return a text in place of a pod's logs: simulated pods have none. Without a node there is nothing to ask."""
+        pod = self._store.get(call.resource, call.namespace, call.name).object
+        spec, container = pod["spec"], call.query.get("container", "")
+        names = [of["name"] for part in ("containers", "initContainers") for of in spec.get(part) or ()]
+        if container and container not in names:
+            raise bad_request(f"container {container} is not valid for pod {call.name}")
+        if not container and len(spec["containers"]) > 1:
+            raise bad_request(
+                f"a container name must be specified for pod {call.name}, choose one of: [{' '.join(names)}]"
+            )
+        if not spec.get("nodeName"):
+            return web.Response(status=204)
         return web.Response(text="This pod is simulated: it runs no program and has no logs.\n")
 
     async def bind(self, call: Call) -> web.StreamResponse:
