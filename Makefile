@@ -106,7 +106,7 @@ chart: $(VENV)/.dev ## the settings in the chart's schema of values, deploy/char
 board: $(VENV)/.dev ## the Grafana board deploy/board/arranger.json from its source, panels.yaml
 	@$(BIN)/python deploy/board/generate.py
 
-pictures: $(VENV)/.dev console ## the pictures of docs/console.md and docs/replay.md, in a real browser
+pictures: $(VENV)/.dev console ## the documents' pictures of the console, and all views to look at in build/pictures/index.html
 	@$(BIN)/python -m tests.browser
 	@$(BIN)/python -m tests.console_pictures
 

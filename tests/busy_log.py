@@ -181,7 +181,7 @@ class Busy:
 
 
 def large() -> Sequence[Entry]:
-    """A cluster of 5,000 nodes with 40,000 GPUs, of which jobs of many sizes hold about three quarters."""
+    """A cluster of 5,000 nodes with 40,000 GPUs, of which jobs of many sizes hold about half."""
     world = World(config=CycleConfig(verdicts=VERDICTS))
     chance = random.Random(_SEED)
     for number in range(5_000):

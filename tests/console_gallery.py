@@ -7,7 +7,6 @@ import asyncio
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from playwright.sync_api import Browser, expect
 
 from arranger.events.log import Entry
 from tests.busy_log import Busy, large
-from tests.commands import write
 from tests.e2e.console.pages import served
 from tests.file_writer import FileWriter
 from tests.servers import REPOSITORY
@@ -70,6 +68,15 @@ def draw(
     return found
 
 
+async def _write(entries: Sequence[Entry], file: Path) -> None:
+    """Write a log that begins at the time of its first entry."""
+    log = FileWriter(file, now_ms=lambda: entries[0].batch.time_ms)
+    epoch = (await log.open()).epoch
+    for entry in entries[1:]:  # the first one begins the epoch
+        await log.append(entry.batch, epoch=epoch)
+    await log.close()
+
+
 def gallery(browser: Browser) -> Path:
     """Make the pictures and the page, and return the page's path."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -83,8 +90,7 @@ def gallery(browser: Browser) -> Path:
         for name, (entries, jobs, views) in logs.items():
             file = Path(folder) / f"{name}.log"
             with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
-                log = FileWriter(file, now_ms=partial(int, entries[0].batch.time_ms))
-                other.submit(asyncio.run, write(log, entries)).result()
+                other.submit(asyncio.run, _write(entries, file)).result()
             for address in served(str(file)):
                 drawn += draw(browser, address, name.replace(" ", "-"), jobs, views)
     page = FOLDER / "index.html"

@@ -1,5 +1,5 @@
-"""The pictures of docs/console.md, from a committed history, and the animated one of docs/replay.html:
-`python -m tests.console_pictures` (`make pictures`)."""
+"""The pictures of docs/console.md, from a committed history, the animated one of docs/replay.html, and a page with all
+views on busy logs to look at: `python -m tests.console_pictures` (`make pictures`)."""
 
 import io
 import re
@@ -11,6 +11,7 @@ from PIL import Image
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser import FLAGS, chromium
+from tests.console_gallery import gallery
 from tests.servers import REPOSITORY
 
 FOLDER = REPOSITORY / "docs" / "pictures"
@@ -76,6 +77,7 @@ def main() -> None:
             for name in PICTURES:
                 draw(browser, found[0].rstrip("/"), name)
             animate(browser)
+            print(f"all views on busy logs: {gallery(browser)}")
             browser.close()
         finally:
             process.send_signal(signal.SIGTERM)

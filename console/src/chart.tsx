@@ -41,6 +41,10 @@ interface Shown {
 }
 const HEIGHT_PX = 240;
 
+/** How much room the values at an axis need, in pixels. */
+const high = (_: uPlot, values: string[] | null): number =>
+  Math.max(44, 16 + 7 * Math.max(0, ...(values ?? []).map((one) => String(one).length)));
+
 export function Chart(props: Shown) {
   const [box, width] = useWidth<HTMLDivElement>();
   const plotted = useRef<uPlot | null>(null);
@@ -102,7 +106,7 @@ function options(props: Shown, width: number, mark: { current: number | undefine
     scales: { x: { time: true, range: () => [...span.current] }, y: { range: (_, _low, high) => [0, Math.max(1, high * 1.05)] } },
     axes: [
       { ...axis, values: times, space: 90 },
-      { ...axis, size: 44, incrs: WHOLE },
+      { ...axis, size: high, incrs: WHOLE },
     ],
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
     legend: { live: width > 500 },

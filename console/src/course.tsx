@@ -1,7 +1,7 @@
 // The cluster over the whole log, as charts; a click goes to that point in time.
 import { useMemo } from "preact/hooks";
 import { Chart, type Drawn } from "./chart";
-import { Missing, Note } from "./parts";
+import { Brief, Missing, Note } from "./parts";
 import { ended, goTo, live, moment, timeline } from "./store";
 import { offsetAt } from "./time";
 import type { Series } from "./types";
@@ -56,7 +56,7 @@ export function OverTime({ courses }: { courses: (of: Series) => Course[] }) {
             height={one.height}
             lines={one.lines}
           />
-          {one.about && <p class="faint">{one.about}</p>}
+          {one.about && <p class="faint"><Brief>{one.about}</Brief></p>}
         </section>
       ))}
     </>

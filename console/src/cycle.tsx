@@ -154,7 +154,7 @@ function Events({ lines, caption, none }: { lines: Line[]; caption: string; none
         { name: "Event", cell: (line) => <Point at={line.offset} />, number: true },
         { name: "Time", cell: (line) => clock(line.timeMs / 1000), number: true },
         { name: "Kind", cell: (line) => plain(line.kind) },
-        { name: "Subject", cell: (line) => <Subject line={line} /> },
+        { name: "Subject", cell: subject },
         { name: "What", cell: (line) => `${shown(line.text)}${line.verdict ? ` (${line.verdict})` : ""}` },
       ]}
     />
@@ -162,10 +162,7 @@ function Events({ lines, caption, none }: { lines: Line[]; caption: string; none
 }
 
 /** What an event is about; its job has the link, also that of a pod. */
-function Subject({ line }: { line: Line }) {
-  if (!line.job) return <>{shown(line.subject)}</>;
-  return <JobLink job={line.job}>{line.subject}</JobLink>;
-}
+const subject = (line: Line) => (line.job ? <JobLink job={line.job}>{line.subject}</JobLink> : shown(line.subject) || "–");
 
 function Verify({ to }: { to: number }) {
   const [result, setResult] = useState<{ to: number; value?: Verified; problem?: string } | null>(null);

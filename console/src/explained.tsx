@@ -36,8 +36,10 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
     facts.push(["Restarts", `${again}counted against the limits: ${shown(standing.budget)}`]);
   }
   if (standing.createdBy) facts.push(["Created by", person(standing.createdBy)]);
-  facts.push(...value.takings.map((one): Fact => ["Took room", taken(one, now)]));
-  facts.push(...value.givings.map((one): Fact => ["Gave room", given(one, now)]));
+  // The earlier ones stand in the history.
+  const last = (name: string, of: readonly unknown[]): string => (of.length > 1 ? `${name}, last of ${of.length}` : name);
+  facts.push(...value.takings.slice(-1).map((one): Fact => [last("Took room", value.takings), taken(one, now)]));
+  facts.push(...value.givings.slice(-1).map((one): Fact => [last("Gave room", value.givings), given(one, now)]));
   if (value.kept) facts.push(["Reserved for it", kept(value.kept)]);
   return (
     <>

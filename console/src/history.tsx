@@ -13,6 +13,8 @@ interface Fold {
   stage: string;
   /** What it waited for without numbers, which change → the last words of it, and how long in milliseconds. */
   causes: Map<string, { words: string; ms: number }>;
+  /** Whether it waits at the point that is shown. */
+  waits: boolean;
   sinceMs: number;
   untilMs: number;
   lasts: boolean;
@@ -39,7 +41,7 @@ export function History({ life, explained }: { life: Life; explained?: Explained
               <div>
                 <span class="when">{clock(one.sinceMs / 1000)}</span> <Stage job={one} /> {spent(one)}
               </div>
-              {one.causes.size > 0 && <Brief>{awaited(one)}</Brief>}
+              {awaited(one) && <Brief>{awaited(one)}</Brief>}
               {one.decisions.map((of) => (
                 <div key={of.offset}>
                   <Consequence of={of} />
@@ -74,11 +76,14 @@ function folded(explained: Explained, events: Event[]): Fold[] {
     const decisions = explained.consequences.filter((of) => within(of.offset));
     const mine = events.filter((of) => within(of.at));
     let last = folds.at(-1);
+    // What passes at once is no time of its own.
+    const passed = last && !last.decisions.length && last.untilMs - last.sinceMs < 1000;
+    if (last && passed && !decisions.length) last.stage = one.stage;
     if (!last || last.stage !== one.stage || decisions.length) {
-      folds.push((last = { ...one, causes: new Map(), decisions, events: [] }));
+      folds.push((last = { ...one, causes: new Map(), waits: false, decisions, events: [] }));
     }
     last.events.push(...mine);
-    Object.assign(last, { untilMs: one.untilMs, lasts: one.lasts });
+    Object.assign(last, { untilMs: one.untilMs, lasts: one.lasts, waits: one.lasts && !!one.waitingFor });
     if (!one.waitingFor) return;
     const cause = one.waitingFor.replace(/\d+/g, "");
     last.causes.set(cause, { words: one.waitingFor, ms: (last.causes.get(cause)?.ms ?? 0) + one.untilMs - one.sinceMs });
@@ -86,11 +91,12 @@ function folded(explained: Explained, events: Event[]): Fold[] {
   return folds;
 }
 
-/** What it waited for, the longest first. */
+/** What it waited for, the longest first; what passed at once isn't told. */
 function awaited(one: Fold): string {
-  const longest = [...one.causes.values()].sort((a, b) => b.ms - a.ms);
+  const longest = [...one.causes.values()].filter(({ ms }) => ms >= 1000).sort((a, b) => b.ms - a.ms);
   const words = longest.map(({ words, ms }) => `${shown(words)} (${duration(ms / 1000)})`);
-  return `${one.lasts ? "waits" : "waited"} for ${words.join("; for ")}`;
+  if (!words.length) return "";
+  return `${one.waits ? "waits" : "waited"} for ${words.join("; for ")}`;
 }
 
 function spent(one: Fold): string {

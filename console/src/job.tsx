@@ -208,13 +208,15 @@ function Expected({ job, at }: { job: string; at: number }) {
     <>
       <dt>Expected start</dt>
       <dd>
-        {found && found.expectedMs > 0
-          ? `${stamp(found.expectedMs / 1000)}, in ${duration(found.expectedMs / 1000 - now)}, if no further jobs, nodes or failures come: ` +
-            `at the earliest at ${clock(found.earliestMs / 1000)}, at the latest ` +
-            `${found.latestMs > 0 ? `at ${clock(found.latestMs / 1000)}` : "at an unknown time"}.`
-          : "none can be forecast."}
-        {found?.why && ` ${UNKNOWN[found.why] ?? found.why}`}
-        {endless.length > 0 && ` How long these run is unknown: ${endless.slice(0, 5).join(", ")}.`}
+        <Brief>
+          {found && found.expectedMs > 0
+            ? `${stamp(found.expectedMs / 1000)}, in ${duration(found.expectedMs / 1000 - now)}, if no further jobs, nodes or failures come: ` +
+              `at the earliest at ${clock(found.earliestMs / 1000)}, at the latest ` +
+              `${found.latestMs > 0 ? `at ${clock(found.latestMs / 1000)}` : "at an unknown time"}.`
+            : "none can be forecast."}
+          {found?.why && ` ${UNKNOWN[found.why] ?? found.why}`}
+          {endless.length > 0 && ` How long these run is unknown: ${endless.slice(0, 5).join(", ")}.`}
+        </Brief>
       </dd>
     </>
   );

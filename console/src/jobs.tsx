@@ -115,7 +115,7 @@ export function Jobs() {
             least: true,
           },
           { name: "Queue", cell: (job) => shown(job.queue) || "–", key: (job) => job.queue },
-          { name: "User", cell: (job) => user(job), key: user },
+          { name: "User", cell: (job) => user(job), key: user, longest: 14 },
           { name: "Priority", cell: (job) => job.priority ?? "–", key: (job) => job.priority ?? -Infinity, number: true },
           {
             name: "Pods",
@@ -138,7 +138,7 @@ export function Jobs() {
             key: (job) => age(job, now.time),
             number: true,
           },
-          { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor },
+          { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor, longest: 22 },
         ]}
       />
     </>
@@ -147,10 +147,10 @@ export function Jobs() {
 
 const user = (job: Row): string => (job.standing ? person(job.standing.user) : "–");
 
-/** How far away the expected start is. */
+/** How far away the expected start is; one that is over is due. */
 function starts(expected: number | null | undefined, now: number): string {
   if (expected == null) return "–";
-  return expected > now ? `in ${spell(expected - now)}` : `due ${spell(now - expected)} ago`;
+  return expected > now ? `in ${spell(expected - now)}` : "due";
 }
 
 const NONE: Row[] = [];

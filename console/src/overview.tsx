@@ -76,15 +76,11 @@ function Marks({ marks }: { marks: readonly Mark[] }) {
 }
 
 function Links({ jobs, at }: { jobs: readonly string[]; at: number }) {
+  const [first] = jobs;
   return (
     <>
-      {jobs.slice(0, 2).map((job, place) => (
-        <>
-          {place > 0 && ", "}
-          <JobLink job={job} at={at} />
-        </>
-      ))}
-      {jobs.length > 2 && <span title={jobs.map(shown).join(", ")}> and {jobs.length - 2} more</span>}
+      {first && <JobLink job={first} at={at} />}
+      {jobs.length > 1 && <span title={jobs.map(shown).join(", ")}> and {jobs.length - 1} more</span>}
     </>
   );
 }

@@ -17,6 +17,8 @@ export interface Column<R> {
   /** What the column is sorted by; without it, it isn't. */
   key?: (row: R) => string | number;
   number?: boolean;
+  /** Longer texts are cut off, and open by a click; `LONG` without it. */
+  longest?: number;
   /** The first choice of this column has its smallest values first, although they are numbers. */
   least?: boolean;
 }
@@ -25,7 +27,8 @@ export function Table<R>(props: {
   caption: string;
   columns: Column<R>[];
   rows: readonly R[];
-  none: string;
+  /** What is said without any rows; nothing is drawn without it. */
+  none?: string;
   rowsInSight?: number;
   order?: { column: string; down: boolean };
   /** What tells a row from all others: without it, its place, so that the focus stays with the place. */
@@ -35,13 +38,13 @@ export function Table<R>(props: {
   const [order, setOrder] = useState(props.order ?? { column: "", down: false });
   const [top, setTop] = useState(0);
   const box = useRef<HTMLDivElement>(null);
-  if (!rows.length) return <Note>{props.none}</Note>;
+  if (!rows.length) return props.none ? <Note>{props.none}</Note> : null;
   const by = columns.find((one) => one.name === order.column)?.key;
   const sorted = by ? sortedBy(rows, by, order.down) : rows;
+  const inSight = props.rowsInSight ?? 18;
   const choose = (one: Column<R> | undefined): void =>
     setOrder({ column: one?.name ?? "", down: order.column === one?.name ? !order.down : !!one?.number && !one.least });
-  if (narrow.value) return <Cards caption={caption} columns={columns} rows={sorted} order={order} choose={choose} id={props.id} />;
-  const inSight = props.rowsInSight ?? 18;
+  if (narrow.value) return <Cards caption={caption} columns={columns} rows={sorted} order={order} choose={choose} id={props.id} inSight={inSight} />;
   const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE_ROWS);
   const last = Math.min(sorted.length, first + inSight + 2 * SPARE_ROWS);
   const height = Math.min(sorted.length, inSight) * ROW_PX + ROW_PX + (sorted.length > inSight ? 15 : 3);
@@ -87,7 +90,7 @@ export function Table<R>(props: {
           {sorted.slice(first, last).map((row, index) => (
             <tr key={props.id?.(row) ?? first + index} aria-rowindex={first + index + 2}>
               {columns.map((one) => (
-                <Cell key={one.name} kind={kind(one)} content={one.cell(row)} />
+                <Cell key={one.name} kind={kind(one)} longest={one.longest} content={one.cell(row)} />
               ))}
             </tr>
           ))}
@@ -100,7 +103,7 @@ export function Table<R>(props: {
   );
 }
 
-/** How many cards are drawn at once, and how many more on request. */
+/** How many more cards are drawn on request. */
 const CARDS = 30;
 
 /** The rows of a table on a narrow screen: a card for each, with its first cell as its head and without empty cells. */
@@ -111,9 +114,10 @@ function Cards<R>(props: {
   order: { column: string; down: boolean };
   choose: (by: Column<R> | undefined) => void;
   id: ((row: R) => string) | undefined;
+  inSight: number;
 }) {
   const { caption, columns, rows, order, choose } = props;
-  const [most, setMost] = useState(CARDS);
+  const [most, setMost] = useState(props.inSight);
   const [head, ...rest] = columns;
   const orders = columns.filter((one) => one.key);
   return (
@@ -173,14 +177,14 @@ function Cards<R>(props: {
 const LONG = 40;
 
 /** A cell. A long text is one line, and opens as a whole. */
-function Cell(props: { kind: string; content: ComponentChildren }) {
-  const { content } = props;
+function Cell(props: { kind: string; longest: number | undefined; content: ComponentChildren }) {
+  const { content, longest } = props;
   const [open, setOpen] = useState(false);
-  if (typeof content !== "string" || content.length <= LONG) return <td class={props.kind}>{content}</td>;
+  if (typeof content !== "string" || content.length <= (longest ?? LONG)) return <td class={props.kind}>{content}</td>;
   return (
     <td class={`${props.kind} ${open ? "opened" : ""}`}>
       <button type="button" class="plain text" title={content} aria-expanded={open} onClick={() => setOpen(!open)}>
-        {content}
+        {longest && !open ? `${content.slice(0, longest - 1)}…` : content}
       </button>
     </td>
   );

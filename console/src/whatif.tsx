@@ -40,7 +40,7 @@ const FURTHER: Field[] = [
   { name: "preemption", label: "Preemption", hint: "", options: ["On", "Off"] },
   { name: "backfill", label: "Backfill", hint: "", options: ["On", "Off"] },
   { name: "reservations", label: "Reservations", hint: "a number of jobs" },
-  { name: "weights", label: "Weights", hint: "such as cpu=1,accelerators=5" },
+  { name: "weights", label: "Weights", hint: "cpu=1,*/gpu=5" },
   { name: "without", label: "Without jobs", hint: "namespace/name, …", list: true, known: jobs },
   { name: "withoutNode", label: "Without nodes", hint: "names, …", list: true, known: nodes },
   { name: "withNode", label: "Added nodes", hint: "copies of: names, …", list: true, known: nodes },
@@ -187,6 +187,8 @@ function given(form: HTMLFormElement): Parameters {
 
 function Result({ value }: { value: Answer }) {
   const course = value.until;
+  const differ = sums(value);
+  const same = !differ.length && !value.differences.length && !course?.starts.length;
   return (
     <section aria-label="What if" class="results">
       <p class="lead">
@@ -202,22 +204,25 @@ function Result({ value }: { value: Answer }) {
         , as it was, and otherwise: {shown(value.otherwise) || "nothing changed"}.
         {value.reproduced === false && " The recorded decision isn't reproduced."}
       </p>
-      <h3>What differs in sum</h3>
+      {same && (
+        <Note>
+          Nothing differs: the same jobs get the same nodes{course && ", and start at the same times up to the end"}.
+        </Note>
+      )}
+      {differ.length > 0 && <h3>What differs in sum</h3>}
       <Table
         caption="Sums that differ"
-        rows={sums(value)}
-        none="Nothing: all sums are as they were."
+        rows={differ}
         columns={[
           { name: "What", cell: (one) => one.name },
           { name: "As it was", cell: (one) => one.asItWas },
           { name: "What if", cell: (one) => one.whatIf },
         ]}
       />
-      <h3>What differs in this cycle</h3>
+      {value.differences.length > 0 && <h3>What differs in this cycle</h3>}
       <Table
         caption="Jobs for which it differs"
         rows={value.differences}
-        none="In this cycle, the same jobs get the same nodes."
         columns={[
           { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
           { name: "As it was", cell: (one) => got(one.one) },
@@ -226,11 +231,10 @@ function Result({ value }: { value: Answer }) {
       />
       {course && (
         <>
-          <h3>Starts that differ</h3>
+          {course.starts.length > 0 && <h3>Starts that differ</h3>}
           <Table
             caption="Starts that differ"
             rows={course.starts}
-            none="Up to the end, all jobs start at the same times."
             columns={[
               { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
               { name: "Attempt", cell: (one) => one.attempt, number: true },
@@ -245,7 +249,7 @@ function Result({ value }: { value: Answer }) {
       )}
       {course && (
         <p class="faint">
-          Both columns are runs of Arranger's own cycles from this point on. Jobs run as long as they did in the log; what
+          Both are runs of Arranger's own cycles from this point on. Jobs run as long as they did in the log; what
           has no end there runs to the end, and a job that is preempted begins another attempt.
         </p>
       )}

@@ -246,6 +246,11 @@ def test_every_view_is_accessible_and_fits(room: str, opened: Opener, width: int
         if width < 760:
             assert page.evaluate("document.querySelector('header').offsetHeight") <= 120, view
             expect(page.locator("main table:not(.chart table)")).to_have_count(0)
+            number = page.locator(".steps .typed").bounding_box()
+            buttons = page.locator(".steps .buttons").bounding_box()
+            assert number is not None
+            assert buttons is not None
+            assert number["x"] + number["width"] <= buttons["x"], "they overlap"
     assert found == {}
 
 
