@@ -185,7 +185,7 @@ def test_problems_keep_their_class_and_words(error: LogError) -> None:
 async def test_a_token_is_not_sent_where_others_can_read_it() -> None:
     remote = Remote("http://server.example", no_kubeconfig)
 
-    async def refused(path: str, query: Sequence[tuple[str, str]]) -> Reply:
+    async def refused(path: str, query: Sequence[tuple[str, str]], accept: str) -> Reply:
         return Reply(401, b'{"code": 401, "reason": "Unauthorized", "message": "give a token"}', "")
 
     remote._answer = refused  # type: ignore[method-assign]
