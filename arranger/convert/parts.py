@@ -114,7 +114,13 @@ class Head:
         """The Queue that a field names, with what to do for it."""
         queue = fields.text(name)
         of_tree = queue.rpartition(".")[2] if name.startswith("yunikorn") else queue
+        local = (
+            " A LocalQueue is its namespace's alone, and a Queue is all namespaces': give those of teams names apart"
+        )
+        local = local if of_tree and name.startswith("kueue") else ""
         if not of_tree or of_tree == "default":
+            if local:
+                fields.to_do(name, f"the job is in the Queue default, as all that name none.{local}")
             return of_tree
         if len(of_tree) > MAX_QUEUE_NAME or DNS_LABEL.fullmatch(of_tree) is None:
             words = (
@@ -124,7 +130,7 @@ class Head:
             fields.to_do(name, words)
             return ""
         fields.to_do(
-            name, f"the job waits for a Queue named {of_tree}: arranger queue create {of_tree} (docs/queues.md)"
+            name, f"the job waits for a Queue named {of_tree}: arranger queue create {of_tree} (docs/queues.md).{local}"
         )
         return of_tree
 

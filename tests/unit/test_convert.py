@@ -105,6 +105,8 @@ NOTES = [
     ("job-names", f"{JOB_POD}.spec.containers.0.command", ["job-names-2.headless-svc"], CHANGED, f"{JOB_POD}.spec.containers[0].command[0]", "worker-2.job-names"),
     ("job-kueue", "spec.suspend", True, CHANGED, "spec.suspend", "asks Kueue"),
     # Volcano
+    ("job-pi", "metadata.labels", {"kueue.x-k8s.io/queue-name": "rl"}, TO_DO, "metadata.labels.kueue.x-k8s.io/queue-name", "give those of teams names apart"),
+    ("job-pi", "metadata.labels", {"kueue.x-k8s.io/queue-name": "default"}, TO_DO, "metadata.labels.kueue.x-k8s.io/queue-name", "the Queue default"),
     ("vc-plain", "spec.queue", "rl", TO_DO, "spec.queue", "arranger queue create rl"),
     ("vc-plain", "spec.schedulerName", "mine", CHANGED, "spec.schedulerName", "not the scheduler mine"),
     ("vc-plain", "spec.maxRetry", 2, CHANGED, "spec.maxRetry", "each pod alone"),
