@@ -66,7 +66,7 @@ def test_a_sweep_without_a_leader_runs_and_ends_with_its_last_trial(kube: KubeSe
     kube.kubectl("wait", "tyj/sweep", "--for=condition=Succeeded", "--timeout=60s")
     status = status_of(kube, "sweep")
     assert (status["ready"], status["message"]) == ("3/3", "all workers whose end is the job's have finished")
-    assert "WorkersSucceeded" in kube.kubectl("events", "--for", "tyj/sweep").stdout
+    eventually("it is told", lambda: "WorkersSucceeded" in kube.kubectl("events", "--for", "tyj/sweep").stdout)
     forget(kube, "sweep")
 
 

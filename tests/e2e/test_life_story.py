@@ -63,8 +63,12 @@ class Scene:
 
     def told(self, name: str, story: list[str]) -> None:
         """Wait for the last reason, because Events follow the status that they report, and check the whole story."""
-        eventually(f"the story of {name} is {story}", lambda: self.story(name)[-1:] == story[-1:])
+        self.tells(name, story[-1])
         assert self.story(name) == story, self.warnings()
+
+    def tells(self, name: str, last: str) -> None:
+        """Wait until the last Event of a job has this reason."""
+        eventually(f"the story of {name} ends with {last}", lambda: self.story(name)[-1:] == [last])
 
     def warnings(self) -> list[dict[str, Any]]:
         """What the process warned of, such as an Event that the API server didn't take."""
@@ -166,6 +170,7 @@ def test_a_job_outlives_the_nodes_that_are_deleted_under_it(scene: Scene) -> Non
     assert (node_of("leader"), status["restarts"], status["scheduleState"]) == ("mover-2", 0, "ScheduledPartly")
     finish_leader(scene.kube, name)
     scene.kubectl("wait", f"tyj/{name}", "--for=condition=Succeeded", WAIT)
+    scene.tells(name, "LeaderSucceeded")
     story = [reason for reason in scene.story(name) if reason != "FailedScheduling"]
     assert story == [*STARTED, "WorkersReplaced", "NodeLost", *AGAIN, "LeaderSucceeded"]
 
@@ -195,6 +200,7 @@ def test_nodes_are_drained_under_a_job_and_none_of_its_pods_comes_back_to_them(s
     assert first[f"{name}-learner-0"] not in nodes().values() and status_of(scene.kube, name)["restarts"] == 0
     finish_leader(scene.kube, name)
     scene.kubectl("wait", f"tyj/{name}", "--for=condition=Succeeded", WAIT)
+    scene.tells(name, "LeaderSucceeded")
     story = [reason for reason in scene.story(name) if reason != "FailedScheduling"]
     # The worker of the next attempt may get its node a cycle later than the leader.
     story = [reason for reason in story if reason != "FullyScheduled"]
@@ -212,6 +218,7 @@ def test_a_job_is_suspended_resumed_succeeds_and_goes_when_its_time_is_over(scen
     scene.kubectl("wait", f"tyj/{name}", "--for=condition=Running", WAIT)
     finish_leader(scene.kube, name)
     scene.kubectl("wait", f"tyj/{name}", "--for=condition=Succeeded", WAIT)
+    scene.tells(name, "LeaderSucceeded")
     described = scene.kubectl("describe", "tyj", name).partition("Events:")[2].splitlines()[3:]
     story = [*STARTED, "Suspended", "Resumed", *AGAIN, "LeaderSucceeded"]
     assert [line.split()[1] for line in described] == story, scene.warnings()
