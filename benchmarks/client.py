@@ -25,7 +25,7 @@ _ROUNDS = 7
 def run(*, quick: bool) -> list[Figure]:
     """The benchmark."""
     with tempfile.TemporaryDirectory(prefix="arranger-client-") as folder:
-        facts = asyncio.run(make(Path(folder), 2_000 if quick else EVENTS, small=True))
+        facts = asyncio.run(make(Path(folder), 6_000 if quick else EVENTS, small=True))
         argv = [sys.executable, "-m", "arranger.cli.main", "serve", "--port=0", f"--log={folder}"]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
