@@ -51,13 +51,21 @@ MakeRoom = Callable[[PlacementTry, Callable[[], Collection[str]]], PlacementTry 
 
 
 class _Held(NamedTuple):
-    """What one reservation takes out of the view, what others are still to leave for it on the same rows, and its start
-    and the awaited jobs as in `Reserved`."""
+    """What one reservation takes out of the view, what others are still to leave for it on the same rows, its start and
+    the awaited jobs as in `Reserved`, all jobs that are to leave, and the part of what is held that pods use which were
+    lent it: it is held beside them, because it is free for nobody else once they have left."""
 
     rooms: RowRooms
     left: Amounts
     start_ms: int
     awaits: tuple[str, ...]
+    leave: dict[str, JobRecord]
+    lent: Amounts
+
+    @property
+    def beside_lent(self) -> "_Held":
+        """Only what is held beside pods that were lent it."""
+        return self._replace(rooms=RowRooms(self.rooms.rows, self.lent))
 
 
 class _Found(NamedTuple):
@@ -335,17 +343,50 @@ class Reservations:
         leave.update(
             {guest.uid: guest for guest in self._guests.get(job.uid, ())} if self._config.verdicts >= 7 else {}
         )
-        departing = Departing()
-        departing.extend([self._vacating.of_whole(of) for of in leave.values() if of.placements])
         needed, on = np.zeros_like(view.free), np.array([rows[of.node] for of in decided.pods], np.int64)
         if pods:
             add_to(needed, on, np.array(pods))
         held = np.unique(on)
         in_all = needed[held].astype(np.int64)
-        add_to(needed, *departing.rooms(0, len(departing)), -1)
-        rooms = RowRooms(held, np.maximum(needed[held], 0).astype(np.int64))
-        view.hold(rooms.rows, rooms.amounts)
-        self._held[job.uid] = _Held(rooms, in_all - rooms.amounts, decided.start_ms, decided.awaits)
+        amounts = np.maximum(in_all - self._left_for(leave)[held], 0)
+        lent = np.minimum(amounts, self._lent_to(job.uid, leave)[held])
+        view.hold(held, amounts)
+        self._held[job.uid] = _Held(
+            RowRooms(held, amounts), in_all - amounts, decided.start_ms, decided.awaits, leave, lent
+        )
+
+    def _left_for(self, leave: dict[str, JobRecord]) -> Amounts:
+        """What these jobs leave, by row of the view: without what others with reservations count on already, since the
+        same job may leave for several."""
+        gone = self._rooms_of(self._vacating.of_whole(of) for of in leave.values() if of.placements)
+        if not self._held or not leave or self._config.verdicts < 7:
+            return gone
+        every = {**leave}
+        for other in self._held.values():
+            every.update(other.leave)
+        in_all = self._rooms_of(self._vacating.of_whole(of) for of in every.values() if of.placements)
+        for other in self._held.values():
+            in_all[other.rooms.rows] -= other.left
+        return np.minimum(gone, np.maximum(in_all, 0))
+
+    def _lent_to(self, host: str, leave: Collection[str]) -> Amounts:
+        """What pods use that were lent room of this job, by row of the view, and that isn't counted for another one.
+        Those of the jobs that leave as a whole don't count."""
+        lent = self._rooms_of(
+            self._part(of, slots, whole=False)
+            for of in (self._state.jobs.values() if host in self._hosting else ())
+            if of.uid not in leave and (slots := of.slots.lent_by(host))
+        )
+        for other in self._held.values():
+            lent[other.rooms.rows] -= other.lent
+        return np.maximum(lent, 0)
+
+    def _rooms_of(self, vacated: Iterable[Vacated]) -> Amounts:
+        departing = Departing()
+        departing.extend(vacated)
+        found = np.zeros_like(self._placer.view.free)
+        add_to(found, *departing.rooms(0, len(departing)))
+        return found.astype(np.int64)
 
     # --- jobs behind ----------------------------------------------------------------------------------------
 
@@ -458,14 +499,17 @@ class Reservations:
         return None if job.placements else self._in_held_room(job, self._ends_before(job))
 
     def _ends_before(self, job: JobRecord) -> dict[str, _Held]:
-        """The reserved room that a job is expected to leave before the reservation begins."""
+        """The reserved room that a job is expected to leave before the reservation begins, and of the rest what is held
+        beside pods that were lent it."""
         if job.placements:
             end = expected_end(self._state, job, self._config, self._time_ms)
             end_ms = end.end_ms if end is not None else None
         else:
             run_ms = expected_runtime_ms(self._state, job, self._config, self._time_ms)
             end_ms = self._time_ms + run_ms if run_ms is not None else None
-        return {uid: of for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
+        in_time = {uid for uid, of in self._held.items() if end_ms is not None and end_ms <= of.start_ms}
+        open_to_it = ((uid, of if uid in in_time else of.beside_lent) for uid, of in self._held.items())
+        return {uid: of for uid, of in open_to_it if uid in in_time or of.rooms.amounts.any()}
 
     def _as_guest(
         self, job: JobRecord, shortage: Shortage, may_start: Callable[[JobRecord], bool]
@@ -495,8 +539,13 @@ class Reservations:
             held = self._held[uid]
             rows, amounts = held.rooms
             less = np.minimum(amounts, used[rows].astype(np.int64))
+            used[rows] -= less
             view.hold(rows, less, sign=-1)
-            self._held[uid] = held._replace(rooms=RowRooms(rows, amounts - less), left=held.left + less)
+            self._held[uid] = held._replace(
+                rooms=RowRooms(rows, amounts - less),
+                left=held.left + less,
+                lent=np.minimum(held.lent, amounts - less),
+            )
 
     def _would_fit(self, job: JobRecord, free: dict[str, _Held]) -> bool:
         """Whether the quorum of a job would have room with this reserved room. Nothing changes."""
@@ -547,7 +596,8 @@ class Reservations:
     def _put_back(self, free: dict[str, _Held]) -> int:
         """Put what is held for these on the view; returns the number of the content before."""
         view = self._placer.view
-        before, key = view.content, (view.content, *free)
+        whole = tuple(of is self._held[uid] for uid, of in free.items())
+        before, key = view.content, (view.content, *free, whole)
         view.hold(*_all_of(free), self._lifted.get(key), sign=-1)
         self._lifted[key] = view.content
         return before

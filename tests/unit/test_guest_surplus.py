@@ -198,6 +198,30 @@ def test_lent_room_is_no_room_for_who_preempts_its_job() -> None:
     of.state.validate()
 
 
+def test_pods_that_were_lent_room_leave_the_rest_to_others() -> None:
+    """They go once the job in front starts: its room is theirs until then, not room beside theirs."""
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=1, reservation_refresh_ms=30_000, guests=True))
+    of.node("n0", cpu=64, gpus=16)
+    running(of, "runs", 8, priority=9, preemptible=False)
+    running(of, "first", 4, priority=9, preemptible=False)
+    big = of.job("big", workers=12, worker=GPU, min_workers=12, equals=True, priority=9)
+    of.settle()
+    of.node("n1", cpu=64, gpus=2)
+    wide = of.job("wide", workers=6, worker=GPU, min_workers=2, equals=True)
+    of.settle()
+    assert len(wide.slots.lent) == 4 and wide.slots.hosts == ()
+    of.job("first", workers=4, worker=GPU, min_workers=4, equals=True, terminating=True)
+    of.settle()
+    more = of.job("more", workers=5, worker=GPU, min_workers=5, equals=True, preemptible=False)
+    steady = of.job("steady", workers=4, worker=GPU, min_workers=4, equals=True, preemptible=False)
+    of.settle()
+    assert (more.stage, steady.stage, steady.slots.hosts) == (Stage.PENDING, Stage.RUNNING, ())
+    ends(of, "runs")
+    of.settle()
+    assert (big.stage, steady.stage, len(wide.placements)) == (Stage.RUNNING, Stage.RUNNING, 2)
+    of.state.validate()
+
+
 def test_a_quorum_that_has_grown_gets_its_workers_there() -> None:
     of = world()
     of.node("n4", cpu=64, gpus=2)

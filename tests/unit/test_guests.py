@@ -304,6 +304,25 @@ def test_room_that_a_guest_has_just_got_is_not_held_beside_it() -> None:
     assert guest.slots.hosts == ("uid-big",) and placed == ["uid-guest", "uid-steady"]
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_what_a_guest_of_two_leaves_counts_once(together: bool) -> None:
+    of = World(config=msgspec.structs.replace(CONFIG, reservations=2, reservation_refresh_ms=30_000, guests=True))
+    of.node("n0", cpu=64, gpus=16)
+    running(of, "one", 8, priority=9, preemptible=False)
+    running(of, "two", 4, priority=9, preemptible=False)
+    for name, pods in (("first", 10), ("second", 6)):
+        of.job(name, workers=pods, worker=GPU, min_workers=pods, equals=True, priority=9)
+    of.settle()
+    assert len(of.state.reservations) == 2
+    guest = of.job("guest", workers=2, worker=GPU, min_workers=2, equals=True, priority=3)
+    if not together:
+        of.settle()
+    steady = of.job("steady", workers=2, worker=GPU, min_workers=2, equals=True, preemptible=False)
+    of.settle()
+    assert guest.slots.hosts == ("uid-first", "uid-second")
+    assert steady.stage == Stage.PENDING, "its room is reserved"
+
+
 def two_reservations() -> World:
     """Two nodes of 8 GPUs, of which one is used for an unknown time; two jobs have them reserved."""
     of = World(config=msgspec.structs.replace(CONFIG, reservations=2, reservation_refresh_ms=30_000, guests=True))

@@ -193,6 +193,20 @@ def test_a_job_behind_takes_no_room_that_pods_leave_for_a_reservation() -> None:
     assert (low.stage, behind.placements) == (Stage.RUNNING, {})
 
 
+def test_what_one_job_leaves_counts_for_one_reservation_alone() -> None:
+    """Two reservations wait for the end of one job: with what it leaves, they need the free room, too."""
+    of = world(gpus=16, reservations=2)
+    soon, later = running(of, "soon", 8, expected_s=100), running(of, "later", 4, expected_s=200)
+    first, second = submit(of, "first", 10, priority=9), submit(of, "second", 6, priority=8)
+    of.settle()
+    assert set(of.state.reservations[second.uid].decided.awaits) == {soon.uid, later.uid}
+    behind = submit(of, "behind", 2)
+    assert started(of, behind) == [False]
+    end(of, soon)
+    end(of, later)
+    assert started(of, first, second) == [True, True]
+
+
 @pytest.mark.parametrize(("gpus", "expected"), [(4, False), (2, True)])
 def test_no_two_jobs_are_promised_the_same_room(gpus: int, expected: bool) -> None:
     """Whoever waits for room that another one gets first would be told a start that can't be."""
