@@ -16,6 +16,7 @@ from arranger.kube.cluster import NODES, PODS, Object
 from arranger.kube.translate import owned_by, pod_seen
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.pod import Phase
+from arranger.model.provisioning import HOLDS_FOR_LABEL
 from arranger.projections.jobs import JobRecord, blameless
 from arranger.projections.nodes import UP
 from arranger.projections.state import State
@@ -174,10 +175,11 @@ class Clocks:
             raise Violation(f"TYJob {name} went {kept_ms} ms after its end, and was to be kept for {ttl_s} s", job=uid)
 
     def check_force(self, process: "SimulatedProcess", uid: str) -> None:
-        """Check that a worker deletes a pod by force only if its node has been down for long enough."""
+        """Check that a worker deletes a pod by force only if its node has been down for long enough. A placeholder runs
+        nothing, and has no grace period on any node."""
         state = process.follower.state
         pod = state.pods.get(uid)
-        if pod is None:
+        if pod is None or HOLDS_FOR_LABEL in dict(pod.traits.labels):
             return
         down_ms = state.nodes.down_for_ms(pod.node, max(self._world.clock.now_ms(), state.time_ms))
         job = pod.owner.job_uid if pod.owner is not None else ""
