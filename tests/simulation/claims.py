@@ -135,7 +135,7 @@ class Claims:
 
     def _look(self, name: str, claim: Object) -> None:
         if "deletionTimestamp" in claim["metadata"]:
-            if not any(name in claims_of(pod) for pod in self._running()):
+            if not self._in_use(claim):
                 self._patch(name, {"metadata": {"finalizers": None}}, "isn't protected any more")
         elif volume := claim["spec"].get("volumeName"):
             if claim["status"]["phase"] == "Bound" and self._stored(VOLUMES, volume) is None:
@@ -194,6 +194,12 @@ class Claims:
             pod = stored.object
             if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed"):
                 yield pod
+
+    def _in_use(self, claim: Object | None) -> bool:
+        """Whether a claim is being deleted that pods still use."""
+        if claim is None or "deletionTimestamp" not in claim["metadata"]:
+            return False
+        return any(claim["metadata"]["name"] in claims_of(pod) for pod in self._running())
 
     # --- users -------------------------------------------------------------------------------------------------
 
@@ -357,6 +363,8 @@ class Claims:
             if queue_out_of_reach(state, job):
                 continue  # it waits for its queue, and what it lacked before is no news
             for reason, _ in job.waits.shortage.reasons if job.waits is not None and job.active else ():
+                if reason.kind == ReasonKind.CLAIM_DELETING and self._in_use(there.get(reason.name)):
+                    continue  # it is there until the last pod that uses it has ended
                 if reason.kind in _LACKS and reason.name in there and job.seen.namespace == "default":
                     found.append((job.uid, f"{job.seen.name} waits for {reason}, and it is {shown.get(reason.name)}"))
         return found
