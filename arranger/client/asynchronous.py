@@ -1,9 +1,10 @@
 """The client for asyncio code."""
 
 import asyncio
+import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +28,7 @@ from arranger.client.views import (
 from arranger.errors import ArrangerError, UsageError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
-from arranger.kube.config import Access, find_access
+from arranger.kube.config import find_access
 from arranger.model.job import Stage
 from arranger.model.text import few
 from arranger.model.validation import scaled_set
@@ -51,8 +52,13 @@ class AsyncClient:
     Methods on TYJobs use the Kubernetes API with the user's rights, and raise `ApiError` or `ClusterUnavailable`.
     Methods that ask about the log need `server`, and raise `Refused`, or `LogUnavailable` without an answer.
 
-    Make and use a client in one event loop.
+    Make and use a client in one event loop, and close it there: `async with AsyncClient(...) as client`, or `close()`.
+    One that is dropped with open connections closes them, and warns of it (`ResourceWarning`).
     """
+
+    _cluster: HttpCluster | None = None
+    _remote: Remote | None = None
+    _closed = False
 
     def __init__(
         self, *, server: str = "", namespace: str = "default", kubeconfig: str | Path | None = None, context: str = ""
@@ -62,10 +68,8 @@ class AsyncClient:
         if it is reached by TLS or is on this machine."""
         self._server = server
         self._namespace = namespace
-        self._find = partial(find_access, kubeconfig, context or None)
-        self._access: Access | None = None
-        self._cluster: HttpCluster | None = None
-        self._remote: Remote | None = None
+        # Not a method: with a reference back from its parts, a client that is dropped would stay for a while.
+        self._access = cache(partial(find_access, kubeconfig, context or None))
 
     async def __aenter__(self) -> Self:
         return self
@@ -74,11 +78,24 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections."""
-        for part in (self._cluster, self._remote):
-            if part is not None:
-                await part.close()
+        """Close all connections. Closing it again does nothing."""
+        cluster, remote = self._cluster, self._remote
         self._cluster = self._remote = None
+        self._closed = True
+        try:
+            if cluster is not None:
+                await cluster.close()
+        finally:
+            if remote is not None:
+                await remote.close()
+
+    def __del__(self) -> None:
+        dropped = [part for part in (self._cluster, self._remote) if part is not None]
+        if dropped:
+            remedy = "use `async with AsyncClient(...) as client`, or `await client.close()`"
+            warnings.warn(f"unclosed AsyncClient: {remedy}", ResourceWarning, stacklevel=2, source=self)
+        for part in dropped:
+            part.drop()
 
     # --- TYJobs ----------------------------------------------------------------------------------------------------
 
@@ -354,14 +371,10 @@ class AsyncClient:
         """The name with its namespace."""
         return job if "/" in job else f"{self._namespace}/{job}"
 
-    def _found_access(self) -> Access:
-        if self._access is None:
-            self._access = self._find()
-        return self._access
-
     def _kube(self) -> HttpCluster:
+        self._check_open()
         if self._cluster is None:
-            self._cluster = HttpCluster(self._found_access(), namespace=self._namespace, strict=True)
+            self._cluster = HttpCluster(self._access(), namespace=self._namespace, strict=True)
         return self._cluster
 
     async def _answer(self, question: str, parameters: Mapping[str, Value]) -> Answer:
@@ -370,11 +383,16 @@ class AsyncClient:
     async def _lines(self, question: str, parameters: Mapping[str, Value]) -> list[dict[str, Any]]:
         return await ask_lines(self._opened(), question, parameters)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed()
+
     def _opened(self) -> Remote:
+        self._check_open()
         if self._remote is None:
             if not self._server:
                 raise UsageError("no server to ask", hint='give server=, the address of `arranger serve`, or "cluster"')
-            self._remote = Remote(self._server, self._found_access)
+            self._remote = Remote(self._server, self._access)
         return self._remote
 
 
@@ -387,6 +405,11 @@ def _naming_meant(body: Object) -> Iterator[None]:
         if hint := meant(body):
             raise ApiError(refused.code, refused.reason, f"{refused.detail} ({hint})") from refused
         raise
+
+
+def closed() -> UsageError:
+    """What a client says that is used after its end."""
+    return UsageError("this client is closed", hint="make another one")
 
 
 def _edited(name: str) -> ArrangerError:

@@ -1,6 +1,7 @@
 """The client for code without asyncio, notebooks among it: the asynchronous one in an event loop of its own thread."""
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from arranger.client.answers import Value
-from arranger.client.asynchronous import AsyncClient
+from arranger.client.asynchronous import AsyncClient, closed
 from arranger.client.jobs import Given, Job
 from arranger.client.views import (
     EventList,
@@ -35,24 +36,35 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-def _end(of: AsyncClient, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _end(
+    of: AsyncClient, loop: asyncio.AbstractEventLoop, thread: threading.Thread, handing_over: threading.Lock
+) -> None:
     async def end() -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await of.close()
-        await loop.shutdown_asyncgens()
-        loop.stop()
+        try:
+            await asyncio.gather(*others, return_exceptions=True)
+            await of.close()
+            await loop.shutdown_asyncgens()
+        finally:
+            # Not at once: an answer that came in this turn of the loop is handed to its thread in the next one.
+            loop.call_soon(loop.stop)
 
-    loop.call_soon_threadsafe(asyncio.ensure_future, end())
+    if not thread.is_alive():  # in a child process, which has no other threads: the connections are its parent's
+        return
+    with handing_over:
+        loop.call_soon_threadsafe(asyncio.ensure_future, end())
     if thread is not threading.current_thread():  # the garbage collector may call from that one too
         thread.join()
 
 
 class Client:
     """`AsyncClient` for code without asyncio: the same methods with the same arguments and errors, which block. Several
-    threads may share one. An interrupt (Ctrl-C) ends the call."""
+    threads may share one. An interrupt (Ctrl-C) ends the call.
+
+    Close it: `with Client(...) as client`, or `close()`. One that nobody has any more closes itself, and so does one
+    that is left at the end of the process. Each process needs its own: one that was forked says so."""
 
     def __init__(
         self, *, server: str = "", namespace: str = "default", kubeconfig: str | Path | None = None, context: str = ""
@@ -62,8 +74,11 @@ class Client:
         self._loop.set_debug(False)  # `python -X dev` would tell of a slow first import: nobody waits for this loop
         thread = threading.Thread(target=_turn, args=(self._loop,), name="arranger-client", daemon=True)
         thread.start()
+        self._process = os.getpid()
+        #: Held while the loop is given work, so none comes after the end, which would wait for ever.
+        self._handing_over = threading.Lock()
         #: Also called when nobody has the client any more, and at exit: cells of a notebook have no end to close it at.
-        self._close = weakref.finalize(self, _end, self._of, self._loop, thread)
+        self._close = weakref.finalize(self, _end, self._of, self._loop, thread, self._handing_over)
 
     def __enter__(self) -> Self:
         return self
@@ -76,10 +91,14 @@ class Client:
         self._close()
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        if not self._close.alive:
+        if os.getpid() != self._process:
             work.close()
-            raise UsageError("this client is closed", hint="make another one")
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise UsageError("this client is of another process", hint="make one in each process")
+        with self._handing_over:
+            if not self._close.alive:
+                work.close()
+                raise closed()
+            running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
         except BaseException:  # an interrupt too: nothing goes on behind the caller's back

@@ -285,6 +285,12 @@ class HttpCluster:
         if session is not None:
             await session.close()
 
+    def drop(self) -> None:
+        """Close all connections without waiting: what is left to do for those of an owner that nobody has any more."""
+        session, self._lazy_session = self._lazy_session, None
+        if session is not None:
+            drop(session)
+
     async def _call(
         self,
         verb: str,
@@ -371,6 +377,17 @@ class HttpCluster:
                 read_bufsize=_READ_BUFFER_BYTES,
             )
         return self._lazy_session
+
+
+def drop(session: aiohttp.ClientSession) -> None:
+    """Close the connections of a session without waiting for their ends, whether or not its event loop still runs."""
+    closing = session.close()
+    try:
+        closing.send(None)  # as far as the waiting
+    except (StopIteration, RuntimeError):  # RuntimeError: that of an event loop that is closed
+        pass
+    finally:
+        closing.close()
 
 
 async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:

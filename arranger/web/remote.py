@@ -15,6 +15,7 @@ from yarl import URL
 
 from arranger import __version__
 from arranger.errors import LogError, LogUnavailable, UsageError
+from arranger.kube.client import drop
 from arranger.kube.cluster import ClusterUnavailable
 from arranger.kube.config import Access, Credentials
 from arranger.web.naming import LOOPBACK, PASSED_TOKEN
@@ -163,6 +164,12 @@ class Remote:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    def drop(self) -> None:
+        """Close all connections without waiting."""
+        session, self._session = self._session, None
+        if session is not None:
+            drop(session)
 
 
 def _tls(credentials: Credentials) -> dict[str, Any]:

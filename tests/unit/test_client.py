@@ -4,10 +4,15 @@ import asyncio
 import html
 import inspect
 import json
+import os
 import re
+import signal
 import sys
 import threading
+import time
+import warnings
 from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -381,11 +386,139 @@ async def test_a_client_that_nobody_closes_leaves_no_warning(tmp_path: Path) -> 
     assert (process.returncode, out.decode().split(), err.decode()) == (0, ["0", "True", "NotFound", "NotFound"], "")
 
 
+_DROPPED = """
+import asyncio, gc, sys
+from arranger.client import AsyncClient
+
+async def used(ending):
+    client = AsyncClient(kubeconfig=sys.argv[1], server=sys.argv[2])
+    await client.jobs()
+    await client.queues()
+    if ending == "raised":
+        raise ValueError("before it was closed")
+    if ending == "closed":
+        await client.close()
+
+try:
+    asyncio.run(used(sys.argv[3]))
+except ValueError as error:
+    print(error)
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize("ending", ["dropped", "raised", "closed"])
+async def test_an_asynchronous_client_that_nobody_closes_says_how_to_and_nothing_else(
+    tmp_path: Path, ending: str
+) -> None:
+    async with EmbeddedCluster(crds=CRD_FILES) as cluster, serving(FileLog(HISTORY)) as api:
+        given = (str(cluster.kubeconfig(tmp_path / "kubeconfig")), f"http://127.0.0.1:{api.server.port}", ending)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "always", "-c", _DROPPED, *given),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+    assert process.returncode == 0
+    told = [line for line in err.decode().splitlines() if "ResourceWarning: " in line or "Unclosed" in line]
+    if ending == "raised":
+        # Its event loop is gone before the traceback that holds the client: asyncio's connections tell of themselves.
+        told = [line for line in told if "unclosed transport" not in line and "unclosed <socket" not in line]
+    told = [line for line in told if "tracemalloc" not in line]
+    assert len(told) == (0 if ending == "closed" else 1), err.decode()
+    for line in told:
+        assert "ResourceWarning: unclosed AsyncClient" in line
+        assert "async with" in line and "await client.close()" in line
+    assert out.decode().strip() == ("before it was closed" if ending == "raised" else "")
+
+
+async def test_a_dropped_asynchronous_client_closes_its_connections(tmp_path: Path) -> None:
+    async with EmbeddedCluster(crds=CRD_FILES) as cluster:
+        client = AsyncClient(kubeconfig=cluster.kubeconfig(tmp_path / "kubeconfig"))
+        await client.jobs()
+        before = _sockets()
+        with pytest.warns(ResourceWarning, match="unclosed AsyncClient"):
+            del client
+        await asyncio.sleep(0.1)
+        assert _sockets() == before - 2, "both ends of one connection"
+
+
+def _sockets() -> int:
+    open_files = [of for of in Path("/proc/self/fd").iterdir() if of.is_symlink()]
+    return sum(str(of.readlink()).startswith("socket:") for of in open_files)
+
+
+def test_a_client_that_was_never_used_or_never_made_has_nothing_to_say() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AsyncClient()
+        with pytest.raises(TypeError):
+            AsyncClient(sever="http://127.0.0.1:1")  # type: ignore[call-arg]
+        with pytest.raises(TypeError):
+            Client(sever="http://127.0.0.1:1")  # type: ignore[call-arg]
+
+
 async def test_a_closed_client_says_so(tmp_path: Path) -> None:
     client = Client(server="http://127.0.0.1:1")
     client.close()
     with pytest.raises(UsageError, match="this client is closed"):
         client.queues()
+    of = AsyncClient(server="http://127.0.0.1:1")
+    await of.close()
+    await of.close()
+    for asked in (of.queues, of.jobs):
+        with pytest.raises(UsageError, match="this client is closed"):
+            await asked()
+
+
+def test_a_client_ends_although_closing_a_connection_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(AsyncClient, "close", fails)
+    client = Client(server="http://127.0.0.1:1")
+    client.close()
+    assert "arranger-client" not in [of.name for of in threading.enumerate()]
+
+
+def test_a_call_as_the_client_is_closed_elsewhere_never_hangs() -> None:
+    for _ in range(20):
+        client = Client(server="http://127.0.0.1:1")
+        ends: list[str] = []
+
+        def ask(client: Client = client, ends: list[str] = ends) -> None:
+            try:
+                while True:
+                    client._run(asyncio.sleep(0))
+            except (UsageError, CancelledError) as end:
+                ends.append(str(end))
+
+        threads = [threading.Thread(target=ask, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        client.close()
+        for thread in threads:
+            thread.join(10)
+        assert len(ends) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_client_that_a_process_got_by_fork_says_so() -> None:
+    with Client(server="http://127.0.0.1:1") as client:
+        child = os.fork()
+        if not child:
+            try:
+                client.queues()
+            except UsageError as refused:
+                os._exit(0 if "another process" in str(refused) else 2)
+            finally:
+                os._exit(1)
+        ended = time.monotonic() + 10
+        while not (done := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > ended:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.01)
+        assert os.waitstatus_to_exitcode(done[1]) == 0
 
 
 def test_events_have_the_names_of_the_commands_json() -> None:
