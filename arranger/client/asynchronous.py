@@ -4,7 +4,7 @@ import asyncio
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,7 +28,7 @@ from arranger.client.views import (
 from arranger.errors import ArrangerError, UsageError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import PODS, TYJOBS, ApiError, ClusterUnavailable, Expired, Object
-from arranger.kube.config import find_access
+from arranger.kube.config import find_access, find_namespace
 from arranger.model.job import Stage
 from arranger.model.text import few
 from arranger.model.validation import scaled_set
@@ -61,13 +61,14 @@ class AsyncClient:
     _closed = False
 
     def __init__(
-        self, *, server: str = "", namespace: str = "default", kubeconfig: str | Path | None = None, context: str = ""
+        self, *, server: str = "", namespace: str = "", kubeconfig: str | Path | None = None, context: str = ""
     ) -> None:
-        """`server` is the address of `arranger serve`, or "cluster" for the one in the cluster. `kubeconfig` and
-        `context` are those that kubectl would use, unless they are given. A server that asks for a token gets theirs,
-        if it is reached by TLS or is on this machine."""
+        """`server` is the address of `arranger serve`, or "cluster" for the one in the cluster. `kubeconfig`, `context`
+        and `namespace` are those that kubectl would use, unless they are given. A server that asks for a token gets the
+        kubeconfig's, if it is reached by TLS or is on this machine."""
         self._server = server
-        self._namespace = namespace
+        self._find_namespace = partial(find_namespace, kubeconfig, context or None)
+        self._given_namespace = namespace
         # Not a method: with a reference back from its parts, a client that is dropped would stay for a while.
         self._access = cache(partial(find_access, kubeconfig, context or None))
 
@@ -97,12 +98,19 @@ class AsyncClient:
         for part in dropped:
             part.drop()
 
+    @cached_property
+    def namespace(self) -> str:
+        """The namespace of jobs whose name or object has none: as given, or as for kubectl that of the kubeconfig's
+        context, or in a pod that of its service account; else `default`."""
+        return self._given_namespace or self._find_namespace()
+
     # --- TYJobs ----------------------------------------------------------------------------------------------------
 
     async def submit(self, job: Given) -> Job:
-        """Create a TYJob from an object, YAML text or the path of a YAML file. Raises `ApiError` with the faulty fields
-        if the API server refuses it, an unknown field among them, and `UsageError` if it is no TYJob."""
-        body = job_object(job, self._namespace)
+        """Create a TYJob from an object, YAML text or the path of a YAML file, in the client's namespace unless it
+        names one. Raises `ApiError` with the faulty fields if the API server refuses it, an unknown field among them,
+        and `UsageError` if it is no TYJob."""
+        body = job_object(job, self.namespace)
         with _naming_meant(body):
             return Job(await self._kube().create(TYJOBS, body["metadata"]["namespace"], body))
 
@@ -110,7 +118,7 @@ class AsyncClient:
         """Create a TYJob, or change the one of its name to what is given, as `kubectl apply` does: fields that were
         applied before and aren't given now are removed, and lists are replaced. Takes and raises what `submit` does;
         nothing is changed if any field is refused."""
-        body = job_object(job, self._namespace)
+        body = job_object(job, self.namespace)
         metadata = body["metadata"]
         if not metadata.get("name"):
             raise UsageError("metadata.name is missing", hint="submit takes metadata.generateName")
@@ -136,7 +144,7 @@ class AsyncClient:
 
     async def job(self, name: str) -> Job:
         """The TYJob of this name."""
-        return Job(await self._kube().get(TYJOBS, self._namespace, name))
+        return Job(await self._kube().get(TYJOBS, self.namespace, name))
 
     async def jobs(self) -> JobList:
         """All TYJobs of the namespace, by name."""
@@ -170,7 +178,7 @@ class AsyncClient:
         except TimeoutError:
             told = f"{last.stage}: {last.message}" if last is not None else "the API server can't be reached"
             raise TimeoutError(f"{name} still is {told}" if last is not None else told) from None
-        raise JobGone(f"{self._namespace}/{name} was deleted")
+        raise JobGone(f"{self.namespace}/{name} was deleted")
 
     async def changes(self, name: str) -> AsyncGenerator[Job, None]:
         """The job as it is now, and after each change, until it is deleted. Another job of its name isn't the same."""
@@ -226,9 +234,9 @@ class AsyncClient:
             raise UsageError(f"{name} has no pod {pod!r}", hint=f"its pods are {few(pods, _NAMED)}")
         asked = pod or pods[0]
         try:
-            return await self._kube().log(self._namespace, asked, container=container, tail=tail)
+            return await self._kube().log(self.namespace, asked, container=container, tail=tail)
         except ApiError as refused:
-            command = f"kubectl logs --namespace={self._namespace} {asked}"
+            command = f"kubectl logs --namespace={self.namespace} {asked}"
             hint = f"{command}, where you may read logs; the job's pods are {few(pods, _NAMED)}"
             raise ApiError(refused.code, refused.reason, f"{refused.detail} ({hint})") from refused
 
@@ -258,11 +266,11 @@ class AsyncClient:
 
     async def delete(self, name: str) -> None:
         """Delete a job, and with it its pods."""
-        await self._kube().delete(TYJOBS, self._namespace, name)
+        await self._kube().delete(TYJOBS, self.namespace, name)
 
     async def _edit(self, name: str, spec: Object, *, version: str = "") -> Job:
         metadata = {"metadata": {"resourceVersion": version}} if version else {}
-        return Job(await self._kube().patch(TYJOBS, self._namespace, name, {**metadata, "spec": spec}))
+        return Job(await self._kube().patch(TYJOBS, self.namespace, name, {**metadata, "spec": spec}))
 
     # --- the log ---------------------------------------------------------------------------------------------------
 
@@ -369,12 +377,12 @@ class AsyncClient:
 
     def _whole(self, job: str) -> str:
         """The name with its namespace."""
-        return job if "/" in job else f"{self._namespace}/{job}"
+        return job if "/" in job else f"{self.namespace}/{job}"
 
     def _kube(self) -> HttpCluster:
         self._check_open()
         if self._cluster is None:
-            self._cluster = HttpCluster(self._access(), namespace=self._namespace, strict=True)
+            self._cluster = HttpCluster(self._access(), namespace=self.namespace, strict=True)
         return self._cluster
 
     async def _answer(self, question: str, parameters: Mapping[str, Value]) -> Answer:

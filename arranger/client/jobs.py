@@ -168,7 +168,7 @@ def job_object(given: Given, namespace: str) -> Object:
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
         hint = meant(body) or "or metadata.generateName, for a name with a random end"
         raise UsageError("metadata.name is missing", hint=hint)
-    return {**body, "metadata": {"namespace": namespace, **_of_user(metadata)}}
+    return {**body, "metadata": {**_of_user(metadata), "namespace": metadata.get("namespace") or namespace}}
 
 
 def _of_user(metadata: Object) -> Object:

@@ -67,7 +67,7 @@ class Client:
     that is left at the end of the process. Each process needs its own: one that was forked says so."""
 
     def __init__(
-        self, *, server: str = "", namespace: str = "default", kubeconfig: str | Path | None = None, context: str = ""
+        self, *, server: str = "", namespace: str = "", kubeconfig: str | Path | None = None, context: str = ""
     ) -> None:
         self._of = AsyncClient(server=server, namespace=namespace, kubeconfig=kubeconfig, context=context)
         self._loop = asyncio.new_event_loop()
@@ -85,6 +85,10 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def namespace(self) -> str:
+        return self._of.namespace
 
     def close(self) -> None:
         """Close all connections and end the thread. Closing it again does nothing, and so does an end without it."""
@@ -216,6 +220,7 @@ class Client:
         return self._run(self._of.events(job=job, kinds=kinds, first=first, last=last))
 
 
+Client.namespace.__doc__ = AsyncClient.namespace.__doc__
 for _name, _method in vars(Client).items():
     if callable(_method) and not _name.startswith("_") and not _method.__doc__:
         _method.__doc__ = getattr(AsyncClient, _name).__doc__

@@ -13,7 +13,7 @@ import ssl
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,9 @@ from arranger.kube.cluster import ClusterUnavailable
 #: How often a credential that can change by itself (a mounted token, a plugin's token with an expiry) is checked.
 LOOK_AGAIN_S = 60.0
 SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+DEFAULT_NAMESPACE = "default"
+#: A pod's own namespace.
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 _T = TypeVar("_T")
 
@@ -92,19 +95,75 @@ def find_access(kubeconfig: str | Path | None = None, context: str | None = None
 
     Raises `UsageError` that names the unusable file, context or variable.
     """
-    paths = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
+    paths = _paths(kubeconfig)
     if not paths:
-        home = Path.home() / ".kube" / "config"
-        if not home.exists():
-            if context is None and os.environ.get(SERVICE_HOST):
-                return Access(_in_cluster, source="the pod's service account")
-            raise UsageError(
-                f"no Kubernetes cluster to work with: there is no {home}, and this isn't a pod",
-                hint="give --kubeconfig FILE or set KUBECONFIG",
-            )
-        paths = str(home)
+        if context is None and os.environ.get(SERVICE_HOST):
+            return Access(_in_cluster, source="the pod's service account")
+        raise UsageError(
+            f"no Kubernetes cluster to work with: there is no {_home()}, and this isn't a pod",
+            hint="give --kubeconfig FILE or set KUBECONFIG",
+        )
     shown = f"kubeconfig {paths}" + (f", context {context}" if context else "")
     return Access(lambda: _from_kubeconfig(paths, context), source=shown)
+
+
+def find_namespace(kubeconfig: str | Path | None = None, context: str | None = None) -> str:
+    """The namespace in which kubectl would work with the same arguments: the context's, the pod's own, or `default`.
+    No credentials are loaded for it. Raises `UsageError` that names the unusable file or context."""
+    paths = _paths(kubeconfig)
+    if paths:
+        namespace = _namespace_of(paths, context)
+    else:
+        namespace = _pods_own() if context is None and os.environ.get(SERVICE_HOST) else ""
+    return namespace or DEFAULT_NAMESPACE
+
+
+def _namespace_of(paths: str, context: str | None) -> str:
+    """The namespace of a context of kubeconfigs; empty for none."""
+    try:
+        files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+        current, namespaces = _contexts([yaml.safe_load(file.read_text()) or {} for file in files if file.is_file()])
+    except (LookupError, TypeError, AttributeError, ValueError, OSError, yaml.YAMLError) as error:
+        raise UsageError(f"kubeconfig {paths} can't be used: {_one_line(error)}") from error
+    if context and context not in namespaces:
+        raise _no_context(paths, context, namespaces)
+    return namespaces.get(context or current, "")
+
+
+def _contexts(configs: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
+    """The current context, and the namespace of each; empty for none. Of files that say the same, the first one
+    holds."""
+    current = ""
+    namespaces: dict[str, str] = {}
+    for config in configs:
+        current = current or config.get("current-context") or ""
+        for of in config.get("contexts") or ():
+            namespaces.setdefault(of["name"], (of.get("context") or {}).get("namespace") or "")
+    return current, namespaces
+
+
+def _paths(kubeconfig: str | Path | None) -> str:
+    """The kubeconfig's file, or several as in KUBECONFIG; empty for none."""
+    given = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
+    return given or (str(_home()) if _home().exists() else "")
+
+
+def _home() -> Path:
+    return Path.home() / ".kube" / "config"
+
+
+def _pods_own() -> str:
+    """The namespace of the pod that we run in; empty if it has no mounted account."""
+    try:
+        return os.environ.get("POD_NAMESPACE") or _POD_NAMESPACE.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _no_context(paths: str, name: str, known: Iterable[object]) -> UsageError:
+    names = ", ".join(sorted(str(of) for of in known)) or "none"
+    problem = f"has no context {name!r}" if name else "has no current-context"
+    return UsageError(f"kubeconfig {paths} {problem}", hint=f"give --context; it has: {names}")
 
 
 def _plain(path: str, context: str | None) -> Credentials | None:
@@ -170,9 +229,7 @@ def _plugin(paths: str, merged: dict[str, Any], context: str | None) -> str:
     name = context or merged.get("current-context") or ""
     chosen = named("contexts", name)
     if chosen is None:
-        known = ", ".join(sorted(str(node.value.get("name")) for node in merged.get("contexts") or [])) or "none"
-        problem = f"has no context {name!r}" if name else "has no current-context"
-        raise UsageError(f"kubeconfig {paths} {problem}", hint=f"give --context; it has: {known}")
+        raise _no_context(paths, name, (node.value.get("name") for node in merged.get("contexts") or []))
     parts = chosen.get("context") or {}
     cluster = named("clusters", parts.get("cluster", ""))
     if not (cluster and (cluster.get("cluster") or {}).get("server")):

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from arranger.cli.main import cli
@@ -28,7 +29,7 @@ from arranger.client.tables import EVENT_COLUMNS
 from arranger.client.views import JobList, PodList
 from arranger.errors import ArrangerError, UsageError
 from arranger.events.file_log import FileLog
-from arranger.kube.cluster import TYJOBS, ApiError
+from arranger.kube.cluster import NAMESPACES, TYJOBS, ApiError
 from arranger.replay.reading.describe import as_object
 from arranger.sandbox.embedded import EmbeddedCluster
 from arranger.web.asking import Asker, Limits
@@ -72,6 +73,56 @@ async def test_a_job_is_submitted_as_an_object_as_text_and_from_a_file(tmp_path:
         assert (made[0].stage, made[0].message, made[0].conditions) == (Stage.PENDING, "", {})
         with pytest.raises(ApiError, match="AlreadyExists"):
             await here.client.submit(given[3])
+
+
+async def test_jobs_without_a_namespace_are_those_of_the_contexts_as_for_kubectl(tmp_path: Path) -> None:
+    async with EmbeddedCluster(crds=CRD_FILES) as cluster:
+        cluster.store.create(NAMESPACES, "", {"metadata": {"name": "team-a"}})
+        config = yaml.safe_load(cluster.kubeconfig(tmp_path / "kubeconfig").read_text())
+        config["contexts"][0]["context"]["namespace"] = "team-a"
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+
+        def there(namespace: str) -> list[str]:
+            return sorted(name for of, name in cluster.store.collection(TYJOBS).objects if of == namespace)
+
+        async with AsyncClient(kubeconfig=tmp_path / "kubeconfig") as client:
+            assert client.namespace == "team-a"
+            made = await client.submit(job("ppo") | {"metadata": {"name": "ppo", "namespace": ""}})
+            assert made.namespace == "team-a"
+            await client.apply(job("applied") | {"metadata": {"name": "applied"}})
+            await client.submit(job("elsewhere") | {"metadata": {"name": "elsewhere", "namespace": "default"}})
+            assert (there("team-a"), there("default")) == (["applied", "ppo"], ["elsewhere"])
+            assert [of.name for of in await client.jobs()] == ["applied", "ppo"]
+            assert (await client.job("ppo")).namespace == "team-a"
+            assert (await client.scale("ppo", 3)).namespace == (await client.suspend("ppo")).namespace == "team-a"
+            with pytest.raises(ArrangerError, match="ppo has no pods"):
+                await client.logs("ppo")
+            assert not await client.pods("ppo")
+            with pytest.raises(ApiError, match="NotFound"):
+                await client.job("elsewhere")
+            await client.delete("ppo")
+            assert there("team-a") == ["applied"]
+        async with AsyncClient(kubeconfig=tmp_path / "kubeconfig", namespace="default") as client:
+            assert [of.name for of in await client.jobs()] == ["elsewhere"]
+        with Client(kubeconfig=tmp_path / "kubeconfig") as blocking:
+            assert blocking.namespace == "team-a"
+
+
+async def test_questions_about_a_job_without_a_namespace_are_about_the_contexts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(
+        yaml.safe_dump({"contexts": [{"name": "one", "context": {"namespace": "team-a"}}], "current-context": "one"})
+    )
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        with pytest.raises(Refused, match="team-a/ppo"):
+            await client.explain("ppo")
+        for whole in (client.forecast("ppo"), client.what_if(job="ppo", priority=1), client.events(job="ppo")):
+            try:
+                assert not [of for of in await whole if "default/ppo" in str(of)]
+            except Refused as refused:
+                assert "team-a/ppo" in str(refused)
 
 
 @pytest.mark.parametrize(

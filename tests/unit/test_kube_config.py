@@ -11,7 +11,7 @@ import yaml
 
 from arranger.errors import UsageError
 from arranger.kube import config
-from arranger.kube.config import LOOK_AGAIN_S, Access, Credentials, find_access
+from arranger.kube.config import LOOK_AGAIN_S, Access, Credentials, find_access, find_namespace
 from tests.servers import Certificates
 
 
@@ -218,3 +218,59 @@ async def test_a_pods_service_account_gives_server_token_and_authority(
     assert first.tls is not None and first.tls.cert_store_stats()["x509_ca"] == 1
     token.write_text("second\n")
     assert (await access.renewed(first)).authorization.lower() == "bearer second"
+
+
+# --- the namespace --------------------------------------------------------------------------------------------------
+
+
+def with_namespaces(path: Path, current: str = "", **namespaces: str) -> Path:
+    contexts = [{"name": name, "context": {"namespace": of} if of else {}} for name, of in namespaces.items()]
+    path.write_text(yaml.safe_dump({"contexts": contexts, **({"current-context": current} if current else {})}))
+    return path
+
+
+def test_the_namespace_is_the_contexts_or_default(tmp_path: Path) -> None:
+    path = with_namespaces(tmp_path / "config", "one", one="team-a", two="team-b", three="")
+    found = [find_namespace(path, of) for of in (None, "one", "two", "three")]
+    assert found == ["team-a", "team-a", "team-b", "default"]
+    with pytest.raises(UsageError, match=r"no context 'four'.*it has: one, three, two"):
+        find_namespace(path, "four")
+
+
+def test_of_several_kubeconfigs_the_first_one_that_says_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = (
+        with_namespaces(tmp_path / "a", one="first"),
+        tmp_path / "missing",
+        with_namespaces(tmp_path / "b", "one", one="second", two="team-b"),
+    )
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(str(file) for file in files))
+    assert [find_namespace(), find_namespace(None, "two")] == ["first", "team-b"]
+
+
+def test_without_a_kubeconfig_or_a_current_context_the_namespace_is_default(tmp_path: Path) -> None:
+    assert find_namespace() == "default"
+    assert find_namespace(with_namespaces(tmp_path / "config", one="team-a")) == "default"
+    (tmp_path / "empty").touch()
+    assert find_namespace(tmp_path / "empty") == "default"
+
+
+def test_a_pods_namespace_is_that_of_its_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setattr(config, "_POD_NAMESPACE", tmp_path / "namespace")
+    assert find_namespace() == "default"
+    (tmp_path / "namespace").write_text("team-a\n")
+    assert find_namespace() == "team-a"
+    monkeypatch.setenv("POD_NAMESPACE", "team-b")
+    assert find_namespace() == "team-b", "as kubectl does in a pod"
+    assert find_namespace(with_namespaces(tmp_path / "config", "one", one="team-c")) == "team-c"
+
+
+@pytest.mark.parametrize("text", ["{", "- 1", "contexts: 3\ncurrent-context: x", "contexts: [3]\ncurrent-context: x"])
+def test_a_kubeconfig_whose_namespace_cannot_be_read_is_named_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="config can't be used") as refused:
+        find_namespace(path)
+    assert "\n" not in str(refused.value)
