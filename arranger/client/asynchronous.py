@@ -242,15 +242,14 @@ class AsyncClient:
 
     async def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
         """Set the number of workers (of worker groups, where the set has these) of the set of this name, or of the one
-        that `kubectl scale` changes. Raises `UsageError` if there is no such set."""
+        that `kubectl scale` changes. Raises `UsageError` if there is no such set, and `ApiError` for a number that the
+        job doesn't allow."""
         for _ in range(_EDITS):
             job = await self.job(name)
-            spec = {"workerSets": [], **job.object["spec"]}
-            number, sets = _set_number(spec, worker_set), list(spec["workerSets"])
-            sets[number] = {**sets[number], "counts": count}
+            changed = _scaled({"workerSets": [], **job.object["spec"]}, worker_set, count)
             version = job.object["metadata"]["resourceVersion"]
             try:
-                return await self._edit(name, {"workerSets": sets}, version=version)
+                return await self._edit(name, changed, version=version)
             except ApiError as refused:
                 if refused.code != 409:
                     raise
@@ -422,6 +421,16 @@ def closed() -> UsageError:
 
 def _edited(name: str) -> ArrangerError:
     return ArrangerError(f"{name} is edited all the time by others", hint="try again")
+
+
+def _scaled(spec: Object, name: str, count: int) -> Object:
+    """What to change of a spec for so many workers in the set of this name. `counts` of the scaled set have no effect
+    where `replicas` is given, as `kubectl scale` and autoscalers do."""
+    number, sets = _set_number(spec, name), list(spec["workerSets"])
+    if spec.get("replicas") is not None and number == scaled_set(spec):
+        return {"replicas": count}
+    sets[number] = {**sets[number], "counts": count}
+    return {"workerSets": sets}
 
 
 def _set_number(spec: Object, name: str) -> int:

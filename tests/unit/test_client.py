@@ -31,7 +31,9 @@ from arranger.errors import ArrangerError, UsageError
 from arranger.events.file_log import FileLog
 from arranger.kube.cluster import NAMESPACES, TYJOBS, ApiError
 from arranger.replay.reading.describe import as_object
+from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.embedded import EmbeddedCluster
+from arranger.sandbox.patching import MERGE
 from arranger.web.asking import Asker, Limits
 from arranger.web.openapi import document
 from tests.e2e.harness import job
@@ -205,6 +207,31 @@ async def test_jobs_are_scaled_suspended_and_resumed(tmp_path: Path) -> None:
             await here.client.scale("ppo", 3, worker_set="judges")
         assert (await here.client.suspend("ppo")).object["spec"]["suspend"] is True
         assert (await here.client.resume("ppo")).object["spec"]["suspend"] is False
+
+
+async def test_scaling_writes_the_number_that_counts_and_refuses_what_kubectl_scale_refuses(tmp_path: Path) -> None:
+    more = {"name": "critics", "counts": 1, "template": job("x")["spec"]["workerSets"][0]["template"]}
+    made = job("ppo", least=1)
+    made["spec"]["workerSets"][0]["minCount"] = 2
+    made["spec"]["workerSets"].append(more)
+
+    def numbers(of: Job) -> tuple[int | None, list[int]]:
+        return of.object["spec"].get("replicas"), [one["counts"] for one in of.object["spec"]["workerSets"]]
+
+    async with scene(tmp_path) as here:
+        before = numbers(await here.client.submit(made))[1][0]
+        with pytest.raises(ApiError, match="minCount"):
+            await here.client.scale("ppo", 1)
+        body = {"spec": {"replicas": 3}}  # kubectl scale
+        here.cluster.store.scale(TYJOBS, "default", "ppo", body, media_type=MERGE, options=WriteOptions())
+        assert numbers(await here.client.scale("ppo", 5)) == (5, [before, 1])
+        assert numbers(await here.client.scale("ppo", 4, worker_set="actors")) == (4, [before, 1])
+        assert numbers(await here.client.scale("ppo", 2, worker_set="critics")) == (4, [before, 2])
+        with pytest.raises(ApiError, match="must not be below minCount"):
+            await here.client.scale("ppo", 1)
+        here.cluster.store.patch(TYJOBS, "default", "ppo", {"spec": {"scaledSet": "critics"}})
+        assert numbers(await here.client.scale("ppo", 0)) == (0, [before, 2])
+        assert numbers(await here.client.scale("ppo", 6, worker_set="actors")) == (0, [6, 2])
 
 
 async def test_an_edit_meanwhile_is_not_overwritten_by_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
