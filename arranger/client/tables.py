@@ -1,4 +1,4 @@
-"""Answers as tables of pyarrow or pandas, where these are installed; anything that takes Arrow streams reads them too.
+"""Answers as tables of pyarrow or pandas (the extra `tables`); anything that takes Arrow streams reads them too.
 
 Columns have the names of the commands' JSON. Amounts by resource or node become a column each, `used.nvidia.com/gpu`,
 with 0 where there is none. What has fields of its own is JSON text.
@@ -6,7 +6,7 @@ with 0 where there is none. What has fields of its own is JSON text.
 
 import importlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -37,6 +37,9 @@ def columns_of(rows: Sequence[Any], kind: type[msgspec.Struct]) -> Columns:
         if _is_amounts(field.type):
             for key in sorted({key for amounts in column for key in amounts}):
                 columns[f"{field.name}.{key}"] = [amounts.get(key, 0) for amounts in column]
+        elif get_args(field.type) and str not in get_args(field.type):
+            # By its type: an empty list of what has fields is JSON text as well, so the column has one type.
+            columns[field.name] = [of if isinstance(of, _PLAIN) else _json(of) for of in column]
         else:
             columns[field.name] = list(map(plain, column))
     return columns
@@ -59,6 +62,10 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return list(map(str, value))
+    return _json(value)
+
+
+def _json(value: Any) -> str:
     return msgspec.json.encode(_named(value)).decode()
 
 
@@ -101,4 +108,4 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(f"{name} isn't installed", hint=f"pip install {name}, or use columns()") from error
+        raise UsageError(f"{name} isn't installed", hint="pip install 'arranger[tables]', or use columns()") from error

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pandas
+import pyarrow
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -25,7 +27,7 @@ from click.testing import CliRunner
 from arranger.cli.main import cli
 from arranger.client import AsyncClient, Client, JobEnded, JobGone, Refused, Stage
 from arranger.client.jobs import Given, Job, JobPod
-from arranger.client.tables import EVENT_COLUMNS
+from arranger.client.tables import EVENT_COLUMNS, arrow_table, columns_of
 from arranger.client.views import JobList, PodList
 from arranger.errors import ArrangerError, UsageError
 from arranger.events.file_log import FileLog
@@ -310,7 +312,7 @@ async def test_tables_need_their_library_and_have_the_names_of_the_commands_json
         events, queues = await client.events(last=20), await client.queues(at=400)
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(UsageError, match=r"pyarrow isn't installed .pip install pyarrow"):
+        with pytest.raises(UsageError, match=r"pyarrow isn't installed .pip install 'arranger\[tables\]'"):
             events.to_arrow()
     monkeypatch.setitem(sys.modules, "pandas", Library)
     events.to_pandas()
@@ -325,13 +327,41 @@ async def test_tables_need_their_library_and_have_the_names_of_the_commands_json
         assert kept[f"demand.{name}"] == [of.demand.get(name, 0) for of in queues.queues]
 
 
-async def test_real_tables_are_made_where_their_libraries_are_installed() -> None:
-    pyarrow, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+async def test_answers_become_tables_of_the_real_libraries() -> None:
     async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
-        for answer in (await client.waits(by="job"), await client.queues(), await client.events()):
-            assert answer.to_arrow().num_rows == len(answer.to_pandas()) > 0
-            assert pyarrow.table(answer).schema == answer.to_arrow().schema
+        last = await client.overview()
+        answers = [last, await client.queues(), await client.queue("default"), await client.top(by="job")]
+        answers += [await client.waits(by="job"), await client.preemptions(), await client.forecast(at=400)]
+        for answer in (*answers, await client.what_if(), events := await client.events()):
+            table, frame = answer.to_arrow(), answer.to_pandas()
+            assert table.column_names == [*frame.columns] == [*answer.columns()]
+            assert table.num_rows == len(frame)
+            assert table.to_pydict() == answer.columns(), "values as they are"
+            assert pyarrow.RecordBatchReader.from_stream(answer).read_all() == table
+        for answer in answers:
+            assert pyarrow.table(answer) == answer.to_arrow(), "other libraries take it as it is"
         assert pandas.api.types.is_integer_dtype((await client.waits()).to_pandas()["gpu_ms"])
+        assert pandas.to_datetime(events.to_pandas()["time_ms"], unit="ms").max() == pandas.Timestamp(
+            max(of["time_ms"] for of in events), unit="ms"
+        )
+
+
+def test_a_column_has_one_type_whatever_its_cells_have() -> None:
+    class Part(msgspec.Struct):
+        name: str
+
+    class Row(msgspec.Struct):
+        parts: tuple[Part, ...]
+        names: tuple[str, ...]
+        part: Part | None
+        ends_ms: int | None
+
+    rows = [Row((), (), None, None), Row((Part("a"),), ("a",), Part("b"), 7)]
+    table = arrow_table(columns_of(rows, Row))
+    assert table.to_pylist() == [
+        {"parts": "[]", "names": [], "part": None, "ends_ms": None},
+        {"parts": '[{"name":"a"}]', "names": ["a"], "part": '{"name":"b"}', "ends_ms": 7},
+    ]
 
 
 def test_answers_have_the_fields_of_the_commands_json() -> None:
