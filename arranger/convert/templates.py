@@ -35,6 +35,7 @@ _USUAL_SCHEDULERS = (
     "scheduler-plugins-scheduler",
 )
 _NO_EFFECT = ("name", "namespace", "generateName", "creationTimestamp")
+_KUEUE = "kueue.x-k8s.io/"
 _TOPOLOGY = {
     "kueue.x-k8s.io/podset-required-topology": "Required",
     "kueue.x-k8s.io/podset-preferred-topology": "Preferred",
@@ -271,14 +272,24 @@ def _metadata(template: Template) -> None:
     for name, mode in _TOPOLOGY.items():
         if level := annotations.pop(name, None):
             template.topology = {"levels": [level], "mode": mode}
-    for name in [name for name in annotations if name.startswith("kueue.x-k8s.io/podset-")]:
-        del annotations[name]
-        path = below(f"{template.path}.metadata.annotations", name)
-        template.notes.add(NoteKind.NO_EQUIVALENT, path, "give the TYJob a topology (docs/jobs.md, Topology)")
+    _without_kueue(template, metadata)
     for name in [name for name in metadata if not metadata[name]]:
         del metadata[name]
     if not metadata:
         del template.value["metadata"]
+
+
+def _without_kueue(template: Template, metadata: Json) -> None:
+    """Kueue's webhook gates pods with its labels. Those of a TYJob have their node when they are made, and the API
+    server refuses a pod with both."""
+    for field in ("labels", "annotations"):
+        kept = metadata.get(field) or {}
+        for name in [name for name in kept if name.startswith(_KUEUE)]:
+            del kept[name]
+            words = "only Kueue reads it, and it would gate pods that have their nodes already"
+            if name.startswith(f"{_KUEUE}podset-"):
+                words = "give the TYJob a topology (docs/jobs.md, Topology)"
+            template.notes.add(NoteKind.NO_EQUIVALENT, below(f"{template.path}.metadata.{field}", name), words)
 
 
 __all__ = ["Json", "Problem", "Template", "template_of"]

@@ -283,6 +283,9 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
             yield from name_errors(name, f"spec.{field}", label=True)
     if node := spec.get("nodeName"):
         yield from name_errors(node, "spec.nodeName")
+        if spec.get("schedulingGates"):
+            text = "Forbidden: cannot be set until all schedulingGates have been cleared"
+            yield FieldError("spec.nodeName", text, "FieldValueForbidden")
 
 
 _POD_UPDATES = (

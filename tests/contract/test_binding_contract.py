@@ -60,6 +60,13 @@ async def test_a_gated_pod_says_so_and_cannot_be_bound(subject: Subject) -> None
         await place.cluster.bind(place.namespace, "one", uid=uid, node="n1")
 
 
+async def test_a_pod_with_gates_cannot_be_made_with_a_node(subject: Subject) -> None:  # noqa: F811
+    """So a webhook that adds a gate to pods (as Kueue's does) keeps those of TYJobs from being made."""
+    async with subject.open() as place:
+        with refused(422, "Invalid", "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been"):
+            await made(place, "one", schedulingGates=GATES, nodeName="n1")
+
+
 async def test_a_pod_that_is_being_deleted_cannot_be_bound(subject: Subject) -> None:  # noqa: F811
     async with subject.open() as place:
         body = pod("one", schedulerName="arranger")

@@ -86,6 +86,7 @@ NOTES = [
     ("job-pi", f"{JOB_POD}.spec.ephemeralContainers", [{}], LOST, f"{JOB_POD}.spec.ephemeralContainers", "added to pods"),
     ("job-pi", f"{JOB_POD}.spec.containers.0.comand", ["x"], LOST, f"{JOB_POD}.spec.containers[0].comand", "did you mean command?"),
     ("job-pi", f"{JOB_POD}.metadata", {"labels": {"arranger.dev/job": "x"}}, LOST, f"{JOB_POD}.metadata.labels.arranger.dev/job", "sets the labels"),
+    ("job-pi", f"{JOB_POD}.metadata", {"labels": {"kueue.x-k8s.io/queue-name": "rl"}}, LOST, f"{JOB_POD}.metadata.labels.kueue.x-k8s.io/queue-name", "would gate pods"),
     ("job-pi", f"{JOB_POD}.metadata", {"annotations": {"kueue.x-k8s.io/podset-slice-size": "2"}}, LOST, f"{JOB_POD}.metadata.annotations.kueue.x-k8s.io/podset-slice-size", "topology"),
     ("job-pi", f"{JOB_POD}.spec.containers.0.env", [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['job-index']"}}}], TO_DO, f"{JOB_POD}.spec.containers[0].env[0].valueFrom", "have no job-index"),
     ("job-pi", f"{JOB_POD}.spec.volumes", [{"name": "v", "downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "metadata.labels['job-index']"}}]}}], TO_DO, f"{JOB_POD}.spec.volumes[0]", "have no job-index"),
