@@ -270,7 +270,8 @@ class Reservations:
         return tuple(found)
 
     def _search(self, job: JobRecord) -> _Found | None:
-        """When and where the quorum fits as others end; None if it doesn't fit even then."""
+        """When and where the quorum fits as others end; None if it doesn't fit even then. Room that is kept for pods
+        that may come is kept for seconds."""
         placing = self._placer.placing
         observer, placing.observer = placing.observer, None
         content = self._placer.view.content
@@ -278,6 +279,7 @@ class Reservations:
         ends = self._ends(job)
         lent = {of.uid: slots for _, of in ends if (slots := of.slots.lent_by(job.uid))}
         first = [self._vacating.of_pods(self._vacating.leaving)]
+        first += self._vacating.of_assumed() if self._config.verdicts >= 7 else ()
         first += [self._part(of, lent[of.uid], whole=False) for _, of in ends if of.uid in lent]
         rest = (self._without(of, lent[of.uid]) if of.uid in lent else self._vacating.of_whole(of) for _, of in ends)
         departures = Departures(self._placer, self._vacating, job, chain(first, rest))
@@ -328,6 +330,9 @@ class Reservations:
             awaited = [(end_ms, job) for end_ms, job in awaited if host.uid not in job.slots.hosts]
         lent = [(of, slot) for of in self._state.jobs.values() for slot in of.slots.lent_by(host.uid)]
         last_ms = before[-1][0] if before else self._time_ms + grace_ms(self._state, lent, self._vacating.leaving)
+        if self._config.verdicts >= 7:
+            kept = (of.until_ms for of in self._state.assumed.values() if of.node in nodes)
+            last_ms = max(last_ms, *kept, self._time_ms)
         start_ms = int(last_ms) if last_ms < math.inf else 0
         return _Found(start_ms, pods, tuple(job.uid for _, job in awaited))
 

@@ -39,6 +39,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.ownership import attributed
+from arranger.projections.priorities import lacks_class
 from arranger.projections.state import Changes, State, Verdict
 from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.listing import Selection
@@ -854,7 +855,9 @@ class Checks:
                 found.append((uid, f"{name} waits for {lack}, and {untrue}"))
             if outside and not (before or stands_still) and "queue" not in status.get("message", ""):
                 found.append((uid, f"{name} doesn't say that {outside}: {status.get('message')}"))
-            told = waiting or refused or stands_still or before or goes_on or outside
+            missing = record.spec is not None and lacks_class(record) and record.spec.priority_class
+            of_class = missing and missing not in state.priority_classes and missing in status.get("message", "")
+            told = waiting or refused or stands_still or before or goes_on or outside or of_class
             if not (told or stage in (*ENDED, "Running")):
                 found.append((uid, f"{name} is {stage} {status.get('scheduleState')}: {status.get('message')}"))
         found += [*worker_groups.unsettled(state), *self._world.others.unsettled()]

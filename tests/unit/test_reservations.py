@@ -193,6 +193,42 @@ def test_a_job_behind_takes_no_room_that_pods_leave_for_a_reservation() -> None:
     assert (low.stage, behind.placements) == (Stage.RUNNING, {})
 
 
+def test_room_that_is_kept_for_a_pod_that_may_come_ends_no_reservation() -> None:
+    """It is kept for seconds: the quorum fits as others end."""
+    of = world()
+    first = running(of, "first", 2, expected_s=100)
+    large = submit(of, "large", 4, priority=9)
+    of.settle()
+    promised_ms = of.state.reservations[large.uid].decided.start_ms
+    of.pass_time(25)
+    lost = submit(of, "lost", 2, expected_s=5)
+    of.cycle()
+    of.job_gone(lost)
+    of.pass_time(5)
+    behind = submit(of, "behind", 2)
+    of.cycle()
+    assert of.state.assumed and of.state.reservations[large.uid].decided.start_ms == promised_ms
+    of.wait_for_late_pods()
+    assert started(of, behind) == [False]
+    end(of, first)
+    assert started(of, large) == [True]
+
+
+def test_a_quorum_that_only_waits_for_room_that_is_kept_is_promised_the_time_when_it_is_free() -> None:
+    of = world()
+    lost = submit(of, "lost", 2)
+    of.cycle()
+    of.job_gone(lost)
+    large = submit(of, "large", 4, priority=9)
+    of.cycle()
+    [kept] = {pod.until_ms for pod in of.state.assumed.values()}
+    assert of.state.reservations[large.uid].decided.start_ms >= kept
+    behind = submit(of, "behind", 2)
+    of.cycle()
+    of.wait_for_late_pods()
+    assert started(of, large, behind) == [True, False]
+
+
 def test_what_one_job_leaves_counts_for_one_reservation_alone() -> None:
     """Two reservations wait for the end of one job: with what it leaves, they need the free room, too."""
     of = world(gpus=16, reservations=2)
