@@ -29,6 +29,21 @@ def test_the_first_page_is_short_and_its_links_lead_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def anchor(heading: str) -> str:
+    """The fragment that leads to a heading."""
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")
+
+
+def test_links_into_pages_lead_to_a_heading() -> None:
+    for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")):
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for link, fragment in re.findall(r"\]\(([^)#:\s]*\.md|)#([^)]+)\)", text):
+            there = (page.parent / link if link else page).read_text()
+            found = {anchor(heading) for heading in re.findall(r"^#+ (.*)$", there, re.MULTILINE)}
+            assert fragment in found or f'id="{fragment}"' in there, f"{page.name}: {link}#{fragment}"
+
+
 def test_the_job_of_the_first_page_can_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (REPOSITORY / "README.md").read_text()
     job = tmp_path / "my-run.yaml"
