@@ -1,10 +1,13 @@
 """What the preemptions of a log cost, what they gained, and whether it turned out that waiting would have done as well.
 
 After each one, its victims' pods are supposed to be still on their nodes, and its beneficiary to have none. As soon as
-the free amounts would then be enough for the quorum, the room became free by itself. That is an estimate: it knows
-amounts, and no rules of pods, and it looks for at most `HORIZON_MS`. Guests leave by preemptions too, so what they
-gained before is counted beside them (`guests`).
+the free amounts of the nodes that take pods would then be enough for the quorum, the room became free by itself. That
+is an estimate: it knows amounts, and no rules of pods, and it looks for at most `HORIZON_MS`. Guests leave by
+preemptions too, so what they gained before is counted beside them (`guests`).
 """
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,10 +15,11 @@ import numpy as np
 from arranger.events import kinds as k
 from arranger.events.facts import Victim
 from arranger.events.log import Entry
-from arranger.model.job import JobSpec, Stage
+from arranger.model.job import LEADER_GROUP, JobSpec, Stage
+from arranger.model.pod import PodOwner
 from arranger.projections.job_parts import SlotKey
-from arranger.projections.jobs import JobRecord, expand, requests_of
-from arranger.projections.nodes import Amounts
+from arranger.projections.jobs import JobRecord, exists, expand, holds, requests_of
+from arranger.projections.nodes import Amounts, Requests
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.taken_room import Taking, taking
 from arranger.replay.ledger.guests import GuestStays, Stay
@@ -52,12 +56,21 @@ class Aftermath(msgspec.Struct):
         return self.taking.begun_ms - self.taking.time_ms if self.taking.begun_ms else None
 
 
+class _Lost(NamedTuple):
+    """A pod that a victim lost: the UID of its job, its slot, its node and what it requests."""
+
+    of: str
+    slot: SlotKey
+    node: str
+    amounts: Amounts
+
+
 class _Watched(msgspec.Struct):
-    """A preemption whose room is sought. `lost` are the victims' pods: job, slots and nodes, and what each requests."""
+    """A preemption whose room is sought, and what its victims lost by it."""
 
     found: Aftermath
     spec: JobSpec
-    lost: list[tuple[str, int, str, Amounts]]
+    lost: list[_Lost]
     looking: bool = True
 
 
@@ -117,6 +130,8 @@ class PreemptionLedger:
         self._begins: dict[str, _Watched] = {}
         #: UID of a victim without nodes → its preemption.
         self._waits: dict[str, _Watched] = {}
+        #: UIDs of jobs that lost pods: one that is deleted while it waits changes no node.
+        self._lost_from: set[str] = set()
         self._changes = -1
 
     @property
@@ -144,7 +159,7 @@ class PreemptionLedger:
         self._guests.folded(entry, changes.jobs, left)
         for uid in changes.jobs:
             self._victim_again(uid)
-        if state.nodes.changes != self._changes:
+        if state.nodes.changes != self._changes or not self._lost_from.isdisjoint(changes.jobs):
             self._changes = state.nodes.changes
             self._look()
 
@@ -161,6 +176,7 @@ class PreemptionLedger:
                 self._lost(event, before),
             )
             self._watched.append(watched)
+            self._lost_from.update(pod.of for pod in watched.lost)
             self._begins[found.uid] = watched
             for victim in event.victims:
                 of = self.state.jobs[victim.job_uid]
@@ -168,15 +184,14 @@ class PreemptionLedger:
                     watched.found.again_ms[victim.job_uid] = None
                     self._waits[victim.job_uid] = watched
 
-    def _lost(self, event: k.Preempted, before: dict[str, dict[SlotKey, str]]) -> list[tuple[str, int, str, Amounts]]:
-        """The pods that the victims lost, with their nodes and amounts, and the attempts that they were of."""
+    def _lost(self, event: k.Preempted, before: dict[str, dict[SlotKey, str]]) -> list[_Lost]:
+        """The pods that the victims lost."""
         found = []
         for victim in event.victims:
             of, had = self.state.jobs[victim.job_uid], before.get(victim.job_uid, {})
             for slot, node in expand(victim.pods).items():
                 if slot in had:
-                    amounts = self.state.nodes.vector(requests_of(of, slot))
-                    found.append((of.uid, victim.attempt, node, amounts))
+                    found.append(_Lost(of.uid, slot, node, self.state.nodes.vector(requests_of(of, slot))))
         return found
 
     def _begun(self, event: k.StageDecided) -> None:
@@ -222,27 +237,59 @@ class PreemptionLedger:
 
     def _free_without(self, one: _Watched) -> bool:
         """Whether the quorum fits by amounts, with the victims' pods in their places and without the beneficiary's."""
-        nodes = self.state.nodes
+        state, nodes = self.state, self.state.nodes
         rows = nodes.by_name()
-        free = nodes.free()[rows].copy()
+        free = nodes.free()[rows]
         at = {nodes.names[row]: number for number, row in enumerate(rows.tolist())}
-        self._put(free, at, self.state.jobs.get(one.found.taking.uid), 1)
-        for uid in dict.fromkeys(uid for uid, *_ in one.lost):
-            job = self.state.jobs.get(uid)
-            if job is not None and uid in one.found.again_ms:
-                self._put(free, at, job, 1)  # where it went instead
-        for uid, _, node, amounts in one.lost:
-            job = self.state.jobs.get(uid)
-            if job is not None and not job.ended and node in at:
-                free[at[node]][: len(amounts)] -= amounts
-        return fits_amounts(one.spec, free, [nodes.vector(group.shape.requests) for group in one.spec.groups])
 
-    def _put(self, free: Amounts, at: dict[str, int], job: JobRecord | None, sign: int) -> None:
-        for slot, node in job.placements.items() if job is not None else ():
+        def put(node: str, amounts: Amounts, sign: int) -> None:
             if node in at:
-                assert job is not None
-                amounts = self.state.nodes.vector(requests_of(job, slot))
                 free[at[node]][: len(amounts)] += sign * amounts
+
+        for uid in dict.fromkeys((one.found.taking.uid, *(pod.of for pod in one.lost))):
+            lost = {pod.slot for pod in one.lost if pod.of == uid}
+            of_surplus = bool(lost) and uid not in one.found.again_ms  # its other pods stay
+            for slot, node, requests in _used_by(state, uid):
+                if not of_surplus or slot in lost:
+                    put(node, nodes.vector(requests), 1)
+        for pod in one.lost:
+            if _would_stay(state.jobs.get(pod.of), pod.slot):
+                put(pod.node, pod.amounts, -1)
+        takes = [nodes.facts[row].ready and not nodes.facts[row].cordoned for row in rows.tolist()]
+        vectors = [nodes.vector(group.shape.requests) for group in one.spec.groups]
+        return fits_amounts(one.spec, free[np.array(takes, bool)], vectors)
+
+
+def _used_by(state: State, uid: str) -> Iterator[tuple[SlotKey | None, str, Requests]]:
+    """What the nodes count as used for a job, by slot and node: its pods, of any attempt, that haven't ended, pods that
+    may exist unseen, and slots that wait for their pods. A slot whose pod has ended uses nothing, and a job that was
+    deleted may still have pods, of no slot."""
+    job = state.jobs.get(uid)
+    groups = job.spec.groups if job is not None and job.spec is not None else ()
+    numbers = {(group.name, number == LEADER_GROUP): number for number, group in enumerate(groups)}
+
+    def slot_of(owner: PodOwner | None) -> SlotKey | None:
+        group = numbers.get((owner.group_name, owner.leader)) if owner is not None else None
+        return (group, owner.index) if owner is not None and group is not None else None
+
+    for pod in state.pods_of.get(uid, {}).values():
+        if holds(pod):
+            yield slot_of(pod.owner), pod.node, pod.requests
+    for assumed in state.assumed.values():
+        if assumed.owner.job_uid == uid:
+            yield slot_of(assumed.owner), assumed.node, assumed.requests
+    if job is not None:
+        for slot, node in job.placements.items():
+            if slot not in job.bound:
+                yield slot, node, requests_of(job, slot)
+
+
+def _would_stay(job: JobRecord | None, slot: SlotKey) -> bool:
+    """Whether a victim's pod would still be there: until its job ends, stands still or is deleted, or its slot has done
+    its part or isn't asked for any more."""
+    if job is None or not job.active or job.stands_still:
+        return False
+    return exists(job.valid_spec, slot) and not job.slots.over(slot)
 
 
 def fits_amounts(spec: JobSpec, free: Amounts, vectors: list[Amounts]) -> bool:
