@@ -42,7 +42,7 @@ def job_part(spec: Fields) -> JobPart:
     at_once = 1 if parallelism is None else parallelism
     count = at_once if completions is None else completions
     if completions == 0:
-        raise spec.problem("completions", "0 completions: there is no pod to run")
+        spec.fault("completions", "0 completions: there is no pod to run")
     if completions is None and at_once > 1:
         spec.changed(
             "parallelism",
@@ -100,7 +100,8 @@ def jobs_of(root: Fields) -> list[Json]:
     suspend = suspended(head, spec)
     part = job_part(spec)
     if part.template.spec.get("restartPolicy") == "Always":
-        raise Problem((f"{part.template.path}.spec.restartPolicy", "Unsupported value: a Job needs OnFailure or Never"))
+        words = "Unsupported value: a Job needs OnFailure or Never"
+        spec.notes.fault(Problem((f"{part.template.path}.spec.restartPolicy", words)))
     if part.parallelism == 0:
         spec.changed("parallelism", "the TYJob is suspended: a Job with parallelism 0 runs no pods")
         suspend = True

@@ -90,7 +90,11 @@ def _converted(document: Document) -> Conversion | Skipped:
     try:
         objects = make(root)
     except Problem as problem:
-        return Conversion(document, kind, name, (), (), problem.causes)
+        notes.fault(problem)
+        objects = []
+    if notes.faults:
+        wrong = sorted(notes.faults, key=lambda fault: document.line(fault[0]))
+        return Conversion(document, kind, name, (), (), tuple(wrong))
     root.close()
     said = sorted(notes.all(), key=lambda note: document.line(note.path))
     faults = tuple(fault for of in objects if of["kind"] == "TYJob" for fault in _refused(of))

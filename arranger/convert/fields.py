@@ -1,6 +1,7 @@
 """The fields of an object as they are taken, and what is said of them.
 
-`Fields` stands for one object of a source. Whoever carries a field over takes it by its name and type. In the end,
+`Fields` stands for one object of a source. Whoever carries a field over takes it by its name and type. A wrong one is
+noted and counts as absent, so that the others are looked at too and all wrong fields are told at once. In the end,
 `close` names each field that nobody took, at any depth, so that a field which no module knows isn't lost in silence.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from arranger.messages.faults import fault_text
-from arranger.model.checks import Check, below, flag, items, keyed, one_of, record, text, whole
+from arranger.model.checks import Check, anything, below, flag, items, keyed, one_of, record, text, whole
 from arranger.model.faults import Fault
 
 MAX_INT32 = (1 << 31) - 1
@@ -39,7 +40,8 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Problem(Exception):
-    """Why an object can't be converted: the words of each cause, by the path of its field."""
+    """Why an object can't be converted: the words of each cause, by the path of its field. It is raised where nothing
+    is left to look at."""
 
     def __init__(self, *causes: tuple[str, str]) -> None:
         super().__init__("; ".join(f"{path}: {words}" if path else words for path, words in causes))
@@ -56,12 +58,33 @@ class Notes:
 
     def __init__(self) -> None:
         self._said: dict[Note, None] = {}
+        self._faults: dict[tuple[str, str], None] = {}
+        self._faulty: set[str] = set()
 
     def add(self, kind: NoteKind, path: str, words: str) -> None:
         self._said[Note(kind, path, words)] = None
 
     def all(self) -> list[Note]:
         return list(self._said)
+
+    # --- why it can't be converted ---------------------------------------------------------------------------------
+
+    @property
+    def faults(self) -> list[tuple[str, str]]:
+        """Paths of wrong fields, with words."""
+        return list(self._faults)
+
+    def fault(self, problem: Problem, *, of: Iterable[str] = ()) -> None:
+        """Note why the object can't be converted. What follows from another fault isn't said: that of a field which is
+        wrong itself or stands in a wrong one, or whose check is about others (`of`, their paths) of which one is."""
+        if all(map(self.sound, of)):
+            causes = [(path, words) for path, words in problem.causes if self.sound(path)]
+            self._faults |= dict.fromkeys(causes)
+            self._faulty |= {path for path, _ in causes}
+
+    def sound(self, path: str) -> bool:
+        """Whether no fault was found in a field, or in one in which it stands."""
+        return path not in self._faulty and not any(path.startswith((f"{of}.", f"{of}[")) for of in self._faulty)
 
 
 class Fields:
@@ -94,11 +117,12 @@ class Fields:
     # --- taking fields -----------------------------------------------------------------------------------------
 
     def raw(self, name: str, check: Check | None = None) -> Any:
-        """A copy of a field's value, of any type or one that passes `check`; None without it."""
+        """A copy of a field's value, of any type or one that passes `check`; None without it, or if it is wrong."""
         self._taken.add(name)
         value = self._value.get(name)
         if value is not None and check is not None and (faults := list(check(value, self.at(name)))):
-            raise wrong(faults)
+            self.notes.fault(wrong(faults))
+            return None
         return copy.deepcopy(value)
 
     def text(self, name: str) -> str:
@@ -135,21 +159,22 @@ class Fields:
         """An object, the same one each time; one without fields if it is absent."""
         self._taken.add(name)
         if name not in self._records:
-            value = self._value.get(name)
-            if value is not None and (faults := list(record({})(value, self.at(name)))):
-                raise wrong(faults)
-            self._records[name] = self._entry(value or {}, self.at(name))
+            self._records[name] = self._entry(self._value.get(name), self.at(name))
         return self._records[name]
 
     def records(self, name: str) -> list["Fields"]:
         """A list of objects, the same ones each time."""
         if name not in self._lists:
-            value = self.raw(name, items(record({}))) or []
+            value = self.raw(name, items(anything)) or []
             self._lists[name] = [self._entry(each, f"{self.at(name)}[{n}]") for n, each in enumerate(value)]
         return self._lists[name]
 
-    def _entry(self, value: Mapping[str, Any], path: str) -> "Fields":
-        entry = Fields(value, path, self.notes)
+    def _entry(self, value: Any, path: str) -> "Fields":
+        """An object of this one, without fields if it is absent or none."""
+        if value is not None and (faults := list(record({})(value, path))):
+            self.notes.fault(wrong(faults))
+            value = None
+        entry = Fields(value or {}, path, self.notes)
         self._below.append(entry)
         return entry
 
@@ -178,6 +203,15 @@ class Fields:
     def say(self, kind: NoteKind, name: str, words: str) -> None:
         """Say something of a field that may be absent, or of this object itself (an empty name)."""
         self.notes.add(kind, self.at(name) if name else self.path, words)
+
+    def sound(self, name: str) -> bool:
+        """Whether a field that was taken is absent or right."""
+        return self.notes.sound(self.at(name))
+
+    def fault(self, name: str, words: str, *, of: Iterable[str] = ()) -> None:
+        """Note that the object can't be converted because of this field, unless it follows from another fault, such as
+        that of a field `of` (its path)."""
+        self.notes.fault(self.problem(name, words), of=of)
 
     def problem(self, name: str, words: str) -> Problem:
         """Why the object can't be converted: this field."""

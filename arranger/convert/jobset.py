@@ -95,7 +95,7 @@ def _jobs(head: Head, spec: Fields, exclusive: str) -> list[ReplicatedJob]:
     """The replicated jobs that have pods, with their names as worker sets."""
     jobs = [found for of in spec.records("replicatedJobs") if (found := _replicated(of, exclusive)) is not None]
     if not jobs:
-        raise spec.problem("replicatedJobs", "there is no pod to run: each has 0 replicas, or there is none")
+        spec.fault("replicatedJobs", "there is no pod to run: each has 0 replicas, or there is none")
     names = head.named([of.name for of in jobs], [(of.fields, "name") for of in jobs])
     for of, name in zip(jobs, names, strict=True):
         of.set_name = name
@@ -190,7 +190,7 @@ def _stages(jobs: list[ReplicatedJob]) -> list[list[ReplicatedJob]]:
             depth[name] = max(0, ready, complete + 1)
         return depth[name]
 
-    last = max(depth_of(of.name, frozenset()) for of in jobs)
+    last = max((depth_of(of.name, frozenset()) for of in jobs), default=0)
     complete = {of.after_complete for of in jobs}
     for _ in jobs:
         # Whoever nobody waits for the end of runs beside those who need it, or beside those at the end.
@@ -247,8 +247,13 @@ def _succeeding(spec: Fields, jobs: list[ReplicatedJob]) -> set[str]:
     names = policy.texts("targetReplicatedJobs") or [of.name for of in jobs]
     targets = [of for of in jobs if of.name in names]
     if not targets:
-        raise policy.problem("targetReplicatedJobs", "there is no such replicated job with pods")
-    if not every and (len(targets) > 1 or targets[0].replicas > 1):
+        known = ", ".join(of.name for of in jobs if of.name) or "none"
+        words = f"there is no such replicated job with pods (allowed: {known})"
+        policy.fault(
+            "targetReplicatedJobs", words, of=[spec.at("replicatedJobs"), *(of.fields.at("name") for of in jobs)]
+        )
+        targets = jobs
+    if targets and not every and (len(targets) > 1 or targets[0].replicas > 1):
         policy.changed("operator", "the TYJob has succeeded when all of these have, and not when any has")
     return {of.name for of in targets}
 

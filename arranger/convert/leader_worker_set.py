@@ -28,9 +28,10 @@ def jobs_of(root: Fields) -> list[Json]:
     leader_name, worker_name = head.named(["leader", "worker"])
     count = 1 if replicas is None else replicas
     if not count:
-        raise spec.problem("replicas", "0 replicas: there is no pod to run")
+        spec.fault("replicas", "0 replicas: there is no pod to run")
     if count > MOST_REPLICAS:
-        raise spec.problem("replicas", f"more than {MOST_REPLICAS}: each would be a TYJob")
+        spec.fault("replicas", f"more than {MOST_REPLICAS}: each would be a TYJob")
+        count = 0
     spec.say(
         NoteKind.TO_DO,
         "",

@@ -60,7 +60,7 @@ class Head:
     def _name(self) -> str:
         name, prefix = self._metadata.text("name"), self._metadata.text("generateName")
         if not name and not prefix:
-            raise self._metadata.problem("name", "Required value")
+            self._metadata.fault("name", "Required value", of=[self._metadata.at("generateName")])
         if not name:
             name = prefix.rstrip("-.") or "job"
             words = f"the TYJob has the fixed name {name}: give each another one, such as {name}-1"
@@ -72,8 +72,8 @@ class Head:
         `name`. `paths` are where they come from, if they are the user's."""
         for number, part in enumerate(parts[: len(paths)]):
             if part in parts[:number] and paths[parts.index(part)][1]:
-                fields, field = paths[number]
-                raise fields.problem(field, f"Duplicate value: another one is named {part}")
+                (fields, field), (others, of) = paths[number], paths[parts.index(part)]
+                fields.fault(field, f"Duplicate value: another one is named {part}", of=[others.at(of)])
         names: list[str] = []
         for number, part in enumerate(parts):
             name = base = _label(part)[:30].strip("-") if len(part) > 30 else _label(part)

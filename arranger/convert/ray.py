@@ -60,6 +60,11 @@ def jobs_of(root: Fields) -> list[Json]:
         words = (
             "a RayJob of a cluster that runs already: submit it there with ray job submit, or give it a rayClusterSpec"
         )
+        if not _mode(spec):
+            _submission(spec)
+        deadline(spec)
+        _ttl(spec)
+        spec.whole("backoffLimit")
         raise spec.problem("clusterSelector" if "clusterSelector" in spec else "rayClusterSpec", words)
     spec.lost("clusterSelector", "the job has a cluster of its own, as rayClusterSpec says")
     cluster = spec.record("rayClusterSpec")
@@ -119,7 +124,7 @@ def _submission(spec: Fields) -> str:
     """The command that submits the program and waits for it."""
     entry = spec.text("entrypoint")
     if not entry.strip():
-        raise spec.problem("entrypoint", "Required value: the program to run")
+        spec.fault("entrypoint", "Required value: the program to run", of=[spec.at("submissionMode")])
     flags = [f"--address={_DASHBOARD}"]
     for name, flag in (("jobId", "--submission-id"), ("entrypointResources", "--entrypoint-resources")):
         if value := spec.text(name):
@@ -127,7 +132,7 @@ def _submission(spec: Fields) -> str:
     for name, flag in (("entrypointNumCpus", "--entrypoint-num-cpus"), ("entrypointNumGpus", "--entrypoint-num-gpus")):
         value = spec.raw(name)
         if value and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise spec.problem(name, "must be a number")
+            spec.fault(name, "must be a number")
         if value:
             flags.append(f"{flag}={value}")
     if metadata := spec.pairs("metadata"):
@@ -137,7 +142,8 @@ def _submission(spec: Fields) -> str:
     try:
         words = shlex.join(shlex.split(entry))
     except ValueError as problem:
-        raise spec.problem("entrypoint", f"not a command line: {problem}") from problem
+        words = ""
+        spec.fault("entrypoint", f"not a command line: {problem}")
     ready = f"until ray job list --address={_DASHBOARD} > /dev/null 2>&1; do sleep 2; done"
     return f"{{ {ready}; }} && exec ray job submit {' '.join(flags)} -- {words}"
 
@@ -148,9 +154,10 @@ def _runtime_env(spec: Fields) -> Any:
     try:
         value = yaml.load(text, Loader)
     except (yaml.YAMLError, RecursionError) as problem:
-        raise spec.problem("runtimeEnvYAML", f"not valid YAML: {getattr(problem, 'problem', problem)}") from problem
+        spec.fault("runtimeEnvYAML", f"not valid YAML: {getattr(problem, 'problem', problem)}")
+        return None
     if value is not None and not isinstance(value, dict):
-        raise spec.problem("runtimeEnvYAML", "must be a mapping")
+        spec.fault("runtimeEnvYAML", "must be a mapping")
     return value
 
 
@@ -216,7 +223,8 @@ def _params(fields: Fields) -> dict[str, str]:
 def _port(fields: Fields, params: Mapping[str, str]) -> int:
     port = params.get("port", str(_PORT))
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise fields.problem("rayStartParams", f"port must be a number from 1 to 65535, and not {port!r}")
+        fields.fault("rayStartParams", f"port must be a number from 1 to 65535, and not {port!r}")
+        return _PORT
     return int(port)
 
 
@@ -262,12 +270,13 @@ def _of_the_cluster(spec: Fields, *, scaling: bool) -> None:
 def _group(group: Fields, *, scaling: bool) -> Group | None:
     name = group.text("groupName")
     if not name:
-        raise group.problem("groupName", "Required value")
+        group.fault("groupName", "Required value")
     given, least = group.whole("replicas"), group.whole("minReplicas") or 0
     most, size = group.whole("maxReplicas"), group.whole("numOfHosts", least=1) or 1
     counts = max(given or 0, least)
     if most is not None and most < counts:
-        raise group.problem("maxReplicas", f"must not be below the replicas, which are {counts}")
+        words = f"must not be below the replicas, which are {counts}"
+        group.fault("maxReplicas", words, of=[group.at("replicas"), group.at("minReplicas")])
     group.lost("scaleStrategy", "the workers with the highest indices are removed first")
     group.lost("idleTimeoutSeconds", "Ray's autoscaler can't remove pods of a TYJob")
     _resources(group)

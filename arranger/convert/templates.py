@@ -165,17 +165,24 @@ class Template(msgspec.Struct):
 
 
 def template_of(fields: Fields, name: str = "template") -> Template:
-    """Take a pod template. Raises `Problem` for one that the API server would refuse."""
+    """Take a pod template. In place of one that the API server would refuse, its faults are noted, and a template that
+    has a container and the restart policy alone is returned."""
     path, value = fields.at(name), fields.raw(name)
-    if value is None:
-        raise fields.problem(name, "Required value: a pod template")
     template = Template(path, value, fields.notes)
-    if not isinstance(value, dict):
-        raise wrong(definition("PodTemplateSpec")(value, path))
-    _left_out(template)
-    _decimals(value.get("spec"))
-    _without_unknown(template)
-    _metadata(template)
+    try:
+        if value is None:
+            raise fields.problem(name, "Required value: a pod template")
+        if not isinstance(value, dict):
+            raise wrong(definition("PodTemplateSpec")(value, path))
+        _left_out(template)
+        _decimals(value.get("spec"))
+        _without_unknown(template)
+        _metadata(template)
+    except Problem as problem:
+        fields.notes.fault(problem)
+        spec = value.get("spec") if isinstance(value, dict) else None
+        policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
+        template.value = {"spec": {"containers": [{"name": "main"}], "restartPolicy": policy}}
     return template
 
 

@@ -96,7 +96,7 @@ def _tasks(head: Head, spec: Fields) -> list[Task]:
         if (found := _task(of, f"default{number}", of_job, limit)) is not None
     ]
     if not tasks:
-        raise spec.problem("tasks", "there is no pod to run: each task has 0 replicas, or there is none")
+        spec.fault("tasks", "there is no pod to run: each task has 0 replicas, or there is none")
     if any(of.restart.get("limit") for of in tasks):
         spec.changed("maxRetry", "the limit holds for each pod alone, and evictions and drains don't count")
     tasks = _first_master(spec, tasks)
@@ -116,7 +116,7 @@ def _worker_set(of: Task, tasks: Sequence[Task], port: int | None) -> Json:
 
 def _task(fields: Fields, default_name: str, of_job: Lifecycle, limit: int) -> Task | None:
     name, replicas = fields.text("name") or default_name, fields.whole("replicas") or 0
-    if not replicas:
+    if not replicas and fields.sound("replicas"):
         fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
         fields.ignore(*fields.names())
         return None
@@ -206,15 +206,11 @@ def _least(spec: Fields, tasks: Sequence[Task]) -> int | None:
     """`minWorkersNum`; the minimums of the tasks are set, or left out where Volcano wouldn't keep them."""
     total, given = sum(of.replicas for of in tasks), spec.whole("minAvailable")
     of_tasks = sum(of.replicas if of.least is None else of.least for of in tasks)
-    for of in tasks:
-        if of.least is not None and of.least > of.replicas:
-            raise of.fields.problem("minAvailable", f"must not be above replicas, which is {of.replicas}")
+    _below_replicas(spec, tasks, given or 0)
     if not given:
         for of in tasks:
             of.least = of.replicas if of.least is None else of.least
         return None if of_tasks else 1
-    if given > total:
-        raise spec.problem("minAvailable", f"must not be above the replicas of all tasks, which are {total}")
     if given < of_tasks:
         for of in tasks:
             of.fields.changed(
@@ -227,6 +223,18 @@ def _least(spec: Fields, tasks: Sequence[Task]) -> int | None:
     return given
 
 
+def _below_replicas(spec: Fields, tasks: Sequence[Task], given: int) -> None:
+    """The minimums of the job and of its tasks are at most their replicas."""
+    for of in tasks:
+        if of.least is not None and of.least > of.replicas:
+            words = f"must not be above replicas, which is {of.replicas}"
+            of.fields.fault("minAvailable", words, of=[of.fields.at("replicas")])
+    total = sum(of.replicas for of in tasks)
+    if given > total:
+        words = f"must not be above the replicas of all tasks, which are {total}"
+        spec.fault("minAvailable", words, of=[spec.at("tasks"), *(of.fields.at("replicas") for of in tasks)])
+
+
 def _volumes(spec: Fields, head: Head, tasks: Sequence[Task]) -> list[Json]:
     """Mount the claims of the job into all containers; those that Volcano would make are in the output."""
     made: list[Json] = []
@@ -234,7 +242,7 @@ def _volumes(spec: Fields, head: Head, tasks: Sequence[Task]) -> list[Json]:
         path, claim = volume.text("mountPath"), volume.text("volumeClaimName")
         volume.ignore("generateName", "volumeClaim")
         if not path:
-            raise volume.problem("mountPath", "Required value")
+            volume.fault("mountPath", "Required value")
         if "volumeClaim" in volume:
             claim = claim or f"{head.name}-volume-{number}"
             metadata = {"name": claim} | ({"namespace": head.namespace} if head.namespace else {})
@@ -278,7 +286,8 @@ def _number(plugins: Fields, plugin: str, given: str | None, default: int) -> in
     if given is None:
         return default
     if not given.isdecimal() or not 0 < int(given) < 1 << 16:
-        raise plugins.problem(plugin, f"the port must be a number from 1 to 65535, and not {given!r}")
+        plugins.fault(plugin, f"the port must be a number from 1 to 65535, and not {given!r}")
+        return default
     return int(given)
 
 
@@ -417,6 +426,7 @@ def _duration(fields: Fields, name: str) -> int | None:
     if not text:
         return None
     if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
-        raise fields.problem(name, "must be a duration, such as 1h30m")
+        fields.fault(name, "must be a duration, such as 1h30m")
+        return None
     seconds = timedelta(seconds=sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION.findall(text)))
     return max(1, round(seconds.total_seconds()))

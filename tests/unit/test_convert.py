@@ -2,6 +2,7 @@
 """What `arranger convert` says: each note, each refusal, and that no field goes without a word."""
 
 import copy
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from arranger.cli.commands.convert import command
 from arranger.cli.main import cli, main
 from arranger.convert import Conversion, NoteKind, Skipped, Unreadable, converted, documents
+from arranger.model.checks import below
 from arranger.model.validation import refused_later, validate, warnings
 
 SHAPES = Path(__file__).parents[1] / "convert"
@@ -290,14 +292,103 @@ FAULTS = [
     ("job-pi", "spec.completions", 20000, "", "would be refused"),
 ]
 
+Fault = tuple[str, str, Any, str, str]
+#: More of the same shapes.
+MORE_FAULTS: list[Fault] = [
+    ("job-pi", "spec.activeDeadlineSeconds", 0, "spec.activeDeadlineSeconds", "greater than or equal to 1"),
+    ("vc-plain", "spec.ttlSecondsAfterFinished", "x", "spec.ttlSecondsAfterFinished", "of type integer"),
+    ("vc-plain", "spec.tasks.0.policies", 5, "spec.tasks[0].policies", "of type array"),
+    ("vc-mpi", "spec.tasks.0.replicas", "x", "spec.tasks[0].replicas", "of type integer"),
+    ("pt-alone", "spec.runPolicy", 7, "spec.runPolicy", "of type object"),
+    ("mpi-pi", "spec.runPolicy", {"cleanPodPolicy": "Some"}, "spec.runPolicy.cleanPodPolicy", "Unsupported value"),
+    (RC, "spec.headGroupSpec.template.spec.containers", [], "spec.headGroupSpec.template.spec.containers", ""),
+    (RJ, "spec.backoffLimit", -1, "spec.backoffLimit", "greater than or equal to 0"),
+    (RJ, "spec.ttlSecondsAfterFinished", [], "spec.ttlSecondsAfterFinished", "of type integer"),
+    ("lws-small", "spec.startupPolicy", "Never", "spec.startupPolicy", "Unsupported value"),
+    ("js-driver", "metadata.labels", {"a": 1}, "metadata.labels.a", "of type string"),
+]
 
-@pytest.mark.parametrize(("shape", "path", "value", "at", "words"), FAULTS)
+
+@pytest.mark.parametrize(("shape", "path", "value", "at", "words"), [*FAULTS, *MORE_FAULTS])
 def test_what_cannot_be_converted_says_which_field_and_why(
     shape: str, path: str, value: Any, at: str, words: str
 ) -> None:
     found = conversion(with_field(shape, path, value))
     assert not found.objects
     assert [text for where, text in found.faults if where == at and words in text], found.faults
+
+
+#: Of what isn't there nobody can say this.
+_UNKNOWABLE = {("spec.tasks", "spec.minAvailable"), ("spec.replicatedJobs", "spec.successPolicy.targetReplicatedJobs")}
+
+
+def _apart(one: str, other: str) -> bool:
+    if (one, other) in _UNKNOWABLE:
+        return False
+    return not f"{one}.".startswith(f"{other}.") and not f"{other}.".startswith(f"{one}.")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(one, other, id=f"{one[0]}: {one[1]}, {other[1]}")
+        for one, other in itertools.combinations([*FAULTS, *MORE_FAULTS], 2)
+        if one[0] == other[0] and _apart(one[1], other[1]) and "" not in (one[3], other[3])
+    ],
+)
+def test_all_wrong_fields_are_told_at_once(one: Fault, other: Fault) -> None:
+    value = with_field(*one[:3])
+    SHAPE["both"] = value
+    try:
+        found = conversion(with_field("both", *other[1:3]))
+    finally:
+        del SHAPE["both"]
+    for _, _, _, at, words in (one, other):
+        assert [text for where, text in found.faults if where == at and words in text], found.faults
+    assert not found.objects and len(found.faults) == 2, found.faults
+    lines = [found.document.line(path) for path, _ in found.faults]
+    assert lines == sorted(lines)
+
+
+def test_wrong_fields_of_one_object_come_with_their_paths_and_what_is_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "jobset.yaml"
+    value = copy.deepcopy(SHAPE["js-driver"])
+    value["spec"]["startupPolicy"] = {"startupPolicyOrder": "Sometimes"}
+    value["spec"]["ttlSecondsAfterFinished"] = "soon"
+    value["spec"]["replicatedJobs"][0]["replicas"] = -1
+    value["spec"]["replicatedJobs"][1]["template"]["spec"]["completionMode"] = "Index"
+    value["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = (
+        "No"
+    )
+    file.write_text(yaml.safe_dump(value))
+    done = CliRunner().invoke(command, [str(file)])
+    told = [line.split(": ", 1)[1] for line in done.stderr.splitlines() if "not converted: " in line]
+    assert sorted(told) == [
+        "spec.replicatedJobs[0].replicas: not converted: Invalid value: -1: should be greater than or equal to 0",
+        'spec.replicatedJobs[1].template.spec.completionMode: not converted: Unsupported value: "Index": supported values: "NonIndexed", "Indexed"',
+        'spec.replicatedJobs[1].template.spec.template.spec.containers[0].imagePullPolicy: not converted: Unsupported value: "No": supported values: "Always", "IfNotPresent", "Never", ""',
+        'spec.startupPolicy.startupPolicyOrder: not converted: Unsupported value: "Sometimes": supported values: "AnyOrder", "InOrder"',
+        'spec.ttlSecondsAfterFinished: not converted: Invalid value: "string": must be of type integer',
+    ]
+
+
+def test_the_help_says_that_what_runs_goes_on_beside_its_tyjob() -> None:
+    told = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+    assert "an object that runs goes on beside its TYJob, on the same volumes. Delete it before you apply" in told
+    assert "[yaml|json]" in told and "[default: yaml]" in told
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_fault_is_told_of_the_wrong_field_and_not_of_what_follows_from_it(data: st.DataObject) -> None:
+    value = copy.deepcopy(SHAPE[data.draw(st.sampled_from(sorted(SHAPE)), label="shape")])
+    path, at = data.draw(st.sampled_from(list(objects_in(value))), label="at")
+    name = data.draw(st.sampled_from(sorted(at)), label="name")
+    at[name] = data.draw(st.sampled_from([[[1]], {"zz": {"zz": [1]}}]), label="value")
+    (found,) = converted(documents("f.yaml", json.dumps(value).encode()))
+    whole = below(path, name)
+    for where, words in found.faults if isinstance(found, Conversion) else ():
+        assert where == whole or where.startswith((f"{whole}.", f"{whole}[")), (whole, where, words)
 
 
 @pytest.mark.parametrize("name", SHAPE)
@@ -344,11 +435,12 @@ def test_an_unknown_field_at_any_level_is_named(data: st.DataObject) -> None:
 @given(st.data())
 def test_a_field_of_a_wrong_type_never_ends_in_a_crash(data: st.DataObject) -> None:
     value = copy.deepcopy(SHAPE[data.draw(st.sampled_from(sorted(SHAPE)), label="shape")])
-    _, at = data.draw(st.sampled_from(list(objects_in(value))), label="at")
-    name = data.draw(st.sampled_from(sorted(at)), label="name")
-    at[name] = data.draw(
-        st.sampled_from([0, -1, 3, "", "text", None, {}, {"a": 1}, [], [None], [1], True, 1.5, 1 << 70])
-    )
+    for _ in range(data.draw(st.integers(1, 4), label="wrong fields")):
+        _, at = data.draw(st.sampled_from([(path, of) for path, of in objects_in(value) if of]), label="at")
+        name = data.draw(st.sampled_from(sorted(at)), label="name")
+        at[name] = data.draw(
+            st.sampled_from([0, -1, 3, "", "text", None, {}, {"a": 1}, [], [None], [1], True, 1.5, 1 << 70])
+        )
     converted(documents("f.yaml", json.dumps(value).encode()))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from arranger.cli.rendering.output import print_json, print_yaml, say, yaml_document
+from arranger.cli.rendering.output import output_as, print_json, print_yaml, say, yaml_document
 from arranger.errors import UsageError
 from arranger.model.text import counted
 
@@ -22,14 +22,7 @@ _FILE = click.Path(allow_dash=True)
     metavar="FILE",
     help="Write the YAML into a new file in place of standard output.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["yaml", "json"]),
-    default="yaml",
-    show_default=True,
-    help="YAML for kubectl with the notes on standard error, or all of it as JSON for programs.",
-)
+@output_as("yaml", "json", help="YAML for kubectl with the notes on standard error, or all of it as JSON for programs.")
 def command(files: Sequence[str], target: Path | None, output: str) -> int:
     r"""Make TYJobs of manifests of other schedulers and operators.
 
@@ -38,9 +31,13 @@ def command(files: Sequence[str], target: Path | None, output: str) -> int:
     of such files, or - for standard input. The TYJobs go to standard output, with claims that the source's operator
     would make. They are checked as kubectl apply checks them.
 
+    Nothing is stopped: an object that runs goes on beside its TYJob, on the same volumes. Delete it before you apply
+    the TYJob.
+
     Notes go to standard error, with file, line and field: what has no equivalent, what means something else now, and
     what is left to do. A field without a note is carried over, or has no effect. The exit status is 1 if an object
-    can't be converted, or is of another kind; the others are converted all the same.
+    can't be converted, or is of another kind; the others are converted all the same. All wrong fields of an object are
+    told at once.
 
     \b
       arranger convert train.yaml > tyjob.yaml

@@ -73,28 +73,15 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-def output_option(command: _Command) -> _Command:
-    """Give a command the option `-o/--output table|json` as parameter `output`."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "json"]),
-        default="table",
-        show_default=True,
-        help="A table for people, or JSON for programs.",
-    )(command)
+def output_as(*formats: str, help: str) -> Callable[[_Command], _Command]:
+    """Gives a command the option `-o/--output` with these formats, the first by default, as parameter `output`."""
+    return click.option("-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help=help)
 
 
-def csv_output_option(command: _Command) -> _Command:
-    """The same with the choice `csv`, for spreadsheets."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "json", "csv"]),
-        default="table",
-        show_default=True,
-        help="A table for people, JSON for programs, or CSV for spreadsheets.",
-    )(command)
+output_option = output_as("table", "json", help="A table for people, or JSON for programs.")
+csv_output_option = output_as(
+    "table", "json", "csv", help="A table for people, JSON for programs, or CSV for spreadsheets."
+)
 
 
 def say(text: str = "", *, err: bool = False) -> None:
