@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from arranger.convert.fields import Fields, NoteKind, Problem
-from arranger.convert.parts import Head, deadline, point_out_hosts, priority_class, suspended, tyjob, worker_set
+from arranger.convert.parts import Head, deadline, point_out_hosts, precedence, suspended, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
 
 #: Labels and annotations of the pods of an Indexed Job that have the pod's index.
@@ -125,7 +125,7 @@ def jobs_of(root: Fields) -> list[Json]:
     ]
     made = {
         "queue": head.queue,
-        "priorityClassName": priority_class("", [part.template]),
+        **precedence(head, "", [part.template]),
         "suspend": suspend,
         "successPolicy": {"type": "Sets", "sets": ["first"]} if first else None,
         "cleanPodPolicy": "Running",
@@ -133,7 +133,7 @@ def jobs_of(root: Fields) -> list[Json]:
         "ttlSecondsAfterFinished": part.ttl_s,
         "workerSets": sets,
     }
-    return [tyjob(head.metadata(), made)]
+    return [tyjob(head, made)]
 
 
 def _divided(names: list[str], count: int, first: int, least: int | None) -> list[tuple[str, int, int | None]]:

@@ -12,7 +12,7 @@ from arranger.convert.parts import (
     Head,
     claim_of,
     point_out_hosts,
-    priority_class,
+    precedence,
     success,
     suspended,
     tyjob,
@@ -75,7 +75,7 @@ def jobs_of(root: Fields) -> list[Json]:
         decisive = [of.set_name for of in stage if of.name in awaited]
         made = {
             "queue": head.queue,
-            "priorityClassName": priority_class("", [of.part.template for of in stage]),
+            **precedence(head, "", [of.part.template for of in stage]),
             "suspend": suspend,
             "after": [{"name": _stage_name(head, number - 1, stages)}] if number else None,
             "successPolicy": success(decisive, len(stage) - len(decisive)),
@@ -84,7 +84,7 @@ def jobs_of(root: Fields) -> list[Json]:
             "ttlSecondsAfterFinished": ttl,
             "workerSets": [_worker_set(of, stage, restart) for of in stage],
         }
-        tyjobs.append(tyjob(head.metadata(_stage_name(head, number, stages)), made))
+        tyjobs.append(tyjob(head, made, _stage_name(head, number, stages)))
     if len(stages) > 1:
         names = ", ".join(_stage_name(head, number, stages) for number in range(len(stages)))
         spec.say(NoteKind.CHANGED, "replicatedJobs", f"{len(stages)} TYJobs, each after the one before: {names}")

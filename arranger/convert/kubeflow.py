@@ -11,7 +11,7 @@ from arranger.convert.parts import (
     Head,
     deadline,
     point_out_hosts,
-    priority_class,
+    precedence,
     success,
     suspended,
     tyjob,
@@ -160,13 +160,13 @@ def _assembled(
         more = {"restart": restart, **of_set(of)}
         sets.append(worker_set(of.name, of.template, of.count, minCount=minimum, **more))
     spec = {**policy.spec, **made, "minWorkersNum": number}
-    spec["priorityClassName"] = priority_class(policy.spec["priorityClassName"] or "", [of.template for of in everyone])
+    spec |= precedence(head, policy.spec["priorityClassName"] or "", [of.template for of in everyone])
     if leader:
         own = {"restart": {"limit": leader.limit}} if leader.limit is not None else {}
         spec["leader"] = {"name": leader.name, **own, "template": leader.template.value}
         words = "the leader: its failure restarts all pods, and the workers start when it has an address"
         leader.fields.say(NoteKind.CHANGED, "", words)
-    return tyjob(head.metadata(), spec | {"workerSets": sets})
+    return tyjob(head, spec | {"workerSets": sets})
 
 
 def _single(replicas: Sequence[Replicas], kinds: Sequence[str]) -> Replicas | None:

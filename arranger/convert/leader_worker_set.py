@@ -3,7 +3,7 @@
 import re
 
 from arranger.convert.fields import Fields, NoteKind
-from arranger.convert.parts import Head, priority_class, tyjob, worker_set
+from arranger.convert.parts import Head, precedence, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
 
 _DOMAIN = "leaderworkerset.sigs.k8s.io"
@@ -54,13 +54,13 @@ def jobs_of(root: Fields) -> list[Json]:
             sets.append(workers)
         made = {
             "queue": head.queue,
-            "priorityClassName": priority_class("", parts[: 1 + (size > 1)]),
+            **precedence(head, "", parts[: 1 + (size > 1)]),
             "topology": topology,
             "minWorkersNum": None if size > 1 else 0,
             "leader": {"name": leader_name, "restart": again["leader"], "template": parts[0].value},
             "workerSets": sets,
         }
-        jobs.append(tyjob(head.metadata(name), made))
+        jobs.append(tyjob(head, made, name))
     return jobs
 
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from arranger.convert.fields import Fields
+from arranger.convert.fields import MAX_INT32, Fields, NoteKind
+from arranger.convert.scheduler_keys import MOST_SECONDS, PREEMPTIBLE, instead_of, keeps_room
 from arranger.convert.templates import Json, Template
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.queue import MAX_QUEUE_NAME
@@ -51,6 +52,15 @@ class Head:
         #: Whether Kueue starts the object.
         self.kueue = _KUEUE in self.labels or _KUEUE in self.annotations
         self.queue = self._queue()
+        #: The longest time with nodes; None without a limit.
+        self.most_s = self._most_s()
+        #: Whether its pods give no room to others, by the paths of the labels and annotations that say so.
+        self.keep_room = {
+            fields.at(name): keeps_room(fields.text(name))
+            for fields in (self.labels, self.annotations)
+            for name in PREEMPTIBLE
+            if name in fields
+        }
         self._metadata.ignore(*_OF_THE_SERVER)
         self._metadata.lost(
             "ownerReferences", "the TYJob has no owner: whoever made this object doesn't make the TYJob"
@@ -100,6 +110,18 @@ class Head:
                 if name in fields and (queue := self.queue_of(fields, name)):
                     return queue
         return ""
+
+    def _most_s(self) -> int | None:
+        """The time after which Kueue stops what it started."""
+        value = self.labels.text(MOST_SECONDS)
+        if not value.isdecimal() or not 0 < int(value) <= MAX_INT32:
+            self.labels.lost(MOST_SECONDS, "not a number of seconds: set activeDeadlineSeconds of the TYJob")
+            return None
+        if not self.kueue:
+            self.labels.lost(MOST_SECONDS, "without a queue of Kueue it has no effect: see activeDeadlineSeconds")
+            return None
+        self.labels.changed(MOST_SECONDS, "the TYJob fails after this time with nodes (activeDeadlineSeconds)")
+        return int(value)
 
     def suffixed(self, suffix: str) -> str:
         """The job's name with a suffix, cut to fit as well."""
@@ -154,10 +176,8 @@ def _kept(source: Fields) -> dict[str, str]:
             continue
         if source.taken(name):
             continue
-        if name == "kueue.x-k8s.io/priority-class":
-            source.lost(
-                name, "a WorkloadPriorityClass of Kueue: give the TYJob a priority (1 to 10) or a priorityClassName"
-            )
+        if words := instead_of(name):
+            source.lost(name, words)
         elif _OPERATORS.fullmatch(name):
             source.lost(name, "only the controller of this object's kind reads it")
         else:
@@ -187,10 +207,13 @@ def point_out_hosts(head: Head, template: Template) -> None:
     template.point_out(computed, f"host names are SET-N.{head.name} here: what computes others has to be changed")
 
 
-def tyjob(metadata: Json, spec: Json) -> Json:
-    """A TYJob; fields of the spec that are None or an empty text are absent."""
+def tyjob(head: Head, spec: Json, name: str = "") -> Json:
+    """A TYJob, with another name than the head's if one is given; fields of the spec that are None or an empty text are
+    absent."""
+    limits = [limit for limit in (spec.get("activeDeadlineSeconds"), head.most_s) if limit is not None]
+    spec = spec | {"activeDeadlineSeconds": min(limits, default=None)}
     made = {name: value for name, value in spec.items() if value not in (None, "")}
-    return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": metadata, "spec": made}
+    return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": head.metadata(name), "spec": made}
 
 
 def claim_of(metadata: Json, source: Fields, name: str = "spec") -> Json:
@@ -211,9 +234,18 @@ def worker_set(name: str, template: Template, counts: int, **more: Any) -> Json:
     return {"name": name, "counts": counts, **given, "template": template.value}
 
 
-def priority_class(explicit: str, templates: Iterable[Template]) -> str | None:
-    """The PriorityClass of the job: the one it names, else the first that a template names."""
-    return explicit or next((found for of in templates if (found := of.spec.get("priorityClassName"))), None)
+def precedence(head: Head, explicit: str, templates: Sequence[Template]) -> Json:
+    """Who gives room to whom: the PriorityClass of the job, the one it names, else the first that a template names; and
+    that the job gives no room, if it or any template says so."""
+    named = explicit or next((found for of in templates if (found := of.spec.get("priorityClassName"))), None)
+    said = head.keep_room | {path: keeps for of in templates for path, keeps in of.keep_room.items()}
+    kept = any(said.values())
+    everyone = any(head.keep_room.values()) or all(any(of.keep_room.values()) for of in templates)
+    for path, keeps in said.items():
+        if kept and not (keeps and everyone):
+            words = "no pod of the TYJob gives room to others (preemptible: false): it holds for the job as a whole"
+            head.labels.notes.add(NoteKind.CHANGED, path, words)
+    return {"priorityClassName": named, "preemptible": False if kept else None}
 
 
 def suspended(head: Head, fields: Fields) -> bool | None:

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from arranger.convert.fields import MAX_INT32, Fields, NoteKind
-from arranger.convert.parts import Head, deadline, priority_class, suspended, tyjob, worker_set
+from arranger.convert.parts import Head, deadline, precedence, suspended, tyjob, worker_set
 from arranger.convert.reading import Loader
 from arranger.convert.templates import Json, Template, template_of
 from arranger.model.quantity import exact
@@ -25,6 +25,8 @@ _DASHBOARD = "http://127.0.0.1:8265"
 _HEAD = "head"
 #: Restarts of a worker: Ray runs its tasks elsewhere.
 _WORKER_RESTARTS = {"limit": 10, "windowSeconds": 3600}
+#: Labels with which KubeRay makes a gang of the cluster, whatever they say.
+_GANG = {"ray.io/gang-scheduling-enabled", "ray.io/scheduler-name"}
 _OWN_COMMAND = "ray.io/overwrite-container-cmd"
 
 
@@ -49,7 +51,7 @@ def clusters_of(root: Fields) -> list[Json]:
     words = "the cluster runs until the TYJob is deleted, or until its spec.terminating is true"
     spec.say(NoteKind.TO_DO, "", words)
     spec_of["leader"]["restart"] = dict(_WORKER_RESTARTS)
-    return [tyjob(head.metadata(), spec_of)]
+    return [tyjob(head, spec_of)]
 
 
 def jobs_of(root: Fields) -> list[Json]:
@@ -82,7 +84,7 @@ def jobs_of(root: Fields) -> list[Json]:
         cluster.say(
             NoteKind.CHANGED, "", "the program starts once the head runs; Ray waits for the workers that it needs"
         )
-    return [tyjob(head.metadata(), spec_of)]
+    return [tyjob(head, spec_of)]
 
 
 def _labels(head: Head) -> bool:
@@ -185,7 +187,7 @@ def _cluster(head: Head, spec: Fields, *, own_command: bool, program: str | None
     explicit = head.labels.text("ray.io/priority-class-name")
     return {
         "queue": head.queue,
-        "priorityClassName": priority_class(explicit, [template, *(of.template for of in groups)]),
+        **precedence(head, explicit, [template, *(of.template for of in groups)]),
         "scaledSet": scaled.name if scaled else None,
         "replicas": 0 if scaled else None,
         "minWorkersNum": None if any(of.least for of in groups) else 0,
@@ -208,6 +210,9 @@ def _groups(head: Head, spec: Fields, *, scaling: bool) -> tuple[list[Group], Gr
     names = head.named([_HEAD, *(of.name for of in groups)], [(spec, ""), *((of.fields, "groupName") for of in groups)])
     for of, name in zip(groups, names[1:], strict=True):
         of.name = name
+    if not scaling and _GANG & set(head.labels.names()):
+        for of in groups:  # a gang of KubeRay is the whole cluster as it is asked for
+            of.least = of.counts
     idle = [of for of in groups if not of.counts]
     for of in idle[1:]:
         words = "0 replicas: left out, because a TYJob has one set of 0 at most"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from arranger.convert.fields import Fields, NoteKind, Notes, Problem, wrong
+from arranger.convert.scheduler_keys import PREEMPTIBLE, instead_of, keeps_room
 from arranger.messages.faults import meant_text
 from arranger.model.checks import below
 from arranger.model.faults import FaultKind
@@ -51,6 +52,8 @@ class Template(msgspec.Struct):
     notes: Notes
     #: As in a worker set, from the annotations of Kueue; None without them.
     topology: Json | None = None
+    #: Whether its pods give no room to others, by the paths of the labels and annotations that say so.
+    keep_room: dict[str, bool] = msgspec.field(default_factory=dict)
 
     @property
     def spec(self) -> Json:
@@ -59,7 +62,7 @@ class Template(msgspec.Struct):
 
     def copy(self) -> "Template":
         """A template of its own, whose notes are those of the same object."""
-        return Template(self.path, copy.deepcopy(self.value), self.notes, self.topology)
+        return Template(self.path, copy.deepcopy(self.value), self.notes, self.topology, self.keep_room)
 
     def containers(self) -> Iterator[tuple[str, Json]]:
         """All containers with their paths, those that initialise first."""
@@ -266,7 +269,7 @@ def _removed(value: Any, path: str) -> bool:
 
 
 def _metadata(template: Template) -> None:
-    """Labels and annotations without those of the API server; those of Kueue say where pods go."""
+    """Labels and annotations without those of the API server; those of schedulers say where pods go."""
     metadata = template.value.get("metadata")
     if not metadata:
         template.value.pop("metadata", None)
@@ -279,24 +282,30 @@ def _metadata(template: Template) -> None:
     for name, mode in _TOPOLOGY.items():
         if level := annotations.pop(name, None):
             template.topology = {"levels": [level], "mode": mode}
-    _without_kueue(template, metadata)
+    _without_schedulers(template, metadata)
     for name in [name for name in metadata if not metadata[name]]:
         del metadata[name]
     if not metadata:
         del template.value["metadata"]
 
 
-def _without_kueue(template: Template, metadata: Json) -> None:
-    """Kueue's webhook gates pods with its labels. Those of a TYJob have their node when they are made, and the API
-    server refuses a pod with both."""
+def _without_schedulers(template: Template, metadata: Json) -> None:
+    """Take what other schedulers read of a pod. Kueue's webhook gates pods with its labels: those of a TYJob have their
+    node when they are made, and the API server refuses a pod with both. Volcano counts pods with its group's name."""
     for field in ("labels", "annotations"):
         kept = metadata.get(field) or {}
-        for name in [name for name in kept if name.startswith(_KUEUE)]:
+        for name in list(kept):
+            path = below(f"{template.path}.metadata.{field}", name)
+            words = instead_of(name)
+            if name in PREEMPTIBLE:
+                template.keep_room[path] = keeps_room(kept[name])
+            elif name.startswith(_KUEUE):
+                words = words or "only Kueue reads it, and it would gate pods that have their nodes already"
+            elif not words:
+                continue
             del kept[name]
-            words = "only Kueue reads it, and it would gate pods that have their nodes already"
-            if name.startswith(f"{_KUEUE}podset-"):
-                words = "give the TYJob a topology (docs/jobs.md, Topology)"
-            template.notes.add(NoteKind.NO_EQUIVALENT, below(f"{template.path}.metadata.{field}", name), words)
+            if words:
+                template.notes.add(NoteKind.NO_EQUIVALENT, path, words)
 
 
 __all__ = ["Json", "Problem", "Template", "template_of"]

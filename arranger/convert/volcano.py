@@ -8,7 +8,7 @@ import msgspec
 
 from arranger.convert.fields import Fields, NoteKind
 from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
-from arranger.convert.parts import Head, claim_of, point_out_hosts, priority_class, success, tyjob, worker_set
+from arranger.convert.parts import Head, claim_of, point_out_hosts, precedence, success, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
 
 _DEFAULT_RETRIES = 3
@@ -70,7 +70,7 @@ def jobs_of(root: Fields) -> list[Json]:
     _no_equivalent(spec, tasks)
     made = {
         "queue": head.queue,
-        "priorityClassName": priority_class(spec.text("priorityClassName"), [of.template for of in tasks]),
+        **precedence(head, spec.text("priorityClassName"), [of.template for of in tasks]),
         "minWorkersNum": least,
         "successPolicy": success(decisive, len(tasks) - len(decisive)),
         "cleanPodPolicy": "Running",
@@ -78,7 +78,7 @@ def jobs_of(root: Fields) -> list[Json]:
         "expectedRuntimeSeconds": _duration(spec, "runningEstimate"),
         "workerSets": [_worker_set(of, tasks, port) for of in tasks],
     }
-    return [*claims, tyjob(head.metadata(), made)]
+    return [*claims, tyjob(head, made)]
 
 
 def _tasks(head: Head, spec: Fields) -> list[Task]:

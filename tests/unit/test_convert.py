@@ -542,6 +542,114 @@ def test_minimums_queues_and_policies_are_carried_over() -> None:
     assert (failing["restart"], failing["minCount"]) == ({"scope": "Job", "limit": 0}, 2)
 
 
+def keyed(name: str, *where: tuple[str, str, str]) -> dict[str, Any]:
+    """A shape with labels or annotations: path of the metadata's field, key, value."""
+    changed = SHAPE[name]
+    for path, key, value in where:
+        *above, last = [int(part) if part.isdecimal() else part for part in path.split(".")]
+        changed = copy.deepcopy(changed)
+        at: Any = changed
+        for part in above:
+            at = at.setdefault(part, {}) if isinstance(at, dict) else at[part]
+        at[last] = (at.get(last) or {}) | {key: value}
+    return changed
+
+
+ANNOTATIONS, TEMPLATE_0 = "metadata.annotations", "spec.tasks.0.template.metadata.annotations"
+KEEPS = [
+    ("vc-plain", ANNOTATIONS, "volcano.sh/preemptable", "false"),
+    ("vc-plain", "metadata.labels", "volcano.sh/preemptable", "0"),
+    ("vc-plain", TEMPLATE_0, "volcano.sh/preemptable", "false"),
+    ("vc-plain", TEMPLATE_0, "volcano.sh/preemptable", "no truth value"),
+    ("job-pi", "spec.template.metadata.labels", "volcano.sh/preemptable", "false"),
+    ("job-pi", "spec.template.metadata.annotations", "yunikorn.apache.org/allow-preemption", "false"),
+    ("rc-mini", ANNOTATIONS, "volcano.sh/preemptable", "false"),
+    ("rc-mini", "spec.headGroupSpec.template.metadata.annotations", "volcano.sh/preemptable", "false"),
+    ("pt-policies", ANNOTATIONS, "volcano.sh/preemptable", "false"),
+    ("js-slices", ANNOTATIONS, "volcano.sh/preemptable", "false"),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "key", "value"), KEEPS)
+def test_pods_that_give_no_room_give_none_as_a_tyjob(name: str, path: str, key: str, value: str) -> None:
+    (job,) = made(keyed(name, (path, key, value)))
+    assert job["spec"]["preemptible"] is False
+    assert key not in json.dumps(job)
+
+
+def test_what_gives_room_or_says_nothing_is_preemptible() -> None:
+    assert "preemptible" not in spec_of(SHAPE["vc-plain"])
+    given = keyed("vc-plain", (ANNOTATIONS, "volcano.sh/preemptable", "true"))
+    assert "preemptible" not in spec_of(given)
+    assert not [note for note in conversion(given).notes if "preemptable" in note.path]
+
+
+def test_one_task_that_gives_no_room_keeps_the_others_too_and_says_so() -> None:
+    key, other = "volcano.sh/preemptable", "spec.tasks.1.template.metadata.annotations"
+    mixed = keyed("vc-pytorch", (TEMPLATE_0, key, "true"), (other, key, "false"))
+    assert spec_of(mixed)["preemptible"] is False
+    said = {note.path for note in conversion(mixed).notes if "holds for the job as a whole" in note.text}
+    assert said == {f"spec.tasks[{number}].template.metadata.annotations.{key}" for number in (0, 1)}
+    alike = keyed("vc-pytorch", (TEMPLATE_0, key, "false"), (other, key, "false"))
+    assert not [note for note in conversion(alike).notes if key in note.path]
+
+
+#: Shape, field of labels or annotations, key and value; the kind of the note, and some of its words.
+READ_BY_SCHEDULERS = [
+    ("job-kueue", "metadata.labels", "kueue.x-k8s.io/max-exec-time-seconds", "60", CHANGED, "activeDeadlineSeconds"),
+    ("job-kueue", "metadata.labels", "kueue.x-k8s.io/max-exec-time-seconds", "x", LOST, "not a number"),
+    ("job-pi", "metadata.labels", "kueue.x-k8s.io/max-exec-time-seconds", "60", LOST, "no effect"),
+    ("job-kueue", ANNOTATIONS, "provreq.kueue.x-k8s.io/maxRunDurationSeconds", "60", LOST, "Autoscalers"),
+    ("job-pi", ANNOTATIONS, "scheduling.k8s.io/group-name", "g", LOST, "minWorkersNum"),
+    ("job-pi", "spec.template.metadata.annotations", "scheduling.k8s.io/group-name", "g", LOST, "minWorkersNum"),
+    ("job-pi", "spec.template.metadata.labels", "scheduling.x-k8s.io/pod-group", "g", LOST, "minWorkersNum"),
+    ("job-pi", "spec.template.metadata.labels", "yunikorn.apache.org/queue", "root.a", LOST, "spec.queue"),
+    ("job-pi", "spec.template.metadata.annotations", "yunikorn.apache.org/task-groups", "[]", LOST, "minCount"),
+    ("vc-plain", ANNOTATIONS, "volcano.sh/cooldown-time", "600s", LOST, "minRuntimeSeconds"),
+    ("vc-plain", TEMPLATE_0, "volcano.sh/revocable-zone", "*", LOST, "tolerate"),
+    ("vc-plain", ANNOTATIONS, "volcano.sh/jdb-min-available", "2", LOST, "preemptible: false"),
+    ("vc-plain", ANNOTATIONS, "sla-waiting-time", "1h", LOST, "priority"),
+    ("vc-plain", ANNOTATIONS, "volcano.sh/task-topology-affinity", "ps,worker", LOST, "topology"),
+    ("vc-plain", TEMPLATE_0, "volcano.sh/numa-topology-policy", "best-effort", LOST, "kubelet"),
+    ("vc-plain", TEMPLATE_0, "volcano.sh/qos-level", "-1", LOST, "alike"),
+    ("job-kueue", "metadata.labels", "kueue.x-k8s.io/pod-group-name", "g", LOST, "minCount"),
+    ("job-kueue", ANNOTATIONS, "kueue.x-k8s.io/job-completions-equal-parallelism", "true", LOST, "kubectl scale"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "path", "key", "value", "kind", "words"), READ_BY_SCHEDULERS)
+def test_what_schedulers_read_is_told_and_is_on_no_pod(
+    name: str, path: str, key: str, value: str, kind: NoteKind, words: str
+) -> None:
+    found = conversion(keyed(name, (path, key, value)))
+    (note,) = [note for note in found.notes if note.path.endswith(f".{key}")]
+    assert note.kind == kind
+    assert words in note.text
+    assert f'"{key}"' not in json.dumps(found.objects)
+
+
+def test_the_longest_time_that_kueue_allows_is_a_deadline_beside_the_jobs_own() -> None:
+    key = "kueue.x-k8s.io/max-exec-time-seconds"
+    limited = keyed("job-kueue", ("metadata.labels", key, "60"))
+    assert spec_of(limited)["activeDeadlineSeconds"] == 60
+    limited["spec"]["activeDeadlineSeconds"] = 30
+    assert spec_of(limited)["activeDeadlineSeconds"] == 30
+
+
+def test_a_gang_of_kuberay_starts_with_all_workers() -> None:
+    plain = with_field("rc-mini", "spec.workerGroupSpecs.0.replicas", 3)
+    plain["spec"]["workerGroupSpecs"][0] |= {"minReplicas": 1, "maxReplicas": 5}
+    assert spec_of(plain)["workerSets"][0]["minCount"] == 1
+    plain["metadata"]["labels"] = {"ray.io/gang-scheduling-enabled": "true"}
+    assert spec_of(plain)["workerSets"][0]["minCount"] == 3
+
+
+def test_what_an_autoscaler_reads_of_pods_stays_on_them() -> None:
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+    (workers,) = spec_of(keyed("vc-plain", (TEMPLATE_0, key, "false")))["workerSets"]
+    assert workers["template"]["metadata"]["annotations"] == {key: "false"}
+
+
 def test_a_jobset_keeps_its_groups_its_order_and_its_stages() -> None:
     (slices,) = spec_of(SHAPE["js-slices"])["workerSets"]
     assert (slices["counts"], slices["groupSize"], slices["minCount"]) == (2, 2, 2)
