@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { Consequence, NobodyKnown } from "./explained";
 import { Brief, Note, Point } from "./parts";
 import { Stage } from "./jobs";
+import { until } from "./store";
 import type { Explained, Life } from "./types";
 import { clock, duration, many, plain, shown } from "./words";
 
@@ -83,10 +84,12 @@ function folded(explained: Explained, events: Event[]): Fold[] {
       folds.push((last = { ...one, causes: new Map(), waits: false, decisions, events: [] }));
     }
     last.events.push(...mine);
-    Object.assign(last, { untilMs: one.untilMs, lasts: one.lasts, waits: one.lasts && !!one.waitingFor });
+    // What lasts goes on though no event comes.
+    const untilMs = one.lasts ? Math.max(until(one.untilMs / 1000) * 1000, one.untilMs) : one.untilMs;
+    Object.assign(last, { untilMs, lasts: one.lasts, waits: one.lasts && !!one.waitingFor });
     if (!one.waitingFor) return;
     const cause = one.waitingFor.replace(/\d+/g, "");
-    last.causes.set(cause, { words: one.waitingFor, ms: (last.causes.get(cause)?.ms ?? 0) + one.untilMs - one.sinceMs });
+    last.causes.set(cause, { words: one.waitingFor, ms: (last.causes.get(cause)?.ms ?? 0) + untilMs - one.sinceMs });
   });
   return folds;
 }

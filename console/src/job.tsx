@@ -4,9 +4,9 @@ import { Facts, InQueue } from "./explained";
 import { History } from "./history";
 import { AsOf, Brief, Missing, Names, Note, Point, Sentences, Table } from "./parts";
 import { see } from "./seen";
-import { chosen, moment, openJob, settledAt } from "./store";
+import { chosen, moment, openJob, settledAt, until } from "./store";
 import { Stage } from "./jobs";
-import type { Explained, Forecast, Life } from "./types";
+import type { Explained, Life } from "./types";
 import { useAnswer } from "./use";
 import { amounts, clock, count, duration, many, plain, shown, stamp } from "./words";
 
@@ -101,17 +101,17 @@ function Why({ life, at }: { life: Life; at: number }) {
       )}
       <h3>When and where</h3>
       <dl class="pairs">
-        {toStart && <Expected job={life.job} at={at} />}
+        {value?.start && <Expected start={value.start} now={until(value.timeMs / 1000)} />}
         {life.submitted !== null && (
           <>
             <dt>Submitted</dt>
             <dd>
-              {stamp(life.submitted)}, {duration(life.time - life.submitted)} ago, to queue {shown(life.queue)} with priority{" "}
+              {stamp(life.submitted)}, {duration(until(life.time) - life.submitted)} ago, to queue {shown(life.queue)} with priority{" "}
               {life.priority}
             </dd>
           </>
         )}
-        {value && <Facts value={value} now={value.timeMs} />}
+        {value && <Facts value={value} now={until(value.timeMs / 1000) * 1000} />}
       </dl>
       <Pods life={life} />
       {value && value.placementExplanations.length > 0 && <Placements placed={value.placementExplanations} />}
@@ -127,7 +127,7 @@ function State({ value: { standing, waiting, timeMs } }: { value: Explained }) {
     <p class="lead">
       <Brief>
         <strong>
-          {standing.stage} for {duration((timeMs - standing.stageSinceMs) / 1000)}
+          {standing.stage} for {duration(until(timeMs / 1000) - standing.stageSinceMs / 1000)}
         </strong>
         {why && `: ${shown(why)}`} {!waiting && standing.messageAt > 0 && <Point at={standing.messageAt} />}
       </Brief>
@@ -185,37 +185,34 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
 
 // Why a start is unknown.
 const UNKNOWN: Record<string, string> = {
-  Endless: "Jobs that may run for ever hold room.",
-  Never: "It has no room even when all other jobs have ended, or something other than room keeps it waiting.",
-  Later: "It comes after the time up to which was looked.",
+  Endless: "nothing is known of the end of {jobs}",
+  Awaited: "its reservation waits for the end of {jobs}, and nobody knows when that comes",
+  Never: "it has no room even when all other jobs have ended, or something other than room keeps it waiting",
+  Later: "a forecast takes too long here: arranger forecast",
+  NotForecast: "no forecast was made (forecast_every_s)",
+  TooLarge: "the cluster is too large for a forecast here: arranger forecast",
+  Held: "something other than room keeps it",
 };
 
-function Expected({ job, at }: { job: string; at: number }) {
-  const answer = useAnswer<Forecast>("forecast", { job, at });
-  const value = answer.value;
-  const found = value?.jobs[0];
-  const now = moment.value?.time ?? 0;
-  const endless = (value?.endless ?? []).map(shown);
-  if (!value) {
-    return (
-      <>
-        <dt>Expected start</dt>
-        <dd>{shown(answer.problem) || "being worked out …"}</dd>
-      </>
-    );
-  }
+/** The start that the explanation names, as `arranger explain` does and the table of jobs. */
+function Expected({ start, now }: { start: NonNullable<Explained["start"]>; now: number }) {
+  const { expectedMs, earliestMs, latestMs, why } = start;
+  const jobs = start.endless.slice(0, 5).map(shown).join(", ") || "jobs that hold room";
+  const because = why ? (UNKNOWN[why] ?? why).replace("{jobs}", jobs) : "";
+  const away = expectedMs / 1000 - now;
+  const when = `${stamp(expectedMs / 1000)}, ${away > 0 ? `in ${duration(away)}` : `due since ${duration(-away)}`}`;
+  const range =
+    `, if no further jobs, nodes or failures come: at the earliest at ${clock(earliestMs / 1000)}, ` +
+    (latestMs > 0 ? `at the latest at ${clock(latestMs / 1000)}` : `at the latest at an unknown time, because ${because}`);
   return (
     <>
       <dt>Expected start</dt>
       <dd>
         <Brief>
-          {found && found.expectedMs > 0
-            ? `${stamp(found.expectedMs / 1000)}, in ${duration(found.expectedMs / 1000 - now)}, if no further jobs, nodes or failures come: ` +
-              `at the earliest at ${clock(found.earliestMs / 1000)}, at the latest ` +
-              `${found.latestMs > 0 ? `at ${clock(found.latestMs / 1000)}` : "at an unknown time"}.`
-            : "none can be forecast."}
-          {found?.why && ` ${UNKNOWN[found.why] ?? found.why}`}
-          {endless.length > 0 && ` How long these run is unknown: ${endless.slice(0, 5).join(", ")}.`}
+          {start.certainty === "Unknown"
+            ? `unknown: ${because}`
+            : `${when}${start.certainty === "Promised" ? ", as its reservation promises" : range}`}
+          .
         </Brief>
       </dd>
     </>

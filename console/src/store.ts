@@ -44,14 +44,10 @@ export function addOthers(query: URLSearchParams, shows: View): void {
 const newest = signal(0);
 /** How many events came since the timeline was read: while the page stays at a point, it isn't read again. */
 export const unread = computed(() => (live.value ? 0 : Math.max(0, newest.value - (timeline.value?.last ?? Infinity))));
-/** A log in a file counts as ended if its last event is so old, in seconds, and none came while the page was open. */
-const ENDED_S = 600;
 const grew = signal(false);
-/** Whether the log's last event is its end, rather than the latest one. */
-export const ended = computed(() => {
-  const log = timeline.value;
-  return !!log?.stored && !grew.value && now() - log.lastTime > ENDED_S;
-});
+/** Whether the log's last event is its end, rather than the latest one: Arranger writes a log to a file only once it
+ * has ended, and another program's file has grown if it goes on. */
+export const ended = computed(() => !!timeline.value?.stored && !grew.value);
 /** The offset that is shown, or asked for if there is no answer yet. */
 export const shownAt = computed(() => at.value || (timeline.value?.last ?? 0));
 /** The offset that questions of single views ask about: it follows the answer, not each move of the slider. */
@@ -65,6 +61,7 @@ export const batchEnd = computed(() => (answered.value === at.value && settledAt
 /** The point that `moment` was asked for. */
 const answered = signal(-1);
 
+const hasEnded = (): boolean => ended.peek();
 /** The question that is asked, and its point. */
 let asking: { offset: number; ended: AbortController } | null = null;
 let wanted = -1;
@@ -89,7 +86,9 @@ async function refresh(offset: number): Promise<void> {
     try {
       const found = await ask<Moment>("moment", now ? { at: now } : {}, ended);
       batch(() => {
-        moment.value = found;
+        // While the log is followed, the clock that runs doesn't go back to the time of an event.
+        const ran = now || hasEnded() ? 0 : (moment.peek()?.time ?? 0);
+        moment.value = { ...found, time: Math.max(found.time, ran) };
         answered.value = now;
       });
       problem.value = "";
@@ -150,10 +149,19 @@ export async function readTimeline(): Promise<void> {
 let pointless = false;
 const OPENED_MS = 5000;
 
+/** The point that the page chose at its opening; 0: none. */
+let opened = 0;
+
 /** A log that has ended opens where most happened: at its end, nothing waits or runs any more. */
 function open(log: Timeline): void {
-  if (pointless && ended.value && log.busiest && performance.now() < OPENED_MS) at.value = log.busiest;
+  if (pointless && ended.value && log.busiest && performance.now() < OPENED_MS) at.value = opened = log.busiest;
   pointless = false;
+}
+
+/** The log goes on after all: a page that has just been opened follows it. */
+function goesOn(): void {
+  if (!grew.value && opened && at.value === opened && performance.now() < OPENED_MS) at.value = 0;
+  grew.value = true;
 }
 
 export function words(caught: unknown): string {
@@ -228,6 +236,9 @@ export function address(to: { view?: View; at?: number; job?: string }): string 
   return `#/${shows}${tail && `?${tail}`}`;
 }
 
+/** Up to when ages count in an answer of this time, in seconds: while the log is followed, the clock goes on. */
+export const until = (time: number): number => (live.value ? Math.max(time, moment.value?.time ?? 0) : time);
+
 const TICK_MS = 1000;
 
 /** In a quiet cluster too, time goes on: ages grow although no event comes. */
@@ -265,7 +276,7 @@ export function start(): void {
     const ended = new AbortController();
     let due = 0;
     const onNews = (offset: number): void => {
-      if (offset > (timeline.peek()?.last ?? Infinity)) grew.value = true;
+      if (offset > (timeline.peek()?.last ?? Infinity)) goesOn();
       newest.value = offset || newest.peek();
       if (!live.peek()) return;
       due ||= window.setTimeout(() => {

@@ -192,6 +192,15 @@ export interface Explained {
     whole: boolean;
     againMs: number;
   }[];
+  /** When it starts; null: it doesn't wait to start. A time of 0 is unknown. */
+  start?: null | {
+    certainty: "Promised" | "Forecast" | "Unknown";
+    expectedMs: number;
+    earliestMs: number;
+    latestMs: number;
+    why: string | null;
+    endless: string[];
+  };
   kept: null | { offset: number; startMs: number; nodes: string[]; awaits: string[]; outlived: string[] };
   consequences: {
     offset: number;
@@ -250,10 +259,6 @@ export interface Explained {
     refused: [{ kind: string; name: string }, number][];
     ranking: { node: string; score: number; terms: { name: string; weight: number; value: number }[] }[];
   }[];
-}
-export interface Forecast {
-  jobs: { job: string; expectedMs: number; earliestMs: number; latestMs: number; why: string | null }[];
-  endless: string[];
 }
 export interface Verified {
   cycles: number;

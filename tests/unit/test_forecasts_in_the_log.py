@@ -8,6 +8,8 @@ from arranger.projections import snapshot
 from arranger.projections.forecasts import expected_start, says_more
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Forecasted
+from arranger.replay.console.moment import standings
+from arranger.replay.explain.expected import Certainty, NoStart, Start, start_of
 from arranger.replay.forecast.starts import forecast
 from arranger.workers.forecaster import Forecaster, news
 from arranger.workers.standstill import Standstill
@@ -50,6 +52,20 @@ def test_a_forecast_is_the_expected_start_of_a_job_without_a_reservation() -> No
     assert expected_start_ms(of.state, second) == promised_ms  # the reservation's promise stays
     of.state.validate()
     assert snapshot.restore(snapshot.encode(of.state)).forecasts == of.state.forecasts
+
+
+def test_a_job_whose_reservation_waits_for_an_unknown_end_has_one_unknown_start_everywhere() -> None:
+    """A forecast would say that a job of which nothing is known runs as long again: at once, at its beginning."""
+    of = world(preemption=None)
+    running(of, "hog", 4)
+    large = submit(of, "large", 4, expected_s=50, priority=9)
+    of.settle()
+    assert of.state.reservations[large.uid].decided.start_ms == 0
+    told(of, large, of.now_ms + 1)
+    start = start_of(of.state, of.state.jobs[large.uid])
+    assert start == Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=("default/hog",))
+    [row] = [one for one in standings(of.state, lambda *_: None, complete=True).jobs if one.job == "default/large"]
+    assert row.position == 1 and row.expected is None
 
 
 def test_a_forecast_that_says_the_same_is_not_recorded() -> None:

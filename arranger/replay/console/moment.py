@@ -15,12 +15,12 @@ from arranger.model.accelerators import is_accelerator
 from arranger.model.config import CycleConfig
 from arranger.model.job import JobSpec
 from arranger.model.pod import Labels, gpus_of
-from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
+from arranger.replay.explain.expected import start_of
 from arranger.replay.ledger.causes import causes_of
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.gpus import gpu_totals, gpu_use
@@ -159,13 +159,13 @@ def standings(
     positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
     found = []
     for job in sorted(state.jobs.values(), key=lambda job: (label(job), job.uid)):
-        expected = expected_start(state, job) if job.uid in positions and not job.placements else None
+        start = start_of(state, job) if job.uid in positions and not job.placements else None
         found.append(
             Standing(
                 job=label(job),
                 user=submitter_of(job),
                 position=positions.get(job.uid, 0),
-                expected=expected.start_ms / 1000 if expected is not None else None,
+                expected=start.expected_ms / 1000 if start is not None and start.expected_ms else None,
                 gpu_ms=gpu_ms(job.uid, state.time_ms),
             )
         )

@@ -8,6 +8,7 @@ from arranger.model.job import Stage
 from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Forecasted, State
+from arranger.replay.reading.describe import label_of
 
 
 class Certainty(StrEnum):
@@ -21,9 +22,11 @@ class Certainty(StrEnum):
 
 
 class NoStart(StrEnum):
-    """Why a start is unknown, or has no latest time. The first three are those of forecasts."""
+    """Why a start is unknown, or has no latest time. Endless, Never and Later are those of forecasts."""
 
     ENDLESS = "Endless"
+    #: Its reservation waits for the end of jobs, and of one of them nothing is known.
+    AWAITED = "Awaited"
     NEVER = "Never"
     LATER = "Later"
     #: No process makes forecasts, and none was made for this answer.
@@ -36,7 +39,8 @@ class NoStart(StrEnum):
 
 class Start(msgspec.Struct, frozen=True):
     """When a job starts, in milliseconds since 1970; 0 for unknown. A promise has no range. `made_ms`: when the
-    forecast was made. `endless`: the jobs that may never end, of a forecast made for this answer."""
+    forecast was made. `endless`: the jobs that may never end, of a forecast made for this answer, and those for whose
+    end a reservation waits until an unknown time."""
 
     certainty: Certainty
     expected_ms: int = 0
@@ -54,6 +58,10 @@ def start_of(state: State, job: JobRecord) -> Start | None:
         return None
     if not job.active or job.stands_still:
         return Start(Certainty.UNKNOWN, why=NoStart.HELD)
+    reservation = state.reservations.get(job.uid)
+    if reservation is not None and reservation.decided.awaits and not reservation.decided.start_ms:
+        awaited = tuple(label_of(state, uid) for uid in reservation.decided.awaits)
+        return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=awaited)  # as a forecast would only guess
     found = expected_start(state, job)
     if found is None:
         return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)

@@ -142,6 +142,8 @@ def _start(start: Start, now_ms: int, time: _Time) -> str:
 def _no_start(start: Start) -> str:
     if start.why == NoStart.ENDLESS and start.endless:
         return f"nothing is known of the end of {few(start.endless, _NAMED)}"
+    if start.why == NoStart.AWAITED:
+        return f"its reservation waits for the end of {few(start.endless, _NAMED)}, and nobody knows when that comes"
     return _NO_START[start.why] if start.why is not None else ""
 
 

@@ -103,6 +103,32 @@ def test_a_log_that_has_ended_opens_where_most_happened_with_its_end_beside_it(r
     expect_at(page, busiest)
 
 
+def test_a_log_file_of_this_minute_opens_where_most_happened_too(tmp_path: Path, opened: Opener) -> None:
+    """As after the demo: nothing waits or runs at the end, and nobody writes to the file any more."""
+    world = World()
+    world.now_ms = round(time.time() * 1000) - 40_000
+    world.node("node-1", gpus=4)
+    world.job("train", leader=shape(gpus=4))
+    world.settle()
+    world.job("late", leader=shape(gpus=4))
+    world.cycle()
+    for name in ("late", "train"):
+        world.pass_time(19)
+        world.job_gone(world.state.jobs[f"uid-{name}"])
+    file = tmp_path / "fresh.log"
+    written(file, *world.entries)
+    serving = served(str(file))
+    address = next(serving)
+    most = answer(address, "timeline")["busiest"]
+    page = opened(f"{address}/#/jobs")
+    expect(page.get_by_role("button", name="At the end")).to_be_visible()
+    expect_at(page, most)
+    assert 0 < most < world.state.offset
+    page.close()
+    for _ in serving:
+        pass
+
+
 @pytest.mark.parametrize(
     ("typed", "hours"),
     [("-2h", -2), ("2h ago", -2), ("yesterday 15:00", None), ("", None), ("#3", None), ("nonsense", None)],
@@ -365,11 +391,15 @@ def test_in_a_quiet_cluster_the_clock_runs(tmp_path: Path, opened: Opener) -> No
     world.node("node-1", gpus=4)
     world.job("train", leader=shape(gpus=2), created=world.now_ms)
     world.cycle()
-    file = tmp_path / "quiet.log"
-    written(file, *world.entries)
+    world.node("node-2", gpus=4)
+    file, whole = tmp_path / "quiet.log", tmp_path / "whole.log"
+    written(file, *world.entries[:-1])
+    written(whole, *world.entries)
     for address in served(str(file)):
-        page = opened(f"{address}/#/jobs")
+        page = opened(f"{address}/#/jobs?at=end")
         ready(page)
+        with file.open("ab") as log:  # a file that doesn't grow has ended
+            log.write(whole.read_bytes()[file.stat().st_size :])
         age = page.get_by_role("row").filter(has_text="default/train")
         expect(page.get_by_role("button", name="Following · stay")).to_be_visible()
         shown = page.get_by_role("textbox", name="Time", exact=True)
@@ -378,6 +408,13 @@ def test_in_a_quiet_cluster_the_clock_runs(tmp_path: Path, opened: Opener) -> No
         expect(shown).not_to_have_value(began)
         assert shown.input_value() > began
         assert "at=" not in page.url
+        page.get_by_role("link", name="default/train").click()
+        lead, facts = page.locator(".lead"), page.locator("main dl.pairs")
+        expect(facts).to_contain_text("ago")
+        told = lead.text_content() or "", facts.text_content() or ""
+        expect(lead).not_to_have_text(told[0])
+        expect(facts).not_to_have_text(told[1])
+        page.get_by_role("link", name="Jobs", exact=True).click()
         # What is typed stays while the page changes.
         page.get_by_label("Event", exact=True).fill("3")
         page.wait_for_timeout(1_500)
@@ -386,8 +423,8 @@ def test_in_a_quiet_cluster_the_clock_runs(tmp_path: Path, opened: Opener) -> No
         page.locator(SLIDER).focus()
         page.keyboard.press("Space")  # who stays sees the point as it was
         expect(page).to_have_url(re.compile("at="))
-        ready(page)
-        here = shown.input_value()
+        here = datetime.fromtimestamp(world.entries[-1].batch.time_ms // 1000).strftime("%Y-%m-%d %H:%M:%S")
+        expect(shown).to_have_value(here)
         page.wait_for_timeout(1_500)
         assert shown.input_value() == here
         page.close()
