@@ -103,7 +103,13 @@ def _jobs(head: Head, spec: Fields, exclusive: str) -> list[ReplicatedJob]:
 
 
 def _deadline(stage: list[ReplicatedJob]) -> int | None:
-    return min((of.part.deadline_s for of in stage if of.part.deadline_s is not None), default=None)
+    """The deadline of the TYJob: the shortest of those of its Jobs, each of which would end alone."""
+    least = min((of.part.deadline_s for of in stage if of.part.deadline_s is not None), default=None)
+    for of in stage if sum(each.replicas for each in stage) > 1 else ():
+        words = f"the whole TYJob fails after {least} s, with the pods of all Jobs"
+        words += "" if of.part.deadline_s == least else ": the shortest of their deadlines counts"
+        of.fields.record("template").record("spec").changed("activeDeadlineSeconds", words)
+    return least
 
 
 def _replicated(fields: Fields, exclusive: str) -> ReplicatedJob | None:

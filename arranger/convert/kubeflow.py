@@ -22,6 +22,7 @@ from arranger.convert.templates import Json, Template, template_of
 #: Characters of a variable's value that surely fit: Linux has 131,072 bytes for name and value.
 LONGEST_VARIABLE = 130_000
 _DOMAIN = "training.kubeflow.org"
+_QUEUE = ("spec", "runPolicy", "schedulingPolicy", "queue")
 
 
 class Replicas(msgspec.Struct):
@@ -87,7 +88,6 @@ def _run_policy(head: Head, spec: Fields, *, clean: str = "None", unlimited: boo
     scheduling = policy.record("schedulingPolicy")
     scheduling.lost("minResources", "the requests of the pods of the quorum count")
     scheduling.lost("scheduleTimeoutSeconds", "a job waits until there is room (docs/jobs.md)")
-    head.name_queue(scheduling, "queue")
     # The first version of MPIJobs has it in the spec.
     clean = (spec if "cleanPodPolicy" in spec else policy).one_of("cleanPodPolicy", clean, *others)
     policy.lost("managedBy", "Arranger runs the TYJob")
@@ -184,7 +184,7 @@ def _named(head: Head, replicas: Sequence[Replicas]) -> None:
 
 def pytorch_jobs_of(root: Fields) -> list[Json]:
     """The TYJob of a PyTorchJob: the master is the leader, or all pods are equal."""
-    head, spec = Head(root), root.record("spec")
+    head, spec = Head(root, _QUEUE), root.record("spec")
     policy = _run_policy(head, spec)
     replicas = _replicas(spec.record("pytorchReplicaSpecs"), ("Master", "Worker"), "OnFailure")
     _named(head, replicas)
@@ -195,6 +195,9 @@ def pytorch_jobs_of(root: Fields) -> list[Json]:
     elastic = spec.record("elasticPolicy")
     port = elastic.whole("rdzvPort", least=1, most=65535) or _port(replicas[0].template, "pytorchjob-port", 23456)
     least = _elastic(elastic, workers, leader, per_node) if "elasticPolicy" in spec else None
+    if least is not None and policy.min_available is not None:
+        _started_together(policy, elastic, least + int(leader is not None))
+        least = None
     told = _told_of_torch(per_node, sum(of.count for of in replicas), elastic="elasticPolicy" in spec)
     if not workers:  # no rendezvous with anybody
         told = {"PYTHONUNBUFFERED": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
@@ -206,6 +209,15 @@ def pytorch_jobs_of(root: Fields) -> list[Json]:
     meet = {"rendezvous": {"port": port, "scope": "Job"}}
     minimum = (lambda of: min(least, of.count)) if least is not None else (lambda of: of.count)
     return [_assembled(head, policy, leader, workers, made, of_set=lambda _: meet, least=minimum)]
+
+
+def _started_together(policy: RunPolicy, elastic: Fields, least: int) -> None:
+    """`minAvailable` says how many pods start together, but for those without which torchrun waits for more."""
+    elastic.changed("minReplicas", "minAvailable of schedulingPolicy says how many start together (minWorkersNum)")
+    if policy.min_available is not None and policy.min_available < least:
+        words = f"{least} pods start together: torchrun begins with no fewer (minReplicas of elasticPolicy)"
+        policy.fields.record("schedulingPolicy").changed("minAvailable", words)
+        policy.min_available = least
 
 
 def _per_node(spec: Fields) -> str:
@@ -284,7 +296,7 @@ def _port(template: Template, name: str, default: int) -> int:
 
 def tensorflow_jobs_of(root: Fields) -> list[Json]:
     """The TYJob of a TFJob: the chief is the leader, or all pods are equal."""
-    head, spec = Head(root), root.record("spec")
+    head, spec = Head(root, _QUEUE), root.record("spec")
     policy = _run_policy(head, spec)
     every = spec.one_of("successPolicy", "", "AllWorkers") == "AllWorkers"
     if spec.flag("enableDynamicWorker"):
@@ -355,7 +367,7 @@ _HOSTFILE = {
 
 def mpi_jobs_of(root: Fields) -> list[Json]:
     """The TYJob of an MPIJob: workers that run sshd, and a launcher that starts once they are ready."""
-    head, spec = Head(root), root.record("spec")
+    head, spec = Head(root, _QUEUE), root.record("spec")
     policy = _run_policy(head, spec, clean="Running", unlimited=False)
     keys = spec.text("sshAuthMountPath") or "/root/.ssh"
     spec.ignore("mainContainer", "waitForWorkers")

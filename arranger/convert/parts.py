@@ -41,7 +41,8 @@ class Head:
     """The metadata of an object, and what its labels and annotations decide. Made with the names of the leader and of
     the worker sets, because these and the job's name have to fit into the names of pods."""
 
-    def __init__(self, root: Fields) -> None:
+    def __init__(self, root: Fields, queue: Sequence[str] = ()) -> None:
+        """`queue` is the path of the field that names the queue, if the kind has one."""
         self._metadata = root.record("metadata")
         self.labels = self._metadata.record("labels")
         self.annotations = self._metadata.record("annotations")
@@ -51,7 +52,7 @@ class Head:
         self._room = MAX_NAMES_LENGTH
         #: Whether Kueue starts the object.
         self.kueue = _KUEUE in self.labels or _KUEUE in self.annotations
-        self.queue = self._queue()
+        self.queue = self._queue(root, queue)
         #: The longest time with nodes; None without a limit.
         self.most_s = self._most_s()
         #: Whether its pods give no room to others, by the paths of the labels and annotations that say so.
@@ -104,12 +105,25 @@ class Head:
             self._metadata.changed("name", words)
         return names
 
-    def _queue(self) -> str:
-        for fields in (self.labels, self.annotations):
-            for name in _QUEUES:
-                if name in fields and (queue := self.queue_of(fields, name)):
-                    return queue
-        return ""
+    def _queue(self, root: Fields, path: Sequence[str]) -> str:
+        """The queue of the object: that of Kueue, which starts it, then that of its own field, and then those of other
+        labels and annotations. Of another queue that is named it is said which one counts."""
+        of_labels = [(fields, name) for fields in (self.labels, self.annotations) for name in _QUEUES if name in fields]
+        named = [each for each in of_labels if each[1] == _KUEUE]
+        if path:
+            *above, last = path
+            for each in above:
+                root = root.record(each)
+            named.append((root, last))
+        named += [each for each in of_labels if each[1] != _KUEUE]
+        named = [(fields, name) for fields, name in named if fields.text(name)]
+        if not named:
+            return ""
+        (first, key), *others = named
+        for fields, name in others:
+            if fields.text(name) != first.text(key):
+                fields.lost(name, f"left out, because the queue {first.text(key)} of {first.at(key)} counts")
+        return self.queue_of(first, key)
 
     def _most_s(self) -> int | None:
         """The time after which Kueue stops what it started."""
@@ -126,11 +140,6 @@ class Head:
     def suffixed(self, suffix: str) -> str:
         """The job's name with a suffix, cut to fit as well."""
         return f"{self.name[: self._room - len(suffix)].rstrip('-')}{suffix}"
-
-    def name_queue(self, fields: Fields, name: str) -> None:
-        """Take the queue that a field names, if it names one."""
-        if name in fields:
-            self.queue = self.queue_of(fields, name) or self.queue
 
     def queue_of(self, fields: Fields, name: str) -> str:
         """The Queue that a field names, with what to do for it."""
@@ -238,6 +247,10 @@ def precedence(head: Head, explicit: str, templates: Sequence[Template]) -> Json
     """Who gives room to whom: the PriorityClass of the job, the one it names, else the first that a template names; and
     that the job gives no room, if it or any template says so."""
     named = explicit or next((found for of in templates if (found := of.spec.get("priorityClassName"))), None)
+    for of in templates:
+        if of.spec.get("priorityClassName", named) != named:
+            words = f"the order of jobs follows {named}, the priorityClassName of the TYJob"
+            of.notes.add(NoteKind.CHANGED, f"{of.path}.spec.priorityClassName", words)
     said = head.keep_room | {path: keeps for of in templates for path, keeps in of.keep_room.items()}
     kept = any(said.values())
     everyone = any(head.keep_room.values()) or all(any(of.keep_room.values()) for of in templates)

@@ -58,8 +58,7 @@ class Lifecycle(msgspec.Struct):
 
 def jobs_of(root: Fields) -> list[Json]:
     """The TYJob of a Volcano Job."""
-    head, spec = Head(root), root.record("spec")
-    head.name_queue(spec, "queue")
+    head, spec = Head(root, ("spec", "queue")), root.record("spec")
     tasks = _tasks(head, spec)
     least = _least(spec, tasks)
     claims = _volumes(spec, head, tasks)

@@ -644,6 +644,61 @@ def test_a_gang_of_kuberay_starts_with_all_workers() -> None:
     assert spec_of(plain)["workerSets"][0]["minCount"] == 3
 
 
+def test_the_queue_of_kueue_counts_and_the_other_is_said_to_be_left_out() -> None:
+    both = with_field("pt-policies", "metadata.labels", {"kueue.x-k8s.io/queue-name": "nlp-lq"})
+    both["spec"]["runPolicy"]["schedulingPolicy"]["queue"] = "nlp"
+    assert spec_of(both)["queue"] == "nlp-lq"
+    said = {note.path: (note.kind, note.text) for note in conversion(both).notes if "queue" in note.path}
+    kind, words = said["spec.runPolicy.schedulingPolicy.queue"]
+    assert (kind, "the queue nlp-lq of metadata.labels.kueue.x-k8s.io/queue-name counts" in words) == (LOST, True)
+    assert [kind for kind, _ in said.values()].count(TO_DO) == 1
+
+
+def test_the_queue_of_a_volcano_job_counts_before_that_of_a_label() -> None:
+    both = with_field("vc-plain", "metadata.annotations", {"volcano.sh/queue-name": "b"})
+    both["spec"]["queue"] = "a"
+    assert spec_of(both)["queue"] == "a"
+    (note,) = [note for note in conversion(both).notes if note.path == "metadata.annotations.volcano.sh/queue-name"]
+    assert (note.kind, "the queue a of spec.queue counts" in note.text) == (LOST, True)
+
+
+@pytest.mark.parametrize(("least", "available", "started"), [(1, 3, 3), (3, 2, 3), (1, 9, None)])
+def test_an_elastic_job_with_a_minimum_of_its_gang_starts_with_that(
+    least: int, available: int, started: int | None
+) -> None:
+    job = with_field("pt-elastic", "spec.runPolicy.schedulingPolicy", {"minAvailable": available})
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 4
+    job["spec"]["elasticPolicy"] |= {"minReplicas": least, "maxReplicas": 4}
+    spec = spec_of(job)
+    (workers,) = spec["workerSets"]
+    assert (spec.get("minWorkersNum"), workers.get("minCount")) == (started, None if started else 4)
+    said = {note.path: note.text for note in conversion(job).notes}
+    assert "minAvailable" in said["spec.elasticPolicy.minReplicas"]
+    assert ("spec.runPolicy.schedulingPolicy.minAvailable" in said) == (available < least)
+
+
+def test_the_deadline_of_one_job_is_said_to_be_that_of_the_whole_tyjob() -> None:
+    job = copy.deepcopy(SHAPE["js-slices"])
+    first = job["spec"]["replicatedJobs"][0]
+    other = copy.deepcopy(first) | {"name": "other"}
+    job["spec"]["replicatedJobs"].append(other)
+    first["template"]["spec"]["activeDeadlineSeconds"] = 600
+    other["template"]["spec"]["activeDeadlineSeconds"] = 900
+    assert spec_of(job)["activeDeadlineSeconds"] == 600
+    path = "spec.replicatedJobs[{}].template.spec.activeDeadlineSeconds"
+    said = [[note.text for note in conversion(job).notes if note.path == path.format(number)] for number in (0, 1)]
+    assert all(any("the whole TYJob fails after 600 s" in text for text in texts) for texts in said)
+    assert any("the shortest" in text for text in said[1])
+
+
+def test_templates_of_several_classes_have_one_order() -> None:
+    job = with_field("vc-pytorch", "spec.tasks.0.template.spec.priorityClassName", "low")
+    job["spec"]["tasks"][1]["template"]["spec"]["priorityClassName"] = "high"  # the master's is the first
+    assert spec_of(job)["priorityClassName"] == "high"
+    (note,) = [note for note in conversion(job).notes if "the order of jobs follows high" in note.text]
+    assert note.path == "spec.tasks[0].template.spec.priorityClassName"
+
+
 def test_what_an_autoscaler_reads_of_pods_stays_on_them() -> None:
     key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
     (workers,) = spec_of(keyed("vc-plain", (TEMPLATE_0, key, "false")))["workerSets"]
