@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser
 
 from arranger.events.log import Entry
 from tests.busy_log import Busy, large
-from tests.e2e.console.pages import served
+from tests.e2e.console.pages import answered, new_page, served
 from tests.file_writer import FileWriter
 from tests.servers import REPOSITORY
 
@@ -47,24 +47,16 @@ def draw(
         path, whole = VIEWS[name]
         for width in WIDTHS:
             for scheme in SCHEMES:
-                context = browser.new_context(
-                    viewport={"width": width, "height": 900},
-                    color_scheme="dark" if scheme == "dark" else "light",
-                    timezone_id="UTC",
-                )
-                page = context.new_page()
+                page = new_page(browser, width=width, height=900, scheme=scheme)
                 page.goto(f"{address}/#/{path.format(**jobs)}")
-                for _ in range(3):  # an answer may lead to another question
-                    page.wait_for_timeout(400)
-                    for busy in ("being worked out", "Working it out"):
-                        expect(page.get_by_text(busy)).to_have_count(0, timeout=120_000)
+                answered(page)
                 height = page.evaluate("document.documentElement.scrollHeight") if whole else 900
                 page.set_viewport_size({"width": width, "height": max(900, min(height, _HIGHEST_PX))})
                 page.wait_for_timeout(300)
                 file = FOLDER / f"{log}-{name.replace(' ', '-')}-{width}-{scheme}.png"
                 page.screenshot(path=file)
                 found.append((f"{log}: {name}, {width} px, {scheme}", file))
-                context.close()
+                page.context.close()
     return found
 
 

@@ -2,20 +2,17 @@
 views on busy logs to look at: `python -m tests.console_pictures` (`make pictures`)."""
 
 import io
-import re
-import signal
-import subprocess
-import sys
 
 from PIL import Image
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser import FLAGS, chromium
 from tests.console_gallery import gallery
+from tests.e2e.console.pages import answered, new_page, served
 from tests.servers import REPOSITORY
 
 FOLDER = REPOSITORY / "docs" / "pictures"
-LOG = REPOSITORY / "tests" / "histories" / "room-for-what-matters.log"
+LOG = "room-for-what-matters.log"
 #: File → view, width and scheme.
 PICTURES = {
     "gantt": ("gantt", 1280, "light"),
@@ -31,24 +28,16 @@ _FRAMES, _STEPS, _SHOWN_MS, _COLOURS = 50, 4, 160, 64
 
 def draw(browser: Browser, address: str, name: str) -> None:
     view, width, scheme = PICTURES[name]
-    context = browser.new_context(
-        viewport={"width": width, "height": 640},
-        color_scheme="dark" if scheme == "dark" else "light",
-        timezone_id="UTC",
-    )
-    page = context.new_page()
+    page = new_page(browser, width=width, height=640, scheme=scheme)
     page.goto(f"{address}/#/{view}?at=192&job=default/train")
-    for _ in range(3):  # an answer may lead to another question
-        page.wait_for_timeout(500)
-        expect(page.get_by_text("The answer is being worked out")).to_have_count(0, timeout=60_000)
+    answered(page)
     page.screenshot(path=FOLDER / f"{name}.png")
-    context.close()
+    page.context.close()
 
 
 def animate(browser: Browser) -> None:
     """The replay from its beginning to its end, as a GIF."""
-    context = browser.new_context(viewport={"width": 1100, "height": 660}, timezone_id="UTC", offline=True)
-    page = context.new_page()
+    page = new_page(browser, width=1100, height=660, offline=True)
     page.goto(REPLAY.as_uri())
     page.keyboard.press("Home")
     frames = []
@@ -57,7 +46,7 @@ def animate(browser: Browser) -> None:
         frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
         for _ in range(_STEPS):
             page.keyboard.press("ArrowRight")
-    context.close()
+    page.context.close()
     # One palette for all frames: then only what moves differs from one frame to the next.
     palette = frames[_FRAMES // 3].quantize(_COLOURS)
     first, *others = (frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
@@ -67,20 +56,14 @@ def animate(browser: Browser) -> None:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    argv = [sys.executable, "-m", "arranger.cli.main", "ui", "--no-browser", "--port=0", f"--log={LOG}"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as playwright:
-        assert process.stdout is not None
-        try:
-            found = re.search(r"http://\S+", process.stdout.readline())
-            assert found, "arranger ui printed no address"
-            browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        for address in served(LOG):
             for name in PICTURES:
-                draw(browser, found[0].rstrip("/"), name)
-            animate(browser)
-            print(f"all views on busy logs: {gallery(browser)}")
-            browser.close()
-        finally:
-            process.send_signal(signal.SIGTERM)
+                draw(browser, address, name)
+        animate(browser)
+        print(f"all views on busy logs: {gallery(browser)}")
+        browser.close()
 
 
 if __name__ == "__main__":

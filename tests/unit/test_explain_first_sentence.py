@@ -7,7 +7,7 @@ import pytest
 
 from arranger.cli.inputs import start_forecast
 from arranger.events.facts import StageFacts
-from arranger.events.kinds import StageDecided
+from arranger.events.kinds import StageDecided, StartForecast
 from arranger.messages.failures import failure_remedy_text
 from arranger.model.job import Stage
 from arranger.model.pod import ContainerEnd
@@ -43,6 +43,17 @@ def test_the_start_is_that_of_the_command_forecast(tmp_path: Path, capsys: pytes
         [forecast] = Run(capsys, "forecast", job, *log, "-o", "json").json["jobs"]
         known = tuple(start[of] or None for of in ("expected_ms", "earliest_ms", "latest_ms", "why"))
         assert known == tuple(forecast[of] for of in ("expected_ms", "earliest_ms", "latest_ms", "why"))
+
+
+def test_a_forecast_of_the_log_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = crowded()
+    job = next(of for of in world.state.jobs.values() if of.seen.name == "other")
+    at_ms = world.now_ms + 600_000
+    world.say(StartForecast(job.uid, job.version, at_ms, at_ms - 1_000, at_ms + 9_000))
+    told = Run(capsys, "explain", "other", *to_file(world.entries, tmp_path / "run.log"), "-o", "json").json
+    times = [told["start"][of] for of in ("certainty", "expected_ms", "earliest_ms", "latest_ms", "made_ms")]
+    assert times == ["Forecast", at_ms, at_ms - 1_000, at_ms + 9_000, world.now_ms]
+    assert str(told).count(str(at_ms)) == 1 and "forecast" not in told
 
 
 def test_where_a_forecast_would_take_too_long_the_command_is_named(

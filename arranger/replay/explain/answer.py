@@ -15,10 +15,10 @@ from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of, record_of
 from arranger.model.reasons import Reason
 from arranger.projections.jobs import JobRecord, compact, expand, group_of, record_name, record_uid
-from arranger.projections.state import Forecasted, State
+from arranger.projections.state import State
 from arranger.replay.explain.awaited import What, reasons_text
 from arranger.replay.explain.causes import Consequence, budget_text, restarts_used
-from arranger.replay.explain.expected import Start, recorded_forecast, start_of
+from arranger.replay.explain.expected import Start, start_of
 from arranger.replay.explain.job_history import Retaken
 from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
@@ -116,8 +116,6 @@ class Explanation(msgspec.Struct, frozen=True):
     takings: tuple[Taking, ...] = ()
     givings: tuple[Giving, ...] = ()
     kept: Kept | None = None
-    #: The last forecast of its start, if no reservation promises one.
-    forecast: Forecasted | None = None
     #: When a waiting job starts, and how sure that is; None if it doesn't wait to start.
     start: Start | None = None
     #: What would have helped a job that failed because it had no room.
@@ -227,7 +225,6 @@ def explanation(
         takings=tuple(map(msgspec.structs.replace, story.takings)),
         givings=tuple(map(msgspec.structs.replace, story.givings)),
         kept=kept(state, job.uid, story.promises),
-        forecast=recorded_forecast(state, job),
         start=start_of(state, job),
     )
 

@@ -7,7 +7,7 @@ import msgspec
 from arranger.model.job import Stage
 from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import Forecasted, State
+from arranger.projections.state import State
 from arranger.replay.reading.describe import label_of
 
 
@@ -72,9 +72,3 @@ def start_of(state: State, job: JobRecord) -> Start | None:
     return Start(
         Certainty.FORECAST, made.expected_ms, made.earliest_ms, made.latest_ms, found.forecast.time_ms, why
     )  # fmt: skip
-
-
-def recorded_forecast(state: State, job: JobRecord) -> Forecasted | None:
-    """The forecast that the log has of a job's start, if no reservation promises one."""
-    found = expected_start(state, job)
-    return found.forecast if found is not None else None

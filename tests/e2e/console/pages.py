@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from arranger.events.log import Entry
 from tests.commands import to_file
@@ -40,6 +40,25 @@ def served(history: str, *, port: int = 0) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+
+
+def new_page(browser: Browser, *, width: int, height: int, scheme: str = "light", offline: bool = False) -> Page:
+    """A page for pictures, in a context of its own, which is to be closed: `page.context.close()`."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+        timezone_id="UTC",
+        offline=offline,
+    )
+    return context.new_page()
+
+
+def answered(page: Page) -> None:
+    """Every answer that the view asks for is there: one may lead to another question."""
+    for _ in range(3):
+        page.wait_for_timeout(500)
+        for busy in ("being worked out", "Working it out"):
+            expect(page.get_by_text(busy)).to_have_count(0, timeout=120_000)
 
 
 def offset_of(page: Page) -> int:
