@@ -160,7 +160,10 @@ class WhatIf(View, comparison.WhatIf, frozen=True):
     ROWS: ClassVar = "differences"
 
     def sentence(self) -> str:
-        return f"what if {self.otherwise}: {counted(len(self.differences), 'job')} otherwise"
+        said = f"what if {self.otherwise}: {counted(len(self.differences), 'job')} otherwise in this cycle"
+        if self.until is None:
+            return said
+        return f"{said}, {counted(len(self.until.starts), 'start')} otherwise later"
 
 
 class Shown(Tabular):

@@ -32,6 +32,7 @@ from arranger.client.views import JobList, PodList
 from arranger.errors import ArrangerError, UsageError
 from arranger.events.file_log import FileLog
 from arranger.kube.cluster import NAMESPACES, TYJOBS, ApiError
+from arranger.model.text import counted
 from arranger.replay.reading.describe import as_object
 from arranger.sandbox.admission import WriteOptions
 from arranger.sandbox.embedded import EmbeddedCluster
@@ -267,6 +268,10 @@ async def test_answers_have_the_commands_types() -> None:
         assert told.offset == 400 and told.standing.job == f"default/{name}" and told.standing.stage_since_ms > 0
         assert "research" in [of.name for of in (await client.queues(at=400)).queues]
         assert [of.job for of in (await client.forecast("wide", at=400)).jobs] == ["default/wide"]
+        edited = await client.what_if(at=400, job="wide", priority=1, until="1m")
+        assert edited.until is not None
+        cycle, later = counted(len(edited.differences), "job"), counted(len(edited.until.starts), "start")
+        assert repr(edited).endswith(f": {cycle} otherwise in this cycle, {later} otherwise later>")
 
 
 async def test_a_question_that_is_refused_says_why() -> None:

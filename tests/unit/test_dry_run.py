@@ -1,6 +1,8 @@
 """Before others give room to a job, the API server is asked by a dry run whether it takes the job's pods."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ from arranger.lifecycle.refusals import tries_pods
 from arranger.model.job import ScheduleState, Slot, Stage
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from tests.commands import Run, to_file
 from tests.unit.replay_worlds import verified
 from tests.unit.test_applier import Scene
 from tests.unit.test_preemption import preempted, running, waiting, world
@@ -103,6 +106,70 @@ def test_equal_jobs_are_marked_each() -> None:
     first, second = waiting(of, "first", 4, priority=9), waiting(of, "second", 4, priority=9)
     of.cycle()
     assert tries_pods(first) and tries_pods(second)
+
+
+# --- questions about what would be ------------------------------------------------------------------------------
+
+
+def equal() -> tuple[World, JobRecord]:
+    """A job that waits behind a running one with its priority."""
+    of = world(dry_run=True)
+    running(of, "held", 4, priority=5)
+    waits = waiting(of, "waits", 4, priority=5)
+    of.settle()
+    assert waits.waits is not None and not waits.waits.shortage.untried and waits.tried is None
+    return of, waits
+
+
+def priorities_that_help(of: World) -> list[str]:
+    found = explained(of.entries, "waits").waiting
+    assert found is not None
+    return [one.text for one in found.remedies if one.text.startswith("priority")]
+
+
+def test_a_higher_priority_is_a_remedy_although_nobody_tried_the_pods() -> None:
+    of, _ = equal()
+    assert priorities_that_help(of) == ["priority 6 or more would let it take room from jobs with priority 5"]
+
+
+def test_a_higher_priority_is_no_remedy_for_pods_that_the_api_server_refuses() -> None:
+    of, waits = equal()
+    tried(of, waits, refused=True)
+    of.settle()
+    assert priorities_that_help(of) == []
+
+
+def what_if(of: World, capsys: pytest.CaptureFixture[str], folder: Path, *changes: str) -> Any:
+    log = to_file(of.entries, folder / f"{of.state.offset}-{len(changes)}.log")
+    done = Run(capsys, "what-if", *log, *changes, "-o", "json")
+    assert done.status == 0, done.err
+    return json.loads(done.out)
+
+
+def room_of(answer: Any, plan: str) -> dict[str, list[str]]:
+    return {one["job"]: one["room_from"] for one in answer[plan]["jobs"] if one["room_from"]}
+
+
+def test_what_if_gives_room_although_nobody_tried_the_pods(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    of, waits = equal()
+    edit = ("--job", "waits", "--priority", "8")
+    answer = what_if(of, capsys, tmp_path, *edit)
+    assert [one["job"] for one in answer["differences"]] == ["default/waits"]
+    assert room_of(answer, "asItWas") == {} and [*room_of(answer, "whatIf")] == ["default/waits"]
+    tried(of, waits, refused=True)
+    assert what_if(of, capsys, tmp_path, *edit)["differences"] == [], "that doesn't change its pods"
+
+
+def test_what_if_does_not_say_that_a_change_gives_what_only_the_answer_lacks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    of, high = competing()
+    assert high.waits is not None and high.waits.shortage.untried
+    answer = what_if(of, capsys, tmp_path, "--backfill", "Off")
+    assert answer["differences"] == [] and [*room_of(answer, "whatIf")] == ["default/high"]
+    cycle = next(entry for entry in of.entries if any(isinstance(e, k.Waits) for e in entry.batch.events))
+    answer = what_if(of, capsys, tmp_path, "--at", str(cycle.first), "--backfill", "Off")
+    assert (answer["reproduced"], answer["differences"]) == (True, [])
 
 
 # --- the applier ---------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.history import END, Point
 from arranger.replay.reading.recording import Recording
 from arranger.replay.what_if.continuation import Continuation, Future
-from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, take_plan, vary
+from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, suppose_answers, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.utilisation import Meter, Utilisation, likeness, typical_pods
 from arranger.scheduling import Mix, Policies
@@ -192,6 +192,8 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
     had = policies.closest(inputs.config)
     usual = had.usable(inputs.config)
     one, events = take_plan(state, usual, inputs.time_ms, policies=had)
+    if variation and suppose_answers(state, events, inputs.time_ms):  # else the change would seem to give this room
+        one = take_plan(state, usual, inputs.time_ms, policies=had)[0]
     vary(changed, variation, inputs.time_ms)
     config, by = variation.overrides.of(inputs.config, policies)
     other = take_plan(changed, config, inputs.time_ms, policies=by)[0]

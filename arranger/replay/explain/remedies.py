@@ -10,6 +10,7 @@ import msgspec
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Join, Steps
 from arranger.replay.explain.candidate_changes.families import families
+from arranger.replay.what_if.dry_runs import answers, with_answers
 from arranger.replay.what_if.hypothesis import supposed
 from arranger.scheduling import turn_of
 
@@ -85,6 +86,7 @@ class _Search:
 
     def __init__(self, case: Case) -> None:
         self._case = case
+        self._state = supposed(case.state, answers(case.state))
         nodes = max(len(case.state.nodes.by_name()), 1)
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
         self.tried = self.untried = 0
@@ -139,7 +141,7 @@ class _Search:
     def _pods(self, change: Change) -> int:
         """The number of pods that a cycle places with the change; -1 if the job isn't in its queue."""
         case = self._case
-        state = supposed(case.state, change.events)
+        state = supposed(self._state, with_answers(self._state, change.events))
         time_ms = change.time_ms or case.state.time_ms
         config, uid = change.config or case.config, case.job.uid
         tried = turn_of(state, uid, config, time_ms, policies=case.policies, further=True)

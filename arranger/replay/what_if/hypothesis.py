@@ -206,6 +206,8 @@ def _touched(state: State, events: Sequence[k.Event]) -> Iterable[str]:
         if isinstance(event, (k.JobSeen, k.JobGone)):
             yield event.uid
             yield from state.dependents.get((event.namespace, event.name), ())
+        elif isinstance(event, k.PodsTried):
+            yield event.job_uid
         elif isinstance(event, (k.PodSeen, k.PodGone)):
             pods = [state.pods.get(event.uid), event if isinstance(event, k.PodSeen) else None]
             yield from (asked_record(pod) for pod in pods if pod is not None)

@@ -27,6 +27,7 @@ from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
 from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from
 from arranger.replay.reading.edits import namespace_changed, queue_changed
+from arranger.replay.what_if.dry_runs import answers
 from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, queue_gone, retold, say
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import (
@@ -215,7 +216,8 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     """Apply the additions and removals of a variation to a state. The caller applies its configuration.
 
     A removed job or node also removes its pods, on a node including foreign ones. A job that loses its leader or its
-    quorum with a node begins again; other jobs get new nodes for the lost slots.
+    quorum with a node begins again; other jobs get new nodes for the lost slots. The API server takes the pods of
+    waiting jobs in a dry run, unless the log says that it refuses them.
     """
     added = [k.watch_of(one) for one in variation.added]
     for kind in k.OPTIONAL:
@@ -250,6 +252,18 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
         whole = any(isinstance(event, k.StageDecided) for event in decided)
         pods_of = state.pods_of.get(uid, {}).values()
         say(state, time_ms, pods_gone(state, [pod for pod in pods_of if whole or pod.uid in replaced]))
+    if variation:
+        say(state, time_ms, answers(state))
+
+
+def suppose_answers(state: State, events: tuple[k.Event, ...], time_ms: int) -> bool:
+    """Whether a cycle with these events keeps a job waiting until its pods were tried by a dry run. If so, the state
+    gets the answers that `vary` supposes too."""
+    told = [*events, *(job.waits for job in state.jobs.values() if job.dry_run is None)]
+    waits = any(isinstance(one, k.Waits) and one.shortage.untried for one in told)
+    if waits:
+        say(state, time_ms, answers(state))
+    return waits
 
 
 def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:

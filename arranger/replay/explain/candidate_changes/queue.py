@@ -6,6 +6,8 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.ownership import has_earlier_pods
+from arranger.projections.queue_membership import counted_priority
+from arranger.projections.queue_use import queue_of
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
 from arranger.replay.reading.describe import label
@@ -80,16 +82,23 @@ def configurations(case: Case) -> Iterator[Change]:
 
 
 def priorities(case: Case) -> Iterator[Change]:
-    """Raise the priority above that of some jobs ahead, in the smallest steps."""
-    spec = case.spec
+    """Raise the priority above that of some jobs ahead, or of some that run in its queue and may give it room, in the
+    smallest steps."""
+    spec, state = case.spec, case.state
     if spec.priority_class:
         return  # the value of a class can't be edited
-    levels = sorted({other.spec.priority for other in case.ahead if other.spec is not None})
-    for level in levels:
+    first: dict[int, str] = {}
+    for other in case.ahead:
+        if other.spec is not None:
+            first.setdefault(other.spec.priority, f" would put it before {label(other)}")
+    for other in state.jobs.values() if spec.preempts else ():
+        if other.placements and other.valid_spec.preemptible and queue_of(state, other) == queue_of(state, case.job):
+            level = counted_priority(state, other)
+            first.setdefault(level, f" or more would let it take room from jobs with priority {level}")
+    for level in sorted(first):
         if spec.priority <= level < _HIGHEST:
-            before = next(o for o in case.ahead if o.spec is not None and o.spec.priority == level)
-            seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, priority=level + 1))
-            yield Change("queue", f"priority {level + 1} would put it before {label(before)}", (seen,))
+            seen = hypothesis.job_seen(case.job, state, msgspec.structs.replace(spec, priority=level + 1))
+            yield Change("queue", f"priority {level + 1}{first[level]}", (seen,))
 
 
 def ahead(case: Case) -> Sequence[Change]:
