@@ -144,6 +144,8 @@ class MemoryLog:
     What tells a time that is off by more than `clock_bound_ms` from the home's is refused; None takes any.
     """
 
+    live = False
+
     def __init__(
         self,
         home: MemoryHome | None = None,

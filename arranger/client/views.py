@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_args, get_type_hints
 from arranger.client import html
 from arranger.client.jobs import Job, JobPod
 from arranger.client.tables import Columns, Tabular, columns_of, event_columns, plain, rows_by_column
-from arranger.clock import local_time
+from arranger.clock import local_time, wall_clock_ms
 from arranger.model.text import counted, duration, one_line
 from arranger.replay.explain import answer
 from arranger.replay.explain.headline import headline
@@ -17,6 +17,11 @@ from arranger.replay.forecast import starts
 from arranger.replay.ledger import preemptions, waits
 from arranger.replay.reading import overview, queues
 from arranger.replay.what_if import comparison
+
+
+def _as_of(time_ms: int) -> str:
+    """When an answer was true: it depends on the log alone, which may not have had an event since."""
+    return f"as of {local_time(time_ms)}, {duration(max(wall_clock_ms() - time_ms, 0))} ago"
 
 
 class View(Tabular):
@@ -49,7 +54,7 @@ class Explanation(answer.Explanation, frozen=True):
 
     def __repr__(self) -> str:
         why = f": {self.waiting.why}" if self.waiting is not None else ""
-        return f"<Explanation: {one_line(headline(self, local_time) + why)}>"
+        return f"<Explanation: {one_line(headline(self, local_time) + why)}; {_as_of(self.time_ms)}>"
 
     def _repr_html_(self) -> str:
         job, waiting = self.standing, self.waiting
@@ -69,7 +74,7 @@ class Explanation(answer.Explanation, frozen=True):
             *([("remedy", job.remedy)] if job.remedy else []),
             *room_rows(self, local_time),
         ]
-        return html.block(*parts, html.facts(rows))
+        return html.block(*parts, html.facts(rows), html.sentence(_as_of(self.time_ms)))
 
     def _of_waiting(self, waiting: Any) -> list[tuple[str, str]]:
         order = f"position {waiting.position} of {counted(waiting.queue_length, 'waiting job')}"
@@ -151,7 +156,7 @@ class JobStarts(View, starts.JobStarts, frozen=True):
     ROWS: ClassVar = "jobs"
 
     def sentence(self) -> str:
-        return f"offset {self.offset}, {local_time(self.time_ms)}: {counted(self.waiting, 'waiting job')}"
+        return f"{counted(self.waiting, 'waiting job')}; {_as_of(self.time_ms)}"
 
 
 class WhatIf(View, comparison.WhatIf, frozen=True):

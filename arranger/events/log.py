@@ -90,6 +90,9 @@ EPOCH_WRITER = "epoch"
 class Log(Protocol):
     """One cluster's event log. Every method may raise `LogUnavailable`; calling it again is then safe."""
 
+    #: Whether others write to it, so that what is at its end is so now.
+    live: bool
+
     async def open(self) -> Position:
         """The end of the log; if no log exists, its first epoch begins here."""
         ...
@@ -201,6 +204,8 @@ class Seen:
 
 class OnlyRead:
     """Mixin for a `Log` that is never written: its writing methods raise `LogError`."""
+
+    live = False
 
     def read_from(self) -> str:
         raise NotImplementedError

@@ -83,6 +83,8 @@ class RedisLog:
     for reading only, unchecked. Raises `UsageError` for an unusable URL or cluster name.
     """
 
+    live = True
+
     def __init__(
         self,
         server: "str | redis.asyncio.Redis",

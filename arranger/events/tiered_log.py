@@ -18,6 +18,8 @@ from arranger.events.log_keys import UNKEYED, Authenticity, LogKeys
 class TieredLog(OnlyRead):
     """The log `live` (open) with the archive of its epoch behind it. Nothing is ever written."""
 
+    live = True
+
     def __init__(self, live: Copyable, blob_store: BlobStore, keys: LogKeys = UNKEYED) -> None:
         self._live = live
         self._own_keys = keys

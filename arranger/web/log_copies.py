@@ -68,11 +68,13 @@ _KINDS: dict[str, type[LogError]] = {
 
 
 class LogPart(msgspec.Struct, frozen=True):
-    """What was asked for, as MessagePack, or the problem that reading met. `signed`: entries may have signatures."""
+    """What was asked for, as MessagePack, or the problem that reading met. `signed`: entries may have signatures.
+    `live`: others write to the log."""
 
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
     problem: LogProblem | None = None
     signed: bool = False
+    live: bool = False
 
 
 _Read = Callable[[Mapping[str, str]], Awaitable[object]]
@@ -100,8 +102,12 @@ class LogCopies:
         try:
             value = await self.parts[name](query)
         except LogError as problem:
-            return msgspec.msgpack.encode(LogPart(problem=LogProblem.of(problem), signed=self._log.keys.signed))
-        return msgspec.msgpack.encode(LogPart(msgspec.Raw(msgspec.msgpack.encode(value)), signed=self._log.keys.signed))
+            return self._encoded(LogPart(problem=LogProblem.of(problem)))
+        return self._encoded(LogPart(msgspec.Raw(msgspec.msgpack.encode(value))))
+
+    def _encoded(self, part: LogPart) -> bytes:
+        log = self._log
+        return msgspec.msgpack.encode(msgspec.structs.replace(part, signed=log.keys.signed, live=log.live))
 
     async def _open(self, query: Mapping[str, str]) -> object:
         async with self._turn:

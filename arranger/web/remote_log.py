@@ -38,6 +38,7 @@ class RemoteLog(OnlyRead):
             hint = "is the server of another release?"
             raise LogError(f"the answer of {self._remote.name} isn't {MEDIA_TYPE}: {error}", hint=hint) from error
         # Who has a key accepts nothing else, whatever the server says.
+        self.live = part.live
         self.keys = self._own_keys if self._own_keys.present else UNKEYED.of_file(signed=part.signed)
         if part.problem is not None:
             raise part.problem.error

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from arranger.events import kinds as k
+from arranger.events.file_log import FileLog
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import gpu_job, with_room_rules
 from tests.world import World
@@ -174,3 +175,44 @@ def test_explain_and_the_score_read_the_forecasts_of_the_log(
     assert "forecast" in told.out and "jobs that may never end hold room" in told.out
     listed = Run(capsys, "events", *log)
     assert "StartForecast" in listed.out and "to an unknown time" in listed.out
+
+
+class Late:
+    """A clock, some time after the last event of a log."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+
+def test_an_answer_about_the_end_of_a_live_log_is_of_now(
+    world: World, log: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last_ms, end = world.state.time_ms, str(world.state.offset)
+    monkeypatch.setattr("arranger.cli.inputs.reading.SystemClock", lambda: Late(last_ms + 30_000))
+    of_file = answer(capsys, *log)
+    explained = Run(capsys, "explain", *log, "second").out
+    monkeypatch.setattr(FileLog, "live", True)
+    found = answer(capsys, *log)
+    assert (of_file["time_ms"], found["time_ms"]) == (last_ms, last_ms + 30_000)
+    assert [one["expected_ms"] for one in found["jobs"]] == [one["expected_ms"] for one in of_file["jobs"]]
+    assert "1m10s" in run(capsys, *log) and "1m40s" not in run(capsys, *log)
+    assert answer(capsys, *log, "--at", end) == of_file, "the same point gives the same answer at any time"
+    assert Run(capsys, "explain", *log, "--at", end, "second").out == explained
+    late = Run(capsys, "explain", *log, "second")
+    assert ", for 30.0s" in late.out.splitlines()[0] and ", for 30.0s" not in explained and "last event" not in late.err
+    assert Run(capsys, "what-if", *log, "-o", "json").json["time_ms"] == last_ms + 30_000
+
+
+def test_what_was_expected_by_now_and_did_not_come_is_expected_later(
+    world: World, log: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = world.state.time_ms + 300_000
+    monkeypatch.setattr("arranger.cli.inputs.reading.SystemClock", lambda: Late(now_ms))
+    monkeypatch.setattr(FileLog, "live", True)
+    assert all(one["expected_ms"] > now_ms for one in answer(capsys, *log)["jobs"])
+    told = Run(capsys, "explain", *log, "third", "-o", "json")
+    assert told.json["start"]["expected_ms"] > now_ms
+    assert "the log's last event is of " in told.err and ", 5m00s ago; times are as of now" in told.err

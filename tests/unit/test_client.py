@@ -413,7 +413,7 @@ def test_an_explanation_in_a_notebook_has_the_words_of_the_command() -> None:
     said = " ".join(done.output.split())
     texts = [html.unescape(of) for of in re.findall(r">([^<]+)<", page)]
     assert len(texts) > 10
-    assert not [text for text in texts if " ".join(text.split()) not in said]
+    assert not [text for text in texts if " ".join(text.split()) not in said and not text.startswith("as of ")]
 
 
 def test_what_a_notebook_shows_is_escaped() -> None:

@@ -1,6 +1,7 @@
 """`arranger explain`: show why a job waits, or why its pods are on their nodes."""
 
 import asyncio
+import functools
 import shlex
 from typing import Any
 
@@ -19,6 +20,7 @@ from arranger.cli.inputs.reading import (
     namespace_and_name,
     opened,
     point_option,
+    present_ms,
     unknown_job,
 )
 from arranger.cli.inputs.start_forecast import with_forecast
@@ -167,7 +169,7 @@ async def _read(log: Log, asked: Asked, point: Point) -> _Reading:
     state, position = await begin_without(log, point, asked.name)
     reading = _Reading(state, asked)
     await feed(log, position, reading.job_histories.feed, until=point, doing="reading the job's life")
-    reading.job_histories.finish()
+    reading.job_histories.finish(functools.partial(present_ms, log, point))
     return reading
 
 

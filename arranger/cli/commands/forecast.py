@@ -18,6 +18,7 @@ from arranger.cli.inputs.reading import (
     opened,
     point_option,
     position_before,
+    present_ms,
     progress,
     stand_at,
 )
@@ -121,6 +122,7 @@ async def _starts(target: str | None, settings: Settings, options: dict[str, Any
     async with opened(target, settings) as log:
         await feed(log, await position_before(log, point), scout.feed, until=point, doing="going to the point")
         state, last = await stand_at(log, point, doing="going to the point")
+        state.time_ms = present_ms(log, point, state.time_ms) or state.time_ms
         if scout.config is None:
             await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
     if not state.synced:

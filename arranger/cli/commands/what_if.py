@@ -21,6 +21,7 @@ from arranger.cli.inputs.reading import (
     parse_duration,
     point_option,
     position_before,
+    present_ms,
     progress,
     stand_at,
 )
@@ -39,7 +40,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.history import END, Point
 from arranger.replay.reading.recording import Recording
 from arranger.replay.what_if.continuation import Continuation, Future
-from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, suppose_answers, take_plan, vary
+from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, lacks_answers, suppose_answers, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.utilisation import Meter, Utilisation, likeness, typical_pods
 from arranger.scheduling import Mix, Policies
@@ -192,7 +193,8 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
     had = policies.closest(inputs.config)
     usual = had.usable(inputs.config)
     one, events = take_plan(state, usual, inputs.time_ms, policies=had)
-    if variation and suppose_answers(state, events, inputs.time_ms):  # else the change would seem to give this room
+    if lacks_answers(state, events):  # else the change would seem to give the room that only the answer lacks
+        suppose_answers(state, variation, inputs.time_ms)
         one = take_plan(state, usual, inputs.time_ms, policies=had)[0]
     vary(changed, variation, inputs.time_ms)
     config, by = variation.overrides.of(inputs.config, policies)
@@ -290,4 +292,5 @@ async def _cut(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] 
         return inputs, record, state, last
     if scout.config is None:
         await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
+    state.time_ms = present_ms(log, point, state.time_ms) or state.time_ms
     return Inputs(state.offset, state.time_ms, scout.config or CycleConfig()), None, state, last

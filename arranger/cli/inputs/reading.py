@@ -15,7 +15,7 @@ import click
 
 from arranger.cli.inputs.log_options import given_epoch
 from arranger.cli.inputs.server import access_of, found_server
-from arranger.cli.rendering.output import local_time, say
+from arranger.cli.rendering.output import duration, local_time, say
 from arranger.cli.rendering.pager import Screen
 from arranger.clock import SystemClock
 from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable, TooOld, UsageError
@@ -36,6 +36,9 @@ _Made = TypeVar("_Made")
 
 #: Below this number of events, reading ends too soon for a progress bar.
 _WORTH_A_BAR = 20_000
+
+#: A running Arranger appends something more often than this.
+_QUIET_MS = 120_000
 
 #: The same as in a worker process (`workers/process.py`).
 GC_THRESHOLDS = (10_000, 20, 100)
@@ -309,6 +312,18 @@ async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Positi
     if not state.offset:
         raise await before_beginning(log)
     return state, journey.position(position)
+
+
+def present_ms(log: Log, point: Point, last_ms: int) -> int | None:
+    """The present time for an answer about the end of a log to which others write, whose last event is of `last_ms`:
+    nothing has happened since. None if the answer isn't about the present."""
+    if not log.live or point != END:
+        return None
+    now_ms = max(SystemClock().now_ms(), last_ms)
+    if now_ms - last_ms > _QUIET_MS:
+        ago = duration(now_ms - last_ms)
+        say(f"arranger: the log's last event is of {local_time(last_ms)}, {ago} ago; times are as of now", err=True)
+    return now_ms
 
 
 async def state_at(target: str | None, settings: Settings, point: Point | None) -> State:

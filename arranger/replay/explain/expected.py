@@ -63,7 +63,8 @@ def start_of(state: State, job: JobRecord) -> Start | None:
         awaited = tuple(label_of(state, uid) for uid in reservation.decided.awaits)
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=awaited)  # as a forecast would only guess
     found = expected_start(state, job)
-    if found is None:
+    of = found.forecast if found is not None else None
+    if found is None or (of is not None and of.decided.expected_ms <= state.time_ms):  # it didn't come true
         return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
     if found.forecast is None:
         return Start(Certainty.PROMISED, found.start_ms)

@@ -116,9 +116,11 @@ class JobHistories:
         while self._held > WINDOW:
             self._fold_next()
 
-    def finish(self) -> None:
+    def finish(self, present_ms: Callable[[int], int | None] = lambda _: None) -> None:
+        """The end of the log. `present_ms` gives for the time of its last event the present one, if that counts."""
         while self._waiting:
             self._fold_next()
+        self.state.time_ms = present_ms(self.state.time_ms) or self.state.time_ms
         for story in self.stories.values():
             story.finish()
 

@@ -10,8 +10,7 @@ import msgspec
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Join, Steps
 from arranger.replay.explain.candidate_changes.families import families
-from arranger.replay.what_if.dry_runs import answers, with_answers
-from arranger.replay.what_if.hypothesis import supposed
+from arranger.replay.what_if.hypothesis import answers, supposed, with_answers
 from arranger.scheduling import turn_of
 
 #: The maximum number of cycles to find remedies in a cluster of up to `_SMALL` nodes. A larger cluster gets fewer.

@@ -27,8 +27,7 @@ from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
 from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from
 from arranger.replay.reading.edits import namespace_changed, queue_changed
-from arranger.replay.what_if.dry_runs import answers
-from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, queue_gone, retold, say
+from arranger.replay.what_if.hypothesis import answers, job_alone_gone, pods_gone, queue_gone, retold, say
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import (
     BUILT_IN,
@@ -252,18 +251,19 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
         whole = any(isinstance(event, k.StageDecided) for event in decided)
         pods_of = state.pods_of.get(uid, {}).values()
         say(state, time_ms, pods_gone(state, [pod for pod in pods_of if whole or pod.uid in replaced]))
+    suppose_answers(state, variation, time_ms)
+
+
+def suppose_answers(state: State, variation: Variation, time_ms: int) -> None:
+    """Suppose, for a comparison with this variation, what the API server says of pods in dry runs."""
     if variation:
         say(state, time_ms, answers(state))
 
 
-def suppose_answers(state: State, events: tuple[k.Event, ...], time_ms: int) -> bool:
-    """Whether a cycle with these events keeps a job waiting until its pods were tried by a dry run. If so, the state
-    gets the answers that `vary` supposes too."""
+def lacks_answers(state: State, events: tuple[k.Event, ...]) -> bool:
+    """Whether a cycle with these events keeps a job waiting until its pods were tried by a dry run."""
     told = [*events, *(job.waits for job in state.jobs.values() if job.dry_run is None)]
-    waits = any(isinstance(one, k.Waits) and one.shortage.untried for one in told)
-    if waits:
-        say(state, time_ms, answers(state))
-    return waits
+    return any(isinstance(one, k.Waits) and one.shortage.untried for one in told)
 
 
 def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
