@@ -428,7 +428,7 @@ class _Demo:
             else (f"replay --at {at} {log}", "the cluster as it was at that point of the log"),
             (f"verify {log}", "run every scheduling cycle again and compare"),
         )
-        heading("the log is kept; these commands read it:")
+        heading("the log is kept; these commands read it (--at N: as it was after event N):")
         say()
         for line, why in lines:
             say(f"  {_program()} {line}")
