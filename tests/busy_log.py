@@ -43,8 +43,8 @@ class Busy:
         #: UIDs of pods whose kubelet doesn't answer: they don't leave.
         self._hang: set[str] = set()
 
-    def entries(self) -> Sequence[Entry]:
-        """The log."""
+    def entries(self, rounds: int = _ROUNDS) -> Sequence[Entry]:
+        """The log, of so many rounds."""
         world = self.world
         for number in range(16):
             rack = {
@@ -59,7 +59,7 @@ class Busy:
         world.queue("batch", weight=1, capability=gpus)
         world.limit_range("small-pods", namespace="nightly", default={"memory": "8Gi"}, max={"nvidia.com/gpu": "4"})
         world.pod("node-exporter-x7k2p", "gpu-node-00.cluster.lab.example", namespace="monitoring", cpu=1)
-        for number in range(_ROUNDS):
+        for number in range(rounds):
             world.pass_time(_ROUND_S)
             self._happens(number)
             self._round()

@@ -24,6 +24,7 @@ from arranger.web.refusals import Refusal
 
 #: A question that needs more memory than this is refused, in bytes.
 _MEMORY_BYTES = 8 << 30
+TOO_LARGE = f"the answer needs too much memory: an answer may use {_MEMORY_BYTES >> 30} GiB"
 #: Added to this process's priority number, so that what is live goes first.
 _NICE = 5
 
@@ -57,8 +58,7 @@ def answer(arguments: Sequence[str]) -> int:
     except click.ClickException as problem:
         return _refused(Refusal("BadRequest", usage_line(problem, arguments, "arranger")))
     except MemoryError:
-        most = f"an answer may use {_MEMORY_BYTES >> 30} GiB"
-        return _refused(Refusal("RequestEntityTooLarge", f"the answer needs too much memory: {most}"))
+        return _refused(Refusal("RequestEntityTooLarge", TOO_LARGE))
     except ArrangerError as problem:
         return _refused(Refusal(reason_of(problem), one_line(str(problem))))
     return status if isinstance(status, int) else 0

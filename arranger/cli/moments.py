@@ -6,20 +6,19 @@ import contextlib
 import os
 import resource
 import sys
+import traceback
 from collections.abc import Callable
 
 import click
 import msgspec
 
-from arranger.cli.answering import reason_of
+from arranger.cli.answering import TOO_LARGE, reason_of
 from arranger.cli.inputs.log_options import log_options
-from arranger.cli.inputs.reading import (
-    opened,
-)
+from arranger.cli.inputs.reading import opened
 from arranger.errors import ArrangerError
 from arranger.model.text import one_line
 from arranger.settings import Settings
-from arranger.web.moment_process import MomentReply, MomentRequest
+from arranger.web.moment_process import MomentReply, MomentRequest, MomentSource
 from arranger.web.moments import Moments
 from arranger.workers import cancelling
 
@@ -32,23 +31,34 @@ _NICE = 5
 @log_options
 def command(target: str | None, settings: Settings) -> None:
     """Answer the console's questions on standard input until it ends."""
-    os.nice(_NICE)
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    with contextlib.suppress(ValueError, OSError):  # a lower limit is set already
-        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, most))
+    os.nice(_NICE)  # it reads the whole log: what is live goes first
+    limited()
     asyncio.run(_answer(target, settings))
 
 
-async def _answer(target: str | None, settings: Settings) -> None:
-    loop = asyncio.get_running_loop()
+def limited() -> None:
+    """Limit the memory of this process."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    with contextlib.suppress(ValueError, OSError):  # a lower limit is set already
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, most))
+
+
+async def standard_input() -> asyncio.StreamReader:
+    """The requests."""
     requests = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin)
+    return requests
+
+
+async def _answer(target: str | None, settings: Settings) -> None:
+    requests = await standard_input()
     try:
         async with opened(target, settings) as log:
             moments = Moments(log)
             following = asyncio.create_task(moments.follow())
             try:
-                await serve(requests, moments, _write)
+                await serve(requests, moments, write)
             finally:
                 await cancelling.end([following])
     except ArrangerError:
@@ -57,7 +67,7 @@ async def _answer(target: str | None, settings: Settings) -> None:
             raise
 
 
-async def serve(requests: asyncio.StreamReader, moments: Moments, write: Callable[[MomentReply], None]) -> None:
+async def serve(requests: asyncio.StreamReader, moments: MomentSource, write: Callable[[MomentReply], None]) -> None:
     """Reply to each question until the requests end. The next one comes after the reply, or takes the question back."""
     answering: asyncio.Task[None] | None = None
     try:
@@ -74,20 +84,29 @@ async def serve(requests: asyncio.StreamReader, moments: Moments, write: Callabl
             await cancelling.end([answering])
 
 
-async def _answer_one(moments: Moments, request: MomentRequest, write: Callable[[MomentReply], None]) -> None:
+async def _answer_one(moments: MomentSource, request: MomentRequest, write: Callable[[MomentReply], None]) -> None:
     write(await _reply(moments, request))
 
 
-def _write(reply: MomentReply) -> None:
+def write(reply: MomentReply) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
     sys.stdout.buffer.flush()
 
 
-async def _reply(moments: Moments, request: MomentRequest) -> MomentReply:
+def refusal(request: MomentRequest, problem: ArrangerError) -> MomentReply:
+    return MomentReply(request.number, reason=reason_of(problem), message=one_line(str(problem)))
+
+
+async def _reply(moments: MomentSource, request: MomentRequest) -> MomentReply:
     try:
         content, complete = await moments.answer(request.name, request.values, end=request.end)
     except ArrangerError as problem:
-        return MomentReply(request.number, reason=reason_of(problem), message=one_line(str(problem)))
+        return refusal(request, problem)
+    except MemoryError:
+        return MomentReply(request.number, reason="RequestEntityTooLarge", message=TOO_LARGE)
+    except Exception:  # whoever waits is told at once
+        traceback.print_exc()
+        return MomentReply(request.number, reason="InternalError", message="it failed; the server's output says why")
     return MomentReply(request.number, msgspec.Raw(content), complete=complete)
 
 

@@ -9,6 +9,7 @@ import signal
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
@@ -49,6 +50,14 @@ class MomentReply(msgspec.Struct, frozen=True):
     complete: bool = False
 
 
+class MomentSource(Protocol):
+    """Answers the console's questions."""
+
+    async def answer(self, name: str, values: Mapping[str, str], *, end: int) -> tuple[bytes, bool]:
+        """The answer as JSON, and whether it is about all of the log up to the offset `end`. Raises `Refusal`."""
+        ...
+
+
 class MomentProcess:
     """Runs `program` when it is first asked, and again after it ended, on the log of `environment`, or on `log`."""
 
@@ -69,6 +78,11 @@ class MomentProcess:
     def pid(self) -> int | None:
         """The number of the process; None before it was started."""
         return self._process.pid if self._process is not None else None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it would begin with an answer at once."""
+        return not self._waiting
 
     async def start(self) -> None:
         """Start the process, so that it has read the log before it is asked. Raises `ConnectionError` after `stop`."""

@@ -6,7 +6,7 @@ import logging
 import re
 import ssl
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -23,6 +23,7 @@ from arranger.web.asking import Asker
 from arranger.web.console_questions import CONSOLE
 from arranger.web.log_copies import MEDIA_TYPE, LogCopies
 from arranger.web.masking import Pseudonyms, check, lacking, masked
+from arranger.web.moment_process import MomentSource
 from arranger.web.naming import LINES_TYPE, LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
 from arranger.web.news import New, News, encoded
 from arranger.web.page import Page
@@ -55,11 +56,12 @@ _AT_ONCE: dict[str, Callable[[State], object]] = {
 }
 
 
-class MomentSource(Protocol):
-    """Answers the console's questions."""
+class Explaining(MomentSource, Protocol):
+    """Answers the question `explain` about offsets of the log, one after the other."""
 
-    async def answer(self, name: str, values: Mapping[str, str], *, end: int) -> tuple[bytes, bool]:
-        """The answer as JSON, and whether it is about all of the log up to the offset `end`. Raises `Refusal`."""
+    @property
+    def idle(self) -> bool:
+        """Whether an answer could begin at once."""
         ...
 
 
@@ -79,12 +81,14 @@ class ApiServer:
         port: int,
         gate: Gate | None = None,
         moments: MomentSource | None = None,
+        explaining: Explaining | None = None,
         copies: LogCopies | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._news = news
         self._asker = asker
         self._moments = moments
+        self._explaining = explaining
         self._gate = gate or OpenGate()
         self._pseudonyms = Pseudonyms()
         self._host = host
@@ -226,6 +230,8 @@ class ApiServer:
         elif inquiry.present and question.name in _AT_ONCE:
             state = await self._news.state()
             content, final = encoded(msgspec.to_builtins(_AT_ONCE[question.name](state))), state.offset == end.offset
+        elif self._explaining is not None and question.name == "explain" and inquiry.tag and self._explaining.idle:
+            content, _ = await self._explaining.answer(question.name, dict(inquiry.values), end=end.offset)
         else:
             content = encoded(await self._asker.ask(inquiry.arguments, lines=question.lines))
         if inquiry.tag and final and self._news.epoch == end.epoch:

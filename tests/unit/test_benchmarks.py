@@ -58,7 +58,7 @@ def test_a_benchmark_of_the_core_runs_and_its_results_agree(name: str, tmp_path:
 @pytest.mark.usefixtures("redis_server")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_SERVERS])
 def test_a_benchmark_of_processes_runs(name: str, tmp_path: Path) -> None:
-    if name == "browsing" and not in_ci() and shutil.which("chromium") is None:
+    if name in ("browsing", "job_page") and not in_ci() and shutil.which("chromium") is None:
         pytest.skip("NO BROWSER: run `python -m tests.browser`")
     assert quick_run(tmp_path, name).keys() == {name}
 

@@ -41,6 +41,7 @@ from tests.unit.test_cli_simulate_files import job, node
 HISTORY = Path(__file__).parents[1] / "histories" / "room-for-what-matters.log"
 PROGRAM = (sys.executable, "-m", "arranger.cli.answering")
 MOMENTS = (sys.executable, "-m", "arranger.cli.moments")
+EXPLAINING = (sys.executable, "-m", "arranger.cli.explaining")
 
 #: Path of the API → the words of the command that shows the same.
 SAME = {
@@ -94,11 +95,14 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(log: Log, asker: Asker | None = None) -> AsyncIterator[Serving]:
+async def serving(
+    log: Log, asker: Asker | None = None, explaining: MomentProcess | None = None
+) -> AsyncIterator[Serving]:
     news = News(log)
     moments = MomentProcess(MOMENTS, {}, log=str(HISTORY))
+    explaining = explaining or MomentProcess(EXPLAINING, {}, log=str(HISTORY))
     asker = asker or Asker(PROGRAM, {}, log=str(HISTORY))
-    server = ApiServer(news, asker, host="127.0.0.1", port=0, moments=moments)
+    server = ApiServer(news, asker, host="127.0.0.1", port=0, moments=moments, explaining=explaining)
     await server.start()
     try:
         async with aiohttp.ClientSession() as session, asyncio.timeout(120):
@@ -107,6 +111,7 @@ async def serving(log: Log, asker: Asker | None = None) -> AsyncIterator[Serving
     finally:
         await server.stop()
         await moments.stop()
+        await explaining.stop()
         await log.close()
 
 
@@ -451,6 +456,21 @@ async def test_an_answer_ends_with_its_time_its_size_and_its_client(tmp_path: Pa
         await until(lambda: number.exists() and number.read_text() != "")
         waiting.cancel()
         await until(lambda: not Path("/proc", number.read_text()).exists())
+
+
+async def test_jobs_are_explained_by_one_process_that_stays() -> None:
+    """Neither a start nor what was read is paid again with each answer about a log that grows."""
+    nothing = Asker(("/does/not/exist",), {})
+    explaining = MomentProcess(EXPLAINING, {}, log=str(HISTORY))
+    async with serving(FileLog(HISTORY), nothing, explaining) as api:
+        assert (await api.get("explain?job=answer&at=300"))[0] == 200
+        process = explaining.pid
+        for at in (301, 320, 300):
+            status, told, tag = await api.get(f"explain?job=answer&at={at}")
+            assert (status, told["offset"] >= at, bool(tag)) == (200, True, True)
+        status, refused, _ = await api.get("explain?job=nobody&at=300")
+        assert (status, refused["reason"]) == (404, "NotFound")
+        assert explaining.pid == process
 
 
 async def test_a_question_whose_client_went_before_its_turn_does_not_reach_the_process(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The settings that say which log is read. Variables, unlike arguments, can't be seen by other users.
 _OF_THE_LOG = ("redis_url", "cluster", "archive_url", "log_key")
+#: How long what opens a page has the processors for itself, in seconds.
+_OPENING_S = 2.0
 
 
 @click.command()
@@ -132,6 +134,7 @@ async def _serve(
         loop.add_signal_handler(number, stopped.set)
     environment, path = log_of(target, settings)
     moments = MomentProcess((sys.executable, "-m", "arranger.cli.moments"), environment, log=path)
+    explaining = MomentProcess((sys.executable, "-m", "arranger.cli.explaining"), environment, log=path)
     await moments.start()  # first of all: it reads the log while the server is imported and starts
     try:
         from arranger.cli.inputs.reading import opened
@@ -141,17 +144,28 @@ async def _serve(
             opened(target, settings) as copied,
             _gate(settings, ask_cluster=ask_cluster) as gate,
         ):
-            server = _server(log, copied, (environment, path), address, gate=gate, moments=moments, tls=tls)
+            processes = moments, explaining
+            server = _server(log, copied, (environment, path), address, gate=gate, processes=processes, tls=tls)
             await server.start()
+            warming = asyncio.create_task(_warmed(*processes))
             host = f"[{address[0]}]" if ":" in address[0] else address[0]
             begun(f"{'https' if tls else 'http'}://{host}:{server.port}/")
             sys.stdout.flush()
             try:
                 await stopped.wait()
             finally:
+                warming.cancel()
                 await server.stop()
     finally:
         await moments.stop()
+        await explaining.stop()
+
+
+async def _warmed(moments: MomentProcess, explaining: MomentProcess) -> None:
+    """Start the process that explains, once what a page needs to open has had the processors."""
+    await moments.warmed()
+    await asyncio.sleep(_OPENING_S)
+    await explaining.start()
 
 
 def _server(
@@ -161,21 +175,24 @@ def _server(
     address: tuple[str, int],
     *,
     gate: "Gate",
-    moments: MomentProcess,
+    processes: tuple[MomentProcess, MomentProcess],
     tls: "Certificate | None",
 ) -> "ApiServer":
-    """The server of a log, whose copies come from the other reader, and whose name other processes get."""
+    """The server of a log, whose copies come from the other reader, and whose name other processes get. `processes`
+    answer the console's questions and explain."""
     from arranger.web.asking import Asker
     from arranger.web.log_copies import LogCopies
     from arranger.web.news import News
     from arranger.web.server import ApiServer
 
-    (environment, path), (host, port) = named, address
+    (environment, path), (host, port), (moments, explaining) = named, address, processes
     news = News(log, after=moments.warmed)
     asker = Asker((sys.executable, "-m", "arranger.cli.answering"), environment, log=path)
     copies = LogCopies(copied, news)
     context = tls.context if tls is not None else None
-    return ApiServer(news, asker, host=host, port=port, gate=gate, moments=moments, copies=copies, tls=context)
+    return ApiServer(
+        news, asker, host=host, port=port, gate=gate, moments=moments, explaining=explaining, copies=copies, tls=context
+    )
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 Nothing here writes to a log. Messages and progress go to standard error, so that output can be piped.
 """
 
+import asyncio
 import datetime
 import gc
 import re
@@ -42,6 +43,8 @@ _QUIET_MS = 120_000
 
 #: The same as in a worker process (`workers/process.py`).
 GC_THRESHOLDS = (10_000, 20, 100)
+
+_ENTRIES_A_READ = 1000
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
@@ -283,7 +286,7 @@ async def feed(
     reached = shown = after.offset
     time_ms = 0
     with progress(doing, last - after.offset) as moved:
-        while reached < last and (found := await log.read(after)):
+        while reached < last and (found := await log.read(after, limit=min(last - reached, _ENTRIES_A_READ))):
             for entry in found:
                 if until.before(entry) or take(entry) is False:
                     return
@@ -293,6 +296,7 @@ async def feed(
             after = Position(after.epoch, reached, entry.chain)
             moved(reached - shown)
             shown = reached
+            await asyncio.sleep(0)  # a file's entries are there at once, and who asks may have gone
         if beyond and until == END:
             await log.read(after)
     if time_ms:

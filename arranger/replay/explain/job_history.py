@@ -106,6 +106,11 @@ class JobHistories:
             sum(of.other_versions for of in found),
         )
 
+    @property
+    def out_of_reach(self) -> int:
+        """How many placements of these jobs were decided on states that this pass didn't come by."""
+        return sum(of.out_of_reach for of in self._retaken.values())
+
     # --- reading -------------------------------------------------------------------------------------------
 
     def feed(self, entry: Entry) -> None:
@@ -117,7 +122,8 @@ class JobHistories:
             self._fold_next()
 
     def finish(self, present_ms: Callable[[int], int | None] = lambda _: None) -> None:
-        """The end of the log. `present_ms` gives for the time of its last event the present one, if that counts."""
+        """The end of the log. `present_ms` gives for the time of its last event the present one, if that counts; if
+        not, entries may be fed later and `finish` called again."""
         while self._waiting:
             self._fold_next()
         self.state.time_ms = present_ms(self.state.time_ms) or self.state.time_ms

@@ -83,13 +83,13 @@ def growing(tmp_path: Path) -> Iterator[tuple[str, Callable[[], int]]]:
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[str]:
-    """The address of the console on a log that grows 20 times a second, longer than a test takes."""
+    """The address of the console on a log that grows by 200 events a second, longer than a test takes."""
     world = World()
     world.node("node-1", gpus=4)
     world.job("train", leader=shape(gpus=2))
     world.cycle()
     had = len(world.entries)
-    for number in range(4_000):
+    for number in range(24_000):
         world.node("node-2", gpus=4 + number % 2)
     file, whole = tmp_path / "busy.log", tmp_path / "whole.log"
     written(file, *world.entries[:had])
@@ -100,8 +100,10 @@ def busy(tmp_path: Path) -> Iterator[str]:
         begun = 0
         with file.open("ab", buffering=0) as log:
             while begun < len(rest) and not ended.wait(0.05):
-                payload, cursor = struct.unpack_from(">II", rest, begun)
-                end = begun + 40 + payload + cursor  # the head of a record has 40 bytes
+                end = begun
+                for _ in range(10):
+                    payload, cursor = struct.unpack_from(">II", rest, end)
+                    end += 40 + payload + cursor  # the head of a record has 40 bytes
                 log.write(rest[begun:end])
                 begun = end
 

@@ -248,7 +248,7 @@ def test_pages_that_follow_a_busy_log_show_the_latest_answer_that_is_done(busy: 
     expect(page.get_by_role("heading", name="default/train")).to_be_visible(timeout=15_000)
     expect(page.get_by_role("region", name="Explanation")).to_be_visible(timeout=15_000)
     points = list[int]()
-    while len(points) < 3:
+    while len(points) < 5:
         of = page.get_by_role("region", name="Explanation").locator(".as-of .point").first
         expect(of).to_be_visible()
         point = int((of.text_content() or "#0")[1:])

@@ -1,0 +1,185 @@
+"""The answers to `explain`. Who asks again, about the same job at a later point, gets one that goes on from the last:
+the log is folded from the job's beginning only the first time.
+"""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from arranger.cli.inputs.reading import (
+    NotFound,
+    before_beginning,
+    begin_without,
+    did_you_mean,
+    feed,
+    job_index_of,
+    job_label,
+    present_ms,
+    unknown_job,
+)
+from arranger.cli.inputs.start_forecast import with_forecast
+from arranger.cli.rendering.output import local_time
+from arranger.errors import LogError, UsageError
+from arranger.events.log import Entry, Log, Position
+from arranger.model.job import Stage
+from arranger.model.stages import StageReason
+from arranger.plugins import installed
+from arranger.projections.state import State
+from arranger.replay.explain.answer import Explanation, explanation, jobs_named, nearest, pod_names
+from arranger.replay.explain.job_history import Asked, JobHistories
+from arranger.replay.explain.story import Story
+from arranger.replay.explain.waiting import Helped
+from arranger.replay.reading.describe import as_object, label
+from arranger.replay.reading.history import Point
+
+
+def as_json(answer: Explanation) -> dict[str, Any]:
+    """The answer as `-o json` and the API give it."""
+    return {**as_object(answer), "time": local_time(answer.time_ms)}
+
+
+class _Reading:
+    """One pass over the log for one question, from `position` on. It can go on to a later point."""
+
+    def __init__(self, state: State, position: Position, asked: Asked) -> None:
+        self.position = position
+        #: The least offset that it may go on to: in a batch, each means the batch's end.
+        self.least = position.offset
+        self.asked = asked
+        #: Deleted jobs of the name: the offset of the deletion, and the explanation just before it.
+        self.gone: list[tuple[int, Explanation | NotFound]] = []
+        self.job_histories = JobHistories(state, asked, policies=installed(), leaving=self._leaving)
+        #: Of a job that failed, by the offset of its last wait: what would have helped it.
+        self.helped: dict[tuple[str, int], Helped] = {}
+
+    async def read(self, log: Log, point: Point) -> None:
+        """Read up to a point. Cancelled, it can be told again."""
+        await feed(log, self.position, self._feed, until=point, doing="reading the job's life")
+        self.job_histories.finish(functools.partial(present_ms, log, point))
+
+    def _feed(self, entry: Entry) -> None:
+        self.job_histories.feed(entry)
+        self.position, self.least = Position(self.position.epoch, entry.last, entry.chain), entry.first
+
+    def answer(self) -> tuple[Explanation | None, int]:
+        """The explanation of the job that exists at the end, or else of the last deleted one with the offset of its
+        deletion; None if there is none."""
+        found = jobs_named(self.job_histories.state, self.asked.name, self.asked.namespace)
+        if len(found) > 1:
+            labels = ", ".join(label(job) for job in found)
+            hint = "choose one with --namespace"
+            raise UsageError(f"there are several jobs {self.asked.name!r}: {labels}", hint=hint)
+        if found:
+            return self._explained(self.job_histories.stories[found[0].uid]), 0
+        if not self.gone:
+            return None, 0
+        went, answer = self.gone[-1]
+        if isinstance(answer, NotFound):
+            raise answer
+        return answer, went
+
+    def _leaving(self, story: Story, offset: int) -> None:
+        try:
+            self.gone.append((offset, self._explained(story)))
+        except NotFound as problem:
+            self.gone.append((offset, problem))
+
+    def _explained(self, story: Story) -> Explanation:
+        job, pod = story.state.jobs[story.uid], self.asked.pod
+        if pod and pod not in (known := pod_names(story, job)):
+            raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=did_you_mean(nearest(pod, known)))
+        retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)
+        return explanation(story, job, retaken, policies=installed(), node=self.asked.node)
+
+    def with_forecast(self, answer: Explanation) -> Explanation:
+        """With a forecast of the start, if the job exists at the end and the log has none."""
+        story = self.job_histories.stories.get(answer.standing.uid)
+        return answer if story is None else with_forecast(answer, story.state, story.around.config)
+
+
+class Explainer:
+    """Explains jobs of an open log, one question after the other. `tell` gets remarks on an answer."""
+
+    def __init__(self, log: Log, tell: Callable[[str], object]) -> None:
+        self._log = log
+        self._tell = tell
+        #: The pass for the last question.
+        self._last: _Reading | None = None
+
+    async def explain(self, asked: Asked, point: Point) -> Explanation:
+        """Raises `NotFound`, `UsageError` and the errors of the log."""
+        reading = await self._gone_on(asked, point) or await self._read(asked, point)
+        self._last = reading
+        answer, went = reading.answer()
+        if answer is not None:
+            self._say_gone(went)
+            return await self._with_what_would_have_helped(reading, reading.with_forecast(answer))
+        # The job may have been deleted before the snapshot from which this pass began.
+        went = await self._last_gone(asked, point, reading.job_histories.state)
+        answer, _ = (await self._read(asked, Point(offset=went - 1))).answer()
+        if answer is None:
+            name = job_label(asked.namespace, asked.name)
+            raise NotFound(
+                f"no state of the log has job {name!r}", hint=f"arranger events --job {name} lists its events"
+            )
+        self._say_gone(went)
+        return answer
+
+    async def _gone_on(self, asked: Asked, point: Point) -> _Reading | None:
+        """The last pass, read on up to the point; None if it isn't about that, or would know less than a new one."""
+        last, self._last = self._last, None
+        if last is None or last.asked != asked or point.offset is None or point.offset < last.least:
+            return None
+        had = last.job_histories.out_of_reach
+        try:
+            await last.read(self._log, point)
+        except asyncio.CancelledError:
+            self._last = last
+            raise
+        except LogError:  # the log may be another one now
+            return None
+        # A cycle that placed the job began before the last point: only a pass that comes by there repeats it.
+        return last if last.job_histories.out_of_reach == had else None
+
+    async def _read(self, asked: Asked, point: Point) -> _Reading:
+        reading = _Reading(*await begin_without(self._log, point, asked.name), asked)
+        try:
+            await reading.read(self._log, point)
+        except asyncio.CancelledError:
+            self._last = reading
+            raise
+        return reading
+
+    async def _with_what_would_have_helped(self, reading: _Reading, answer: Explanation) -> Explanation:
+        """With the changes that would have given a job nodes that failed for want of them, tried while it waited."""
+        waits = [one for one in answer.waited if not one.further]
+        if answer.standing.stage != Stage.FAILED or answer.standing.reason != StageReason.UNSCHEDULABLE or not waits:
+            return answer
+        key = answer.standing.uid, waits[-1].offset
+        if key not in reading.helped:
+            then, _ = (await self._read(reading.asked, Point(offset=key[1]))).answer()
+            if then is None or then.waiting is None or then.standing.uid != answer.standing.uid:
+                return answer
+            reading.helped[key] = Helped(then.offset, then.waiting.remedies, then.waiting.tried)
+        return msgspec.structs.replace(answer, would_have_helped=reading.helped[key])
+
+    async def _last_gone(self, asked: Asked, point: Point, state: State) -> int:
+        """The offset at which the last job of that name was deleted. Raises `NotFound` if there was none."""
+        if not state.offset:
+            raise await before_beginning(self._log)
+        job_index = await job_index_of(self._log, point)
+        gone = [
+            went
+            for (namespace, name), went in job_index.jobs.items()
+            if name == asked.name and asked.namespace in (None, namespace)
+        ]
+        if not gone:
+            raise unknown_job(job_label(asked.namespace, asked.name), job_index)
+        return max(gone)
+
+    def _say_gone(self, went: int) -> None:
+        if went:
+            self._tell(f"arranger: the job was deleted at offset {went}; this is its state just before")

@@ -1,0 +1,104 @@
+"""Explanations of one job at one point after another go on from the last, and say the same as new ones."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from arranger.cli.explaining import Explanations
+from arranger.cli.inputs.explainer import Explainer, as_json
+from arranger.cli.inputs.reading import NotFound
+from arranger.events import kinds as k
+from arranger.events.file_log import FileLog
+from arranger.events.log import Entry, Position, entries
+from arranger.replay.explain.job_history import Asked
+from arranger.replay.reading.history import Point
+from tests.servers import REPOSITORY
+
+HISTORIES = REPOSITORY / "tests" / "histories"
+
+
+class Counting(FileLog):
+    """A log that counts the entries that are read."""
+
+    entries_read = 0
+
+    async def read(self, after: Position, *, limit: int = 1000, wait_s: float = 0.0) -> Sequence[Entry]:
+        found = await super().read(after, limit=min(limit, 20), wait_s=wait_s)
+        self.entries_read += len(found)
+        return found
+
+
+async def _jobs(log: FileLog) -> tuple[list[Asked], int]:
+    """All jobs of a log, and its last offset."""
+    found, last = dict[Asked, None](), 0
+    async for entry in entries(log, await log.start()):
+        last = entry.last
+        for event in entry.batch.events:
+            if isinstance(event, k.JobSeen):
+                found[Asked(event.name, event.namespace)] = None
+    return [*found], last
+
+
+async def _told(explainer: Explainer, asked: Asked, at: int) -> Any:
+    try:
+        return as_json(await explainer.explain(asked, Point(offset=at)))
+    except NotFound as problem:
+        return str(problem)
+
+
+@pytest.mark.parametrize("name", ["a-job-that-waits.log", "room-for-what-matters.log", "demo.log"])
+async def test_an_explanation_that_goes_on_says_what_a_new_one_says(name: str) -> None:
+    log = FileLog(HISTORIES / name)
+    await log.open()
+    jobs, last = await _jobs(log)
+    remarks = list[str]()
+    for number, asked in enumerate(jobs):
+        going_on = Explainer(log, remarks.append)
+        for at in range(20 + number, last + 1, 97):
+            said = list[str]()
+            new = await _told(Explainer(log, said.append), asked, at)
+            remarks.clear()
+            assert await _told(going_on, asked, at) == new
+            assert remarks == said
+    await log.close()
+
+
+async def test_only_what_came_since_the_last_explanation_is_read() -> None:
+    log = Counting(HISTORIES / "demo.log")
+    await log.open()
+    (asked, *_), last = await _jobs(log)
+    explainer = Explainer(log, lambda remark: None)
+    log.entries_read = 0
+    await explainer.explain(asked, Point(offset=last - 100))
+    first, log.entries_read = log.entries_read, 0
+    for at in range(last - 99, last + 1):
+        await explainer.explain(asked, Point(offset=at))
+    assert 0 < log.entries_read < first
+    log.entries_read = 0
+    await explainer.explain(asked, Point(offset=last - 100))
+    assert log.entries_read == first, "of an earlier point, nothing is known any more"
+    await log.close()
+
+
+async def test_a_question_that_is_taken_back_leaves_what_it_has_read() -> None:
+    log = Counting(HISTORIES / "demo.log")
+    await log.open()
+    (asked, *_), last = await _jobs(log)
+    explanations = Explanations(log)
+    values = {"job": f"{asked.namespace}/{asked.name}", "at": str(last)}
+    log.entries_read = 0
+    whole, _ = await Explanations(log).answer("explain", values)
+    everything, log.entries_read = log.entries_read, 0
+    asking = asyncio.create_task(explanations.answer("explain", values))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    read, log.entries_read = log.entries_read, 0
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert 0 < read < everything
+    assert (await explanations.answer("explain", values))[0] == whole
+    assert log.entries_read == everything - read
+    await log.close()
