@@ -66,7 +66,7 @@ def test_the_queues_are_those_of_the_cluster_queue() -> None:
 
 def test_the_tyjob_is_that_of_the_job_with_the_queue_and_the_flavor() -> None:
     job, tyjob = of_kind("Job")["train"], copy.deepcopy(of_kind("TYJob")["train"])
-    [conversion] = converted(documents("job.yaml", yaml.safe_dump(job)))
+    [conversion] = converted(documents("job.yaml", yaml.safe_dump(job).encode()))
     assert isinstance(conversion, Conversion)
     [made] = conversion.objects
     assert made["spec"]["queue"] == of_kind("LocalQueue")["train"]["metadata"]["name"]
