@@ -6,8 +6,19 @@ One module knows one family of kinds. What all need is below them: `reading` giv
 carried over, known to have no effect, or in a note.
 """
 
-from arranger.convert.conversion import Conversion, Skipped, converted
+from arranger.convert.conversion import KINDS, Conversion, Skipped, converted
 from arranger.convert.fields import Note, NoteKind, Problem
 from arranger.convert.reading import Document, Unreadable, documents
 
-__all__ = ["Conversion", "Document", "Note", "NoteKind", "Problem", "Skipped", "Unreadable", "converted", "documents"]
+__all__ = [
+    "KINDS",
+    "Conversion",
+    "Document",
+    "Note",
+    "NoteKind",
+    "Problem",
+    "Skipped",
+    "Unreadable",
+    "converted",
+    "documents",
+]

@@ -125,7 +125,7 @@ def jobs_of(root: Fields) -> list[Json]:
     ]
     made = {
         "queue": head.queue,
-        **precedence(head, "", [part.template]),
+        **precedence(head, [part.template]),
         "suspend": suspend,
         "successPolicy": {"type": "Sets", "sets": ["first"]} if first else None,
         "cleanPodPolicy": "Running",

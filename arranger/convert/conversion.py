@@ -83,7 +83,9 @@ def _converted(document: Document) -> Conversion | Skipped:
     make = KINDS.get((group, kind))
     name = _name_of(document.value)
     if make is None:
-        return Skipped(document, kind or "(no kind)", name, _reason(document, group, kind))
+        if fault := _fault(document, group, kind):
+            return Conversion(document, kind or "(no kind)", name, (), (), (fault,))
+        return Skipped(document, kind, name, _reason(group, kind))
     notes = Notes()
     root = Fields(document.value, "", notes)
     root.ignore("apiVersion", "kind", "status")
@@ -124,15 +126,20 @@ def _name_of(value: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _reason(document: Document, group: str, kind: str) -> str:
-    """Why a document isn't converted."""
+def _fault(document: Document, group: str, kind: str) -> tuple[str, str] | None:
+    """What is wrong with a document that is of no known kind: the path of the field, and words."""
     if not isinstance(document.value, dict):
-        return "not a Kubernetes object"
+        return "", "not a Kubernetes object"
     if not kind:
-        return "kind is missing"
+        return "kind", "Required value"
     groups = sorted(of for of, known in KINDS if known == kind)
     if groups:
-        return f"apiVersion must be of {' or '.join(groups)}" + (f", and not of {group}" if group else "")
+        return "apiVersion", f"must be of {' or '.join(groups)}" + (f", and not of {group}" if group else "")
+    return None
+
+
+def _reason(group: str, kind: str) -> str:
+    """Why an object of another kind isn't converted."""
     instead = _INSTEAD.get(kind)
     if instead is None and group in {of for of, _ in KINDS}:
         return "this kind isn't converted"

@@ -75,7 +75,7 @@ def jobs_of(root: Fields) -> list[Json]:
         decisive = [of.set_name for of in stage if of.name in awaited]
         made = {
             "queue": head.queue,
-            **precedence(head, "", [of.part.template for of in stage]),
+            **precedence(head, [of.part.template for of in stage]),
             "suspend": suspend,
             "after": [{"name": _stage_name(head, number - 1, stages)}] if number else None,
             "successPolicy": success(decisive, len(stage) - len(decisive)),

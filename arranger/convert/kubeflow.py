@@ -100,7 +100,6 @@ def _run_policy(head: Head, spec: Fields, *, clean: str = "None", unlimited: boo
         "cleanPodPolicy": clean,
         "activeDeadlineSeconds": deadline(policy),
         "ttlSecondsAfterFinished": policy.whole("ttlSecondsAfterFinished"),
-        "priorityClassName": scheduling.text("priorityClass") or None,
     }
     return RunPolicy(policy, made, scheduling.whole("minAvailable"), limit, unlimited)
 
@@ -160,7 +159,8 @@ def _assembled(
         more = {"restart": restart, **of_set(of)}
         sets.append(worker_set(of.name, of.template, of.count, minCount=minimum, **more))
     spec = {**policy.spec, **made, "minWorkersNum": number}
-    spec |= precedence(head, policy.spec["priorityClassName"] or "", [of.template for of in everyone])
+    scheduling = policy.fields.record("schedulingPolicy")
+    spec |= precedence(head, [of.template for of in everyone], (scheduling, "priorityClass"))
     if leader:
         own = {"restart": {"limit": leader.limit}} if leader.limit is not None else {}
         spec["leader"] = {"name": leader.name, **own, "template": leader.template.value}

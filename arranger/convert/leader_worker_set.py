@@ -54,7 +54,7 @@ def jobs_of(root: Fields) -> list[Json]:
             sets.append(workers)
         made = {
             "queue": head.queue,
-            **precedence(head, "", parts[: 1 + (size > 1)]),
+            **precedence(head, parts[: 1 + (size > 1)]),
             "topology": topology,
             "minWorkersNum": None if size > 1 else 0,
             "leader": {"name": leader_name, "restart": again["leader"], "template": parts[0].value},

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arranger.convert.fields import MAX_INT32, Fields, NoteKind
+from arranger.convert.rights import host_access
 from arranger.convert.scheduler_keys import MOST_SECONDS, PREEMPTIBLE, instead_of, keeps_room
 from arranger.convert.templates import Json, Template
 from arranger.model.names import MAX_NAMES_LENGTH
@@ -55,6 +56,8 @@ class Head:
         self.queue = self._queue(root, queue)
         #: The longest time with nodes; None without a limit.
         self.most_s = self._most_s()
+        #: The rights of which it was said that a user needs them.
+        self._needed: set[str] = set()
         #: Whether its pods give no room to others, by the paths of the labels and annotations that say so.
         self.keep_room = {
             fields.at(name): keeps_room(fields.text(name))
@@ -165,6 +168,17 @@ class Head:
         )
         return of_tree
 
+    def need(self, rights: Sequence[tuple[str, str]]) -> None:
+        """Say which rights a user needs to apply the TYJob, each once, with the path of the first field that asks."""
+        for right, path in rights:
+            if right not in self._needed:
+                self._needed.add(right)
+                words = (
+                    f'its user needs the right to "use" {right} in the namespace, which nobody has until you give it'
+                )
+                words += " (docs/operations.md, Tenants)"
+                self.labels.notes.add(NoteKind.TO_DO, path, words)
+
     def metadata(self, name: str = "") -> Json:
         """The metadata of the TYJob with this name."""
         made: Json = {"name": name or self.name}
@@ -243,22 +257,39 @@ def worker_set(name: str, template: Template, counts: int, **more: Any) -> Json:
     return {"name": name, "counts": counts, **given, "template": template.value}
 
 
-def precedence(head: Head, explicit: str, templates: Sequence[Template]) -> Json:
-    """Who gives room to whom: the PriorityClass of the job, the one it names, else the first that a template names; and
-    that the job gives no room, if it or any template says so."""
-    named = explicit or next((found for of in templates if (found := of.spec.get("priorityClassName"))), None)
-    for of in templates:
-        if of.spec.get("priorityClassName", named) != named:
+def precedence(head: Head, templates: Sequence[Template], own: tuple[Fields, str] | None = None) -> Json:
+    """Who gives room to whom: the PriorityClass of the job, that of its own field if it has one, else the first that a
+    template names; and that the job gives no room, if it or any template says so. Says which rights the TYJob takes."""
+    head.need([("tyjobs/hostaccess", path) for of in templates for path in host_access(of)])
+    return {"priorityClassName": _class_of(head, templates, own), "preemptible": _preemptible(head, templates)}
+
+
+def _class_of(head: Head, templates: Sequence[Template], own: tuple[Fields, str] | None) -> str | None:
+    classes = [(own[0].text(own[1]), own[0].at(own[1]))] if own else []
+    classes += [(of.spec.get("priorityClassName") or "", f"{of.path}.spec.priorityClassName") for of in templates]
+    classes = [(name, path) for name, path in classes if name]
+    head.need([(f"the PriorityClass {name}", path) for name, path in classes])
+    if not classes:
+        return None
+    named = classes[0][0]
+    for name, path in classes:
+        if name != named:
             words = f"the order of jobs follows {named}, the priorityClassName of the TYJob"
-            of.notes.add(NoteKind.CHANGED, f"{of.path}.spec.priorityClassName", words)
+            head.labels.notes.add(NoteKind.CHANGED, path, words)
+    return named
+
+
+def _preemptible(head: Head, templates: Sequence[Template]) -> bool | None:
+    """False if the pods of one part give no room; None if nobody says so."""
     said = head.keep_room | {path: keeps for of in templates for path, keeps in of.keep_room.items()}
-    kept = any(said.values())
+    if not any(said.values()):
+        return None
     everyone = any(head.keep_room.values()) or all(any(of.keep_room.values()) for of in templates)
     for path, keeps in said.items():
-        if kept and not (keeps and everyone):
+        if not (keeps and everyone):
             words = "no pod of the TYJob gives room to others (preemptible: false): it holds for the job as a whole"
             head.labels.notes.add(NoteKind.CHANGED, path, words)
-    return {"priorityClassName": named, "preemptible": False if kept else None}
+    return False
 
 
 def suspended(head: Head, fields: Fields) -> bool | None:

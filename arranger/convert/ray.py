@@ -184,10 +184,9 @@ def _cluster(head: Head, spec: Fields, *, own_command: bool, program: str | None
         of.fields.say(NoteKind.CHANGED, "", words)
     if not groups:
         template.tell({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
-    explicit = head.labels.text("ray.io/priority-class-name")
     return {
         "queue": head.queue,
-        **precedence(head, explicit, [template, *(of.template for of in groups)]),
+        **precedence(head, [template, *(of.template for of in groups)], (head.labels, "ray.io/priority-class-name")),
         "scaledSet": scaled.name if scaled else None,
         "replicas": 0 if scaled else None,
         "minWorkersNum": None if any(of.least for of in groups) else 0,

@@ -69,7 +69,7 @@ def jobs_of(root: Fields) -> list[Json]:
     _no_equivalent(spec, tasks)
     made = {
         "queue": head.queue,
-        **precedence(head, spec.text("priorityClassName"), [of.template for of in tasks]),
+        **precedence(head, [of.template for of in tasks], (spec, "priorityClassName")),
         "minWorkersNum": least,
         "successPolicy": success(decisive, len(tasks) - len(decisive)),
         "cleanPodPolicy": "Running",

@@ -1,7 +1,7 @@
-"""From the first release to this one and back, under load: processes of both on one Redis and one real API server.
+"""From an early commit to the present code and back, under load: processes of both on one Redis and one API server.
 
-`tests/releases/first.tar.xz` is the code of the first release, as it was: `git archive 738198f arranger | xz -9e`. Its
-snapshots have an earlier layout, and its log an earlier format.
+`tests/releases/first.tar.xz` is the code of that commit, because nothing is released yet: `git archive 738198f arranger
+| xz -9e`. Its snapshots have an earlier layout, and its log an earlier format.
 """
 
 import contextlib

@@ -885,6 +885,13 @@ def test_all_that_is_left_out_is_listed_with_why(
     assert "not simulated: 1 Deployment.apps (x/d)" in capsys.readouterr().out
 
 
+def test_a_job_of_another_scheduler_points_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: j}\n"
+    (tmp_path / "c.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\n" + job)
+    main(["simulate", str(tmp_path / "c.yaml")], prog_name="arranger")
+    assert "arranger convert makes a TYJob of a Job of batch.volcano.sh" in capsys.readouterr().out
+
+
 def test_every_kind_that_a_watcher_reads_is_simulated_but_requests_to_autoscalers() -> None:
     read = {watched for _, _, watched in _PLAIN.values()}
     read |= {watched for _, watched in (volume_input.OBSERVED | device_input.OBSERVED).values()}

@@ -4,6 +4,7 @@
 import copy
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from arranger.cli.commands.convert import command
 from arranger.cli.main import cli, main
 from arranger.convert import Conversion, NoteKind, Skipped, Unreadable, converted, documents
+from arranger.convert.rights import BASELINE
 from arranger.model.checks import below
 from arranger.model.validation import refused_later, validate, warnings
 
@@ -469,14 +471,15 @@ def test_lists_and_documents_and_other_kinds_are_taken_apart() -> None:
         ]
     )
     found = converted(documents("f.yaml", text.encode()))
-    assert [type(of) for of in found] == [Conversion, Skipped, Conversion, Skipped, Skipped, Skipped]
+    assert [type(of) for of in found] == [Conversion, Skipped, Conversion, Conversion, Conversion, Skipped]
     reasons = [of.reason for of in found if isinstance(of, Skipped)]
-    assert reasons[1:] == [
-        "not a Kubernetes object",
-        "apiVersion must be of jobset.x-k8s.io, and not of batch",
-        "this kind isn't converted",
-    ]
+    assert reasons[1:] == ["this kind isn't converted"]
     assert "a service" in reasons[0]
+    faults = [fault for of in found if isinstance(of, Conversion) for fault in of.faults]
+    assert faults == [
+        ("", "not a Kubernetes object"),
+        ("apiVersion", "must be of jobset.x-k8s.io, and not of batch"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -699,6 +702,47 @@ def test_templates_of_several_classes_have_one_order() -> None:
     assert note.path == "spec.tasks[0].template.spec.priorityClassName"
 
 
+C0 = "spec.template.spec.containers.0"
+NODES = [
+    ("spec.template.spec.hostNetwork", True, "spec.template.spec.hostNetwork"),
+    ("spec.template.spec.hostPID", True, "spec.template.spec.hostPID"),
+    ("spec.template.spec.hostIPC", True, "spec.template.spec.hostIPC"),
+    ("spec.template.spec.volumes", [{"name": "v", "hostPath": {"path": "/x"}}], "spec.template.spec.volumes[0].hostPath"),
+    (f"{C0}.ports", [{"containerPort": 1, "hostPort": 1}], "spec.template.spec.containers[0].ports[0].hostPort"),
+    (f"{C0}.securityContext", {"privileged": True}, "spec.template.spec.containers[0].securityContext.privileged"),
+    (f"{C0}.securityContext", {"capabilities": {"add": ["KILL", "IPC_LOCK"]}}, "spec.template.spec.containers[0].securityContext.capabilities.add"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "field"), NODES)
+def test_pods_with_a_part_of_their_node_need_a_right_of_their_user(path: str, value: Any, field: str) -> None:
+    (note,) = [note for note in conversion(with_field("job-pi", path, value)).notes if "needs the right" in note.text]
+    assert (note.kind, note.path) == (TO_DO, field)
+    assert '"use" tyjobs/hostaccess' in note.text
+
+
+def test_a_priority_class_needs_a_right_of_its_user_and_what_the_baseline_allows_needs_none() -> None:
+    job = with_field("vc-plain", "spec.priorityClassName", "a")
+    job["spec"]["tasks"][0]["template"]["spec"]["priorityClassName"] = "b"
+    said = {note.path: note.text for note in conversion(job).notes if "needs the right" in note.text}
+    assert list(said) == ["spec.priorityClassName", "spec.tasks[0].template.spec.priorityClassName"]
+    assert "the PriorityClass a" in said["spec.priorityClassName"]
+    harmless = with_field("job-pi", f"{C0}.securityContext", {"capabilities": {"add": ["KILL"]}})
+    assert not [note for note in conversion(harmless).notes if "needs the right" in note.text]
+
+
+def test_a_right_that_several_pods_need_is_told_once() -> None:
+    job = with_field("lws-small", "spec.leaderWorkerTemplate.workerTemplate.spec.hostNetwork", True)
+    job["spec"]["replicas"] = 3
+    assert sum("hostaccess" in note.text for note in conversion(job).notes) == 1
+
+
+def test_what_needs_a_right_is_what_the_policies_of_the_installation_refuse() -> None:
+    policies = (SHAPES.parents[1] / "deploy/base/policies.yaml").read_text()
+    allowed = policies.split("capabilities.add.exists(a, !(a in [")[1].split("]")[0]
+    assert set(re.findall(r"'([A-Z_]+)'", allowed)) == BASELINE
+
+
 def test_what_an_autoscaler_reads_of_pods_stays_on_them() -> None:
     key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
     (workers,) = spec_of(keyed("vc-plain", (TEMPLATE_0, key, "false")))["workerSets"]
@@ -797,11 +841,16 @@ def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path
 def test_an_object_of_another_kind_is_named_and_the_others_are_converted() -> None:
     text = yaml.safe_dump_all([SHAPE["job-pi"], {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}])
     status, out, err = run("-", text=text)
-    assert (status, out.count("kind: TYJob")) == (1, 1)
+    assert (status, out.count("kind: TYJob")) == (0, 1)
+    assert err.endswith("; 1 of other kinds skipped\n")
     assert "Service s: skipped: apply it as it is" in err
     status, out, _ = run("-", "-o", "json", text=text)
     answer = json.loads(out)
-    assert (status, len(answer["objects"]), answer["skipped"][0]["kind"]) == (1, 1, "Service")
+    assert (status, len(answer["objects"]), answer["skipped"][0]["kind"]) == (0, 1, "Service")
+    wrong = yaml.safe_dump({"apiVersion": "v1", "metadata": {"name": "n"}})
+    status, _, err = run("-", text=f"{text}---\n{wrong}")
+    assert status == 1
+    assert err.endswith("; 1 not converted; 1 of other kinds skipped\n")
 
 
 def test_a_shell_completes_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def _choice(values: type[Stage] | type[ScheduleState]) -> click.Choice[str]:
 @click.option(
     "--blocked",
     is_flag=True,
-    help="… its quorum is blocked (--not --fits or --not --would-place). Finds the last event that blocked it.",
+    help="… its quorum is blocked (--not --fits or --not --would-place). Finds the event since which it has been.",
 )
 @click.option("--node", metavar="NAME", help="Search for a condition on this node:")
 @click.option("--cordoned", is_flag=True, help="… the node is cordoned.")
@@ -143,7 +143,8 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     With --job or --node, bisect checks every state from --from to --to in one fold, so it also finds a condition that
     held only for a while. It reports the first event at which the condition starts to hold, and what that event
     changed. With --last or --blocked it reports the last such event, whether the condition still holds at the end, and
-    at what other times it held. It checks a condition at the end of each batch, and then names the event in that batch.
+    at what other times it held. What blocked the job first may be gone by now, and something else block it: explain
+    says what does. It checks a condition at the end of each batch, and then names the event in that batch.
     For the time before a job appeared, it uses the job's first spec to find what the job would get. For the time before
     every kind of object was listed, and after the job ended, it doesn't check what the job would get. If several jobs
     had the same name, bisect takes the newest of them up to --to.
@@ -155,7 +156,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     Exit status: 0 if bisect found an event or a cycle, 1 if not.
 
     \b
-      arranger bisect --job train --blocked                the event that keeps train from its nodes now
+      arranger bisect --job train --blocked                the event since which train hasn't fitted
       arranger bisect --job train --blocked --to "1h ago"  the same, as of an hour ago
       arranger bisect --job train --stage Rescheduling --log run.log
       arranger bisect --job train --preempted --last       when it last lost its room to another job

@@ -36,8 +36,8 @@ def command(files: Sequence[str], target: Path | None, output: str) -> int:
 
     Notes go to standard error, with file, line and field: what has no equivalent, what means something else now, and
     what is left to do. A field without a note is carried over, or has no effect. The exit status is 1 if an object
-    can't be converted, or is of another kind; the others are converted all the same. All wrong fields of an object are
-    told at once.
+    can't be converted; the others are converted all the same. All wrong fields of an object are told at once. Objects
+    of other kinds are skipped, with what to do with them.
 
     \b
       arranger convert train.yaml > tyjob.yaml
@@ -62,7 +62,7 @@ def command(files: Sequence[str], target: Path | None, output: str) -> int:
             _write(target, content)
         elif target is None:
             print_yaml(content)
-    return int(any(not isinstance(each, Conversion) or bool(each.faults) for each in found))
+    return int(any(isinstance(each, Conversion) and bool(each.faults) for each in found))
 
 
 def _write(target: Path, content: str) -> None:
@@ -83,8 +83,12 @@ def _tell(found: Sequence[Any]) -> None:
             say(line, err=True)
     made = [of for each in found for of in getattr(each, "objects", ()) if of["kind"] == "TYJob"]
     sources = sum(bool(getattr(each, "objects", ())) for each in found)
-    failed = len(found) - sources
+    failed, skipped = (
+        sum(bool(getattr(each, "faults", ())) for each in found),
+        sum(hasattr(of, "reason") for of in found),
+    )
     more = f"; {failed} not converted" if failed else ""
+    more += f"; {skipped} of other kinds skipped" if skipped else ""
     notes = sum(len(getattr(each, "notes", ())) for each in found)
     say(f"{counted(len(made), 'TYJob')} of {counted(sources, 'object')}, {counted(notes, 'note')}{more}", err=True)
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from arranger.convert import KINDS
 from arranger.convert.reading import Loader
 from arranger.errors import UsageError
 
@@ -27,6 +28,11 @@ class Found(msgspec.Struct, frozen=True):
     group: str
     item: dict[str, Any]
     where: str
+
+    @property
+    def convertible(self) -> bool:
+        """Whether `arranger convert` makes TYJobs of it."""
+        return (self.group, self.kind) in KINDS
 
 
 def read_objects(names: Sequence[str]) -> Iterator[Found]:
