@@ -4,6 +4,8 @@ Admission adds it to a pod once its node is decided. So a plan without it would 
 and would count too little.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from arranger.events.kinds import Watched
@@ -54,6 +56,29 @@ def _largest(of: list[Requests]) -> Requests:
 def classes_of(spec: JobSpec) -> list[str]:
     """The RuntimeClasses that a job's templates name, each once."""
     return list(dict.fromkeys([group.shape.runtime_class for group in spec.groups if group.shape.runtime_class]))
+
+
+def added_by_admission(state: State, job: JobRecord, number: int) -> Iterator[tuple[str, tuple[str, ...], Requests]]:
+    """What is added to the requests of each pod of a job's group: the kind and the names of the objects that add it,
+    and the amounts. Unknown for pods that no TYJob owns: these are seen with it."""
+    group = job.valid_spec.groups[number]
+    if group.declared is not None:
+        bare = dict(needs_with(group.declared, NO_DEFAULTS)[0])
+        whole = needs_with(group.declared, _defaults(state, job.seen.namespace))[0]
+        if added := _more(whole, bare):
+            there = state.limit_ranges.get(job.seen.namespace, {})
+            # Of several that have a default of a resource, the plan counts the largest.
+            defaults = _defaults(state, job.seen.namespace).requests
+            largest = {of for of in defaults if of[0] in dict(added)}
+            names = sorted(name for name, of in there.items() if not largest.isdisjoint(of.defaults.requests))
+            yield "LimitRange", tuple(names), added
+    seen = state.runtime_classes.get(group.shape.runtime_class)
+    if seen is not None and (added := _more(seen.needs.overhead, dict(group.shape.overhead))):
+        yield "RuntimeClass", (seen.name,), added
+
+
+def _more(amounts: Requests, than: dict[str, int]) -> Requests:
+    return tuple([(name, more) for name, amount in amounts if (more := amount - than.get(name, 0)) > 0])
 
 
 def missing_classes(job: JobRecord) -> tuple[str, ...]:

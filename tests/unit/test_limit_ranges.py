@@ -1,6 +1,7 @@
 """LimitRanges: the requests that admission gives to containers which name none are in the plan."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from arranger.events import kinds as k
 from arranger.kube.translate import limit_range_seen
 from arranger.model.job import JobSpec
-from arranger.model.pod import LimitDefaults, QosClass
+from arranger.model.pod import LimitDefaults, QosClass, RuntimeNeeds
 from arranger.model.template import (
     declared_needs,
     effective_limits,
@@ -25,6 +26,7 @@ from arranger.model.tyjob import job_spec
 from arranger.projections import snapshot
 from arranger.sandbox.admission import limit
 from arranger.sandbox.builtin import default_limit_range
+from tests.commands import Run, to_file
 from tests.unit.tyjob_table import tyjob_with
 from tests.world import World
 
@@ -86,6 +88,44 @@ def test_room_that_was_decided_follows_a_limit_range_that_comes_changes_and_goes
     assert there.used("n1") + there.used("n2") == 0 and job.valid_spec == two_workers()
     assert job.valid_spec.qos == QosClass.BEST_EFFORT
     there.state.validate()
+
+
+def test_explain_says_which_requests_a_limit_range_or_a_runtime_class_added(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = cluster()
+    there.limit_range("small", defaultRequest={"cpu": "1"})
+    there.limit_range("large", defaultRequest={"cpu": "7", "memory": "1Gi"})
+    there.limit_range("other", namespace="elsewhere", defaultRequest={"cpu": "9"})
+    there.runtime_class("kata", RuntimeNeeds((("cpu", 250),)))
+    job = there.job("j")
+    spec = two_workers(resources={"requests": {"memory": "2Gi"}})
+    (leader, workers) = spec.groups
+    kata = msgspec.structs.replace(workers, shape=msgspec.structs.replace(workers.shape, runtime_class="kata"))
+    spec = msgspec.structs.replace(spec, groups=(leader, kata))
+    there.say(msgspec.structs.replace(job.seen, generation=2, resource_version="9", spec=spec))
+    there.cycle()
+    log = to_file(there.entries, tmp_path / "run.log")
+    told = Run(capsys, "explain", "j", *log)
+    assert "requests      of what each pod asks for, 7 cpu is the default of the LimitRange large\n" in told.out
+    assert "requests      of what each pod asks for, 250m cpu is the overhead of its RuntimeClass kata\n" in told.out
+    assert Run(capsys, "explain", "j", *log, "-o", "json").json["waiting"]["added"] == [
+        {"kind": "LimitRange", "names": ["large"], "amounts": [["cpu", 7000]]},
+        {"kind": "RuntimeClass", "names": ["kata"], "amounts": [["cpu", 250]]},
+    ]
+
+
+def test_explain_says_nothing_of_requests_that_are_the_jobs_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = cluster()
+    there.limit_range("defaults", defaultRequest={"cpu": "1"})
+    job = there.job("j")
+    spec = two_workers(resources={"requests": {"cpu": "7"}})
+    there.say(msgspec.structs.replace(job.seen, generation=2, resource_version="9", spec=spec))
+    there.cycle()
+    told = Run(capsys, "explain", "j", *to_file(there.entries, tmp_path / "run.log"))
+    assert "closest node" in told.out and "of what each pod asks for" not in told.out
 
 
 def test_where_limit_ranges_may_not_be_read_plans_are_as_before() -> None:

@@ -6,8 +6,10 @@ from arranger.events.facts import PreemptionKind
 from arranger.model.text import counted, duration, few
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.explain.expected import Certainty, NoStart, Start
+from arranger.replay.explain.shortfall import Added
 from arranger.replay.explain.taken_room import Gave, Giving, Kept, KeptFor, SparedJob, TakesNone, Taking
 from arranger.replay.explain.waiting import Waiting
+from arranger.replay.reading.describe import amounts_text
 from arranger.scheduling import NoRoomKind
 
 #: A time within a line.
@@ -42,12 +44,22 @@ def start_rows(answer: Explanation, time: _Time) -> Iterator[tuple[str, str]]:
 
 
 def waiting_rows(waiting: Waiting, time: _Time) -> Iterator[tuple[str, str]]:
-    """The room that is kept from a waiting job, and why it takes none: a name and a text each."""
+    """What of its requests isn't its own, the room that is kept from a waiting job, and why it takes none: a name and a
+    text each."""
+    for added in waiting.added:
+        yield "requests", _added(added)
     for one in waiting.reserved[:_NAMED]:
         yield "reserved for", _kept_for(one, time)
     if waiting.takes_none:
         told = [takes_none_text(one, time) for one in waiting.takes_none]
         yield "takes no room", "; ".join(told)
+
+
+def _added(added: Added) -> str:
+    """Where a part of what a pod asks for comes from."""
+    what = "the overhead of its" if added.kind == "RuntimeClass" else "the default of the"
+    whose = f"{what} {added.kind} {few(list(added.names), _NAMED)}"
+    return f"of what each pod asks for, {amounts_text(added.amounts)} is {whose}"
 
 
 def room_moments(answer: Explanation) -> Iterator[int]:

@@ -12,7 +12,10 @@ from arranger.model.quantity import amount_text
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import ReasonCounts, ReasonKind
 from arranger.model.text import counted
+from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
+from arranger.projections.runtime_classes import added_by_admission
+from arranger.projections.state import State
 from arranger.scheduling import ClusterView, CycleObserver, Filters, Neighbour, PlacementTry, Shortage, neighbour_of
 
 #: The maximum number of nodes that are compared with the closest one.
@@ -27,6 +30,15 @@ class Closest(msgspec.Struct, frozen=True):
     lacks: tuple[tuple[str, int, int], ...]
     text: str
     alike: int = 0
+
+
+class Added(msgspec.Struct, frozen=True):
+    """What the admission of the API server adds to the requests of each pod of a group, in each resource's unit:
+    defaults of `LimitRange`s (`kind`), or the overhead of a `RuntimeClass`. `names` are those of the objects."""
+
+    kind: str
+    names: tuple[str, ...]
+    amounts: tuple[tuple[str, int], ...]
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):
@@ -65,6 +77,11 @@ class Shortfall(msgspec.Struct, frozen=True):
     objection: Objection | None = None
     no_guest: bool = False
     kept_by: tuple[str, ...] = ()
+
+
+def added_to(state: State, job: JobRecord, short: Shortfall) -> tuple[Added, ...]:
+    """What admission adds to the requests of the pod that finds no node."""
+    return tuple([Added(*of) for of in added_by_admission(state, job, short.group_number)])
 
 
 class ShortfallObserver(CycleObserver):

@@ -23,7 +23,7 @@ from arranger.replay.explain.candidate_changes.case import Case, Lack
 from arranger.replay.explain.holders import Holder, Taker, who_has_it
 from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, passed_by
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
-from arranger.replay.explain.shortfall import Shortfall, ShortfallObserver
+from arranger.replay.explain.shortfall import Added, Shortfall, ShortfallObserver, added_to
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.taken_room import KeptFor, TakesNone, kept_for_others, takes_none
 from arranger.replay.reading.describe import placed_in, room_from
@@ -67,6 +67,8 @@ class Waiting(msgspec.Struct, frozen=True):
     takes_none: tuple[TakesNone, ...] = ()
     #: What became of its request for nodes, in words; empty without one.
     request: str = ""
+    #: What admission adds to the requests of the pod that finds no node.
+    added: tuple[Added, ...] = ()
 
 
 class Helped(msgspec.Struct, frozen=True):
@@ -131,6 +133,7 @@ def _with_room(found: Waiting, case: Case, givers: tuple[str, ...]) -> Waiting:
         found,
         room_from=givers,
         request=request_text(case.state, case.job),
+        added=added_to(case.state, case.job, short) if short is not None else (),
         reserved=kept_for_others(case.state, uid, short.kept_by)
         if short is not None and _meets_reserved(short)
         else (),
