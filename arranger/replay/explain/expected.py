@@ -7,7 +7,7 @@ import msgspec
 from arranger.model.job import Stage
 from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import State
+from arranger.projections.state import Forecasted, State
 from arranger.replay.reading.describe import label_of
 
 
@@ -63,13 +63,17 @@ def start_of(state: State, job: JobRecord) -> Start | None:
         awaited = tuple(label_of(state, uid) for uid in reservation.decided.awaits)
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=awaited)  # as a forecast would only guess
     found = expected_start(state, job)
-    of = found.forecast if found is not None else None
-    if found is None or (of is not None and of.decided.expected_ms <= state.time_ms):  # it didn't come true
+    if found is None:
         return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
     if found.forecast is None:
         return Start(Certainty.PROMISED, found.start_ms)
-    made = found.forecast.decided
+    return _forecast(found.forecast, state.time_ms)
+
+
+def _forecast(found: Forecasted, now_ms: int) -> Start:
+    """The start that a forecast of the log names, unless it didn't come true."""
+    made = found.decided
+    if made.expected_ms <= now_ms:
+        return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
     why = None if made.latest_ms else NoStart.ENDLESS
-    return Start(
-        Certainty.FORECAST, made.expected_ms, made.earliest_ms, made.latest_ms, found.forecast.time_ms, why
-    )  # fmt: skip
+    return Start(Certainty.FORECAST, made.expected_ms, made.earliest_ms, made.latest_ms, found.time_ms, why)
