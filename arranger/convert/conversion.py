@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from arranger.convert import batch_job, jobset, kubeflow, leader_worker_set, ray, volcano
-from arranger.convert.fields import Fields, Note, Notes, Problem
+from arranger.convert.fields import UNKNOWN, Fields, Note, Notes, Problem
 from arranger.convert.reading import Document, kind_of
 from arranger.convert.templates import Json
 from arranger.messages.faults import fault_text
@@ -91,14 +91,16 @@ def _converted(document: Document) -> Conversion | Skipped:
     root.ignore("apiVersion", "kind", "status")
     try:
         objects = make(root)
+        root.close()
     except Problem as problem:
         notes.fault(problem)
         objects = []
-    if notes.faults:
-        wrong = sorted(notes.faults, key=lambda fault: document.line(fault[0]))
-        return Conversion(document, kind, name, (), (), tuple(wrong))
-    root.close()
     said = sorted(notes.all(), key=lambda note: document.line(note.path))
+    if notes.faults:
+        # A field that nobody knows may be the cause. Other notes are about TYJobs that there won't be.
+        said = [note for note in said if note.text.startswith(UNKNOWN)]
+        wrong = sorted(notes.faults, key=lambda fault: document.line(fault[0]))
+        return Conversion(document, kind, name, (), tuple(said), tuple(wrong))
     faults = tuple(fault for of in objects if of["kind"] == "TYJob" for fault in _refused(of))
     return Conversion(document, kind, name, () if faults else tuple(objects), tuple(said), faults)
 

@@ -6,6 +6,7 @@ noted and counts as absent, so that the others are looked at too and all wrong f
 """
 
 import copy
+import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
@@ -15,7 +16,7 @@ import msgspec
 
 from arranger.messages.faults import fault_text
 from arranger.model.checks import Check, anything, below, flag, items, keyed, one_of, record, text, whole
-from arranger.model.faults import Fault
+from arranger.model.faults import Fault, FaultKind
 
 MAX_INT32 = (1 << 31) - 1
 
@@ -48,9 +49,28 @@ class Problem(Exception):
         self.causes = causes
 
 
-def wrong(faults: Iterable[Fault]) -> Problem:
-    """Fields that the API server would refuse."""
-    return Problem(*((of.field, fault_text(of).removeprefix(f"{of.field}: ")) for of in faults))
+#: How an unknown field is named.
+UNKNOWN = "unknown field, left out"
+
+
+def wrong(faults: Iterable[Fault], value: Any = None) -> Problem:
+    """Fields that the API server would refuse. Of a wrong type, it names the type alone; a scalar `value` is shown."""
+    shown = f", and not {json.dumps(value)[:60]}" if isinstance(value, (str, int, float)) else ""
+    return Problem(
+        *(
+            (
+                of.field,
+                fault_text(of).removeprefix(f"{of.field}: ") + (shown if of.kind == FaultKind.WRONG_TYPE else ""),
+            )
+            for of in faults
+        )
+    )
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What a misspelt name probably means, as the end of a sentence; empty if nothing is near."""
+    close = get_close_matches(name[:60], list(known), n=1)
+    return f", did you mean {close[0]}?" if close else ""
 
 
 class Notes:
@@ -121,7 +141,7 @@ class Fields:
         self._taken.add(name)
         value = self._value.get(name)
         if value is not None and check is not None and (faults := list(check(value, self.at(name)))):
-            self.notes.fault(wrong(faults))
+            self.notes.fault(wrong(faults, value))
             return None
         return copy.deepcopy(value)
 
@@ -221,8 +241,7 @@ class Fields:
         """Name all fields that nobody took."""
         for name in self._value:
             if name not in self._taken:
-                close = get_close_matches(name[:60], self._taken, n=1)
-                meant = f", did you mean {close[0]}?" if close else ""
-                self.notes.add(NoteKind.NO_EQUIVALENT, self.at(name), f"unknown field, left out{meant}")
+                words = UNKNOWN + meant(name, self._taken)
+                self.notes.add(NoteKind.NO_EQUIVALENT, self.at(name), words)
         for entry in self._below:
             entry.close()

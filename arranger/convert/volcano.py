@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from arranger.convert.fields import Fields, NoteKind
+from arranger.convert.fields import Fields, NoteKind, meant
 from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
 from arranger.convert.parts import Head, claim_of, point_out_hosts, precedence, success, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
@@ -16,6 +16,12 @@ _RESTARTS = {"RestartJob": "Job", "RestartTask": "Set", "RestartPod": "Worker", 
 _ENDS = ("AbortJob", "TerminateJob")
 _FAILURES = ("PodFailed", "TaskFailed", "*")
 _EVICTIONS = ("PodEvicted", "*")
+#: All that Volcano knows.
+_ACTIONS = (*_RESTARTS, *_ENDS, "CompleteJob", "ResumeJob", "SyncJob", "EnqueueJob")
+_EVENTS = (
+    *("*", "PodPending", "PodRunning", "PodFailed", "PodEvicted", "JobUnknown", "TaskCompleted", "TaskFailed"),
+    *("Unknown", "OutOfSync", "CommandIssued", "JobUpdated", "JobCompleted"),
+)
 #: The arguments of plugins that mean something to a TYJob, or need nothing of it.
 _ARGUMENTS = {
     "env": frozenset[str](),
@@ -95,7 +101,8 @@ def _tasks(head: Head, spec: Fields) -> list[Task]:
         if (found := _task(of, f"default{number}", of_job, limit)) is not None
     ]
     if not tasks:
-        spec.fault("tasks", "there is no pod to run: each task has 0 replicas, or there is none")
+        words = "there is no pod to run: each task has 0 replicas, or there is none"
+        spec.fault("tasks", words, of=_replica_fields(spec))
     if any(of.restart.get("limit") for of in tasks):
         spec.changed("maxRetry", "the limit holds for each pod alone, and evictions and drains don't count")
     tasks = _first_master(spec, tasks)
@@ -116,6 +123,9 @@ def _worker_set(of: Task, tasks: Sequence[Task], port: int | None) -> Json:
 def _task(fields: Fields, default_name: str, of_job: Lifecycle, limit: int) -> Task | None:
     name, replicas = fields.text("name") or default_name, fields.whole("replicas") or 0
     if not replicas and fields.sound("replicas"):
+        for each in fields.names() if "replicas" not in fields else ():
+            if words := meant(each, ["replicas"]):
+                fields.fault(each, f"unknown field{words}")
         fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
         fields.ignore(*fields.names())
         return None
@@ -157,6 +167,8 @@ def _lifecycle(fields: Fields) -> Lifecycle:
     for policy in fields.records("policies"):
         action, events = policy.text("action"), [*policy.texts("events"), policy.text("event")]
         events = [event for event in events if event]
+        _supported(policy, "action", [action] if action else [], _ACTIONS)
+        _supported(policy, "event" if "event" in policy else "events", events, _EVENTS)
         policy.lost(
             "timeout", "the action is taken at once; see startGraceSeconds for pods that don't start (docs/jobs.md)"
         )
@@ -173,6 +185,14 @@ def _lifecycle(fields: Fields) -> Lifecycle:
     if found.scope and not found.failed:
         fields.changed("policies", "failed pods restart as much as evicted ones do (restart.scope)")
     return found
+
+
+def _supported(policy: Fields, field: str, given: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse what Volcano's webhook refuses."""
+    for each in given:
+        if each not in known:
+            words = f'Unsupported value: "{each}": supported values: {", ".join(known)}{meant(each, known)}'
+            policy.fault(field, words)
 
 
 def _take(found: Lifecycle, action: str, event: str) -> bool:
@@ -222,6 +242,11 @@ def _least(spec: Fields, tasks: Sequence[Task]) -> int | None:
     return given
 
 
+def _replica_fields(spec: Fields) -> list[str]:
+    """The paths of the tasks' replicas, also where they are misspelt."""
+    return [of.at(name) for of in spec.records("tasks") for name in of.names() if meant(name, ["replicas"])]
+
+
 def _below_replicas(spec: Fields, tasks: Sequence[Task], given: int) -> None:
     """The minimums of the job and of its tasks are at most their replicas."""
     for of in tasks:
@@ -231,7 +256,7 @@ def _below_replicas(spec: Fields, tasks: Sequence[Task], given: int) -> None:
     total = sum(of.replicas for of in tasks)
     if given > total:
         words = f"must not be above the replicas of all tasks, which are {total}"
-        spec.fault("minAvailable", words, of=[spec.at("tasks"), *(of.fields.at("replicas") for of in tasks)])
+        spec.fault("minAvailable", words, of=[spec.at("tasks"), *_replica_fields(spec)])
 
 
 def _volumes(spec: Fields, head: Head, tasks: Sequence[Task]) -> list[Json]:

@@ -370,7 +370,7 @@ def test_wrong_fields_of_one_object_come_with_their_paths_and_what_is_allowed(tm
         'spec.replicatedJobs[1].template.spec.completionMode: not converted: Unsupported value: "Index": supported values: "NonIndexed", "Indexed"',
         'spec.replicatedJobs[1].template.spec.template.spec.containers[0].imagePullPolicy: not converted: Unsupported value: "No": supported values: "Always", "IfNotPresent", "Never", ""',
         'spec.startupPolicy.startupPolicyOrder: not converted: Unsupported value: "Sometimes": supported values: "AnyOrder", "InOrder"',
-        'spec.ttlSecondsAfterFinished: not converted: Invalid value: "string": must be of type integer',
+        'spec.ttlSecondsAfterFinished: not converted: Invalid value: "string": must be of type integer, and not "soon"',
     ]
 
 
@@ -637,6 +637,37 @@ def test_the_longest_time_that_kueue_allows_is_a_deadline_beside_the_jobs_own() 
     assert spec_of(limited)["activeDeadlineSeconds"] == 60
     limited["spec"]["activeDeadlineSeconds"] = 30
     assert spec_of(limited)["activeDeadlineSeconds"] == 30
+
+
+def test_a_misspelt_field_is_named_before_what_follows_from_it() -> None:
+    job = copy.deepcopy(SHAPE["vc-plain"])
+    job["spec"]["tasks"][0]["replica"] = job["spec"]["tasks"][0].pop("replicas")
+    assert conversion(job).faults == (("spec.tasks[0].replica", "unknown field, did you mean replicas?"),)
+    job = with_field("vc-plain", "spec.minAvailable", "three")
+    job["spec"]["prioritClassName"] = "high"
+    found = conversion(job)
+    assert [fault for fault in found.faults if "three" in fault[1]] == [
+        ("spec.minAvailable", 'Invalid value: "string": must be of type integer, and not "three"')
+    ]
+    assert [(note.path, note.text) for note in found.notes] == [
+        ("spec.prioritClassName", "unknown field, left out, did you mean priorityClassName?")
+    ]
+    _, _, err = run("-", text=yaml.safe_dump(job))
+    assert err.index("prioritClassName") < err.index("minAvailable")
+
+
+@pytest.mark.parametrize(
+    ("policy", "field", "words"),
+    [
+        ({"event": "PodFaild", "action": "RestartJob"}, "event", "did you mean PodFailed?"),
+        ({"events": ["PodEvicted", "PodFaild"], "action": "RestartJob"}, "events", "did you mean PodFailed?"),
+        ({"event": "PodFailed", "action": "RestartJobs"}, "action", "did you mean RestartJob?"),
+    ],
+)
+def test_events_and_actions_that_volcano_refuses_are_faults(policy: dict[str, Any], field: str, words: str) -> None:
+    ((path, text),) = conversion(with_field("vc-plain", "spec.policies", [policy])).faults
+    assert path == f"spec.policies[0].{field}"
+    assert words in text
 
 
 def test_a_gang_of_kuberay_starts_with_all_workers() -> None:

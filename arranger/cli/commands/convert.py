@@ -98,10 +98,10 @@ def _lines(each: Any) -> Iterator[str]:
     if hasattr(each, "reason"):
         yield f"{file}:{each.document.line()}: {_named(each)}: skipped: {each.reason}"
         return
-    for path, words in each.faults:
-        yield f"{file}:{each.document.line(path)}: {path or _named(each)}: not converted: {words}"
     for note in each.notes:
         yield f"{file}:{each.document.line(note.path)}: {note.path}: {_WORDS[note.kind]}: {note.text}"
+    for path, words in each.faults:
+        yield f"{file}:{each.document.line(path)}: {path or _named(each)}: not converted: {words}"
 
 
 def _named(each: Any) -> str:
