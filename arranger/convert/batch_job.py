@@ -107,7 +107,7 @@ def jobs_of(root: Fields) -> list[Json]:
         suspend = True
     first = _first(spec, part)
     names = head.named(["first", "worker"] if first else ["worker"])
-    meet = "subdomain" in part.template.spec and part.indexed
+    meet = bool(part.template.spec.get("subdomain")) and part.indexed
     if part.indexed:
         index = "$(TYJOB_RANK)" if first else "$(TYJOB_WORKER_INDEX)"
         part.template.answer_references(dict.fromkeys(INDEX_KEYS, index))

@@ -16,7 +16,11 @@ _RESTARTS = {"RestartJob": "Job", "RestartTask": "Set", "RestartPod": "Worker", 
 _ENDS = ("AbortJob", "TerminateJob")
 _FAILURES = ("PodFailed", "TaskFailed", "*")
 _EVICTIONS = ("PodEvicted", "*")
-#: All that Volcano knows.
+#: The fields of a task, and the actions and events of policies: all that Volcano knows.
+_TASK = (
+    *("name", "replicas", "minAvailable", "template", "policies", "topologyPolicy", "maxRetry", "dependsOn"),
+    *("partitionPolicy", "networkTopology"),
+)
 _ACTIONS = (*_RESTARTS, *_ENDS, "CompleteJob", "ResumeJob", "SyncJob", "EnqueueJob")
 _EVENTS = (
     *("*", "PodPending", "PodRunning", "PodFailed", "PodEvicted", "JobUnknown", "TaskCompleted", "TaskFailed"),
@@ -123,9 +127,8 @@ def _worker_set(of: Task, tasks: Sequence[Task], port: int | None) -> Json:
 def _task(fields: Fields, default_name: str, of_job: Lifecycle, limit: int) -> Task | None:
     name, replicas = fields.text("name") or default_name, fields.whole("replicas") or 0
     if not replicas and fields.sound("replicas"):
-        for each in fields.names() if "replicas" not in fields else ():
-            if words := meant(each, ["replicas"]):
-                fields.fault(each, f"unknown field{words}")
+        for each in _misspelt_replicas(fields):
+            fields.fault(each, "unknown field, did you mean replicas?")
         fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
         fields.ignore(*fields.names())
         return None
@@ -165,10 +168,8 @@ def _lifecycle(fields: Fields) -> Lifecycle:
     """Take a list of policies."""
     found = Lifecycle()
     for policy in fields.records("policies"):
-        action, events = policy.text("action"), [*policy.texts("events"), policy.text("event")]
-        events = [event for event in events if event]
+        action, events = policy.text("action"), _events(policy)
         _supported(policy, "action", [action] if action else [], _ACTIONS)
-        _supported(policy, "event" if "event" in policy else "events", events, _EVENTS)
         policy.lost(
             "timeout", "the action is taken at once; see startGraceSeconds for pods that don't start (docs/jobs.md)"
         )
@@ -185,6 +186,13 @@ def _lifecycle(fields: Fields) -> Lifecycle:
     if found.scope and not found.failed:
         fields.changed("policies", "failed pods restart as much as evicted ones do (restart.scope)")
     return found
+
+
+def _events(policy: Fields) -> list[str]:
+    """The events of a policy."""
+    events = [event for event in (*policy.texts("events"), policy.text("event")) if event]
+    _supported(policy, "event" if "event" in policy else "events", events, _EVENTS)
+    return events
 
 
 def _supported(policy: Fields, field: str, given: Sequence[str], known: Sequence[str]) -> None:
@@ -242,9 +250,15 @@ def _least(spec: Fields, tasks: Sequence[Task]) -> int | None:
     return given
 
 
+def _misspelt_replicas(task: Fields) -> list[str]:
+    """Fields of a task without replicas that were probably meant as such."""
+    unknown = [name for name in task.names() if name not in _TASK]
+    return [name for name in unknown if "replicas" not in task and "replicas" in meant(name, _TASK)]
+
+
 def _replica_fields(spec: Fields) -> list[str]:
     """The paths of the tasks' replicas, also where they are misspelt."""
-    return [of.at(name) for of in spec.records("tasks") for name in of.names() if meant(name, ["replicas"])]
+    return [of.at(name) for of in spec.records("tasks") for name in ("replicas", *_misspelt_replicas(of))]
 
 
 def _below_replicas(spec: Fields, tasks: Sequence[Task], given: int) -> None:

@@ -643,6 +643,9 @@ def test_a_misspelt_field_is_named_before_what_follows_from_it() -> None:
     job = copy.deepcopy(SHAPE["vc-plain"])
     job["spec"]["tasks"][0]["replica"] = job["spec"]["tasks"][0].pop("replicas")
     assert conversion(job).faults == (("spec.tasks[0].replica", "unknown field, did you mean replicas?"),)
+    job["spec"]["tasks"][0] |= {"policies": []}
+    del job["spec"]["tasks"][0]["replica"]
+    assert [path for path, _ in conversion(job).faults] == ["spec.tasks"]
     job = with_field("vc-plain", "spec.minAvailable", "three")
     job["spec"]["prioritClassName"] = "high"
     found = conversion(job)
