@@ -72,6 +72,15 @@ class QueueUse:
         _add(self.others, pod.node, pod.requests, sign)
         _add_amounts(self.others_total, pod.requests, sign)
 
+    def add_others(self, pods: Mapping[tuple[str, Requests], int]) -> None:
+        """Count so many pods of other programs, by their node and what each requests."""
+        totals: dict[Requests, int] = {}
+        for (node, requests), count in pods.items():
+            _add(self.others, node, requests, count)
+            totals[requests] = totals.get(requests, 0) + count
+        for requests, count in totals.items():
+            _add_amounts(self.others_total, requests, count)
+
     def replace(self, own: Use) -> None:
         """Replace what all queues use."""
         for name in sorted(self.own.keys() | own.keys()) if self.half_life_ms else ():
@@ -214,9 +223,12 @@ def count_all(state: "State") -> None:
 def used(state: "State") -> QueueUse:
     """What all queues and other programs use, counted from the pods, the jobs and the assumed pods."""
     use = QueueUse()
+    others: dict[tuple[str, Requests], int] = {}  # most pods of a node request the same
     for observed in state.pods.values():
         if is_other(observed) and holds(observed):
-            use.add_other(observed, 1)
+            key = observed.node, observed.requests
+            others[key] = others.get(key, 0) + 1
+    use.add_others(others)
     for job in state.jobs.values():
         _count_job(use, queue_of(state, job), job, 1)
     for pod in state.assumed.values():

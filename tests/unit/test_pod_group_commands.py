@@ -4,7 +4,7 @@ import pytest
 
 from arranger.cli.inputs.reading import namespace_and_name, unknown_job
 from arranger.model.pod import GroupKind
-from arranger.replay.explain.answer import JobIndex
+from arranger.replay.explain.job_index import JobIndex
 from tests.world import World
 
 

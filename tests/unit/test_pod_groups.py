@@ -19,8 +19,9 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import JOBS
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.answer import JobIndex, explanation, pod_names
+from arranger.replay.explain.answer import explanation, pod_names
 from arranger.replay.explain.awaited import What
+from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.export.concerning import Concerning
 from arranger.replay.export.pseudonyms import Pseudonyms
 from arranger.replay.what_if.hypothesis import job_gone, supposed

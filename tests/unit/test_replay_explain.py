@@ -17,7 +17,8 @@ from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
-from arranger.replay.explain.answer import JobIndex, explanation, nearest, pod_names
+from arranger.replay.explain.answer import explanation, pod_names
+from arranger.replay.explain.job_index import JobIndex, nearest
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of

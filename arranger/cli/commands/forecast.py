@@ -29,7 +29,7 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.plugins import inventory
-from arranger.replay.explain.answer import nearest
+from arranger.replay.explain.job_index import nearest
 from arranger.replay.forecast.score import Scorer
 from arranger.replay.forecast.starts import Forecast, JobForecast, forecast
 from arranger.replay.reading.history import END, Point, Span

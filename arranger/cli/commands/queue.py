@@ -26,7 +26,7 @@ from arranger.kube.config import find_access
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_KIND, QueueState
 from arranger.plugins import installed
 from arranger.projections.state import State
-from arranger.replay.explain.answer import nearest
+from arranger.replay.explain.job_index import nearest
 from arranger.replay.reading.history import Point
 from arranger.replay.reading.queues import QueueList, queue_detail, queue_list
 from arranger.settings import Settings

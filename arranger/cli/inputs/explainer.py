@@ -28,8 +28,9 @@ from arranger.model.job import Stage
 from arranger.model.stages import StageReason
 from arranger.plugins import installed
 from arranger.projections.state import State
-from arranger.replay.explain.answer import Explanation, explanation, jobs_named, nearest, pod_names
+from arranger.replay.explain.answer import Explanation, explanation, jobs_named, pod_names
 from arranger.replay.explain.job_history import Asked, JobHistories
+from arranger.replay.explain.job_index import nearest
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.waiting import Helped
 from arranger.replay.reading.describe import as_object, label

@@ -28,7 +28,7 @@ from arranger.model.names import GROUP_PREFIX
 from arranger.model.pods_to_place import group_name
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.replay.explain.answer import JobIndex, nearest
+from arranger.replay.explain.job_index import JobIndex, nearest
 from arranger.replay.reading.history import END, Journey, Point, Span
 from arranger.settings import Settings
 

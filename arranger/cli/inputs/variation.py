@@ -22,7 +22,8 @@ from arranger.model.queue import DEFAULT_QUEUE, QUEUE_KIND
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
 from arranger.projections.state import State
-from arranger.replay.explain.answer import jobs_named, nearest
+from arranger.replay.explain.answer import jobs_named
+from arranger.replay.explain.job_index import nearest
 from arranger.replay.what_if.hypothesis import node_copies
 from arranger.replay.what_if.one_cycle import Variation, edit_text
 from arranger.replay.what_if.overrides import Overrides
