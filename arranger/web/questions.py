@@ -17,7 +17,11 @@ from arranger.web.refusals import refuse
 _LONGEST = 256
 _MOST = 32
 #: An offset, a time such as 10:30 or 2026-05-04T10:30:00+02:00, or "10m ago".
-_POINT = re.compile(r"\d{1,18}|[0-9T:.+ Z-]{4,40}|(?:\d+(?:ms|s|m|h|d))+(?: ago)?")
+#: What may be a point of the log: the command reads it, and says if it isn't one.
+_POINT = re.compile(
+    r"#?\d{1,18}|start|end|now|(?:today|yesterday)(?: [\d:.]+)?|[0-9T:.+ Z-]{4,40}"
+    r"|[-−]? ?(?:\d+(?:\.\d+)? ?(?:ms|min|s|m|h|d|w) ?)+(?:ago)?"
+)
 
 
 class Parameter(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
-// A point of the log as it is typed: `yesterday 15:00`, `-2h`, an ISO time, or the number of an event.
+// A point of the log as it is typed: `yesterday 15:00`, `-2h`, an ISO time, or the number of an event. The commands take
+// the same (`parse_at` in `arranger/cli/inputs/reading.py`).
 
-export const WHEN = "yesterday 15:00, -2h, 2h ago, 2026-05-04T10:30, 15:00, the number of an event, or end";
+export const WHEN = "yesterday 15:00, -2h, 2h ago, 2026-05-04T10:30, 15:00, the number of an event, start or end";
 
 export type When = { time: number } | { at: number } | "end";
 
@@ -15,6 +16,7 @@ const DAYS: Record<string, number> = { today: 0, yesterday: -1 };
 export function when(typed: string, shown: number, end: number): When | null {
   const text = typed.trim().toLowerCase().replace(/\s+/g, " ");
   if (text === "end" || text === "now") return "end";
+  if (text === "start") return { at: 1 };
   const event = /^#?(\d{1,15})$/.exec(text);
   if (event) return Number(event[1]) > 0 ? { at: Number(event[1]) } : null;
   const signed = /^([+-]|−)\s?(.*)$/.exec(text);

@@ -16,6 +16,7 @@ from arranger.cli.inputs.reading import (
     DURATION_TYPE,
     TextType,
     at_now,
+    end_offset,
     feed,
     opened,
     parse_duration,
@@ -236,6 +237,8 @@ async def _read_on(log: Log, after: Position, content: bytes, asked: _Asked, inp
     """Record the log after the position to its end, because the ends of jobs may come after the horizon."""
     assert asked.until is not None
     offset = asked.until.at.offset if asked.until.at is not None else None
+    if asked.until.at == END:
+        offset = await end_offset(log)
     recording = Recording(snapshot.restore(content), begin_ms=inputs.time_ms, until_offset=offset)
     await feed(log, after, recording.feed, until=END, doing="reading the later events")
     recording.finish()

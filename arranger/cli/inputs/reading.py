@@ -46,11 +46,18 @@ GC_THRESHOLDS = (10_000, 20, 100)
 
 _ENTRIES_A_READ = 1000
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
 _AGO_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
 
-AT_ALLOWED = "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30 or 10:30:15.250, or '10m ago'"
+#: What the console takes as a point too (`console/src/when.ts`). Without a point that is shown, `-2h` is of now.
+AT_ALLOWED = (
+    "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30, 10:30:15.250 or 'yesterday 15:00', "
+    "'10m ago' or -10m, start or end"
+)
+_SPAN = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|min|s|m|h|d|w)\s*)+")
+_SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
+_DAYS = {"today": 0, "yesterday": 1}
 
 
 class NotFound(ArrangerError):
@@ -81,19 +88,25 @@ def at_now(text: str) -> Point:
 
 
 def parse_at(text: str, *, now_ms: int) -> Point:
-    """An offset (digits), an ISO time or time of today (local unless it names a zone), or "1h30m ago".
+    """An offset (digits), an ISO time or time of day (local unless it names a zone; of today, or after `yesterday`),
+    "1h30m ago" or -1h30m, `start` or `end`.
 
     Raises `ValueError` for anything else.
     """
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return Point(offset=int(text))
-    ago = text.removesuffix("ago").strip()
-    if _AGO.fullmatch(ago):
-        return Point(time_ms=now_ms - parse_duration(ago))
-    if re.fullmatch(r"\d\d:\d\d\S*", text):
-        today = datetime.datetime.fromtimestamp(now_ms / 1000).date()
-        text = f"{today.isoformat()}T{text}"
+    text = " ".join(text.split())
+    if text.lower() in ("end", "now", "start"):
+        return Point(offset=1) if text.lower() == "start" else END
+    if number := re.fullmatch(r"#?([0-9]+)", text):
+        return Point(offset=int(number[1]))
+    ago = re.sub(r"^[-−] ?", "", text.removesuffix("ago").strip())
+    if _SPAN.fullmatch(ago):
+        parts = _SPAN_PART.findall(ago)
+        return Point(time_ms=now_ms - round(sum(float(number) * _UNITS_MS[unit] for number, unit in parts)))
+    day, _, clock = text.partition(" ")
+    before = _DAYS.get(day.lower())
+    if before is not None or re.fullmatch(r"\d?\d:\d\d\S*", text):
+        date = datetime.datetime.fromtimestamp(now_ms / 1000).date() - datetime.timedelta(days=before or 0)
+        text = f"{date.isoformat()}T{((clock or '00:00') if before is not None else text).zfill(5)}"
     moment = datetime.datetime.fromisoformat(text).astimezone()
     return Point(time_ms=round(moment.timestamp() * 1000))
 
@@ -117,7 +130,12 @@ def point_option(name: str, text: str) -> Callable[[_Command], _Command]:
     A batch is never split: an offset in the middle of a batch means the end of the batch."""
     if name == "--at":
         text = f"{text} A batch is never split: an offset in a batch means the end of that batch."
-    return click.option(name, type=AT_TYPE, metavar="OFFSET|TIME", help=text)
+    ends = name in ("--at", "--to")  # there, the end is what is meant without the option
+
+    def given(_context: click.Context, _option: click.Parameter, point: Point | None) -> Point | None:
+        return None if ends and point == END else point
+
+    return click.option(name, type=AT_TYPE, callback=given, metavar="OFFSET|TIME", help=text)
 
 
 def resource_option(use: str) -> Callable[[_Command], _Command]:
