@@ -174,8 +174,9 @@ def usage_line(problem: click.ClickException, arguments: Sequence[str], prog_nam
     kind = getattr(problem.param, "type", None) if isinstance(problem, click.BadParameter) else None
     if isinstance(kind, click.IntRange | click.FloatRange) and " is not " in line:
         noun = "whole number" if isinstance(kind, click.IntRange) else "number"
-        first = f"above {kind.min} and at most" if kind.min_open else f"from {kind.min} to"
-        line = f"{line.partition(' is not ')[0]} is not a {noun} {first} {kind.max}"
+        first = f"above {kind.min}" if kind.min_open else f"from {kind.min}"
+        most = "" if kind.max is None else f" and at most {kind.max}" if kind.min_open else f" to {kind.max}"
+        line = f"{line.partition(' is not ')[0]} is not a {noun} {first}{most or ' on'}"
     if _POINT_IN_PIECES.search(line):
         line += ": quote a point that has a space in it, as in --at '10m ago'"
     # Click's parser doesn't report the command if an option lacks its value.

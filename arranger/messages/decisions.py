@@ -255,6 +255,13 @@ def _worker_ended(facts: StageFacts) -> str:
     return f"worker {facts.worker_set}-{facts.index} {how} ({_ending(facts)}); the whole job is restarted"
 
 
+def _unschedulable(facts: StageFacts) -> str:
+    text = _shortage(facts) or facts.words or "no node can hold it"
+    if facts.shortage is not None and facts.shortage.infeasible:
+        text += "; it has been so for the whole grace period (setting infeasible_grace_s)"
+    return text
+
+
 def _quorum_incomplete(facts: StageFacts) -> str:
     why = facts.words or _shortage(facts) or "no nodes for it"
     return f"its quorum wasn't complete for {facts.seconds} s ({why}); it gives its nodes up"
@@ -344,7 +351,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.TEMPLATE_EDITED: lambda _: (
         "its template was edited before its status told that it starts; scheduled again with that"
     ),
-    _R.UNSCHEDULABLE: lambda facts: _shortage(facts) or facts.words or "no node can hold it",
+    _R.UNSCHEDULABLE: _unschedulable,
     _R.DEPENDENCY_FAILED: lambda facts: f"job {facts.job} failed, which had to succeed first",
     _R.WORKERS_FAILED: lambda facts: (
         f"{_workers(facts.count, 'is', 'are')} given up ({_limit(facts)}) and {_needed(facts)}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from arranger import __version__
-from arranger.web.refusals import refuse
+from arranger.web.refusals import Refusal, refuse
 
 #: Longer values and longer lists of values aren't passed on.
 _LONGEST = 256
@@ -197,6 +197,15 @@ def with_manifests(inquiry: Asked) -> Asked:
     end = arguments.index("--")
     arguments = (*arguments[:end], f"{inquiry.question.manifests}=-", *arguments[end:])
     return msgspec.structs.replace(inquiry, arguments=arguments, tag="", present=False)
+
+
+def by_parameters(question: Question, refusal: Refusal) -> Refusal:
+    """What a command says, for those who asked it by parameters: with these names, and without the command's manual."""
+    message = re.sub(r" \(see [^()]* --help\)$", "", str(refusal)).replace("standard input", "the body")
+    for one in question.parameters:
+        if one.flag:
+            message = re.sub(rf"'?(?<![\w-]){one.flag}(?![\w-])'?", one.name, message)
+    return Refusal(refusal.reason, message)
 
 
 def _check(one: Parameter, values: Sequence[str]) -> None:

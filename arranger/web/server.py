@@ -27,7 +27,7 @@ from arranger.web.moment_process import MomentSource
 from arranger.web.naming import LINES_TYPE, LOOPBACK, MANIFESTS_TYPE, PASSED_TOKEN, PREFIX
 from arranger.web.news import New, News, encoded
 from arranger.web.page import Page
-from arranger.web.questions import QUESTIONS, Asked, Question, asked, with_manifests
+from arranger.web.questions import QUESTIONS, Asked, Question, asked, by_parameters, with_manifests
 from arranger.web.refusals import CODES, Refusal, refuse
 from arranger.web.rights import Gate, OpenGate, Viewer
 from arranger.workers import cancelling
@@ -178,6 +178,12 @@ class ApiServer:
 
     def _answering(self, question: Question) -> _Handler:
         async def answer(request: web.Request) -> web.Response:
+            try:
+                return await respond(request)
+            except Refusal as problem:
+                raise by_parameters(question, problem) from problem
+
+        async def respond(request: web.Request) -> web.Response:
             viewer = await self._viewer(request)
             missing = await lacking(viewer)
             end = await self._news.position()

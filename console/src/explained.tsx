@@ -56,7 +56,7 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
 }
 
 function pods(standing: Explained["standing"]): string {
-  if (!standing.ended) return `${standing.podsPlaced} of ${standing.podsDesired} have nodes, ${standing.podsSeen} were seen`;
+  if (!standing.ended) return `${standing.podsPlaced} of ${standing.podsDesired} have nodes, and ${standing.podsSeen || "none"} of them exist`;
   return standing.podsPresent ? `${many(standing.podsPresent, "pod")} still there` : "all gone: the job has ended";
 }
 

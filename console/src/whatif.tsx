@@ -55,15 +55,17 @@ export function WhatIf() {
   const further = useRef<HTMLDetailsElement>(null);
   const asked = useRef("");
   const run = async (form: HTMLFormElement): Promise<void> => {
-    setBusy(true);
     asked.current = changes.value = told(form);
     const { objects, ...query } = given(form);
+    const lacks = incomplete(query, !!objects);
+    if (lacks) return setAnswer({ problem: lacks });
+    setBusy(true);
     const { signal } = begin();
     const body = { signal, objects: String(objects ?? "") };
     try {
       setAnswer({ value: await ask<Answer>("what-if", { at: settledAt.value, ...query }, body) });
     } catch (caught) {
-      if (!signal.aborted) setAnswer({ problem: words(caught) });
+      if (!signal.aborted) setAnswer({ problem: ofFields(words(caught)) });
     } finally {
       setBusy(false);
     }
@@ -159,6 +161,26 @@ function Given({ field }: { field: Field }) {
   );
 }
 
+const OF_JOB = ["priority", "gpus", "queue"];
+
+/** What the form lacks, in its own words. A job of which nothing changes is left out beside other changes. */
+function incomplete(query: Parameters, objects: boolean): string {
+  const changed = OF_JOB.some((name) => query[name]);
+  if (changed && !query.changedJob) return "Choose a job: its priority, GPUs or queue are to change.";
+  if (changed || !query.changedJob) return "";
+  if (!objects && Object.keys(query).length === 1) return `Say what of ${String(query.changedJob)} changes: its priority, GPUs or queue.`;
+  delete query.changedJob;
+  return "";
+}
+
+/** A refusal with the names of fields instead of those of parameters. */
+function ofFields(refusal: string): string {
+  const label = (name: string): string => FIELDS.find((one) => one.name === name)?.label ?? name;
+  return refusal
+    .replace(/^Invalid value for (\w+)/, (_, name: string) => label(name))
+    .replace(/^the body(?::(\d+))?/, (_, line?: string) => (line ? `Line ${line} of the added or changed objects` : "The added or changed objects"));
+}
+
 /** What the form says, for the address. */
 function told(form: HTMLFormElement): string {
   const query = new URLSearchParams();
@@ -194,7 +216,7 @@ function Result({ value }: { value: Answer }) {
       <p class="lead">
         {value.cycle ? (
           <>
-            The cycle at <Point at={value.cycle} />
+            The cycle at <Point at={value.cycle} />, taken on the state at <Point at={value.base} />
           </>
         ) : (
           <>

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from arranger.events import kinds as k
@@ -328,6 +329,11 @@ def test_a_decision_for_want_of_nodes_says_what_the_shortage_is() -> None:
     short = ShortageFacts("learner", 0, 2, reasons=((Reason(K.CORDONED), 1),))
     said = "0 of 2 required pods fit; learner: 0 of 1 nodes fit: 1 cordoned"
     assert stage_text(decided(StageReason.UNSCHEDULABLE, StageFacts(shortage=short))) == said
+    never = StageFacts(shortage=msgspec.structs.replace(short, infeasible=True))
+    assert stage_text(decided(StageReason.UNSCHEDULABLE, never)) == (
+        f"{said}; even an empty cluster of these nodes can't hold it; "
+        "it has been so for the whole grace period (setting infeasible_grace_s)"
+    )
     incomplete = StageFacts(seconds=300, shortage=short)
     assert stage_text(decided(StageReason.QUORUM_INCOMPLETE, incomplete)) == (
         f"its quorum wasn't complete for 300 s ({said}); it gives its nodes up"

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -430,6 +431,23 @@ async def test_refusals_have_the_words_of_the_command_line() -> None:
         assert future[0] == 404
         assert "the log has no offset 99999999 yet" in future[1]["message"]
         assert option[0] == 404, "a value never becomes an option"
+
+
+async def test_refusals_name_parameters_and_no_flags() -> None:
+    async with serving(FileLog(HISTORY)) as api:
+        (_, alone, *_), (_, wrong, *_), (_, least, *_), (_, unknown, *_), (_, body, *_) = await asyncio.gather(
+            api.get("what-if?at=300&priority=3"),
+            api.get("what-if?at=300&priority=33&changedJob=default/answer"),
+            api.get("what-if?at=300&gpus=many&changedJob=default/answer"),
+            api.get("what-if?at=192&priority=3&changedJob=nobody"),
+            api.post("what-if?at=300", b"a: [\nb"),
+        )
+    assert alone["message"] == "priority needs changedJob"
+    assert wrong["message"] == "Invalid value for priority: 33 is not a whole number from 1 to 10"
+    assert least["message"] == "Invalid value for gpus: 'many' is not a whole number from 1 on"
+    at = re.search(r"no job 'nobody' at offset (\d+), on whose state the cycle at offset (\d+) was", unknown["message"])
+    assert at and int(at[1]) < int(at[2]) <= 192
+    assert body["message"].startswith("the body:3: not valid YAML")
 
 
 async def test_it_only_reads_and_answers_only_pages_of_this_machine() -> None:

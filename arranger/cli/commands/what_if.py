@@ -14,6 +14,7 @@ from arranger.cli.inputs.flags import completing
 from arranger.cli.inputs.reading import (
     AT_ALLOWED,
     DURATION_TYPE,
+    NotFound,
     TextType,
     at_now,
     end_offset,
@@ -189,7 +190,13 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
         content = snapshot.encode(state)
         changed = snapshot.restore(content)
         edits: list[str] = []
-        variation = asked.otherwise.variation(changed, inputs.time_ms, edits)
+        try:
+            variation = asked.otherwise.variation(changed, inputs.time_ms, edits)
+        except NotFound as problem:
+            if not inputs.cycle:
+                raise
+            which = f"{problem.message}, on whose state the cycle at offset {inputs.cycle} was taken"
+            raise NotFound(which, hint=problem.hint) from problem
         recording = await _read_on(log, position, content, asked, inputs) if asked.until is not None else None
     had = policies.closest(inputs.config)
     usual = had.usable(inputs.config)

@@ -175,8 +175,9 @@ class Preemptions(msgspec.Struct):
         needless = sum(map(self.needless, self.found))
         say()
         print_text(
-            f"{counted(len(self.found), 'preemption')}; of {needless} the room became free by itself within "
-            f"{duration(self.within_ms)}, by amounts alone, and to wait for it would have cost no more than was lost"
+            f"{counted(len(self.found), 'preemption')}, {needless or 'none'} of them needless. Needless means: without "
+            f"it, the room would have been free within {duration(self.within_ms)}, and the wait would have cost no "
+            "more GPU time than the victims lost. That is an estimate, from free amounts alone."
         )
         for name, times, why in self._in_vain():
             print_text(f"{name} took room in vain, {counted(times, 'time')}: {why}")

@@ -131,7 +131,15 @@ def opened(browser: Browser) -> Iterator[Opener]:
         page = context.new_page()
         page.set_default_timeout(30_000)
         host = address.partition("/#")[0]
-        page.on("console", lambda one: said.append(one.text) if one.type in ("error", "warning") else None)
+        # The browser reports refused questions too; a what-if that can't be answered is one.
+        page.on(
+            "console",
+            lambda one: (
+                said.append(one.text)
+                if one.type in ("error", "warning") and "/api/v1/what-if" not in one.location["url"]
+                else None
+            ),
+        )
         page.on("pageerror", lambda one: said.append(str(one)))
         page.on(
             "request",

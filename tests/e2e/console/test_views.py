@@ -134,6 +134,27 @@ def test_a_job_is_changed_by_a_form_and_only_what_differs_is_shown(room: str, op
     assert "changedJob=default" in page.url
 
 
+def test_the_form_says_what_is_wrong_in_its_own_words(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/what-if?at=192")
+    ask, problem = page.get_by_role("button", name="Ask"), page.get_by_role("alert")
+    page.get_by_label("Its priority").fill("33")
+    ask.click()
+    expect(problem).to_have_text("Choose a job: its priority, GPUs or queue are to change.")
+    page.get_by_label("Job", exact=True).fill("default/train")
+    ask.click()
+    expect(problem).to_have_text("Its priority: 33 is not a whole number from 1 to 10")
+    page.get_by_label("Its priority").fill("")
+    ask.click()
+    expect(problem).to_have_text("Say what of default/train changes: its priority, GPUs or queue.")
+    page.get_by_label("Queue policy").fill("DRF")
+    ask.click()
+    expect(page.get_by_role("region", name="What if")).to_contain_text("taken on the state at")
+    page.get_by_text("More to change").click()
+    page.get_by_label("Added or changed jobs").fill("a: [\nb")
+    ask.click()
+    expect(problem).to_contain_text("Line 3 of the added or changed objects: not valid YAML")
+
+
 def test_the_overview_comes_first_and_jobs_that_run_or_wait_before_those_that_ended(room: str, opened: Opener) -> None:
     page = opened(f"{room}/")
     ready(page)
