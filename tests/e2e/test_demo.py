@@ -172,6 +172,35 @@ def test_a_second_demo_takes_neither_the_folder_nor_the_log_of_the_first(tmp_pat
     assert arranger("events", "--log", str(tmp_path / "log"), "--kind", "EpochBegun")
 
 
+def workers_of(pid: int) -> list[int]:
+    commands = {child: Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0") for child in children_of(pid)}
+    return [child for child, command in commands.items() if command[-2:] == [b"run", b""]]
+
+
+def test_a_kept_demo_goes_on_without_a_process_that_is_killed_and_starts_another(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [*ARRANGER, "demo", "--keep", "--folder", str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    )
+    try:
+        assert demo.stdout is not None
+        while "explain quickstart" not in demo.stdout.readline():
+            pass
+        killed, other = workers_of(demo.pid)
+        os.kill(killed, signal.SIGKILL)
+        while "was killed by signal 9: the other one takes over" not in (told := demo.stdout.readline()):
+            assert told
+        until_s = time.monotonic() + 30
+        while len(workers_of(demo.pid)) < 2 and time.monotonic() < until_s:
+            time.sleep(0.1)
+        now = workers_of(demo.pid)
+        assert len(now) == 2 and other in now and killed not in now
+    finally:
+        demo.send_signal(signal.SIGTERM)
+        demo.communicate(timeout=60)
+    assert demo.returncode == 0
+    assert arranger("events", "--log", str(tmp_path / "log"), "--kind", "EpochBegun")
+
+
 @pytest.mark.real
 def test_ctrl_c_at_a_terminal_ends_a_kept_demo_with_its_log_and_leaves_nothing_behind(tmp_path: Path) -> None:
     kubectl = str(kube_assets() / "kubectl")

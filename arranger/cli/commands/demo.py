@@ -141,6 +141,8 @@ class _Demo:
         #: What is applied later, each after so many seconds from the first.
         self._later: list[tuple[float, Object]] = []
         self._story: _Told | None = None
+        #: The environment of the workers.
+        self._environ: dict[str, str] = {}
         self._stop = asyncio.Event()
         self._began_s = time.monotonic()
 
@@ -166,15 +168,17 @@ class _Demo:
                 self._workers(redis_url, cluster.kubeconfig(self._kubeconfig)) as processes,
             ):
                 await self._until_ready(processes)
-                async with self._console(redis_url) as address:
-                    if self._keep:
-                        self._say_how_to_use(redis_url, address)
-                    user = DirectCluster(cluster.store, strict=True)
-                    await self._apply(user)
-                    async with _story(redis_url) as self._story:
-                        await self._watch(cluster.direct, user, processes)
-                await self._until_clean(cluster.direct)
-                events = await self._keep_log(redis_url)
+                try:
+                    async with self._console(redis_url) as address:
+                        if self._keep:
+                            self._say_how_to_use(redis_url, address)
+                        user = DirectCluster(cluster.store, strict=True)
+                        await self._apply(user)
+                        async with _story(redis_url) as self._story:
+                            await self._watch(cluster.direct, user, processes)
+                    await self._until_clean(cluster.direct)
+                finally:  # also of a demo that fails
+                    events = await self._keep_log(redis_url)
         finally:
             self._kubeconfig.unlink(missing_ok=True)
         return await self._sum_up(events)
@@ -184,21 +188,13 @@ class _Demo:
     @contextlib.asynccontextmanager
     async def _workers(self, redis_url: str, kubeconfig: Path) -> AsyncIterator[list[asyncio.subprocess.Process]]:
         """Run two processes with all five roles each, as in production."""
-        from arranger.sandbox.redis_server import end_with_parent
-
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
-        environ |= _SETTINGS | {"ARRANGER_REDIS_URL": redis_url, "ARRANGER_KUBECONFIG": str(kubeconfig)}
+        self._environ = environ | _SETTINGS | {"ARRANGER_REDIS_URL": redis_url, "ARRANGER_KUBECONFIG": str(kubeconfig)}
         processes: list[asyncio.subprocess.Process] = []
         try:
             for number in range(PROCESSES):
-                with self._output(number).open("wb") as output:
-                    processes.append(
-                        await asyncio.create_subprocess_exec(
-                            sys.executable, "-m", "arranger.cli.main", "run",
-                            env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
-                            start_new_session=True, preexec_fn=end_with_parent,
-                        )
-                    )  # fmt: skip
+                self._output(number).unlink(missing_ok=True)
+                processes.append(await self._worker(number))
             yield processes
         finally:
             for process in processes:
@@ -206,6 +202,28 @@ class _Demo:
                     process.terminate()
             for process in processes:
                 await process.wait()
+
+    async def _worker(self, number: int) -> asyncio.subprocess.Process:
+        from arranger.sandbox.redis_server import end_with_parent
+
+        with self._output(number).open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "arranger.cli.main", "run",
+                env=self._environ, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, preexec_fn=end_with_parent,
+            )  # fmt: skip
+
+    async def _replace_dead(self, processes: list[asyncio.subprocess.Process]) -> None:
+        """In a cluster that stays, a process that was killed is started again, so that a takeover can be tried. One
+        that ends by itself ends the demo."""
+        for number, process in enumerate(processes):
+            if self._keep and process.returncode is not None and process.returncode < 0:
+                say(
+                    f"process {process.pid} was killed by signal {-process.returncode}: the other one takes over, and "
+                    "a new one starts"
+                )
+                processes[number] = await self._worker(number)
+        self._check_alive(processes)
 
     @contextlib.asynccontextmanager
     async def _console(self, redis_url: str) -> AsyncIterator[str]:
@@ -344,7 +362,7 @@ class _Demo:
                 screen.tell(time_ms, line)
 
     async def _look(self, cluster: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
-        self._check_alive(processes)
+        await self._replace_dead(processes)
         there: set[str] = set()
         async for page in cluster.listing(TYJOBS):
             for job in page.items:
