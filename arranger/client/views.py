@@ -71,6 +71,7 @@ class Explanation(answer.Explanation, frozen=True):
             ("attempt", f"{job.attempt}" + (f"; restarts: {job.budget}" if job.budget else "")),
             ("message", job.message or "-"),
             ("nodes", job.allocation or "-"),
+            *([("variables", job.unset)] if job.unset else []),
             *([("remedy", job.remedy)] if job.remedy else []),
             *room_rows(self, local_time),
         ]

@@ -28,6 +28,8 @@ from arranger.messages.readiness import (
     guest_text,
     held_text,
     reserved_text,
+    stuck_slots,
+    stuck_text,
     unset_text,
 )
 from arranger.messages.shortages import shortage_text
@@ -290,7 +292,7 @@ def news_of(state: State, job: JobRecord) -> tuple[object, ...]:
     address = job.leader.address if job.stage != Stage.STARTING else ""
     refusal = job.refusal()
     refused = (refusal.slot, refusal.message) if refusal is not None else None
-    stuck = min(_stuck_slots(state, job), default=None)
+    stuck = min(stuck_slots(state, job), default=None)
     why = state.pods[job.bound[stuck]].waiting if stuck is not None else ""
     known = (job.version, job.seen.generation, job.schedule_state, address, job.leader.restarts, tuple(job.failing))
     ends = tuple(of.ended for of in job.spec.after) if job.spec is not None else ()
@@ -384,7 +386,7 @@ def _message(state: State, job: JobRecord) -> str:
     claims = claims_text(state, job)
     hanging = "" if below else hanging_text(state, job, state.time_ms)
     said = _joined(
-        below, claims, _stuck(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job), hanging
+        below, claims, stuck_text(state, job), waits, kept, back_off_text(job), _to_be_replaced(state, job), hanging
     )
     return _joined(said or _awaited(state, job), held_text(job), behind) or decided
 
@@ -459,22 +461,6 @@ def _to_be_replaced(state: State, job: JobRecord) -> str:
 def _from(time_ms: int) -> str:
     """The time before which nothing happens, rounded up to whole seconds."""
     return rfc3339(time_ms + 999)
-
-
-def _stuck_slots(state: State, job: JobRecord) -> list[SlotKey]:
-    """The slots whose pods their kubelets can't start; most often an image can't be pulled."""
-    return [slot for slot, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and pod.waiting]
-
-
-def _stuck(state: State, job: JobRecord) -> str:
-    """The first pod that its kubelet can't start, and why."""
-    found = _stuck_slots(state, job)
-    if not found:
-        return ""
-    pod = state.pods[job.bound[min(found)]]
-    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    why = f"{pod.waiting}: {pod.message}" if pod.message else pod.waiting
-    return f"pod {pod.name}{others} can't start on {pod.node}: {why}"
 
 
 def _awaited(state: State, job: JobRecord) -> str:

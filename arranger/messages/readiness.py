@@ -10,7 +10,7 @@ from arranger.model.pod import Phase
 from arranger.model.reasons import ReasonKind
 from arranger.model.text import rfc3339
 from arranger.projections.devices import claim_for, needs_of, uses_devices
-from arranger.projections.job_parts import LEADER
+from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, blameless, by_group
 from arranger.projections.preemption import hosts_of, lenders_of
 from arranger.projections.state import State
@@ -169,3 +169,19 @@ def reserved_text(state: State, job: JobRecord) -> str:
 def unset_text(job: JobRecord) -> str:
     """The references of its templates to variables that its pods won't have; empty for none."""
     return faults_text(job.seen.unset)
+
+
+def stuck_slots(state: State, job: JobRecord) -> list[SlotKey]:
+    """The slots whose pods their kubelets can't start; most often an image can't be pulled."""
+    return [slot for slot, uid in job.bound.items() if (pod := state.pods.get(uid)) is not None and pod.waiting]
+
+
+def stuck_text(state: State, job: JobRecord) -> str:
+    """The first pod that its kubelet can't start, and why; empty for none."""
+    found = stuck_slots(state, job)
+    if not found:
+        return ""
+    pod = state.pods[job.bound[min(found)]]
+    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    why = f"{pod.waiting}: {pod.message}" if pod.message else pod.waiting
+    return f"pod {pod.name}{others} can't start on {pod.node}: {why}"

@@ -49,6 +49,7 @@ _TAKING = "taking"
 _BOUND = "bound"
 _LACKING = "lacking"
 _HANGING = "hanging"
+_STUCK = "stuck"
 _UNSET = "unset"
 
 #: The order of Events with the same time in their names; those about a stage come after its own.
@@ -63,6 +64,7 @@ _WITHIN = {
     _TAKING: 1,
     _LACKING: 1,
     _HANGING: 1,
+    _STUCK: 1,
     _UNSET: 1,
     _WHOLE: 2,
     _BOUND: 2,
@@ -93,6 +95,10 @@ class Told(msgspec.Struct):
     #: Which pods hang, "" for none, and what was reported of that.
     hanging: str = ""
     hung: str = ""
+    #: Which pod its kubelet can't start, and why, "" for none; and whether that was reported. A kubelet goes on trying,
+    #: and each time gives one of several reasons.
+    stuck: str = ""
+    stuck_told: bool = False
     #: What was reported of variables that the pods won't have.
     unset: str = ""
     replacements: int = 0
@@ -153,6 +159,7 @@ class Reporter:
             told.hung = told.hanging
             if told.hanging:
                 await self._update(job, told, _HANGING, reason="PodHangs", message=told.hanging)
+        await self._tell_stuck(job, told)
         await self._tell_unset(job, told)
         await self._tell_before(job, told)
         await self._tell_waiting(job, told)
@@ -206,6 +213,13 @@ class Reporter:
                 name = f"{job.seen.name}.{scaled.time_ms:011x}.1-scaled-{scaled.generation}.{job.uid[:8]}"
                 message = scaled_text(scaled.sets, job.spec)
                 await self._create(job, name, reason="Scaled", message=message, time_ms=scaled.time_ms)
+
+    async def _tell_stuck(self, job: JobRecord, told: Told) -> None:
+        """Report that a kubelet can't start a pod, once for all pods that it can't start at a time."""
+        first = bool(told.stuck) and not told.stuck_told
+        told.stuck_told = bool(told.stuck)
+        if first:
+            await self._update(job, told, _STUCK, reason="PodCannotStart", message=told.stuck)
 
     async def _tell_unset(self, job: JobRecord, told: Told) -> None:
         """Report variables that its pods won't have."""

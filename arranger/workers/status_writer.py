@@ -20,6 +20,7 @@ from arranger.lifecycle.desired import desired_status, news_of
 from arranger.lifecycle.giving_way import taking_text
 from arranger.logs import log_event
 from arranger.messages.departures import hanging_text
+from arranger.messages.readiness import stuck_text
 from arranger.model.job import Stage
 from arranger.model.steps import Steps
 from arranger.projections.jobs import JobRecord
@@ -182,6 +183,7 @@ class StatusWriter:
         state = self._follower.state
         status = desired_status(state, job)
         progress.told.queue, progress.told.taking = queue_out_of_reach(state, job), taking_text(state, job)
+        progress.told.stuck = stuck_text(state, job)
         progress.told.hanging = hanging_text(state, job, self._clock.now_ms())
         digest = status_digest(status)
         unseen = digest == progress.digest and not self._settled(look, now_s)

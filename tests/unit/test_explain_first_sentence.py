@@ -3,17 +3,29 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from arranger.cli.inputs import start_forecast
+from arranger.clock import SystemClock
 from arranger.events.facts import StageFacts
 from arranger.events.kinds import StageDecided, StartForecast
+from arranger.kube.cluster import EVENTS
+from arranger.lifecycle.desired import desired_status
 from arranger.messages.failures import failure_remedy_text
+from arranger.messages.readiness import stuck_text
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import Stage
 from arranger.model.pod import ContainerEnd
 from arranger.model.stages import TRANSITIONS, StageReason
+from arranger.projections.job_parts import LEADER
+from arranger.sandbox.direct import DirectCluster
+from arranger.sandbox.listing import Selection
+from arranger.sandbox.store import Store
+from arranger.workers.reporter import Reporter, Told
 from tests.commands import Run, to_file
-from tests.unit.replay_worlds import crowded
+from tests.unit.replay_worlds import crowded, explained
+from tests.unit.test_lifecycle import starting_world
 from tests.world import World, shape
 
 FAILURES = sorted({reason for (_, reason), to in TRANSITIONS.items() if to == Stage.FAILED})
@@ -81,3 +93,49 @@ def test_a_suspended_job_has_no_start_and_a_running_one_needs_none(
     assert "  start         unknown: something other than room keeps it\n" in Run(capsys, "explain", "still", *log).out
     told = Run(capsys, "explain", "runs", *log)
     assert told.out.startswith("default/runs runs since 2023-11-14 ") and "  start  " not in told.out
+
+
+def first_line(world: World, job: str, capsys: pytest.CaptureFixture[str], folder: Path) -> str:
+    log = to_file(world.entries, folder / f"{world.state.offset}.log")
+    return Run(capsys, "explain", job, *log).out.splitlines()[0]
+
+
+def test_a_pod_that_its_kubelet_cannot_start_is_in_the_first_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trouble = ": pod ppo-learner-0 can't start on n1: ErrImagePull: no such image x"
+    world, job = starting_world(workers=2, min_workers=1)
+    world.run_pod(job, LEADER, "n1", phase="Pending")
+    world.change_pod(job.bound[LEADER], ip="", waiting="ErrImagePull", message="no such image x")
+    assert first_line(world, "ppo", capsys, tmp_path).endswith(trouble)
+    told = explained(world.entries, "ppo").standing
+    assert told.message == desired_status(world.state, job)["message"] == trouble.removeprefix(": ")
+
+
+async def test_an_event_tells_once_of_pods_that_cannot_start() -> None:
+    world, job = starting_world(workers=2, min_workers=1)
+    store, told = Store(now=lambda: world.now_ms / 1000), Told()
+    reporter = Reporter(DirectCluster(store), SystemClock())
+    world.run_pod(job, LEADER, "n1", phase="Pending")
+    for why in ("ErrImagePull", "ImagePullBackOff", "ErrImagePull"):
+        world.change_pod(job.bound[LEADER], ip="", waiting=why)
+        told.stuck = stuck_text(world.state, job)
+        await reporter.report(job, told)
+    items = store.page(EVENTS, Selection(), limit=100, continuation="").items
+    found = [msgspec.json.decode(item.raw) for item in items]
+    [event] = [of for of in found if of["reason"] == "PodCannotStart"]
+    assert event["message"] == "pod ppo-learner-0 can't start on n1: ErrImagePull"
+    assert event["count"] == 1 and event["type"] == "Warning"
+
+
+def test_variables_that_pods_will_not_have_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.node("n1", cpu=8)
+    job = world.job("ppo", workers=1, min_workers=1)
+    unset = (Fault("spec.leader.template", FaultKind.UNSET_VARIABLE, name="TYJOB_RNAK"),)
+    world.say(msgspec.structs.replace(job.seen, unset=unset))
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+    out = Run(capsys, "explain", "ppo", *log).out
+    assert out.count("TYJOB_RNAK") == 1 and "TYJOB_RNAK" not in out.splitlines()[0]
+    assert "TYJOB_RNAK" in Run(capsys, "explain", "ppo", *log, "-o", "json").json["standing"]["unset"]

@@ -131,6 +131,8 @@ class Page:
             ("message", self._message()),
             ("nodes", job.allocation or "-"),
         ]
+        if job.unset:
+            rows.append(("variables", job.unset))
         if job.created_by:
             rows.insert(0, ("created", f"by {job.created_by}"))
         self._rows(rows, 9)

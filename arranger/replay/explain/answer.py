@@ -8,6 +8,7 @@ import msgspec
 
 from arranger.events.facts import ShortageFacts
 from arranger.messages.failures import failure_remedy_text
+from arranger.messages.readiness import stuck_text, unset_text
 from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
@@ -21,7 +22,7 @@ from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.taken_room import Giving, Kept, Taking, kept
 from arranger.replay.explain.waiting import Helped, Waiting, explain_waiting
-from arranger.replay.reading.describe import label, message_of, pods_text, why_it_waits
+from arranger.replay.reading.describe import label, pods_text, told_of, why_it_waits
 from arranger.replay.reading.verdicts import REJECTED
 from arranger.scheduling import BUILT_IN, Policies
 
@@ -67,6 +68,10 @@ class Standing(msgspec.Struct, frozen=True):
     reason: str = ""
     #: What can be done about a failure, in words; "" if the job hasn't failed.
     remedy: str = ""
+    #: The first of its pods that a kubelet can't start, and why, in words; "" for none.
+    stuck: str = ""
+    #: The references of its templates to variables that its pods won't have, in words; "" for none.
+    unset: str = ""
 
 
 class Waited(msgspec.Struct, frozen=True):
@@ -234,7 +239,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         stage_since_ms=job.times.stage_ms,
         schedule_state=job.schedule_state,
         scheduled_since_ms=job.times.scheduled_ms,
-        message=message_of(story.state, job),
+        message=told_of(story.state, job),
         attempt=job.attempt,
         restarts=job.leader.restarts,
         priority=spec.priority if spec is not None else 0,
@@ -258,4 +263,6 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         pods_present=_present(story, job),
         reason=str(job.decided.reason) if job.decided is not None else "",
         remedy=failure_remedy_text(job.decided) if job.decided is not None else "",
+        unset=unset_text(job),
+        stuck=stuck_text(story.state, job) if not job.ended else "",
     )

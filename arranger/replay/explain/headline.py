@@ -15,6 +15,7 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
     job = answer.standing
     since, lasts = local_time(job.stage_since_ms), duration(max(answer.time_ms - job.stage_since_ms, 0))
     why = f": {job.message}" if job.message else ""
+    stuck = f": {job.stuck}" if job.stuck else ""
     match job.stage:
         case Stage.FAILED:
             because = f", because {job.message}" if job.message else ""
@@ -23,9 +24,9 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
             return f"{job.job} succeeded at {since}{why}{_times(answer)}"
         case Stage.RUNNING:
             usual = job.reason == StageReason.WORKERS_READY or answer.waiting is not None
-            return f"{job.job} runs since {since}, for {lasts}{'' if usual else why}{_times(answer)}"
+            return f"{job.job} runs since {since}, for {lasts}{stuck if usual else why}{_times(answer)}"
         case Stage.STARTING:
-            return f"{job.job} starts since {since}, for {lasts}{why if answer.waiting is None else ''}"
+            return f"{job.job} starts since {since}, for {lasts}{why if answer.waiting is None else stuck}"
     if answer.start is None and answer.waiting is None:
         since, lasts = local_time(job.scheduled_since_ms), duration(max(answer.time_ms - job.scheduled_since_ms, 0))
         return f"{job.job} has nodes since {since}, for {lasts}, and is about to start"

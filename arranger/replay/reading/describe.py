@@ -20,6 +20,7 @@ from arranger.messages.readiness import (
     ending_text,
     guest_text,
     reserved_text,
+    stuck_text,
     unset_text,
 )
 from arranger.messages.shortages import shortage_text
@@ -65,12 +66,14 @@ def label(job: JobRecord) -> str:
 def message_of(state: State, job: JobRecord) -> str:
     """The last decision about the job in words; an invalid spec, a quorum that isn't ready, or the reason for waiting
     takes precedence. References to variables that its pods won't have follow."""
+    unset = "" if job.seen.faults else unset_text(job)
+    return "; ".join(part for part in (told_of(state, job), unset) if part)
+
+
+def told_of(state: State, job: JobRecord) -> str:
+    """The same without the variables."""
     if job.seen.faults:
         return faults_text(job.seen.faults)
-    return "; ".join(part for part in (_told(state, job), unset_text(job)) if part)
-
-
-def _told(state: State, job: JobRecord) -> str:
     if before := prerequisites_text(state, job):
         return before
     waits = why_it_waits(job)
@@ -78,7 +81,8 @@ def _told(state: State, job: JobRecord) -> str:
     if waits is not None and (reserved := reserved_text(state, job)):
         waiting = f"{waiting}; {reserved}"
     below = below_quorum_text(state, job) or ending_text(state, job)
-    told = "; ".join(part for part in (below, claims_text(state, job), waiting) if part)
+    stuck = stuck_text(state, job)
+    told = "; ".join(part for part in (below, claims_text(state, job), stuck, waiting) if part)
     told = told or (stage_text(job.decided) if job.decided is not None else "")
     return "; ".join(part for part in (told, *_aside(state, job), guest_text(state, job)) if part)
 
