@@ -1,6 +1,7 @@
 """The client for asyncio code."""
 
 import asyncio
+import inspect
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -10,7 +11,7 @@ from typing import Any, Self
 
 from arranger.client.answers import Answer, Refused, Value, ask, ask_lines, typed
 from arranger.client.applying import change, noted
-from arranger.client.jobs import Given, Job, JobEnded, JobGone, job_object, job_pod, meant
+from arranger.client.jobs import Given, Job, JobEnded, JobGone, job_object, job_pod, meant, of_wrong_type
 from arranger.client.views import (
     EventList,
     Explanation,
@@ -32,6 +33,7 @@ from arranger.kube.config import find_access, find_namespace
 from arranger.model.job import Stage
 from arranger.model.text import few
 from arranger.model.validation import scaled_set
+from arranger.web.naming import camel
 from arranger.web.remote import Remote
 
 #: After the API server couldn't be reached, it is tried again this much later.
@@ -42,6 +44,10 @@ _EDITS = 5
 _EVENTS = 20_000
 
 
+#: The further parameters of `what_if`.
+POLICIES = (
+    *("queue_policy", "policy", "weights", "preemption", "backfill", "reservations", "every_job", "lasting"),
+)  # fmt: skip
 #: So many pods are named in an error.
 _NAMED = 8
 
@@ -110,7 +116,7 @@ class AsyncClient:
         """Create a TYJob from an object, YAML text or the path of a YAML file, in the client's namespace unless it
         names one. Raises `ApiError` with the faulty fields if the API server refuses it, an unknown field among them,
         and `UsageError` if it is no TYJob."""
-        body = job_object(job, self.namespace)
+        body = self._object(job)
         with _naming_meant(body):
             return Job(await self._kube().create(TYJOBS, body["metadata"]["namespace"], body))
 
@@ -118,7 +124,7 @@ class AsyncClient:
         """Create a TYJob, or change the one of its name to what is given, as `kubectl apply` does: fields that were
         applied before and aren't given now are removed, and lists are replaced. Takes and raises what `submit` does;
         nothing is changed if any field is refused."""
-        body = job_object(job, self.namespace)
+        body = self._object(job)
         metadata = body["metadata"]
         if not metadata.get("name"):
             raise UsageError("metadata.name is missing", hint="submit takes metadata.generateName")
@@ -143,8 +149,8 @@ class AsyncClient:
         return Job(await self._kube().patch(TYJOBS, namespace, name, patch) if patch else now)
 
     async def job(self, name: str) -> Job:
-        """The TYJob of this name."""
-        return Job(await self._kube().get(TYJOBS, self.namespace, name))
+        """The TYJob of this name, with or without the client's namespace before it."""
+        return Job(await self._kube().get(TYJOBS, self.namespace, self._own(name)))
 
     async def jobs(self) -> JobList:
         """All TYJobs of the namespace, by name."""
@@ -155,9 +161,10 @@ class AsyncClient:
         """The job as soon as it is in one of the stages; by default, as soon as it has ended.
 
         Raises `JobEnded` if it ends in another stage, `JobGone` if it is deleted, and `TimeoutError` with what it waits
-        for after `timeout_s` seconds (None: never). It watches the job, and goes on if the API server is away.
+        for after `timeout_s` seconds (None: never; 0: the job as it is now decides). It watches the job, and goes on if
+        the API server is away.
         """
-        awaited = {Stage(stage) for stage in stages}
+        awaited = {_stage(stage) for stage in stages}
         return await self.wait_until(
             name, lambda job: job.stage in awaited if awaited else job.ended, timeout_s=timeout_s, ended=bool(awaited)
         )
@@ -167,21 +174,28 @@ class AsyncClient:
     ) -> Job:
         """The job as soon as `holds` is true of it. Raises as `wait` does; with `ended=False` it doesn't raise
         `JobEnded`, and goes on waiting."""
-        last: Job | None = None
+        contact = _Contact()
         try:
-            async with asyncio.timeout(timeout_s), aclosing(self.changes(name)) as seen:
-                async for last in seen:
-                    if holds(last):
-                        return last
-                    if ended and last.ended:
-                        raise JobEnded(last)
+            if timeout_s is not None and timeout_s <= 0:
+                contact.last = await self.job(name)
+                if _decides(contact.last, holds, ended=ended):
+                    return contact.last
+                raise TimeoutError
+            async with asyncio.timeout(timeout_s), aclosing(self._changes(name, contact)) as seen:
+                async for job in seen:
+                    if _decides(job, holds, ended=ended):
+                        return job
         except TimeoutError:
-            told = f"{last.stage}: {last.message}" if last is not None else "the API server can't be reached"
-            raise TimeoutError(f"{name} still is {told}" if last is not None else told) from None
-        raise JobGone(f"{self.namespace}/{name} was deleted")
+            raise TimeoutError(contact.told(name, timeout_s)) from None
+        raise JobGone(f"{self.namespace}/{self._own(name)} was deleted")
 
     async def changes(self, name: str) -> AsyncGenerator[Job, None]:
         """The job as it is now, and after each change, until it is deleted. Another job of its name isn't the same."""
+        async with aclosing(self._changes(name, _Contact())) as seen:
+            async for job in seen:
+                yield job
+
+    async def _changes(self, name: str, contact: "_Contact") -> AsyncGenerator[Job, None]:
         uid = ""
         while True:
             try:
@@ -189,12 +203,13 @@ class AsyncClient:
                 if uid not in ("", job.uid):
                     return
                 uid = job.uid
-                yield job
+                yield contact.heard(job)
                 async for changed in self._watched(job):
-                    yield changed
+                    yield contact.heard(changed)
             except Expired:
                 continue
-            except ClusterUnavailable:
+            except ClusterUnavailable as problem:
+                contact.problem = problem
                 await asyncio.sleep(_AGAIN_S)
             except ApiError as refused:
                 if refused.code == 404 and uid:
@@ -265,11 +280,11 @@ class AsyncClient:
 
     async def delete(self, name: str) -> None:
         """Delete a job, and with it its pods."""
-        await self._kube().delete(TYJOBS, self.namespace, name)
+        await self._kube().delete(TYJOBS, self.namespace, self._own(name))
 
     async def _edit(self, name: str, spec: Object, *, version: str = "") -> Job:
         metadata = {"metadata": {"resourceVersion": version}} if version else {}
-        return Job(await self._kube().patch(TYJOBS, self.namespace, name, {**metadata, "spec": spec}))
+        return Job(await self._kube().patch(TYJOBS, self.namespace, self._own(name), {**metadata, "spec": spec}))
 
     # --- the log ---------------------------------------------------------------------------------------------------
 
@@ -323,18 +338,26 @@ class AsyncClient:
         priority: int | None = None,
         queue: str | None = None,
         gpus: int | None = None,
-        without: Sequence[str] = (),
-        with_node: Sequence[str] = (),
-        without_node: Sequence[str] = (),
-        without_queue: Sequence[str] = (),
+        without: str | Sequence[str] = (),
+        with_node: str | Sequence[str] = (),
+        without_node: str | Sequence[str] = (),
+        without_queue: str | Sequence[str] = (),
         until: str | None = None,
         **policies: Value,
     ) -> WhatIf:
         """A past cycle as it was and with changes: one job with another priority, queue or number of GPUs, and without
-        some jobs, nodes or queues. `policies` are other parameters of the API, such as `queuePolicy="DRF"`."""
+        some jobs, nodes or queues (a name, or several). `policies` are those of `POLICIES`, such as
+        `queue_policy="DRF"`. Raises `UsageError` for any other name."""
+        policies = {_policy(name): value for name, value in policies.items()}
         changed: dict[str, Value] = {"changedJob": self._whole(job) if job else None, "priority": priority}
-        changed |= {"queue": queue, "gpus": gpus, "until": until, "without": [self._whole(of) for of in without]}
-        changed |= {"withNode": [*with_node], "withoutNode": [*without_node], "withoutQueue": [*without_queue]}
+        changed |= {
+            "queue": queue,
+            "gpus": gpus,
+            "until": until,
+            "without": [self._whole(of) for of in _several(without)],
+        }
+        changed |= {"withNode": _several(with_node), "withoutNode": _several(without_node)}
+        changed |= {"withoutQueue": _several(without_queue)}
         return typed((await self.ask("what-if", at=at, **changed, **policies)), WhatIf)
 
     async def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> JobStarts:
@@ -347,12 +370,12 @@ class AsyncClient:
         return (await self._answer(question, parameters)).content
 
     async def events(
-        self, *, job: str = "", kinds: Sequence[str] = (), first: int | str | None = None, last: int | None = None
+        self, *, job: str = "", kinds: str | Sequence[str] = (), first: int | str | None = None, last: int | None = None
     ) -> EventList:
         """The events of the log from `first` (an offset or a time) to the offset `last`, of these only those about one
         job or of some kinds: each as `arranger events -o json` prints it. One answer has at most 32 MiB; from an offset
         on, any number of events is asked for in parts."""
-        given: dict[str, Value] = {"job": self._whole(job) if job else None, "kind": list(kinds) or None}
+        given: dict[str, Value] = {"job": self._whole(job) if job else None, "kind": _several(kinds) or None}
         if not isinstance(first, int):
             return EventList(await self._lines("events", {**given, "from": first, "to": last}))
         if last is None:
@@ -377,6 +400,25 @@ class AsyncClient:
     def _whole(self, job: str) -> str:
         """The name with its namespace."""
         return job if "/" in job else f"{self.namespace}/{job}"
+
+    def _own(self, name: str) -> str:
+        """The name without the client's namespace. Raises `UsageError` for a name in another one."""
+        namespace, _, own = name.rpartition("/")
+        if namespace not in ("", self.namespace):
+            hint = f"make one with namespace={namespace!r}"
+            raise UsageError(f"{name} is in another namespace than this client, {self.namespace}", hint=hint)
+        return own
+
+    def _object(self, given: Given) -> Object:
+        """The TYJob to send. Raises `UsageError` if it names another namespace than the client was given."""
+        body = job_object(given, self.namespace)
+        named = body["metadata"]["namespace"]
+        if self._given_namespace and named != self._given_namespace:
+            hint = "leave one of them out"
+            raise UsageError(
+                f"metadata.namespace is {named!r}, and the client's namespace {self._given_namespace!r}", hint=hint
+            )
+        return body
 
     def _kube(self) -> HttpCluster:
         self._check_open()
@@ -409,14 +451,63 @@ def _naming_meant(body: Object) -> Iterator[None]:
     try:
         yield
     except ApiError as refused:
+        if wrong := of_wrong_type(body):  # the rules of the definition, which read them, would be all of the message
+            raise ApiError(refused.code, refused.reason, wrong) from refused
         if hint := meant(body):
             raise ApiError(refused.code, refused.reason, f"{refused.detail} ({hint})") from refused
         raise
 
 
-def closed() -> UsageError:
-    """What a client says that is used after its end."""
-    return UsageError("this client is closed", hint="make another one")
+class _Contact:
+    """What waiting for a job heard of it last: the job, and a problem since then."""
+
+    last: Job | None = None
+    problem: ClusterUnavailable | None = None
+
+    def heard(self, job: Job) -> Job:
+        self.last, self.problem = job, None
+        return job
+
+    def told(self, name: str, timeout_s: float | None) -> str:
+        """Why waiting ended without the job."""
+        was = f"{self.last.stage}: {self.last.message}" if self.last is not None else ""
+        if self.problem is not None:
+            return f"the API server can't be reached: {self.problem}" + (f"; {name} was {was}" if was else "")
+        return f"{name} still is {was}" if was else f"the API server gave no answer within {timeout_s:g} s"
+
+
+def _decides(job: Job, holds: Callable[[Job], bool], *, ended: bool) -> bool:
+    """Whether waiting is over. Raises `JobEnded`."""
+    if holds(job):
+        return True
+    if ended and job.ended:
+        raise JobEnded(job)
+    return False
+
+
+def _stage(name: Stage | str) -> Stage:
+    if name in [*Stage]:
+        return Stage(name)
+    raise UsageError(f"there is no stage {name!r}", hint=f"allowed: {', '.join(Stage)}")
+
+
+def _several(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else [*names]
+
+
+def _policy(name: str) -> str:
+    """The name of a parameter as the API has it, from its name here, or as it is there."""
+    for known in POLICIES:
+        if name in (known, camel(known)):
+            return camel(known)
+    own = inspect.signature(AsyncClient.what_if).parameters.values()
+    names = [of.name for of in own if of.kind == of.KEYWORD_ONLY] + [*POLICIES]
+    raise UsageError(f"what_if has no parameter {name!r}", hint=f"allowed: {', '.join(names)}")
+
+
+def closed(how: str = "is closed") -> UsageError:
+    """What a client says that is used after its end, or at its end."""
+    return UsageError(f"this client {how}", hint="make another one")
 
 
 def _edited(name: str) -> ArrangerError:

@@ -1,5 +1,6 @@
 """TYJobs and their pods as the client returns them, and TYJobs as users give them."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Union
@@ -10,7 +11,8 @@ import yaml
 from arranger.client import html
 from arranger.errors import ArrangerError, UsageError
 from arranger.kube.cluster import TYJOBS, Object
-from arranger.messages.faults import meant_text
+from arranger.messages.faults import faults_text, meant_text
+from arranger.model.faults import FaultKind
 from arranger.model.job import ENDED, Stage
 from arranger.model.names import INDEX_LABEL, KIND, LEADER_ROLE, ROLE_LABEL, WORKER_SET_LABEL
 from arranger.model.text import counted, one_line
@@ -183,12 +185,40 @@ def meant(body: Object) -> str:
     return meant_text([*validate(body), *unknown_metadata(body)])
 
 
+def of_wrong_type(body: Object) -> str:
+    """The fields of a TYJob that have values of another type, such as 2.5 for a whole number; empty for none."""
+    return faults_text([one for one in validate(body) if one.kind == FaultKind.WRONG_TYPE])
+
+
 def _as_json(given: Mapping[str, Any]) -> Object:
     """A copy with the types of JSON: tuples are lists in it, and numbers of numpy are numbers. Raises `UsageError`."""
+    if (path := _endless(given)) is not None:
+        raise UsageError(f"{path[1:]} is no number that JSON has", hint="it is infinite or not a number")
     try:
-        return msgspec.json.decode(msgspec.json.encode(given, enc_hook=_number), type=Object)
+        copied: Object = _whole(msgspec.json.decode(msgspec.json.encode(given, enc_hook=_number), type=Object))
+        return copied
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise UsageError(f"the TYJob can't be written as JSON: {error}") from error
+
+
+def _whole(value: Any) -> Any:
+    """With 3.0 as 3: JSON has one kind of number, and the rules of the definition have two."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _endless(value: Any) -> str | None:
+    """The path to a number that JSON would drop, each part after a dot: infinity, or what isn't a number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ""
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, item in items:
+        if (path := _endless(_number(item) if hasattr(item, "item") else item)) is not None:
+            return f".{key}{path}"
+    return None
 
 
 def _number(value: Any) -> Any:

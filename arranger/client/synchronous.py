@@ -5,6 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -105,6 +106,8 @@ class Client:
             running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
+        except CancelledError as ended:
+            raise closed("was closed meanwhile") from ended
         except BaseException:  # an interrupt too: nothing goes on behind the caller's back
             running.cancel()
             raise
@@ -185,10 +188,10 @@ class Client:
         priority: int | None = None,
         queue: str | None = None,
         gpus: int | None = None,
-        without: Sequence[str] = (),
-        with_node: Sequence[str] = (),
-        without_node: Sequence[str] = (),
-        without_queue: Sequence[str] = (),
+        without: str | Sequence[str] = (),
+        with_node: str | Sequence[str] = (),
+        without_node: str | Sequence[str] = (),
+        without_queue: str | Sequence[str] = (),
         until: str | None = None,
         **policies: Value,
     ) -> WhatIf:
@@ -215,7 +218,7 @@ class Client:
         return self._run(self._of.ask(question, **parameters))
 
     def events(
-        self, *, job: str = "", kinds: Sequence[str] = (), first: int | str | None = None, last: int | None = None
+        self, *, job: str = "", kinds: str | Sequence[str] = (), first: int | str | None = None, last: int | None = None
     ) -> EventList:
         return self._run(self._of.events(job=job, kinds=kinds, first=first, last=last))
 

@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 from collections.abc import AsyncIterator
-from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -235,6 +234,62 @@ async def test_scaling_writes_the_number_that_counts_and_refuses_what_kubectl_sc
         here.cluster.store.patch(TYJOBS, "default", "ppo", {"spec": {"scaledSet": "critics"}})
         assert numbers(await here.client.scale("ppo", 0)) == (0, [before, 2])
         assert numbers(await here.client.scale("ppo", 6, worker_set="actors")) == (0, [6, 2])
+
+
+async def test_numbers_that_a_job_cannot_have_are_refused_by_name(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        for wrong, words in ((float("nan"), "no number that JSON has"), (float("inf"), "no number that JSON has")):
+            given = job("ppo")
+            given["spec"]["workerSets"][0]["counts"] = wrong
+            with pytest.raises(UsageError, match=rf"spec\.workerSets\.0\.counts is {words}"):
+                await here.client.submit(given)
+        given["spec"]["workerSets"][0]["counts"] = 2.5
+        for verb in (here.client.submit, here.client.apply):
+            with pytest.raises(ApiError, match=r"counts.*must be of type integer") as refused:
+                await verb(given)
+            assert len(str(refused.value)) < 300
+        assert not await here.client.jobs()
+        given["spec"]["workerSets"][0]["counts"] = 3.0
+        assert (await here.client.submit(given)).object["spec"]["workerSets"][0]["counts"] == 3
+
+
+async def test_a_wait_that_ends_says_what_it_waited_for(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo"))
+        here.tell(Stage.RUNNING, message="all is well")
+        for timeout_s in (0, -1, 0.5):
+            with pytest.raises(TimeoutError, match="ppo still is Running: all is well"):
+                await here.client.wait("ppo", timeout_s=timeout_s)
+        assert (await here.client.wait("default/ppo", "Running", timeout_s=0)).stage == Stage.RUNNING
+        with pytest.raises(UsageError, match=r"there is no stage 'Ended' .*allowed: .*Succeeded"):
+            await here.client.wait("ppo", "Ended", timeout_s=0)
+        waits = asyncio.ensure_future(here.client.wait("ppo", timeout_s=3))
+        await asyncio.sleep(0.5)
+        await here.cluster.__aexit__(None, None, None)
+        with pytest.raises(TimeoutError, match=r"the API server can't be reached.*ppo was Running: all is well"):
+            await waits
+
+
+async def test_names_and_objects_of_another_namespace_than_the_clients_are_refused(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo"))
+        assert (await here.client.job("default/ppo")).name == "ppo"
+        for call in (here.client.job, here.client.pods, here.client.wait, here.client.delete):
+            with pytest.raises(UsageError, match="team-a/ppo is in another namespace than this client, default"):
+                await call("team-a/ppo")
+        async with AsyncClient(kubeconfig=tmp_path / "kubeconfig", namespace="team-a") as client:
+            elsewhere = job("other") | {"metadata": {"name": "other", "namespace": "default"}}
+            for verb in (client.submit, client.apply):
+                with pytest.raises(UsageError, match="namespace is 'default', and the client's namespace 'team-a'"):
+                    await verb(elsewhere)
+
+
+async def test_what_if_takes_one_name_for_several_and_lists_its_own_parameters() -> None:
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        one = await client.what_if(at=400, without="wide", queue_policy="DRF")
+        assert one == await client.what_if(at=400, without=["wide"], queuePolicy="DRF")
+        with pytest.raises(UsageError, match=r"no parameter 'priorty' .*allowed: at, job, priority.*every_job"):
+            await client.what_if(at=400, job="wide", priorty=3)
 
 
 async def test_an_edit_meanwhile_is_not_overwritten_by_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -603,7 +658,7 @@ def test_a_call_as_the_client_is_closed_elsewhere_never_hangs() -> None:
             try:
                 while True:
                     client._run(asyncio.sleep(0))
-            except (UsageError, CancelledError) as end:
+            except UsageError as end:
                 ends.append(str(end))
 
         threads = [threading.Thread(target=ask, daemon=True) for _ in range(3)]
