@@ -14,8 +14,7 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
     """The sentence, with complete times."""
     job = answer.standing
     since, lasts = local_time(job.stage_since_ms), duration(max(answer.time_ms - job.stage_since_ms, 0))
-    why = f": {job.message}" if job.message else ""
-    stuck = f": {job.stuck}" if job.stuck else ""
+    why, stuck = _after_colon(job.message), _after_colon(job.stuck)
     match job.stage:
         case Stage.FAILED:
             because = f", because {job.message}" if job.message else ""
@@ -34,6 +33,10 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
         last = answer.consequences[-1] if answer.consequences else None
         return f"{job.job} waits again since {since}, for {lasts}{f': {last.message}' if last is not None else ''}"
     return f"{job.job} waits since {since}, for {lasts}"
+
+
+def _after_colon(said: str) -> str:
+    return f": {said}" if said else ""
 
 
 def _times(answer: Explanation) -> str:
