@@ -8,7 +8,6 @@ import msgspec
 
 from arranger.events.facts import ShortageFacts
 from arranger.messages.failures import failure_remedy_text
-from arranger.messages.readiness import stuck_text, unset_text
 from arranger.model.names import pod_name
 from arranger.model.pods_to_place import pod_of
 from arranger.model.reasons import Reason
@@ -22,7 +21,7 @@ from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.taken_room import Giving, Kept, Taking, kept
 from arranger.replay.explain.waiting import Helped, Waiting, explain_waiting
-from arranger.replay.reading.describe import label, pods_text, told_of, why_it_waits
+from arranger.replay.reading.describe import label, pods_text, stuck_of, told_of, unset_of, why_it_waits
 from arranger.replay.reading.verdicts import REJECTED
 from arranger.scheduling import BUILT_IN, Policies
 
@@ -263,6 +262,6 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         pods_present=_present(story, job),
         reason=str(job.decided.reason) if job.decided is not None else "",
         remedy=failure_remedy_text(job.decided) if job.decided is not None else "",
-        unset=unset_text(job),
-        stuck=stuck_text(story.state, job) if not job.ended else "",
+        stuck=stuck_of(story.state, job),
+        unset=unset_of(job),
     )

@@ -66,8 +66,17 @@ def label(job: JobRecord) -> str:
 def message_of(state: State, job: JobRecord) -> str:
     """The last decision about the job in words; an invalid spec, a quorum that isn't ready, or the reason for waiting
     takes precedence. References to variables that its pods won't have follow."""
-    unset = "" if job.seen.faults else unset_text(job)
-    return "; ".join(part for part in (told_of(state, job), unset) if part)
+    return "; ".join(part for part in (told_of(state, job), unset_of(job)) if part)
+
+
+def stuck_of(state: State, job: JobRecord) -> str:
+    """The first of its pods that a kubelet can't start, and why; empty for none, and for a job that has ended."""
+    return "" if job.ended else stuck_text(state, job)
+
+
+def unset_of(job: JobRecord) -> str:
+    """The references of a valid job's templates to variables that its pods won't have; empty for none."""
+    return "" if job.seen.faults else unset_text(job)
 
 
 def told_of(state: State, job: JobRecord) -> str:
