@@ -5,7 +5,9 @@ from collections.abc import Callable
 from arranger.events.facts import StageFacts
 from arranger.events.kinds import StageDecided
 from arranger.model.job import Stage
+from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
+from arranger.model.text import few
 
 #: The kubelet's reason for a container that needed more memory than its limit.
 _OUT_OF_MEMORY = "OOMKilled"
@@ -29,10 +31,26 @@ def _of_program(facts: StageFacts) -> str:
     )
 
 
+#: What a pod says by which nodes are ruled out, whatever room they have.
+_OF_NODES = {
+    ReasonKind.NODE_SELECTOR: "the nodeSelector",
+    ReasonKind.NODE_AFFINITY: "the node affinity",
+    ReasonKind.TAINT: "the tolerations",
+}
+
+
+def _of_room(facts: StageFacts) -> str:
+    """For a job that got no nodes."""
+    kinds = {of.kind for of, _ in facts.shortage.reasons} if facts.shortage is not None else set()
+    ruled_out = few([words for kind, words in _OF_NODES.items() if kind in kinds], len(_OF_NODES))
+    if kinds and kinds <= {*_OF_NODES}:
+        return f"correct {ruled_out} of its pods, or add nodes that match"
+    less = "request less for a pod, need fewer pods at once (minWorkersNum, minCount), or add nodes that hold it"
+    return f"{less}, or correct {ruled_out} of its pods" if ruled_out else less
+
+
 _REMEDIES: dict[StageReason, Callable[[StageFacts], str]] = {
-    StageReason.UNSCHEDULABLE: lambda _: (
-        "request less for a pod, need fewer pods at once (minWorkersNum, minCount), or add nodes that hold it"
-    ),
+    StageReason.UNSCHEDULABLE: _of_room,
     StageReason.DEPENDENCY_FAILED: lambda facts: f"let job {facts.job} succeed, or take it out of spec.after",
     StageReason.WORKERS_FAILED: _of_program,
     StageReason.RESTART_LIMIT: _of_program,

@@ -216,3 +216,16 @@ def test_what_was_expected_by_now_and_did_not_come_is_expected_later(
     told = Run(capsys, "explain", *log, "third", "-o", "json")
     assert told.json["start"]["expected_ms"] > now_ms
     assert "the log's last event is of " in told.err and ", 5m00s ago; times are as of now" in told.err
+
+
+def test_a_start_that_no_end_of_a_job_brings_has_its_own_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = with_room_rules(preemption=None)
+    gpu_job(of, "first", 4)  # nothing is known of its end
+    of.settle()
+    gpu_job(of, "huge", 9)
+    gpu_job(of, "third", 4)
+    of.settle()
+    found = {one["job"]: one["why"] for one in answer(capsys, *to_file(of.entries, tmp_path / "a.log"))["jobs"]}
+    assert found == {"default/huge": "Infeasible", "default/third": "Endless"}

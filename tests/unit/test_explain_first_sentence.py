@@ -8,7 +8,7 @@ import pytest
 
 from arranger.cli.inputs import start_forecast
 from arranger.clock import SystemClock
-from arranger.events.facts import StageFacts
+from arranger.events.facts import ShortageFacts, StageFacts
 from arranger.events.kinds import StageDecided, StartForecast
 from arranger.kube.cluster import EVENTS
 from arranger.lifecycle.desired import desired_status
@@ -17,6 +17,7 @@ from arranger.messages.readiness import stuck_text
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import Stage
 from arranger.model.pod import ContainerEnd
+from arranger.model.reasons import Reason, ReasonKind
 from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.job_parts import LEADER
 from arranger.sandbox.direct import DirectCluster
@@ -139,3 +140,14 @@ def test_variables_that_pods_will_not_have_are_said_once(tmp_path: Path, capsys:
     out = Run(capsys, "explain", "ppo", *log).out
     assert out.count("TYJOB_RNAK") == 1 and "TYJOB_RNAK" not in out.splitlines()[0]
     assert "TYJOB_RNAK" in Run(capsys, "explain", "ppo", *log, "-o", "json").json["standing"]["unset"]
+
+
+def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
+    def remedy(*kinds: ReasonKind) -> str:
+        shortage = ShortageFacts("w", 0, 1, reasons=tuple((Reason(kind, "gpu-type=h100"), 4) for kind in kinds))
+        return failure_remedy_text(failed(StageReason.UNSCHEDULABLE, shortage=shortage))
+
+    assert remedy(ReasonKind.NODE_SELECTOR).startswith("correct the nodeSelector of its pods, or add nodes that match")
+    both = remedy(ReasonKind.INSUFFICIENT, ReasonKind.NODE_SELECTOR, ReasonKind.TAINT)
+    assert "request less" in both and "or correct the nodeSelector, the tolerations of its pods" in both
+    assert remedy(ReasonKind.INSUFFICIENT).startswith("request less for a pod") and "correct" not in remedy()

@@ -28,6 +28,8 @@ _NAMED = 3
 _WHY = {
     Unknown.ENDLESS: "jobs that may never end hold room",
     Unknown.NEVER: "it doesn't fit even when all others have ended",
+    Unknown.QUEUE: "it can't use its queue",
+    Unknown.INFEASIBLE: "its quorum would not fit even if nothing else ran",
     Unknown.LATER: "after the time that was looked at",
 }
 

@@ -22,12 +22,14 @@ class Certainty(StrEnum):
 
 
 class NoStart(StrEnum):
-    """Why a start is unknown, or has no latest time. Endless, Never and Later are those of forecasts."""
+    """Why a start is unknown, or has no latest time. Endless, Never, Queue, Infeasible and Later are of forecasts."""
 
     ENDLESS = "Endless"
     #: Its reservation waits for the end of jobs, and of one of them nothing is known.
     AWAITED = "Awaited"
     NEVER = "Never"
+    QUEUE = "Queue"
+    INFEASIBLE = "Infeasible"
     LATER = "Later"
     #: No process makes forecasts, and none was made for this answer.
     NOT_FORECAST = "NotForecast"

@@ -162,6 +162,8 @@ def _no_start(start: Start) -> str:
 _NO_START = {
     NoStart.ENDLESS: "jobs that may never end hold room",
     NoStart.NEVER: "it doesn't fit even when all others have ended",
+    NoStart.QUEUE: "it can't use its queue",
+    NoStart.INFEASIBLE: "its quorum would not fit even if nothing else ran",
     NoStart.LATER: "a forecast takes too long here: arranger forecast",
     NoStart.NOT_FORECAST: "no forecast was made (forecast_every_s)",
     NoStart.TOO_LARGE: "the cluster is too large for a forecast here: arranger forecast",

@@ -20,6 +20,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.job import DEFAULT_GRACE_S, Stage
 from arranger.projections.jobs import JobRecord
 from arranger.projections.preemption import leaves
+from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
 from arranger.replay.forecast.ends import EXACT_UP_TO, Case, Ends
 from arranger.replay.reading.describe import label
@@ -42,6 +43,10 @@ class Unknown(StrEnum):
     ENDLESS = "Endless"
     #: It has no room even when all other jobs have ended, or something other than room keeps it waiting.
     NEVER = "Never"
+    #: It can't use its queue: that doesn't exist, say.
+    QUEUE = "Queue"
+    #: Its quorum would not fit even if nothing else ran.
+    INFEASIBLE = "Infeasible"
     #: It comes after the time up to which was looked.
     LATER = "Later"
 
@@ -133,7 +138,7 @@ def forecast(
     endless = tuple(runs[Case.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
-    found = [_merged(job, number, runs, why) for number, job in enumerate(asked, start=1)]
+    found = [_merged(job, number, runs, _own_reason(state, job) or why) for number, job in enumerate(asked, start=1)]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
 
 
@@ -194,6 +199,13 @@ def _grace_s(state: State, pod: k.PodSeen) -> int:
     return next(
         (of.grace_s for of in groups if pod.owner is not None and of.name == pod.owner.group_name), DEFAULT_GRACE_S
     )
+
+
+def _own_reason(state: State, job: JobRecord) -> Unknown | None:
+    """Why no end of another job would let a job start."""
+    if kept_out(state, job) is not None:
+        return Unknown.QUEUE
+    return Unknown.INFEASIBLE if job.waits is not None and job.waits.shortage.infeasible else None
 
 
 def _merged(job: JobRecord, position: int, runs: dict[Case, "_Starts"], why: Unknown) -> JobForecast:
