@@ -229,3 +229,12 @@ def test_a_start_that_no_end_of_a_job_brings_has_its_own_reason(
     of.settle()
     found = {one["job"]: one["why"] for one in answer(capsys, *to_file(of.entries, tmp_path / "a.log"))["jobs"]}
     assert found == {"default/huge": "Infeasible", "default/third": "Endless"}
+
+
+def test_a_number_without_an_upper_bound_and_an_unknown_node_are_said_so(
+    log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Run(capsys, "what-if", *log, "--job", "second", "--gpus", "0")
+    assert told.status == 2 and "0 is not a whole number from 1 on" in told.err and "None" not in told.err
+    told = Run(capsys, "explain", *log, "second", "--node", "node-9")
+    assert told.status == 1 and "there is no node 'node-9'" in told.err

@@ -19,6 +19,7 @@ from arranger.cli.inputs.reading import (
     job_label,
     present_ms,
     unknown_job,
+    unknown_node,
 )
 from arranger.cli.inputs.start_forecast import with_forecast
 from arranger.cli.rendering.output import local_time
@@ -92,6 +93,8 @@ class _Reading:
         job, pod = story.state.jobs[story.uid], self.asked.pod
         if pod and pod not in (known := pod_names(story, job)):
             raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=did_you_mean(nearest(pod, known)))
+        if self.asked.node and self.asked.node not in story.state.nodes.rows:
+            raise unknown_node(self.asked.node, story.state)
         retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)
         return explanation(story, job, retaken, policies=installed(), node=self.asked.node)
 

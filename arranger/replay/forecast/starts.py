@@ -138,7 +138,7 @@ def forecast(
     endless = tuple(runs[Case.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
-    found = [_merged(job, number, runs, _own_reason(state, job) or why) for number, job in enumerate(asked, start=1)]
+    found = [_merged(job, number, runs, _why(state, job, why)) for number, job in enumerate(asked, start=1)]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
 
 
@@ -201,11 +201,11 @@ def _grace_s(state: State, pod: k.PodSeen) -> int:
     )
 
 
-def _own_reason(state: State, job: JobRecord) -> Unknown | None:
-    """Why no end of another job would let a job start."""
+def _why(state: State, job: JobRecord, otherwise: Unknown) -> Unknown:
+    """Why the start of a job is unknown: its own reason, if no end of another job would let it start."""
     if kept_out(state, job) is not None:
         return Unknown.QUEUE
-    return Unknown.INFEASIBLE if job.waits is not None and job.waits.shortage.infeasible else None
+    return Unknown.INFEASIBLE if job.waits is not None and job.waits.shortage.infeasible else otherwise
 
 
 def _merged(job: JobRecord, position: int, runs: dict[Case, "_Starts"], why: Unknown) -> JobForecast:
