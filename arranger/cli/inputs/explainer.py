@@ -93,7 +93,7 @@ class _Reading:
         job, pod = story.state.jobs[story.uid], self.asked.pod
         if pod and pod not in (known := pod_names(story, job)):
             raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=did_you_mean(nearest(pod, known)))
-        if self.asked.node and self.asked.node not in story.state.nodes.rows:
+        if self.asked.node and not pod and self.asked.node not in story.state.nodes.rows:
             raise unknown_node(self.asked.node, story.state)
         retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)
         return explanation(story, job, retaken, policies=installed(), node=self.asked.node)
