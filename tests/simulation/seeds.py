@@ -16,7 +16,7 @@ from tests.simulation.run import Outcome, run_seed
 #: The number of steps with faults for each seed.
 STEPS = 3000
 
-#: Some of 110 seeds, in which every fault site occurs.
+#: Some of a thousand seeds, in which every fault site occurs.
 _CHOSEN = (9005, 9018, 9023, 9027, 9028, 9057, 9104, 30153, 31048, 31315, 31714, 31961)
 
 FIXED = extent(_CHOSEN, soak=tuple(range(500)))

@@ -218,7 +218,7 @@ def test_a_job_that_fits_no_node_never_starts() -> None:
     submit(of, "huge", 5)
     of.settle()
     huge = by_name(forecast_of(of))["huge"]
-    assert (huge.earliest_ms, huge.expected_ms, huge.latest_ms, huge.why) == (0, 0, 0, Unknown.NEVER)
+    assert (huge.earliest_ms, huge.expected_ms, huge.latest_ms, huge.why) == (0, 0, 0, Unknown.INFEASIBLE)
 
 
 def test_a_job_waits_for_the_one_that_it_comes_after() -> None:
