@@ -634,7 +634,7 @@ async def test_objects_and_copies_of_nodes_give_the_numbers_of_the_command(
     assert "default/extra" in {one["job"] for one in told["whatIf"]["jobs"]}
     assert told["otherwise"] == f"with standard input, with a copy of node {name}"
     assert [(status, body["message"]) for status, body in refused] == [
-        (400, "standard input:1: kind is missing (every Kubernetes object has a kind, such as Node)"),
+        (400, "the body:1: kind is missing (every Kubernetes object has a kind, such as Node)"),
         (400, "the body is text/plain, not application/yaml"),
         (413, "the objects have more than 256 KiB"),
         (400, "the body has no objects"),
