@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from arranger.convert import batch_job, jobset, kubeflow, leader_worker_set, ray, volcano
-from arranger.convert.fields import UNKNOWN, Fields, Note, Notes, Problem
+from arranger.convert.fields import UNKNOWN, Fields, Note, Notes
 from arranger.convert.reading import Document, kind_of
 from arranger.convert.templates import Json
 from arranger.messages.faults import fault_text
@@ -89,12 +89,8 @@ def _converted(document: Document) -> Conversion | Skipped:
     notes = Notes()
     root = Fields(document.value, "", notes)
     root.ignore("apiVersion", "kind", "status")
-    try:
-        objects = make(root)
-        root.close()
-    except Problem as problem:
-        notes.fault(problem)
-        objects = []
+    objects = make(root)
+    root.close()
     said = sorted(notes.all(), key=lambda note: document.line(note.path))
     if notes.faults:
         # A field that nobody knows may be the cause. Other notes are about TYJobs that there won't be.

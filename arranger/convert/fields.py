@@ -41,8 +41,8 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Problem(Exception):
-    """Why an object can't be converted: the words of each cause, by the path of its field. It is raised where nothing
-    is left to look at."""
+    """Why an object can't be converted: the words of each cause, by the path of its field. Whoever finds it notes it
+    (`Notes.fault`), and goes on with something in its place: so the whole object is looked at."""
 
     def __init__(self, *causes: tuple[str, str]) -> None:
         super().__init__("; ".join(f"{path}: {words}" if path else words for path, words in causes))

@@ -17,7 +17,7 @@ from arranger.convert.parts import (
     tyjob,
     worker_set,
 )
-from arranger.convert.templates import Json, Template, template_of
+from arranger.convert.templates import Json, Template, stand_in, template_of
 
 #: Characters of a variable's value that surely fit: Linux has 131,072 bytes for name and value.
 LONGEST_VARIABLE = 130_000
@@ -66,8 +66,15 @@ def _replicas(specs: Fields, kinds: Sequence[str], default_restart: str) -> list
             )
             found.append(Replicas(of, kind, 1 if count is None else count, template, _restart(of, template, chosen)))
     if not found:
-        raise specs.problem("", "there is no pod to run: no replicas of a known type, or 0 of each")
+        specs.fault("", "there is no pod to run: no replicas of a known type, or 0 of each")
+        found = [_stand_in(specs, kinds[-1])]
     return found
+
+
+def _stand_in(specs: Fields, kind: str) -> Replicas:
+    """Replicas in place of those that are missing, for which a fault is noted: so the rest of the object is looked
+    at."""
+    return Replicas(specs, kind, 1, stand_in(specs.path, specs.notes), None)
 
 
 def _restart(of: Fields, template: Template, policy: str) -> int | None:
@@ -377,7 +384,8 @@ def mpi_jobs_of(root: Fields) -> list[Json]:
     _hosts(head, replicas)
     launcher = next((of for of in replicas if of.kind == "Launcher"), None)
     if launcher is None:
-        raise spec.problem("mpiReplicaSpecs", "Required value: a Launcher")
+        spec.fault("mpiReplicaSpecs", "Required value: a Launcher")
+        launcher = _stand_in(spec.record("mpiReplicaSpecs"), "Launcher")
     workers = [of for of in replicas if of is not launcher]
     _hostfile(head, spec, launcher, workers)
     for of in replicas:

@@ -58,28 +58,26 @@ def jobs_of(root: Fields) -> list[Json]:
     """The TYJob of a RayJob: a cluster that begins and ends with its program."""
     head, spec = Head(root), root.record("spec")
     own_command = _labels(head)
-    if "rayClusterSpec" not in spec:
-        words = (
-            "a RayJob of a cluster that runs already: submit it there with ray job submit, or give it a rayClusterSpec"
-        )
-        if not _mode(spec):
-            _submission(spec)
-        deadline(spec)
-        _ttl(spec)
-        spec.whole("backoffLimit")
-        raise spec.problem("clusterSelector" if "clusterSelector" in spec else "rayClusterSpec", words)
-    spec.lost("clusterSelector", "the job has a cluster of its own, as rayClusterSpec says")
-    cluster = spec.record("rayClusterSpec")
-    cluster.ignore("suspend", "managedBy")
     interactive = _mode(spec)
     program = None if interactive else _submission(spec)
-    spec_of = _cluster(head, cluster, own_command=own_command, program=program)
-    spec_of |= {
+    made = {
         "suspend": suspended(head, spec),
         "activeDeadlineSeconds": deadline(spec),
         "ttlSecondsAfterFinished": _ttl(spec),
     }
-    spec_of["leader"]["restart"] = {"limit": spec.whole("backoffLimit") or 0}
+    limit = spec.whole("backoffLimit") or 0
+    if "rayClusterSpec" not in spec:
+        words = (
+            "a RayJob of a cluster that runs already: submit it there with ray job submit, or give it a rayClusterSpec"
+        )
+        spec.ignore("clusterSelector", "rayClusterSpec")
+        spec.fault("clusterSelector" if "clusterSelector" in spec else "rayClusterSpec", words)
+        return []
+    spec.lost("clusterSelector", "the job has a cluster of its own, as rayClusterSpec says")
+    cluster = spec.record("rayClusterSpec")
+    cluster.ignore("suspend", "managedBy")
+    spec_of = _cluster(head, cluster, own_command=own_command, program=program) | made
+    spec_of["leader"]["restart"] = {"limit": limit}
     if not interactive:
         cluster.say(
             NoteKind.CHANGED, "", "the program starts once the head runs; Ray waits for the workers that it needs"

@@ -185,8 +185,13 @@ def template_of(fields: Fields, name: str = "template") -> Template:
         fields.notes.fault(problem)
         spec = value.get("spec") if isinstance(value, dict) else None
         policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
-        template.value = {"spec": {"containers": [{"name": "main"}], "restartPolicy": policy}}
+        template = stand_in(path, fields.notes, policy)
     return template
+
+
+def stand_in(path: str, notes: Notes, restart_policy: Any = None) -> Template:
+    """A template in place of one that is missing or wrong, for which a fault is noted."""
+    return Template(path, {"spec": {"containers": [{"name": "main"}], "restartPolicy": restart_policy}}, notes)
 
 
 def _left_out(template: Template) -> None:

@@ -352,6 +352,35 @@ def test_all_wrong_fields_are_told_at_once(one: Fault, other: Fault) -> None:
     assert lines == sorted(lines)
 
 
+@pytest.mark.parametrize(
+    ("shape", "path", "value", "at"),
+    [
+        ("pt-alone", "spec.pytorchReplicaSpecs", {}, "spec.pytorchReplicaSpecs"),
+        ("pt-elastic", "spec.pytorchReplicaSpecs", None, "spec.pytorchReplicaSpecs"),
+        ("tf-ps", "spec.tfReplicaSpecs", {"Chef": {}}, "spec.tfReplicaSpecs"),
+        ("mpi-pi", "spec.mpiReplicaSpecs.Launcher", None, "spec.mpiReplicaSpecs"),
+        ("mpi-pi", "spec.mpiReplicaSpecs", None, "spec.mpiReplicaSpecs"),
+        (RJ, "spec.rayClusterSpec", None, "spec.rayClusterSpec"),
+        (RJ, "spec", {"clusterSelector": {"a": "b"}, "entrypoint": "python a.py"}, "spec.clusterSelector"),
+    ],
+)
+def test_what_is_missing_as_a_whole_hides_no_other_wrong_or_unknown_field(
+    shape: str, path: str, value: Any, at: str
+) -> None:
+    wrong = with_field(shape, path, value)
+    wrong["spec"] |= {"suspnd": True, "slotsPerWorker": "x", "elasticPolicy": {"maxRestarts": "x"}, "backoffLimit": "x"}
+    wrong["spec"]["successPolicy"] = "Some"
+    expected = {
+        "PyTorchJob": {"spec.elasticPolicy.maxRestarts"},
+        "TFJob": {"spec.successPolicy"},
+        "MPIJob": {"spec.slotsPerWorker"},
+        "RayJob": {"spec.backoffLimit"},
+    }
+    found = conversion(wrong)
+    assert {where for where, _ in found.faults} == {at} | expected[wrong["kind"]]
+    assert "spec.suspnd" in {note.path for note in found.notes}
+
+
 def test_wrong_fields_of_one_object_come_with_their_paths_and_what_is_allowed(tmp_path: Path) -> None:
     file = tmp_path / "jobset.yaml"
     value = copy.deepcopy(SHAPE["js-driver"])

@@ -1,14 +1,12 @@
 """`arranger convert`: make TYJobs of the manifests of other schedulers and operators."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
-from arranger.cli.rendering.output import output_as, print_json, print_yaml, say, yaml_document
+from arranger.cli.rendering.output import output_as, print_json, print_yaml, say
 from arranger.errors import UsageError
-from arranger.model.text import counted
 
 _FILE = click.Path(allow_dash=True)
 
@@ -46,6 +44,7 @@ def command(files: Sequence[str], target: Path | None, output: str) -> int:
       arranger convert rayjob.yaml -o json
     """
     from arranger.cli.inputs.cluster_files import contents
+    from arranger.cli.rendering.conversions import as_json, as_yaml, told
     from arranger.convert import Conversion, converted, documents
 
     if target is not None and target.exists():
@@ -54,10 +53,11 @@ def command(files: Sequence[str], target: Path | None, output: str) -> int:
     if not found:
         raise UsageError("the input has no object", hint="name files with manifests, or - for standard input")
     if output == "json":
-        print_json(_as_json(found))
+        print_json(as_json(found))
     else:
-        _tell(found)
-        content = "".join(_yaml(each) for each in found if isinstance(each, Conversion) and each.objects)
+        for line in told(found):
+            say(line, err=True)
+        content = as_yaml(found)
         if target is not None and content:
             _write(target, content)
         elif target is None:
@@ -70,65 +70,3 @@ def _write(target: Path, content: str) -> None:
         target.write_text(content, encoding="utf-8")
     except OSError as problem:
         raise UsageError(f"{target} can't be written: {problem.strerror}") from problem
-
-
-#: Kinds of notes in words.
-_WORDS = {"noEquivalent": "no equivalent", "changed": "changed", "toDo": "to do"}
-
-
-def _tell(found: Sequence[Any]) -> None:
-    """Everything that is to be said of the objects, a line each, and a line that sums up."""
-    for each in found:
-        for line in _lines(each):
-            say(line, err=True)
-    made = [of for each in found for of in getattr(each, "objects", ()) if of["kind"] == "TYJob"]
-    sources = sum(bool(getattr(each, "objects", ())) for each in found)
-    failed, skipped = (
-        sum(bool(getattr(each, "faults", ())) for each in found),
-        sum(hasattr(of, "reason") for of in found),
-    )
-    more = f"; {failed} not converted" if failed else ""
-    more += f"; {skipped} of other kinds skipped" if skipped else ""
-    notes = sum(len(getattr(each, "notes", ())) for each in found)
-    say(f"{counted(len(made), 'TYJob')} of {counted(sources, 'object')}, {counted(notes, 'note')}{more}", err=True)
-
-
-def _lines(each: Any) -> Iterator[str]:
-    file = each.document.file
-    if hasattr(each, "reason"):
-        yield f"{file}:{each.document.line()}: {_named(each)}: skipped: {each.reason}"
-        return
-    for note in each.notes:
-        yield f"{file}:{each.document.line(note.path)}: {note.path}: {_WORDS[note.kind]}: {note.text}"
-    for path, words in each.faults:
-        yield f"{file}:{each.document.line(path)}: {path or _named(each)}: not converted: {words}"
-
-
-def _named(each: Any) -> str:
-    return f"{each.kind} {each.name}".rstrip()
-
-
-def _as_json(found: Sequence[Any]) -> dict[str, Any]:
-    """The whole answer for programs."""
-    answer: dict[str, Any] = {"objects": [], "notes": [], "faults": [], "skipped": []}
-    for each in found:
-        document = each.document
-        of = {"file": document.file, "kind": each.kind, "name": each.name}
-        if hasattr(each, "reason"):
-            answer["skipped"].append(of | {"line": document.line(), "reason": each.reason})
-            continue
-        answer["objects"] += each.objects
-        answer["notes"] += [
-            of | {"line": document.line(note.path), "field": note.path, "note": note.kind, "text": note.text}
-            for note in each.notes
-        ]
-        answer["faults"] += [
-            of | {"line": document.line(path), "field": path, "text": words} for path, words in each.faults
-        ]
-    return answer
-
-
-def _yaml(each: Any) -> str:
-    """The objects that came of one, as documents of YAML."""
-    where = f"Made of {_named(each)}, {each.document.file}:{each.document.line()}"
-    return "".join(yaml_document(of, where) for of in each.objects)
