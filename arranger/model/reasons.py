@@ -3,7 +3,8 @@
 Amounts are rounded as for display (`amount_text`): a few bytes more or less are no news.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 
 import msgspec
@@ -156,6 +157,12 @@ def unlabelled(levels: Sequence[str]) -> Reason:
 def insufficient(resource: str, needed: int, free: int) -> Reason:
     free = rounded(resource, max(free, 0))
     return Reason(ReasonKind.INSUFFICIENT, resource, needed=rounded(resource, needed), free=free)
+
+
+def similar_resource(resource: str, known: Iterable[str]) -> str:
+    """The known resource whose name is the most similar; "" if none is similar. It was probably meant."""
+    found = get_close_matches(resource, sorted(known), n=1, cutoff=0.8)
+    return found[0] if found else ""
 
 
 def absent(resource: str, needed: int, similar: str) -> Reason:

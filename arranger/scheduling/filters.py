@@ -9,7 +9,6 @@ a filter that uses node facts alone is cached for each different question until 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import takewhile
 from typing import ClassVar
 
@@ -27,6 +26,7 @@ from arranger.model.reasons import (
     absent,
     insufficient,
     most_frequent_first,
+    similar_resource,
 )
 from arranger.model.taints import given, kept_off_by_cordon, tolerates, untolerated
 from arranger.scheduling.neighbours import Neighbour, Neighbours
@@ -467,8 +467,7 @@ class Filters:
     def _lack_of(self, resource: str, need: int, most: int) -> Reason:
         """Why nodes have too little of a resource, of which none has more than `most` free."""
         if self._view.verdicts >= 7 and resource not in self._view.known:
-            similar = get_close_matches(resource, sorted(self._view.known), n=1, cutoff=0.8)
-            return absent(resource, need, similar[0] if similar else "")
+            return absent(resource, need, similar_resource(resource, self._view.known))
         return insufficient(resource, need, most)
 
     def _held(self) -> Levels | None:

@@ -123,6 +123,45 @@ def test_explain_names_everything_that_no_node_has() -> None:
     assert found.shortfall.resources == ("cpu", "a.example/x", "c.example/z")
 
 
+def _explained(world: World) -> tuple[str, list[str]]:
+    """Of job `j`: what the closest node lacks, and what would help."""
+    waiting = explained(world.entries, "j").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
+    return waiting.shortfall.closest.text, [remedy.text for remedy in waiting.remedies]
+
+
+def test_a_misspelt_resource_is_told_with_the_one_that_was_probably_meant() -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("j", leader=shape(), workers=2, worker=asking_for("nvidia.com/gpus"), min_workers=2)
+    meant = "actors asking for nvidia.com/gpu instead of nvidia.com/gpus, which no node has"
+    closest, helps = _explained(world)
+    assert closest.startswith("would take it with 1 nvidia.com/gpus, which no node has") and helps[0] == meant
+
+
+def test_where_the_meant_resource_is_used_up_nodes_with_it_are_asked_for() -> None:
+    world = World()
+    world.node("n1", gpus=1)
+    world.pod("stranger", "n1", gpus=1)
+    world.job("j", leader=asking_for("nvidia.com/gpus"), workers=1, worker=asking_for("nvidia.com/gpus"), min_workers=1)
+    meant = "learner and actors asking for nvidia.com/gpu instead of nvidia.com/gpus, which no node has"
+    assert f"{meant}, and 2 more nodes like n1" in _explained(world)[1]
+    assert not [text for text in _explained(world)[1] if "with 1 nvidia.com/gpus" in text]
+
+
+def test_where_no_name_is_similar_the_extended_resources_of_the_nodes_are_told() -> None:
+    world = World()
+    world.node("n1", gpus=4, **{"example.org/nic": 1})
+    world.job("j", leader=asking_for("example.com/tpu"))
+    there = "the nodes have example.org/nic and nvidia.com/gpu"
+    node = "one more node like n1 with 1 example.com/tpu"
+    assert _explained(world)[1] == [f"{node}, which no node has ({there})"]
+    world = World()
+    world.node("n1")
+    world.job("j", leader=asking_for("example.com/tpu"))
+    assert _explained(world)[1] == [f"{node}, which no node has (the nodes have no extended resources)"]
+
+
 _NAMES = st.sampled_from(("cpu", "memory", "a.example/x", "b.example/y", "c.example/z"))
 _AMOUNTS = st.dictionaries(_NAMES, st.integers(0, 3), max_size=4).map(lambda found: tuple(sorted(found.items())))
 _NODES = st.sampled_from(("n1", "n2", "n3"))

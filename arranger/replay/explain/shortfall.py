@@ -225,7 +225,10 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
         f"{amount_text(name, need - free)} more {name}"
         f" (needs {amount_text(name, need)}, has {amount_text(name, free)} free)"
         for name, need, free in lacks
+        if name in view.known
     ]
+    if unknown := [f"{amount_text(name, need)} {name}" for name, need, _ in lacks if name not in view.known]:
+        missing.append(f"{' and '.join(unknown)}, which no node has")
     free = view.free_with_held[alike] == view.free_with_held[row]
     same = int((free | (request == 0)).all(axis=1).sum())
     return Closest(view.names[row], lacks, "would take it with " + " and ".join(missing), same - 1)

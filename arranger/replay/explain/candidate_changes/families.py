@@ -25,6 +25,7 @@ from arranger.replay.explain.candidate_changes.queue_objects import (
     usable,
     way_of,
 )
+from arranger.replay.explain.candidate_changes.unknown_resources import respelt
 
 
 def families(case: Case) -> Iterator[Family]:
@@ -37,6 +38,9 @@ def families(case: Case) -> Iterator[Family]:
     if case.lack.quota is not None:
         yield from _beyond_quota(case)
         return
+    misspelt = bool(respelt(case)[1])
+    if misspelt:
+        yield Family(more_nodes(case), least=True)
     yield Family(list(refusals(case)), least=True)
     yield Family(list(shorter_runs(case)), least=True)
     yield Family(list(leaving(case)))
@@ -52,7 +56,8 @@ def families(case: Case) -> Iterator[Family]:
     yield Family(fewer_workers(case), least=True)
     yield Family(list(looser_topologies(case)))
     yield Family(list(smaller_requests(case)))
-    yield Family(more_nodes(case), least=True)
+    if not misspelt:
+        yield Family(more_nodes(case), least=True)
 
 
 def _beyond_quota(case: Case) -> Iterator[Family]:

@@ -11,6 +11,7 @@ from arranger.model.quantity import amount_text
 from arranger.model.taints import kept_off_by_cordon, taint_text, untolerated
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Family, Join, Steps, join_all, names_text
+from arranger.replay.explain.candidate_changes.unknown_resources import respelt, unknown_text
 from arranger.replay.explain.cluster_context import Turn
 from arranger.replay.reading.describe import amounts_text
 from arranger.replay.what_if import hypothesis
@@ -214,10 +215,13 @@ def _shrunk_nodes(case: Case) -> Iterator[Change]:
 
 
 def more_nodes(case: Case) -> Sequence[Change]:
-    """Add one, two, three … nodes like the largest one that the pod may run on, enlarged if even that is too small."""
+    """Add one, two, three … nodes like the largest one that the pod may run on, enlarged if even that is too small. If
+    the job asks for resources that no node has, first ask for those that it probably means."""
     lack, state = case.lack, case.state
     assert lack is not None
-    asked = {**dict(case.shape.requests), "pods": 1}
+    spec, words = respelt(case)
+    changed = (hypothesis.job_seen(case.job, state, spec),) if words else ()
+    asked = {**dict(spec.groups[lack.group].shape.requests), "pods": 1}
     best = ((-1, 0.0), "")
     for name in sorted(lack.candidates):
         there = dict(state.nodes.facts[state.nodes.rows[name]].allocatable)
@@ -231,11 +235,14 @@ def more_nodes(case: Case) -> Sequence[Change]:
     more_of = tuple((of, value) for of, value in asked.items() if there.get(of, 0) < value)
     larger = msgspec.structs.replace(facts, allocatable=tuple(sorted({**there, **dict(more_of)}.items())))
     kind = f"like {like}" + (f" with {amounts_text(more_of)}" if more_of else "")
+    kind += unknown_text(case, [of for of, _ in more_of if "/" in of])
 
-    def more(number: int) -> Change:
-        count = number + 1
+    def more(count: int) -> Change:
         names = [f"supposed-{one}" for one in range(count)]
         seen = tuple(hypothesis.node_seen(state, name, hypothesis.renamed(larger, like, name)) for name in names)
-        return Change("node", f"{'one more node' if count == 1 else f'{count} more nodes'} {kind}", seen)
+        nodes = f"{'one more node' if count == 1 else f'{count} more nodes'} {kind}" if count else ""
+        text = ", and ".join(part for part in (words, nodes) if part)
+        return Change("node" if nodes else "spec", text, (*changed, *seen))
 
-    return Steps(min(lack.missing * (1 + len(case.ahead)), _NODES_MORE), more)
+    most = min(lack.missing * (1 + len(case.ahead)), _NODES_MORE)
+    return Steps(most + 1, more) if words else Steps(most, lambda number: more(number + 1))
