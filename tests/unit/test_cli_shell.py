@@ -13,20 +13,20 @@ import click
 import pytest
 
 from arranger.cli import main as main_module
-from arranger.cli.inputs.reading import parse_at
 from arranger.cli.main import COMMANDS, main
 from arranger.cli.rendering.output import duration, local_time, print_table
 from arranger.errors import LogUnavailable, UsageError
 from arranger.kube.crd import queue_crd, tyjob_crd
-from arranger.replay.reading.history import END, Point
+from arranger.points import parse_at
+from arranger.replay.reading.history import Point
+from arranger.web.questions import QUESTIONS, asked
 from tests.servers import QUEUE_CRD, TYJOB_CRD, documents
-
-NOW_MS = 1_780_000_000_000
+from tests.typed_points import FOR_COMMANDS, NOW_MS, ZONE
 
 
 @pytest.fixture(autouse=True)
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "Europe/Berlin")
+    monkeypatch.setenv("TZ", ZONE)
     time.tzset()
     yield
     monkeypatch.undo()
@@ -227,39 +227,19 @@ def test_a_terminal_gets_colour_unless_no_color_is_set(environ: dict[str, str], 
     assert (b"\x1b[31m" in content) is colour
 
 
-@pytest.mark.parametrize(
-    ("text", "point"),
-    [
-        ("1234", Point(offset=1234)),
-        ("10m ago", Point(time_ms=NOW_MS - 600_000)),
-        ("1h30m", Point(time_ms=NOW_MS - 5_400_000)),
-        ("2026-05-04T10:30:00Z", Point(time_ms=1_777_890_600_000)),
-        ("2026-05-04T10:30:00", Point(time_ms=1_777_883_400_000)),
-        ("2026-05-04 10:30:00.250+02:00", Point(time_ms=1_777_883_400_250)),
-        ("22:26:40", Point(time_ms=NOW_MS)),
-        ("end", END),
-        ("now", END),
-        ("start", Point(offset=1)),
-        ("#77", Point(offset=77)),
-        ("-2h", Point(time_ms=NOW_MS - 7_200_000)),
-        ("1h 30min ago", Point(time_ms=NOW_MS - 5_400_000)),
-        ("0.5d ago", Point(time_ms=NOW_MS - 43_200_000)),
-        ("today 22:26:40", Point(time_ms=NOW_MS)),
-        ("yesterday 22:26:40", Point(time_ms=NOW_MS - 86_400_000)),
-        ("yesterday", Point(time_ms=NOW_MS - 86_400_000 - 80_800_000)),
-    ],
-)
-def test_a_point_in_the_log_can_be_an_offset_a_time_or_ago(text: str, point: Point) -> None:
-    assert parse_at(text, now_ms=NOW_MS) == point
+@pytest.mark.parametrize(("typed", "point"), FOR_COMMANDS)
+def test_commands_read_the_points_of_the_table(typed: str, point: Point | None) -> None:
+    if point is None:
+        with pytest.raises(ValueError):
+            parse_at(typed, now_ms=NOW_MS)
+    else:
+        assert parse_at(typed, now_ms=NOW_MS) == point
 
 
-_NO_POINTS = ["tomorrow", "yesterday noon", "-5", "+2h", "10 minutes ago", "2026-13-01", "25:00", "end 5", ""]
-
-
-@pytest.mark.parametrize("text", _NO_POINTS)
-def test_no_point_in_the_log_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_at(text, now_ms=NOW_MS)
+@pytest.mark.parametrize(("typed", "point"), FOR_COMMANDS)
+def test_the_api_passes_on_what_commands_take(typed: str, point: Point | None) -> None:
+    if point is not None and typed.isprintable():
+        assert asked(QUESTIONS["replay"], [("at", typed)], epoch=1, end=7).arguments
 
 
 def test_times_are_local_with_their_offset() -> None:

@@ -13,14 +13,13 @@ from arranger.cli.inputs.alternative import other_configuration
 from arranger.cli.inputs.flags import completing
 from arranger.cli.inputs.reading import (
     AT_ALLOWED,
+    AT_TYPE,
     DURATION_TYPE,
     NotFound,
     TextType,
-    at_now,
     end_offset,
     feed,
     opened,
-    parse_duration,
     point_option,
     position_before,
     present_ms,
@@ -62,9 +61,9 @@ def _until(text: str) -> Until:
     if text == _DRAINED:
         return Until()
     try:
-        return Until(span_ms=parse_duration(text))
+        return Until(span_ms=DURATION_TYPE.read(text))
     except ValueError:
-        return Until(at=at_now(text))
+        return Until(at=AT_TYPE.read(text))
 
 
 @click.command("what-if")

@@ -4,9 +4,7 @@ Nothing here writes to a log. Messages and progress go to standard error, so tha
 """
 
 import asyncio
-import datetime
 import gc
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -26,6 +24,7 @@ from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.model.names import GROUP_PREFIX
 from arranger.model.pods_to_place import group_name
+from arranger.points import parse_at, parse_duration
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.explain.job_index import JobIndex, nearest
@@ -46,18 +45,10 @@ GC_THRESHOLDS = (10_000, 20, 100)
 
 _ENTRIES_A_READ = 1000
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_AGO = re.compile(r"(?:\d+(?:ms|s|m|h|d))+")
-_AGO_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
-
-#: What the console takes as a point too (`console/src/when.ts`). Without a point that is shown, `-2h` is of now.
 AT_ALLOWED = (
     "an offset such as 1234, a time such as 2026-05-04T10:30:00, 10:30, 10:30:15.250 or 'yesterday 15:00', "
     "'10m ago' or -10m, start or end"
 )
-_SPAN = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|min|s|m|h|d|w)\s*)+")
-_SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
-_DAYS = {"today": 0, "yesterday": 1}
 
 
 class NotFound(ArrangerError):
@@ -70,56 +61,25 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic for type c
 
     def __init__(self, name: str, read: Callable[[str], Any], otherwise: str) -> None:
         self.name = name
-        self._read = read
+        self.read = read
         self._otherwise = otherwise
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value  # click also converts values that are converted already
         try:
-            return self._read(value)
+            return self.read(value)
         except ValueError:
             self.fail(f"{value!r} is {self._otherwise}", param, ctx)
 
 
-def at_now(text: str) -> Point:
+def _at_now(text: str) -> Point:
     """As `parse_at`, at the present time."""
     return parse_at(text, now_ms=SystemClock().now_ms())
 
 
-def parse_at(text: str, *, now_ms: int) -> Point:
-    """An offset (digits), an ISO time or time of day (local unless it names a zone; of today, or after `yesterday`),
-    "1h30m ago" or -1h30m, `start` or `end`.
-
-    Raises `ValueError` for anything else.
-    """
-    text = " ".join(text.split())
-    if text.lower() in ("end", "now", "start"):
-        return Point(offset=1) if text.lower() == "start" else END
-    if number := re.fullmatch(r"#?([0-9]+)", text):
-        return Point(offset=int(number[1]))
-    ago = re.sub(r"^[-−] ?", "", text.removesuffix("ago").strip())
-    if _SPAN.fullmatch(ago):
-        parts = _SPAN_PART.findall(ago)
-        return Point(time_ms=now_ms - round(sum(float(number) * _UNITS_MS[unit] for number, unit in parts)))
-    day, _, clock = text.partition(" ")
-    before = _DAYS.get(day.lower())
-    if before is not None or re.fullmatch(r"\d?\d:\d\d\S*", text):
-        date = datetime.datetime.fromtimestamp(now_ms / 1000).date() - datetime.timedelta(days=before or 0)
-        text = f"{date.isoformat()}T{((clock or '00:00') if before is not None else text).zfill(5)}"
-    moment = datetime.datetime.fromisoformat(text).astimezone()
-    return Point(time_ms=round(moment.timestamp() * 1000))
-
-
-def parse_duration(text: str) -> int:
-    """A duration such as 90s, 1h30m or 2d, in milliseconds. Raises `ValueError` for anything else."""
-    if not _AGO.fullmatch(text.strip()):
-        raise ValueError(text)
-    return sum(int(n) * _UNITS_MS[unit] for n, unit in _AGO_PART.findall(text))
-
-
 #: The type of `--at` and similar options; the value is a `Point`.
-AT_TYPE = TextType("offset|time", at_now, f"not a point in the log; allowed: {AT_ALLOWED}")
+AT_TYPE = TextType("offset|time", _at_now, f"not a point in the log; allowed: {AT_ALLOWED}")
 #: The type of durations; the value is in milliseconds.
 DURATION_TYPE = TextType("duration", parse_duration, "not a duration; allowed: such as 90s, 30m, 1h30m or 2d")
 
