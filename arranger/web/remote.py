@@ -64,6 +64,10 @@ class _Status(msgspec.Struct, frozen=True):
     kind: str
 
 
+class NoServer(LogUnavailable):
+    """The cluster has no Service of `arranger serve`."""
+
+
 class Remote:
     """Requests to one server. Make and use it in one event loop; `close` it there."""
 
@@ -79,7 +83,10 @@ class Remote:
         if not self._in_cluster:
             address = urllib.parse.urlsplit(self.name)
             if address.scheme not in ("http", "https") or not address.hostname:
-                raise UsageError(f"{server!r} is no address of a server", hint="for example http://127.0.0.1:8470")
+                raise UsageError(
+                    f"{server!r} is no address of a server",
+                    hint=f'give one such as http://127.0.0.1:8470, or "{IN_CLUSTER}" for the server in the cluster',
+                )
             self._trusted = address.scheme == "https" or address.hostname in LOOPBACK
 
     async def get(self, path: str, query: dict[str, str]) -> bytes:
@@ -95,8 +102,8 @@ class Remote:
         raise LogError(f"{self.name} refuses this ({reason}): {told}")
 
     async def ask(self, path: str, query: Sequence[tuple[str, str]], *, accept: str = "*/*") -> Reply:
-        """The answer, whatever its status. Raises `LogUnavailable` without one, and `LogError` if the server asks for a
-        token that it can't get."""
+        """The answer, whatever its status. Raises `LogUnavailable` without one, `NoServer` if the cluster has none, and
+        `LogError` if the server asks for a token that it can't get."""
         try:
             reply = await self._answer(path, query, accept)
             if self._in_cluster and reply.status == _LATER and reply.of_api_server and len(self._ports) > 1:
@@ -107,6 +114,9 @@ class Remote:
         except (aiohttp.ClientError, OSError, ClusterUnavailable) as error:
             said = " ".join(str(error).split()) or type(error).__name__
             raise LogUnavailable(f"no answer from {self.name}: {said}", hint="is arranger serve running?") from error
+        if self._in_cluster and reply.status == _ABSENT and reply.of_api_server:
+            hint = "install it with deploy/console, or give the address of another server"
+            raise NoServer(f"there is no arranger serve in the cluster: {reply.refusal[1]}", hint=hint)
         return reply
 
     async def _without_tls(self, path: str, query: Sequence[tuple[str, str]], refused: Reply, accept: str) -> Reply:
@@ -116,7 +126,8 @@ class Remote:
         reply = await self._answer(path, query, accept)
         if reply.status == _LATER and reply.of_api_server:
             self._ports = ports
-            raise LogUnavailable(f"{self.name}: {refused.refusal[1]}; {reply.refusal[1]}")
+            told = f"{self.name}: {refused.refusal[1]}; {reply.refusal[1]}"
+            raise LogUnavailable(told, hint="is arranger serve running?")
         return reply
 
     def _credentials_for(self, told: str) -> Access:
@@ -188,6 +199,8 @@ async def is_there(server: str, find: Callable[[], Access]) -> bool:
         return False
     try:
         return (await remote.ask("log/start", ())).status != _ABSENT
+    except NoServer:
+        return False
     except LogError:
         return True
     finally:

@@ -62,7 +62,27 @@ def test_one_job_can_be_asked_for(log: list[str], capsys: pytest.CaptureFixture[
     assert [one["job"] for one in answer(capsys, "default/third", *log)["jobs"]] == ["default/third"]
     assert [one["queue_position"] for one in answer(capsys, "third", *log)["jobs"]] == [2]
     wrong = Run(capsys, "forecast", "thirt", *log)
-    assert wrong.status == 1 and "did you mean third?" in wrong.err
+    assert wrong.status == 1 and "did you mean third or first?" in wrong.err
+
+
+def test_a_job_that_does_not_wait_to_start_has_no_forecast_and_is_told_why(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu_job(world, "stopped", 1)
+    world.job("stopped", leader=None, workers=1, suspend=True)
+    world.job("wrong", invalid="spec.priority", created=world.now_ms)
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+    for name, said in {
+        "nope": "there is no job 'nope' at offset",
+        "first": "job default/first doesn't wait to start: it runs already",
+        "wrong": "job default/wrong doesn't wait to start: it has failed",
+        "stopped": "job default/stopped doesn't wait to start: it is suspended",
+    }.items():
+        wrong = Run(capsys, "forecast", name, *log)
+        assert (wrong.status, wrong.err[: len("arranger: ") + len(said)]) == (1, f"arranger: {said}")
+    behind = Run(capsys, "forecast", "third", "--first", "1", *log)
+    assert behind.status == 1 and "job 'third' is behind the first 1 waiting job" in behind.err
 
 
 def test_one_looks_as_far_as_asked_and_at_so_many_jobs(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ from arranger.client import AsyncClient, Client, JobEnded, JobGone, Refused, Sta
 from arranger.client.jobs import Given, Job, JobPod
 from arranger.client.tables import EVENT_COLUMNS, arrow_table, columns_of
 from arranger.client.views import JobList, PodList
-from arranger.errors import ArrangerError, UsageError
+from arranger.errors import ArrangerError, LogUnavailable, UsageError
 from arranger.events.file_log import FileLog
 from arranger.kube.cluster import NAMESPACES, TYJOBS, ApiError
 from arranger.model.text import counted
@@ -340,9 +340,30 @@ async def test_a_question_that_is_refused_says_why() -> None:
     async with AsyncClient() as client:
         with pytest.raises(UsageError, match="no server to ask"):
             await client.overview()
-    async with AsyncClient(server="ftp://here") as client:
-        with pytest.raises(UsageError, match="'ftp://here' is no address of a server"):
-            await client.overview()
+    accepted = 'is no address of a server .give one such as .* or "cluster"'
+    for wrong in ("ftp://here", "localhost:8470", "clustre"):
+        async with AsyncClient(server=wrong) as client:
+            with pytest.raises(UsageError, match=f"{wrong!r} {accepted}"):
+                await client.overview()
+
+
+async def test_a_forecast_of_a_job_that_does_not_wait_is_refused_with_how_it_stands() -> None:
+    async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:
+        told = {"nope": "no job 'default/nope' at", "endless": "it runs already", "fix": "it has succeeded"}
+        for name, said in told.items():
+            with pytest.raises(Refused, match=said) as refused:
+                await client.forecast(name)
+            assert (refused.value.code, refused.value.reason) == (404, "NotFound")
+
+
+async def test_without_a_server_in_the_cluster_it_is_said_that_there_is_none(tmp_path: Path) -> None:
+    async with EmbeddedCluster(crds=CRD_FILES) as cluster:
+        kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+        async with AsyncClient(kubeconfig=kubeconfig, server="cluster") as client:
+            with pytest.raises(LogUnavailable, match=r"there is no arranger serve in the cluster: .*install it"):
+                await client.overview()
+
+
 
 
 async def test_events_are_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

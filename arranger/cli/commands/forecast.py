@@ -1,20 +1,17 @@
 """`arranger forecast`: when each waiting job would start, and how good earlier forecasts were."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
+from arranger.cli.inputs.asked_forecasts import asked_of
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     DURATION_TYPE,
-    NotFound,
     begin_at_span,
-    did_you_mean,
     feed,
-    namespace_and_name,
     opened,
     point_option,
     position_before,
@@ -29,9 +26,8 @@ from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.config import CycleConfig
 from arranger.plugins import inventory
-from arranger.replay.explain.job_index import nearest
 from arranger.replay.forecast.score import Scorer
-from arranger.replay.forecast.starts import Forecast, JobForecast, forecast
+from arranger.replay.forecast.starts import forecast
 from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.what_if.one_cycle import Scout
 from arranger.settings import Settings
@@ -136,26 +132,7 @@ async def _starts(target: str | None, settings: Settings, options: dict[str, Any
         found = forecast(
             state, config, state.time_ms, first=first, until_ms=horizon_ms, policies=policies, moved=moved
         )  # fmt: skip
-    return Starts(found, _asked(found, options["jobs"]))
-
-
-def _asked(found: Forecast, names: Sequence[str]) -> Sequence[JobForecast]:
-    """The jobs of these names, or all. Raises `NotFound` for a name that no waiting job has."""
-    if not names:
-        return found.jobs
-    asked: dict[str, JobForecast] = {}
-    for text in names:
-        namespace, name = namespace_and_name(text)
-        of_name = [
-            one for one in found.jobs
-            if one.job.rpartition("/")[2] == name and namespace in (None, one.job.partition("/")[0])
-        ]  # fmt: skip
-        if not of_name:
-            close = nearest(name, [one.job.rpartition("/")[2] for one in found.jobs])
-            hint = did_you_mean(close, "arranger explain says what it does; --first looks at more jobs")
-            raise NotFound(f"no job {text!r} is among the waiting jobs that were looked at", hint=hint)
-        asked |= {one.uid: one for one in of_name}
-    return list(asked.values())
+    return Starts(found, asked_of(found, options["jobs"], state))
 
 
 class _Survey(msgspec.Struct):

@@ -160,7 +160,7 @@ def waiting(state: State, config: CycleConfig, policies: Policies, time_ms: int)
     those that something else keeps out of the queue, by the time of their creation."""
     if not state.synced:
         return []
-    waits = {uid: job for uid, job in state.jobs.items() if _waits(job)}
+    waits = {uid: job for uid, job in state.jobs.items() if waits_to_start(job)}
     found = {uid: waits[uid] for uid in sorted(state.awaiting) if uid in waits}
     for job in in_order(state, config, policies, time_ms=time_ms):
         if job.uid in waits:
@@ -174,7 +174,8 @@ def has_started(job: JobRecord) -> bool:
     return job.quorum_placed() and job.slots.room is None
 
 
-def _waits(job: JobRecord) -> bool:
+def waits_to_start(job: JobRecord) -> bool:
+    """Whether a job still needs nodes for its quorum, and its spec lets it start."""
     return (
         job.active
         and not job.stands_still
