@@ -332,6 +332,7 @@ class AsyncClient:
 
     async def what_if(
         self,
+        /,
         *,
         at: int | str | None = None,
         job: str = "",
@@ -365,7 +366,7 @@ class AsyncClient:
         whole = [self._whole(job) for job in jobs]
         return typed(await self.ask("forecast", job=whole or None, at=at, until=until or None), JobStarts)
 
-    async def ask(self, question: str, **parameters: Value) -> Any:
+    async def ask(self, /, question: str, **parameters: Value) -> Any:
         """The answer to any question of the API as JSON, with its parameters by their names there."""
         return (await self._answer(question, parameters)).content
 

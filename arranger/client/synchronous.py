@@ -1,34 +1,19 @@
 """The client for code without asyncio, notebooks among it: the asynchronous one in an event loop of its own thread."""
 
 import asyncio
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from arranger.client.answers import Value
 from arranger.client.asynchronous import AsyncClient, closed
-from arranger.client.jobs import Given, Job
-from arranger.client.views import (
-    EventList,
-    Explanation,
-    Holdings,
-    JobList,
-    JobStarts,
-    Overview,
-    PodList,
-    PreemptionList,
-    QueueDetail,
-    QueueList,
-    WaitSums,
-    WhatIf,
-)
 from arranger.errors import UsageError
-from arranger.model.job import Stage
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -58,6 +43,18 @@ def _end(
         loop.call_soon_threadsafe(asyncio.ensure_future, end())
     if thread is not threading.current_thread():  # the garbage collector may call from that one too
         thread.join()
+
+
+def _blocking(
+    of: Callable[Concatenate[AsyncClient, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate["Client", _P], _T]:
+    """The method that blocks, with the name, the parameters and the description of the asynchronous one."""
+
+    @functools.wraps(of)
+    def method(self: "Client", /, *given: _P.args, **named: _P.kwargs) -> _T:
+        return self._run(of(self._of, *given, **named))
+
+    return method
 
 
 class Client:
@@ -112,118 +109,29 @@ class Client:
             running.cancel()
             raise
 
-    def submit(self, job: Given) -> Job:
-        return self._run(self._of.submit(job))
-
-    def apply(self, job: Given) -> Job:
-        return self._run(self._of.apply(job))
-
-    def job(self, name: str) -> Job:
-        return self._run(self._of.job(name))
-
-    def jobs(self) -> JobList:
-        return self._run(self._of.jobs())
-
-    def wait(self, name: str, *stages: Stage | str, timeout_s: float | None = None) -> Job:
-        return self._run(self._of.wait(name, *stages, timeout_s=timeout_s))
-
-    def wait_until(
-        self, name: str, holds: Callable[[Job], bool], *, timeout_s: float | None = None, ended: bool = True
-    ) -> Job:
-        return self._run(self._of.wait_until(name, holds, timeout_s=timeout_s, ended=ended))
-
-    def pods(self, name: str) -> PodList:
-        return self._run(self._of.pods(name))
-
-    def logs(self, name: str, *, pod: str = "", container: str = "", tail: int | None = None) -> str:
-        return self._run(self._of.logs(name, pod=pod, container=container, tail=tail))
-
-    def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
-        return self._run(self._of.scale(name, count, worker_set=worker_set))
-
-    def suspend(self, name: str) -> Job:
-        return self._run(self._of.suspend(name))
-
-    def resume(self, name: str) -> Job:
-        return self._run(self._of.resume(name))
-
-    def delete(self, name: str) -> None:
-        self._run(self._of.delete(name))
-
-    def explain(self, job: str, *, at: int | str | None = None, pod: str = "", node: str = "") -> Explanation:
-        return self._run(self._of.explain(job, at=at, pod=pod, node=node))
-
-    def overview(self, *, at: int | str | None = None) -> Overview:
-        return self._run(self._of.overview(at=at))
-
-    def queues(self, *, at: int | str | None = None) -> QueueList:
-        return self._run(self._of.queues(at=at))
-
-    def queue(self, name: str, *, at: int | str | None = None) -> QueueDetail:
-        return self._run(self._of.queue(name, at=at))
-
-    def top(self, *, by: str = "queue", at: int | str | None = None) -> Holdings:
-        return self._run(self._of.top(by=by, at=at))
-
-    def waits(
-        self,
-        *,
-        by: str = "queue",
-        held_by: str = "queue",
-        first: int | str | None = None,
-        last: int | str | None = None,
-    ) -> WaitSums:
-        return self._run(self._of.waits(by=by, held_by=held_by, first=first, last=last))
-
-    def preemptions(
-        self, *, first: int | str | None = None, last: int | str | None = None, within: str | None = None
-    ) -> PreemptionList:
-        return self._run(self._of.preemptions(first=first, last=last, within=within))
-
-    def what_if(
-        self,
-        *,
-        at: int | str | None = None,
-        job: str = "",
-        priority: int | None = None,
-        queue: str | None = None,
-        gpus: int | None = None,
-        without: str | Sequence[str] = (),
-        with_node: str | Sequence[str] = (),
-        without_node: str | Sequence[str] = (),
-        without_queue: str | Sequence[str] = (),
-        until: str | None = None,
-        **policies: Value,
-    ) -> WhatIf:
-        return self._run(
-            self._of.what_if(
-                at=at,
-                job=job,
-                priority=priority,
-                queue=queue,
-                gpus=gpus,
-                without=without,
-                with_node=with_node,
-                without_node=without_node,
-                without_queue=without_queue,
-                until=until,
-                **policies,
-            )
-        )
-
-    def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> JobStarts:
-        return self._run(self._of.forecast(*jobs, at=at, until=until))
-
-    def ask(self, question: str, **parameters: Value) -> Any:
-        return self._run(self._of.ask(question, **parameters))
-
-    def events(
-        self, *, job: str = "", kinds: str | Sequence[str] = (), first: int | str | None = None, last: int | None = None
-    ) -> EventList:
-        return self._run(self._of.events(job=job, kinds=kinds, first=first, last=last))
+    submit = _blocking(AsyncClient.submit)
+    apply = _blocking(AsyncClient.apply)
+    job = _blocking(AsyncClient.job)
+    jobs = _blocking(AsyncClient.jobs)
+    wait = _blocking(AsyncClient.wait)
+    wait_until = _blocking(AsyncClient.wait_until)
+    pods = _blocking(AsyncClient.pods)
+    logs = _blocking(AsyncClient.logs)
+    scale = _blocking(AsyncClient.scale)
+    suspend = _blocking(AsyncClient.suspend)
+    resume = _blocking(AsyncClient.resume)
+    delete = _blocking(AsyncClient.delete)
+    explain = _blocking(AsyncClient.explain)
+    overview = _blocking(AsyncClient.overview)
+    queues = _blocking(AsyncClient.queues)
+    queue = _blocking(AsyncClient.queue)
+    top = _blocking(AsyncClient.top)
+    waits = _blocking(AsyncClient.waits)
+    preemptions = _blocking(AsyncClient.preemptions)
+    what_if = _blocking(AsyncClient.what_if)
+    forecast = _blocking(AsyncClient.forecast)
+    ask = _blocking(AsyncClient.ask)
+    events = _blocking(AsyncClient.events)
 
 
 Client.namespace.__doc__ = AsyncClient.namespace.__doc__
-for _name, _method in vars(Client).items():
-    if callable(_method) and not _name.startswith("_") and not _method.__doc__:
-        _method.__doc__ = getattr(AsyncClient, _name).__doc__
