@@ -8,6 +8,7 @@ import resource
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 import click
 import msgspec
@@ -15,11 +16,12 @@ import msgspec
 from arranger.cli.answering import TOO_LARGE, reason_of
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import opened
-from arranger.errors import ArrangerError
+from arranger.cli.inputs.server import found_server
+from arranger.errors import ArrangerError, LogUnavailable
 from arranger.model.text import one_line
 from arranger.settings import Settings
 from arranger.web.moment_process import MomentReply, MomentRequest, MomentSource
-from arranger.web.moments import Moments
+from arranger.web.moments import Moments, attended
 from arranger.workers import cancelling
 
 #: What it may use, in bytes; the snapshots use a part of it.
@@ -55,7 +57,9 @@ async def _answer(target: str | None, settings: Settings) -> None:
     requests = await standard_input()
     try:
         async with opened(target, settings) as log:
-            moments = Moments(log)
+            here = log.live and not await found_server(target, settings)
+            url = target or settings.redis_url
+            moments = Moments(log, partial(_attended, url, settings.cluster) if here else attended)
             following = asyncio.create_task(moments.follow())
             try:
                 await serve(requests, moments, write)
@@ -65,6 +69,20 @@ async def _answer(target: str | None, settings: Settings) -> None:
         # The server opens the same log, and ends with the same words.
         if await requests.readline():
             raise
+
+
+async def _attended(url: str, cluster: str) -> bool:
+    """Whether a process works on the log, or may do so because Redis doesn't tell."""
+    from arranger.events.redis_connection import connect  # the client is slow to import, and files don't need it
+    from arranger.workers.membership import read_members
+
+    client = connect(url)
+    try:
+        return bool(await read_members(client, cluster))
+    except LogUnavailable:
+        return True
+    finally:
+        await client.aclose()
 
 
 async def serve(requests: asyncio.StreamReader, moments: MomentSource, write: Callable[[MomentReply], None]) -> None:

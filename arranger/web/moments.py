@@ -56,11 +56,18 @@ class _Warm:
     until: int
 
 
-class Moments:
-    """Call `follow` in a task; `answer` works from its first step on."""
+async def attended() -> bool:
+    """That some process may work on the log: for one of which nothing else is known."""
+    return True
 
-    def __init__(self, log: Log) -> None:
+
+class Moments:
+    """Call `follow` in a task; `answer` works from its first step on. `attended` tells whether a process works on the
+    log."""
+
+    def __init__(self, log: Log, attended: Callable[[], Awaitable[bool]] = attended) -> None:
         self._log = log
+        self._attended = attended
         self._index: LogIndex | None = None
         self._epoch = self._end = 0
         self._asking = 0
@@ -233,9 +240,16 @@ class Moments:
             int(values.get("buckets", 400)),
             complete=self.complete,
             busiest=index.series.busiest,
-            stored=isinstance(self._log, FileLog | ArchiveLog),
+            stored=await self._has_ended(index.state),
             **_span(values),
         )
+
+    async def _has_ended(self, state: State) -> bool:
+        """Whether the log's last event may be its end. Where nobody works on a log, but jobs wait or run, somebody has
+        to see how they stand."""
+        if isinstance(self._log, FileLog | ArchiveLog):
+            return True
+        return not await self._attended() and not any(job.active for job in state.jobs.values())
 
     async def _series(self, index: LogIndex, values: Values) -> object:
         points = int(values.get("points", 300))

@@ -46,7 +46,7 @@ const newest = signal(0);
 export const unread = computed(() => (live.value ? 0 : Math.max(0, newest.value - (timeline.value?.last ?? Infinity))));
 const grew = signal(false);
 /** Whether the log's last event is its end, rather than the latest one: Arranger writes a log to a file only once it
- * has ended, and another program's file has grown if it goes on. */
+ * has ended, another program's file has grown if it goes on, and on one in Redis nobody works any more. */
 export const ended = computed(() => !!timeline.value?.stored && !grew.value);
 /** The offset that is shown, or asked for if there is no answer yet. */
 export const shownAt = computed(() => at.value || (timeline.value?.last ?? 0));

@@ -364,8 +364,6 @@ async def test_without_a_server_in_the_cluster_it_is_said_that_there_is_none(tmp
                 await client.overview()
 
 
-
-
 async def test_events_are_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arranger.client.asynchronous._EVENTS", 150)
     async with serving(FileLog(HISTORY)) as api, AsyncClient(server=f"http://127.0.0.1:{api.server.port}") as client:

@@ -16,10 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arranger.cli.moments import serve
+from arranger.cli.moments import _attended, serve
+from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.file_log import FileLog
 from arranger.events.log import Entry, Log, Position, entries
+from arranger.events.redis_log import RedisLog
 from arranger.model.job import Stage
 from arranger.model.pod import gpus_of
 from arranger.projections import snapshot
@@ -42,7 +44,9 @@ from arranger.web.moment_process import MomentReply, MomentRequest
 from arranger.web.moments import Moments
 from arranger.web.refusals import Refusal
 from tests.commands import to_file
+from tests.members import connected, member
 from tests.memory_log import DamagedLog, MemoryLog
+from tests.servers import RealRedis
 from tests.world import World, shape
 
 HISTORIES = Path(__file__).parents[1] / "histories"
@@ -751,6 +755,39 @@ def test_most_happened_where_no_other_point_has_more_jobs_that_wait_or_run(name:
     }
     assert found["stored"]
     assert busy[found["busiest"]] == max(busy.values())
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["all jobs have ended", "a job runs"])
+async def test_a_log_in_redis_has_ended_once_nobody_works_on_it_and_nothing_runs(
+    redis_server: RealRedis, cluster: str, *, running: bool
+) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.job("j", leader=shape(gpus=1))
+    world.settle()
+    if not running:
+        world.job_gone(world.state.jobs["uid-j"])
+    log = RedisLog(redis_server.url, cluster)
+    epoch = (await log.open()).epoch
+    for entry in world.entries[1:]:  # the log has begun its epoch itself
+        await log.append(msgspec.structs.replace(entry.batch, time_ms=SystemClock().now_ms()), epoch=epoch)
+    moments = Moments(log, partial(_attended, redis_server.url, cluster))
+    following = asyncio.create_task(moments.follow())
+
+    async def ended() -> bool:
+        return bool(json.loads((await moments.answer("timeline", {}))[0])["stored"])
+
+    try:
+        async with asyncio.timeout(20), connected(redis_server) as client:
+            while not moments.complete:  # noqa: ASYNC110  # the index tells nobody
+                await asyncio.sleep(0.01)
+            assert await ended() is not running
+            await member(client, cluster, "host-1-77-a", "scheduler").join()
+            assert not await ended()
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+        await log.close()
 
 
 def test_a_zoomed_series_begins_with_what_was_so_then() -> None:

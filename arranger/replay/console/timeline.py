@@ -47,7 +47,8 @@ class Bucket(msgspec.Struct, frozen=True, rename="camel"):
 class Timeline(msgspec.Struct, frozen=True, rename="camel"):
     """The log from `first` to `last`. `buckets` and `marks` are those of the span of time that was asked about. Of a
     long log, marks are thinned. `complete`: all of it is read. `busiest` is the offset after which most jobs waited or
-    ran at once, 0 if none did. `stored`: the log is a file or an archive, where its last event may be its end."""
+    ran at once, 0 if none did. `stored`: its last event may be its end, because it is a file or an archive, or because
+    no process works on it and no job waits or runs."""
 
     first: int
     last: int
