@@ -47,7 +47,7 @@ COMMANDS: dict[str, str] = {
     "export": "Write a log, or the part that concerns one job, to one file.",
     "import": "Turn an export into a log file, or load it into an empty Redis.",
     "simulate": "Show what the scheduler would do with a cluster in files, or with a trace.",
-    "convert": "Make TYJobs of manifests of Volcano, Kubeflow, KubeRay, JobSet, LeaderWorkerSet and batch/v1.",
+    "convert": "Make TYJobs and Queues of manifests of Volcano, Kueue, Kubeflow, KubeRay, JobSet and others.",
     "policies": "List the installed policies and filters, including those of other packages.",
     "settings": "Show every setting, its value and the source of the value.",
     "crd": "Print the definitions of TYJobs, Queues and ClusterLogs for kubectl apply.",

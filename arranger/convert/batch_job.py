@@ -7,6 +7,7 @@ import msgspec
 from arranger.convert.fields import Fields, NoteKind, Problem
 from arranger.convert.parts import Head, deadline, point_out_hosts, precedence, suspended, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
+from arranger.convert.whole_input import Input
 
 #: Labels and annotations of the pods of an Indexed Job that have the pod's index.
 INDEX_KEYS = ("batch.kubernetes.io/job-completion-index", "job-completion-index")
@@ -94,9 +95,9 @@ def _ignores_disruption(rule: Fields) -> bool:
     return rule.text("action") == "Ignore" and conditions == ["DisruptionTarget"] and "onExitCodes" not in rule
 
 
-def jobs_of(root: Fields) -> list[Json]:
+def jobs_of(root: Fields, around: Input) -> list[Json]:
     """The TYJob of a Job."""
-    head, spec = Head(root), root.record("spec")
+    head, spec = Head(root, around), root.record("spec")
     suspend = suspended(head, spec)
     part = job_part(spec)
     if part.template.spec.get("restartPolicy") == "Always":

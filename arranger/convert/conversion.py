@@ -1,19 +1,33 @@
-"""Documents in, TYJobs and what is said of them out: the table of known kinds, and the last check of each TYJob."""
+"""Documents in, TYJobs and Queues and what is said of them out: the table of known kinds, and the last check."""
 
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from arranger.convert import batch_job, jobset, kubeflow, leader_worker_set, ray, volcano
+from arranger.convert import (
+    batch_job,
+    jobset,
+    kubeflow,
+    kueue_queues,
+    leader_worker_set,
+    ray,
+    volcano,
+    volcano_queues,
+)
 from arranger.convert.fields import UNKNOWN, Fields, Note, Notes
+from arranger.convert.queue_parts import a_queue
 from arranger.convert.reading import Document, kind_of
 from arranger.convert.templates import Json
+from arranger.convert.whole_input import KUEUE, VOLCANO, Input, whole_input
 from arranger.messages.faults import fault_text
 from arranger.model.names import GROUP
+from arranger.model.queue import QUEUE_KIND
+from arranger.model.queue_rules import validate_queue
 from arranger.model.validation import refused_later, validate
 
+Make = Callable[[Fields, Input], list[Json]]
 #: By group and kind: what makes objects of one of its kind, TYJobs and the claims that they name.
-KINDS: Mapping[tuple[str, str], Callable[[Fields], list[Json]]] = {
+JOBS: Mapping[tuple[str, str], Make] = {
     ("batch.volcano.sh", "Job"): volcano.jobs_of,
     ("kubeflow.org", "TFJob"): kubeflow.tensorflow_jobs_of,
     ("kubeflow.org", "PyTorchJob"): kubeflow.pytorch_jobs_of,
@@ -23,6 +37,19 @@ KINDS: Mapping[tuple[str, str], Callable[[Fields], list[Json]]] = {
     ("jobset.x-k8s.io", "JobSet"): jobset.jobs_of,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_set.jobs_of,
     ("batch", "Job"): batch_job.jobs_of,
+}
+#: The same of kinds that become Queues.
+QUEUES: Mapping[tuple[str, str], Make] = {
+    (VOLCANO, "Queue"): volcano_queues.queues_of,
+    (KUEUE, "ClusterQueue"): kueue_queues.cluster_queues_of,
+    (KUEUE, "Cohort"): kueue_queues.cohorts_of,
+}
+#: All kinds of which something is to be said field by field. Of the last, no object comes.
+KINDS: Mapping[tuple[str, str], Make] = {
+    **JOBS,
+    **QUEUES,
+    (KUEUE, "LocalQueue"): kueue_queues.local_queues_of,
+    (KUEUE, "ResourceFlavor"): kueue_queues.resource_flavors_of,
 }
 
 _TEMPLATE_OF_JOBS = "convert the Job of its template, and apply that TYJob each time"
@@ -37,17 +64,19 @@ _INSTEAD = {
     "StatefulSet": "a service: its pods may name Arranger as their scheduler (docs/operations.md)",
     "Pod": "may name Arranger as its scheduler (docs/operations.md)",
     "PodGroup": "the TYJob itself says which pods get nodes together (minCount, minWorkersNum)",
-    "Queue": "arranger queue create NAME (docs/queues.md)",
-    "LocalQueue": "arranger queue create NAME (docs/queues.md)",
-    "ClusterQueue": "arranger queue create NAME (docs/queues.md)",
+    "Workload": "the TYJob itself is what waits and runs",
+    "WorkloadPriorityClass": "give the TYJobs a priority (1 to 10) or a priorityClassName (docs/jobs.md, Priority)",
+    "AdmissionCheck": "group checks and permits of a package hold jobs back (docs/operations.md, Plugins)",
+    "Topology": "the topology of a TYJob names the labels of nodes itself (docs/jobs.md, Topology)",
+    "NamespaceQueue": "a Queue below another one, with namespaces of its own (docs/queues.md)",
     "TYJob": "is one already",
 }
 _APPLY = "apply it as it is, if the TYJobs need it"
 
 
 class Conversion(msgspec.Struct, frozen=True):
-    """What came of one object: `objects` are TYJobs, after the claims that they name. `faults` say why there are none,
-    by the path of the field in the source."""
+    """What came of one object: `objects` are TYJobs, after the claims that they name, or Queues, after those above
+    them. `faults` say why there are none, by the path of the field in the source."""
 
     document: Document
     kind: str
@@ -67,18 +96,35 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 def converted(documents: Iterable[Document]) -> list[Conversion | Skipped]:
-    """What comes of each document, in their order. Two TYJobs of one name are a fault of the second."""
+    """What comes of each document, in their order. Two objects of one kind and name are a fault of the second."""
+    documents = list(documents)
+    around = whole_input(documents)
     found: list[Conversion | Skipped] = []
     seen: dict[tuple[str, str, str], str] = {}
     for document in documents:
-        each = _converted(document)
+        each = _converted(document, around)
         if isinstance(each, Conversion):
-            each = _once(each, seen)
+            each = _once(_below_others(each, around, seen), seen)
         found.append(each)
     return found
 
 
-def _converted(document: Document) -> Conversion | Skipped:
+def _below_others(found: Conversion, around: Input, seen: Mapping[tuple[str, str, str], str]) -> Conversion:
+    """With the Queues above its own that no object stands for, unless they are there already."""
+    above: list[Json] = []
+    for queue in found.objects:
+        name = queue["spec"].get("parent", "") if queue["kind"] == QUEUE_KIND else ""
+        while name in around.parents and (QUEUE_KIND, "", name) not in seen and name not in _names(above):
+            above.insert(0, a_queue({"name": name}, dict(around.parents[name])))
+            name = around.parents[name].get("parent", "")
+    return msgspec.structs.replace(found, objects=(*above, *found.objects))
+
+
+def _names(objects: Iterable[Json]) -> list[str]:
+    return [of["metadata"]["name"] for of in objects]
+
+
+def _converted(document: Document, around: Input) -> Conversion | Skipped:
     group, kind = kind_of(document.value)
     make = KINDS.get((group, kind))
     name = _name_of(document.value)
@@ -89,7 +135,7 @@ def _converted(document: Document) -> Conversion | Skipped:
     notes = Notes()
     root = Fields(document.value, "", notes)
     root.ignore("apiVersion", "kind", "status")
-    objects = make(root)
+    objects = make(root, around)
     root.close()
     said = sorted(notes.all(), key=lambda note: document.line(note.path))
     if notes.faults:
@@ -97,14 +143,16 @@ def _converted(document: Document) -> Conversion | Skipped:
         said = [note for note in said if note.text.startswith(UNKNOWN)]
         wrong = sorted(notes.faults, key=lambda fault: document.line(fault[0]))
         return Conversion(document, kind, name, (), tuple(said), tuple(wrong))
-    faults = tuple(fault for of in objects if of["kind"] == "TYJob" for fault in _refused(of))
+    faults = tuple(fault for of in objects for fault in _refused(of))
     return Conversion(document, kind, name, () if faults else tuple(objects), tuple(said), faults)
 
 
-def _refused(tyjob: Json) -> list[tuple[str, str]]:
-    """Why a TYJob would be refused: then what it was made of is beyond what a TYJob can say."""
-    faults = validate(tyjob) or refused_later(tyjob)
-    return [("", f"the TYJob {tyjob['metadata']['name']} would be refused: {fault_text(of)}") for of in faults]
+def _refused(of: Json) -> list[tuple[str, str]]:
+    """Why a TYJob or a Queue would be refused: then what it was made of is beyond what it can say."""
+    kind, name = of["kind"], of["metadata"]["name"]
+    checks = {"TYJob": lambda: validate(of) or refused_later(of), QUEUE_KIND: lambda: validate_queue(of)}
+    faults = checks[kind]() if kind in checks else ()
+    return [("", f"the {kind} {name} would be refused: {fault_text(fault)}") for fault in faults]
 
 
 def _once(found: Conversion, seen: dict[tuple[str, str, str], str]) -> Conversion:
@@ -131,14 +179,16 @@ def _fault(document: Document, group: str, kind: str) -> tuple[str, str] | None:
     if not kind:
         return "kind", "Required value"
     groups = sorted(of for of, known in KINDS if known == kind)
-    if groups:
+    if groups and kind != QUEUE_KIND:  # many groups have Queues
         return "apiVersion", f"must be of {' or '.join(groups)}" + (f", and not of {group}" if group else "")
     return None
 
 
 def _reason(group: str, kind: str) -> str:
     """Why an object of another kind isn't converted."""
-    instead = _INSTEAD.get(kind)
+    if group == GROUP:
+        return _INSTEAD["TYJob"] if kind in ("TYJob", QUEUE_KIND) else _APPLY
+    instead = _INSTEAD.get(kind) if kind != "TYJob" else None
     if instead is None and group in {of for of, _ in KINDS}:
         return "this kind isn't converted"
-    return _APPLY if instead is None or (kind == "TYJob" and group != GROUP) else instead
+    return instead or _APPLY

@@ -19,6 +19,7 @@ from arranger.convert.parts import (
     worker_set,
 )
 from arranger.convert.templates import Json
+from arranger.convert.whole_input import Input
 
 _DOMAIN = "jobset.sigs.k8s.io"
 _EXCLUSIVE = f"alpha.{_DOMAIN}/exclusive-topology"
@@ -53,9 +54,9 @@ class ReplicatedJob(msgspec.Struct):
         return "TYJOB_GROUP_RANK" if self.replicas > 1 else "TYJOB_WORKER_INDEX"
 
 
-def jobs_of(root: Fields) -> list[Json]:
+def jobs_of(root: Fields, around: Input) -> list[Json]:
     """The TYJobs of a JobSet: one, or one more for each time that replicated jobs wait for the end of others."""
-    head, spec = Head(root), root.record("spec")
+    head, spec = Head(root, around), root.record("spec")
     suspend = suspended(head, spec)
     spec.lost("managedBy", "Arranger runs the TYJob")
     exclusive = _exclusive(head.annotations)

@@ -18,6 +18,7 @@ from arranger.convert.parts import (
     worker_set,
 )
 from arranger.convert.templates import Json, Template, stand_in, template_of
+from arranger.convert.whole_input import Input
 
 #: Characters of a variable's value that surely fit: Linux has 131,072 bytes for name and value.
 LONGEST_VARIABLE = 130_000
@@ -189,9 +190,9 @@ def _named(head: Head, replicas: Sequence[Replicas]) -> None:
 # --- PyTorchJob ------------------------------------------------------------------------------------------------
 
 
-def pytorch_jobs_of(root: Fields) -> list[Json]:
+def pytorch_jobs_of(root: Fields, around: Input) -> list[Json]:
     """The TYJob of a PyTorchJob: the master is the leader, or all pods are equal."""
-    head, spec = Head(root, _QUEUE), root.record("spec")
+    head, spec = Head(root, around, _QUEUE), root.record("spec")
     policy = _run_policy(head, spec)
     replicas = _replicas(spec.record("pytorchReplicaSpecs"), ("Master", "Worker"), "OnFailure")
     _named(head, replicas)
@@ -301,9 +302,9 @@ def _port(template: Template, name: str, default: int) -> int:
 # --- TFJob -----------------------------------------------------------------------------------------------------
 
 
-def tensorflow_jobs_of(root: Fields) -> list[Json]:
+def tensorflow_jobs_of(root: Fields, around: Input) -> list[Json]:
     """The TYJob of a TFJob: the chief is the leader, or all pods are equal."""
-    head, spec = Head(root, _QUEUE), root.record("spec")
+    head, spec = Head(root, around, _QUEUE), root.record("spec")
     policy = _run_policy(head, spec)
     every = spec.one_of("successPolicy", "", "AllWorkers") == "AllWorkers"
     if spec.flag("enableDynamicWorker"):
@@ -372,9 +373,9 @@ _HOSTFILE = {
 }
 
 
-def mpi_jobs_of(root: Fields) -> list[Json]:
+def mpi_jobs_of(root: Fields, around: Input) -> list[Json]:
     """The TYJob of an MPIJob: workers that run sshd, and a launcher that starts once they are ready."""
-    head, spec = Head(root, _QUEUE), root.record("spec")
+    head, spec = Head(root, around, _QUEUE), root.record("spec")
     policy = _run_policy(head, spec, clean="Running", unlimited=False)
     keys = spec.text("sshAuthMountPath") or "/root/.ssh"
     spec.ignore("mainContainer", "waitForWorkers")

@@ -5,6 +5,7 @@ import re
 from arranger.convert.fields import Fields, NoteKind
 from arranger.convert.parts import Head, precedence, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
+from arranger.convert.whole_input import Input
 
 _DOMAIN = "leaderworkerset.sigs.k8s.io"
 #: More replicas than this are no list of jobs that anybody applies.
@@ -12,9 +13,9 @@ MOST_REPLICAS = 1000
 _PORT = 29500
 
 
-def jobs_of(root: Fields) -> list[Json]:
+def jobs_of(root: Fields, around: Input) -> list[Json]:
     """A TYJob for each replica."""
-    head, spec = Head(root), root.record("spec")
+    head, spec = Head(root, around), root.record("spec")
     topology = _topology(head)
     replicas = spec.whole("replicas")
     group = spec.record("leaderWorkerTemplate")

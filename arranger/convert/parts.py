@@ -1,20 +1,21 @@
 """What all kinds have: names, labels, the queue and the priority of the object, and the TYJob that comes of it."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from arranger.convert.fields import MAX_INT32, Fields, NoteKind
+from arranger.convert.names import fitting, label, queue_name
 from arranger.convert.rights import host_access
 from arranger.convert.scheduler_keys import MOST_SECONDS, PREEMPTIBLE, instead_of, keeps_room
 from arranger.convert.templates import Json, Template
+from arranger.convert.whole_input import Input
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.queue import MAX_QUEUE_NAME
 from arranger.model.schema import DNS_LABEL, definition
 
 #: What the API server writes.
-_OF_THE_SERVER = (
+OF_THE_SERVER = (
     *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"),
     *("resourceVersion", "selfLink", "uid"),
 )
@@ -42,8 +43,9 @@ class Head:
     """The metadata of an object, and what its labels and annotations decide. Made with the names of the leader and of
     the worker sets, because these and the job's name have to fit into the names of pods."""
 
-    def __init__(self, root: Fields, queue: Sequence[str] = ()) -> None:
+    def __init__(self, root: Fields, around: Input, queue: Sequence[str] = ()) -> None:
         """`queue` is the path of the field that names the queue, if the kind has one."""
+        self._around = around
         self._metadata = root.record("metadata")
         self.labels = self._metadata.record("labels")
         self.annotations = self._metadata.record("annotations")
@@ -65,7 +67,7 @@ class Head:
             for name in PREEMPTIBLE
             if name in fields
         }
-        self._metadata.ignore(*_OF_THE_SERVER)
+        self._metadata.ignore(*OF_THE_SERVER)
         self._metadata.lost(
             "ownerReferences", "the TYJob has no owner: whoever made this object doesn't make the TYJob"
         )
@@ -90,7 +92,7 @@ class Head:
                 fields.fault(field, f"Duplicate value: another one is named {part}", of=[others.at(of)])
         names: list[str] = []
         for number, part in enumerate(parts):
-            name = base = _label(part)[:30].strip("-") if len(part) > 30 else _label(part)
+            name = base = label(part)[:30].strip("-") if len(part) > 30 else label(part)
             while name in names:
                 name = f"{base}-{number}"
             names.append(name)
@@ -146,12 +148,19 @@ class Head:
 
     def queue_of(self, fields: Fields, name: str) -> str:
         """The Queue that a field names, with what to do for it."""
-        queue = fields.text(name)
-        of_tree = queue.rpartition(".")[2] if name.startswith("yunikorn") else queue
+        named = fields.text(name)
+        of_tree = named.rpartition(".")[2] if name.startswith("yunikorn") else named
+        if name == _KUEUE and (cluster_queue := self._around.local.get((self.namespace, named))):
+            return self._queue_of_local(fields, name, queue_name(cluster_queue))
         local = (
-            " A LocalQueue is its namespace's alone, and a Queue is all namespaces': give those of teams names apart"
+            " Convert its LocalQueue with it: that says which Queue. A LocalQueue is its namespace's alone, and a "
+            "Queue is all namespaces': give those of teams names apart"
         )
-        local = local if of_tree and name.startswith("kueue") else ""
+        local = local if of_tree and name == _KUEUE else ""
+        if not local and of_tree and (made := queue_name(of_tree)) in self._around.queues:
+            if made != of_tree:
+                fields.changed(name, f"the Queue's name is {made}")
+            return made
         if not of_tree or of_tree == "default":
             if local:
                 fields.to_do(name, f"the job is in the Queue default, as all that name none.{local}")
@@ -167,6 +176,15 @@ class Head:
             name, f"the job waits for a Queue named {of_tree}: arranger queue create {of_tree} (docs/queues.md).{local}"
         )
         return of_tree
+
+    def _queue_of_local(self, fields: Fields, name: str, queue: str) -> str:
+        """The Queue of the ClusterQueue of a LocalQueue that is in the input."""
+        if queue in self._around.queues:
+            fields.changed(name, f"the Queue {queue}, of the ClusterQueue of this LocalQueue")
+        else:
+            words = f"the job waits for a Queue named {queue}, of the ClusterQueue of this LocalQueue: convert that too"
+            fields.to_do(name, f"{words}, or arranger queue create {queue} (docs/queues.md)")
+        return queue
 
     def need(self, rights: Sequence[tuple[str, str]]) -> None:
         """Say which rights a user needs to apply the TYJob, each once, with the path of the first field that asks."""
@@ -185,15 +203,15 @@ class Head:
         if self.namespace:
             made["namespace"] = self.namespace
         for field, source in (("labels", self.labels), ("annotations", self.annotations)):
-            if kept := _kept(source):
-                made[field] = kept
+            if carried := kept(source):
+                made[field] = carried
         return made
 
 
-def _kept(source: Fields) -> dict[str, str]:
+def kept(source: Fields) -> dict[str, str]:
     """Labels or annotations that mean something beyond the controllers of the source."""
     source.ignore(*_NO_EFFECT)
-    kept = {}
+    carried = {}
     for name in source.names():
         if name in _NO_EFFECT or name in _QUEUES:
             continue
@@ -204,24 +222,8 @@ def _kept(source: Fields) -> dict[str, str]:
         elif _OPERATORS.fullmatch(name):
             source.lost(name, "only the controller of this object's kind reads it")
         else:
-            kept[name] = source.text(name)
-    return kept
-
-
-def _label(text: str) -> str:
-    """The DNS label nearest to a text."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "set"
-
-
-def fitting(name: str, most: int) -> str:
-    """The DNS label nearest to a name that begins with a letter, as a Service does, and has at most `most` characters.
-    One that is cut ends in a digest of the whole."""
-    label = _label(name)
-    if not label[0].isalpha():
-        label = f"job-{label}"
-    if len(label) > most:
-        label = f"{label[: most - 5].rstrip('-')}-{hashlib.blake2b(name.encode(), digest_size=2).hexdigest()}"
-    return label
+            carried[name] = source.text(name)
+    return carried
 
 
 def point_out_hosts(head: Head, template: Template) -> None:

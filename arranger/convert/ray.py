@@ -18,6 +18,7 @@ from arranger.convert.fields import MAX_INT32, Fields, NoteKind
 from arranger.convert.parts import Head, deadline, precedence, suspended, tyjob, worker_set
 from arranger.convert.reading import Loader
 from arranger.convert.templates import Json, Template, template_of
+from arranger.convert.whole_input import Input
 from arranger.model.quantity import exact
 
 _PORT = 6379
@@ -42,9 +43,9 @@ class Group(msgspec.Struct):
     size: int
 
 
-def clusters_of(root: Fields) -> list[Json]:
+def clusters_of(root: Fields, around: Input) -> list[Json]:
     """The TYJob of a RayCluster: it runs until somebody deletes it."""
-    head, spec = Head(root), root.record("spec")
+    head, spec = Head(root, around), root.record("spec")
     own_command = _labels(head)
     spec_of = _cluster(head, spec, own_command=own_command, program=None)
     spec_of["suspend"] = suspended(head, spec)
@@ -54,9 +55,9 @@ def clusters_of(root: Fields) -> list[Json]:
     return [tyjob(head, spec_of)]
 
 
-def jobs_of(root: Fields) -> list[Json]:
+def jobs_of(root: Fields, around: Input) -> list[Json]:
     """The TYJob of a RayJob: a cluster that begins and ends with its program."""
-    head, spec = Head(root), root.record("spec")
+    head, spec = Head(root, around), root.record("spec")
     own_command = _labels(head)
     interactive = _mode(spec)
     program = None if interactive else _submission(spec)

@@ -10,6 +10,7 @@ from arranger.convert.fields import Fields, NoteKind, meant
 from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
 from arranger.convert.parts import Head, claim_of, point_out_hosts, precedence, success, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
+from arranger.convert.whole_input import Input
 
 _DEFAULT_RETRIES = 3
 _RESTARTS = {"RestartJob": "Job", "RestartTask": "Set", "RestartPod": "Worker", "RestartPartition": "Set"}
@@ -66,9 +67,9 @@ class Lifecycle(msgspec.Struct):
     decides: bool = False
 
 
-def jobs_of(root: Fields) -> list[Json]:
+def jobs_of(root: Fields, around: Input) -> list[Json]:
     """The TYJob of a Volcano Job."""
-    head, spec = Head(root, ("spec", "queue")), root.record("spec")
+    head, spec = Head(root, around, ("spec", "queue")), root.record("spec")
     tasks = _tasks(head, spec)
     least = _least(spec, tasks)
     claims = _volumes(spec, head, tasks)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from arranger.kube.cluster import QUEUES
 from arranger.sandbox.nodes import NodeTemplate
 from arranger.sandbox.pod_run import PREFIX
 from tests.e2e.both_clusters import cluster_of
@@ -40,25 +41,44 @@ def runs(job: dict[str, Any]) -> bool:
     return status.get("stage") == "Succeeded" or (status.get("stage") == "Running" and whole)
 
 
+def job_in(queue: str) -> dict[str, Any]:
+    """A job of one small pod in a queue."""
+    container = {"name": "main", "image": "registry.example/one:1", "resources": {"requests": {"cpu": "250m"}}}
+    workers = {"name": "worker", "counts": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"queue": queue, "workerSets": [workers]}
+    return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": {"name": f"in-{queue}"}, "spec": spec}
+
+
 @pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
-def test_each_shape_becomes_tyjobs_that_run_with_all_their_pods(kube: KubeServer, path: Path, tmp_path: Path) -> None:
+def test_each_shape_becomes_tyjobs_that_run_with_all_their_pods_and_queues_whose_jobs_run(
+    kube: KubeServer, path: Path, tmp_path: Path
+) -> None:
     made = tmp_path / "tyjobs.yaml"
     result = arranger("convert", str(path), "--to", str(made))
     assert result.returncode == 0, result.stderr
-    names = [of["metadata"]["name"] for of in yaml.safe_load_all(made.read_text()) if of["kind"] == "TYJob"]
+    objects = list(yaml.safe_load_all(made.read_text()))
+    queues = [of["metadata"]["name"] for of in objects if of["kind"] == "Queue"]
+    (tmp_path / "in_queues.yaml").write_text(yaml.safe_dump_all(map(job_in, queues)))
+    names = [of["metadata"]["name"] for of in objects if of["kind"] == "TYJob"] + [f"in-{name}" for name in queues]
     kube.kubectl("apply", "-f", str(made))
+    if queues:
+        kube.kubectl("apply", "-f", str(tmp_path / "in_queues.yaml"))
 
     def waiting() -> dict[str, str]:
         jobs = {job["metadata"]["name"]: job for job in kube.request("GET", TYJOBS)[1]["items"]}
         return {name: (jobs[name].get("status") or {}).get("message", "") for name in names if not runs(jobs[name])}
 
+    def unusable() -> set[str]:
+        found = kube.request("GET", QUEUES.path())[1]["items"]
+        return {*queues} - {of["metadata"]["name"] for of in found if (of.get("status") or {}).get("state") == "Open"}
+
     left = names
     try:
-        eventually("all run", lambda: not waiting())
+        eventually("all run", lambda: not waiting() and not unusable())
         left = []
     finally:
         if left:
-            print(waiting())
+            print(waiting(), unusable())
     for name in names:
         for pod in pods_of(kube, name):
             container, environment = pod["spec"]["containers"][0], environment_of(pod)
@@ -71,6 +91,7 @@ def test_each_shape_becomes_tyjobs_that_run_with_all_their_pods(kube: KubeServer
     known = {(of["hostname"], of["subdomain"]) for pod in pods if "subdomain" in (of := pod["spec"])}
     assert {(host, job) for host, job in named if job in names} <= known, "a host that no pod has"
     kube.kubectl("delete", "tyj", "--all", "--wait=false")
+    kube.kubectl("delete", "tyq", "--all", "--wait=false")
 
 
 #: Shape, the template of the pods that end, their exit code, and how the job ends.

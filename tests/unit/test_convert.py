@@ -21,6 +21,7 @@ from arranger.cli.main import cli, main
 from arranger.convert import Conversion, NoteKind, Skipped, Unreadable, converted, documents
 from arranger.convert.rights import BASELINE
 from arranger.model.checks import below
+from arranger.model.queue_rules import validate_queue
 from arranger.model.validation import refused_later, validate, warnings
 
 SHAPES = Path(__file__).parents[1] / "convert"
@@ -71,6 +72,8 @@ POD = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 TASK, JOB_POD = "spec.tasks.0", "spec.template"
 RJ, RC, GROUP = "rj-sample", "rc-mini", "spec.workerGroupSpecs.0"
 WORKERS = "spec.replicatedJobs.0"
+FLAVOR = "spec.resourceGroups.0.flavors.0"
+CPU, CPU_AT = f"{FLAVOR}.resources.0", "spec.resourceGroups[0].flavors[0].resources[0]"
 
 #: Shape, path of a field, its value; and the kind of the note, the path that it has, and some of its words.
 NOTES = [
@@ -232,6 +235,56 @@ NOTES = [
     ("lws-topology", "spec.replicas", 1, CHANGED, "metadata.annotations.leaderworkerset.sigs.k8s.io/exclusive-topology", "one domain"),
     ("lws-topology", "metadata.annotations", {"leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology": "r"}, LOST, "metadata.annotations.leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology", "one unit"),
     ("lws-small", "spec.leaderWorkerTemplate.workerTemplate.spec.containers.0.args", ["lws-small-$I.lws-small"], TO_DO, "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0].args[0]", "computes"),
+    # queues
+    ("vq-weighted", "metadata.name", "a.b", CHANGED, "metadata.name", "the Queue's name is a-b"),
+    ("vq-weighted", "metadata.name", "root", LOST, "metadata.name", "no Queue"),
+    ("vq-weighted", "metadata.ownerReferences", [{}], LOST, "metadata.ownerReferences", "no owner"),
+    ("vq-weighted", "metadata.finalizers", ["x/y"], LOST, "metadata.finalizers", "doesn't know the Queue"),
+    ("vq-weighted", "metadata.labels", {"volcano.sh/x": "1"}, LOST, "metadata.labels.volcano.sh/x", "only the controller"),
+    ("vq-weighted", "spec.weight", 70000, CHANGED, "spec.weight", "65535: weights are whole numbers"),
+    ("vq-weighted", "spec.parent", "above", TO_DO, "spec.parent", "arranger queue create above"),
+    ("vq-nodes", "spec.priority", 3, LOST, "spec.priority", "ordered by what they use"),
+    ("vq-nodes", "spec.affinity", {}, LOST, "spec.affinity", "selects its nodes"),
+    ("vq-department", "spec.dequeueStrategy", "fifo", LOST, "spec.dequeueStrategy", "never blocks"),
+    ("vq-weighted", "spec.extendClusters", [{}], LOST, "spec.extendClusters", "one cluster"),
+    ("vq-weighted", "spec.type", "x", LOST, "spec.type", "no types"),
+    ("vq-capacity", "spec.capability.pods", 9, LOST, "spec.capability.pods", "maxRunning"),
+    ("vq-capacity", "spec.capability.gpus", 9, LOST, "spec.capability.gpus", "a domain in its name"),
+    ("vq-capacity", "spec.capability", {"x/y": "1500m"}, CHANGED, "spec.capability.x/y", "2: a Queue has whole numbers of x/y"),
+    ("vq-annotated", "spec.weight", 7, LOST, "spec.weight", "hierarchy-weights counts: 5"),
+    ("vq-annotated", "spec.weight", 1, CHANGED, "metadata.annotations.volcano.sh/hierarchy", "parent vq-science"),
+    ("kq-lends", "spec.cohort", "lab", CHANGED, "spec.cohort", "the Queue lab above it is in the output too"),
+    ("kq-alone", "spec.resourceGroups", [], CHANGED, "spec.resourceGroups", "has no limit: Kueue admits nothing to it"),
+    ("kq-alone", "spec.stopPolicy", "None", CHANGED, "spec.resourceGroups", "a resource that isn't named has no limit"),
+    ("kq-alone", f"{FLAVOR}.name", "b", LOST, "spec.resourceGroups[0].flavors[0].name", "as its ResourceFlavor says"),
+    ("kq-flavors", "spec.stopPolicy", "None", CHANGED, "spec.resourceGroups[0].flavors", "added up"),
+    ("kq-flavors", "spec.flavorFungibility", {}, LOST, "spec.flavorFungibility", "a second kind of node"),
+    ("kq-flavors", "spec.concurrentAdmissionPolicy", {}, LOST, "spec.concurrentAdmissionPolicy", "a second kind of node"),
+    ("kq-alone", "spec.stopPolicy", "HoldAndDrain", CHANGED, "spec.stopPolicy", "run on"),
+    ("kq-alone", "spec.namespaceSelector", None, CHANGED, "spec.namespaceSelector", "the Queue is Closed"),
+    ("kq-alone", "spec.queueingStrategy", "StrictFIFO", LOST, "spec.queueingStrategy", "never blocks"),
+    ("kq-alone", "spec.admissionChecks", ["a"], LOST, "spec.admissionChecks", "group checks"),
+    ("kq-turns", "spec.admissionChecksStrategy", {}, LOST, "spec.admissionChecksStrategy", "group checks"),
+    ("kq-turns", "spec.weight", 1, CHANGED, "spec.admissionScope.admissionMode", "userFairness"),
+    ("kq-turns", "spec.stopPolicy", "None", CHANGED, "spec.preemption.withinClusterQueue", "the same priority"),
+    ("kq-turns", "spec.stopPolicy", "None", CHANGED, "spec.preemption.reclaimWithinCohort", "whatever their priority"),
+    ("kq-turns", "spec.stopPolicy", "None", LOST, "spec.preemption.borrowWithinCohort.policy", "above its share"),
+    ("kq-turns", "spec.stopPolicy", "None", LOST, "spec.preemption.borrowWithinCohort.maxPriorityThreshold", "above its share"),
+    ("kq-borrows", "spec.fairSharing.weight", "2500m", CHANGED, "spec.fairSharing.weight", "2: weights are whole numbers"),
+    ("kq-borrows", "spec.fairSharing.weight", 0, CHANGED, "spec.fairSharing.weight", "1: weights are whole numbers"),
+    ("kq-alone", f"{FLAVOR}.resources.0.name", "cpu", LOST, "spec.resourceGroups[0].flavors[0].name", "one kind of node"),
+    ("kq-reserve", "metadata.name", "c", CHANGED, "metadata.name", "all ClusterQueues of a cohort at once"),
+    ("kq-department", "spec.parentName", "x", CHANGED, "spec.parentName", "the Queue x above it"),
+    ("kq-mine", "spec.clusterQueue", "a", TO_DO, "spec.clusterQueue", "annotate namespace NAMESPACE arranger.dev/queue=a. Convert its ClusterQueue too"),
+    ("kq-mine", "spec.clusterQueue", "", LOST, "spec.clusterQueue", "no effect"),
+    ("kq-mine", "spec.stopPolicy", "Hold", LOST, "spec.stopPolicy", "the namespaces of the Queue kq-lends"),
+    ("kq-mine", "spec.fairSharing", {"weight": 2}, LOST, "spec.fairSharing", "weigh alike"),
+    ("kq-mine", "spec.wallTimePolicy", {}, LOST, "spec.wallTimePolicy", "activeDeadlineSeconds"),
+    ("kq-any", "metadata.name", "a", LOST, "metadata.name", "no object takes its place"),
+    ("kq-spot", "spec.nodeLabels", {"a": "b"}, TO_DO, "spec.nodeLabels", "nodeSelector {a: b}"),
+    ("kq-spot", "spec.nodeLabels", {"a": "b"}, TO_DO, "spec.tolerations", "these tolerations"),
+    ("kq-spot", "spec.topologyName", "t", LOST, "spec.topologyName", "topology"),
+    ("kq-spot", "spec.resourceWeights", {"cpu": 2}, LOST, "spec.resourceWeights", "uses most of its share"),
 ]  # fmt: skip
 
 
@@ -292,6 +345,62 @@ FAULTS = [
     ("lws-small", "spec.replicas", 0, "spec.replicas", "no pod to run"),
     ("lws-small", "spec.replicas", 1001, "spec.replicas", "more than 1000"),
     ("job-pi", "spec.completions", 20000, "", "would be refused"),
+    ("vq-weighted", "metadata.name", "", "metadata.name", "Required"),
+    ("vq-weighted", "spec.weight", -1, "spec.weight", "greater than or equal to 0"),
+    ("vq-team", "spec.parent", "vq-team", "spec.parent", "its own parent"),
+    ("vq-capacity", "spec.guarantee.resource.cpu", "-2", "spec.guarantee.resource.cpu", ""),
+    ("vq-capacity", "spec.deserved.memory", 1.5, "spec.deserved.memory", ""),
+    ("vq-capacity", "spec.deserved", {"cpu": 64}, "", "would be refused"),
+    ("vq-department", "spec.dequeueStrategy", "lifo", "spec.dequeueStrategy", "Unsupported value"),
+    ("vq-weighted", "spec.reclaimable", "yes", "spec.reclaimable", "of type boolean"),
+    ("kq-lends", "spec.cohort", "kq-lends", "spec.cohort", "its own parent"),
+    ("kq-alone", f"{CPU}.borrowingLimit", 1, f"{CPU_AT}.borrowingLimit", "must be unset without a cohort"),
+    (
+        "kq-lends",
+        f"{FLAVOR}.resources.1.lendingLimit",
+        7,
+        "spec.resourceGroups[0].flavors[0].resources[1].lendingLimit",
+        "must not be above nominalQuota",
+    ),
+    ("kq-alone", f"{CPU}.nominalQuota", None, f"{CPU_AT}.nominalQuota", "Required"),
+    ("kq-alone", f"{CPU}.nominalQuota", "1.2.3", f"{CPU_AT}.nominalQuota", ""),
+    ("kq-borrows", f"{CPU}.name", None, f"{CPU_AT}.name", "Required"),
+    (
+        "kq-turns",
+        f"{CPU}.name",
+        "memory",
+        "spec.resourceGroups[0].flavors[0].resources",
+        "those of coveredResources, in this order: cpu",
+    ),
+    ("kq-turns", f"{FLAVOR}.name", None, "spec.resourceGroups[0].flavors[0].name", "Required"),
+    (
+        "kq-flavors",
+        "spec.resourceGroups.1.coveredResources",
+        None,
+        "spec.resourceGroups[1].coveredResources",
+        "Required",
+    ),
+    (
+        "kq-alone",
+        "spec.namespaceSelector",
+        {"matchLabels": {"a": 1}},
+        "spec.namespaceSelector.matchLabels.a",
+        "of type string",
+    ),
+    ("kq-alone", "spec.stopPolicy", "Stop", "spec.stopPolicy", "Unsupported value"),
+    (
+        "kq-turns",
+        "spec.preemption.withinClusterQueue",
+        "Any",
+        "spec.preemption.withinClusterQueue",
+        "Unsupported value",
+    ),
+    ("kq-reserve", f"{CPU}.lendingLimit", 1, f"{CPU_AT}.lendingLimit", "must be unset without a parent"),
+    ("kq-pool", "spec.fairSharing", {"weight": "many"}, "spec.fairSharing.weight", ""),
+    ("kq-mine", "spec.clusterQueue", 1, "spec.clusterQueue", "of type string"),
+    ("kq-mine", "spec.stopPolicy", "Stop", "spec.stopPolicy", "Unsupported value"),
+    ("kq-spot", "spec.tolerations", [{"operator": "Like"}], "spec.tolerations[0].operator", "Unsupported value"),
+    ("kq-spot", "spec.nodeLabels", {"a": 1}, "spec.nodeLabels.a", "of type string"),
 ]
 
 Fault = tuple[str, str, Any, str, str]
@@ -413,7 +522,7 @@ def test_the_help_says_that_what_runs_goes_on_beside_its_tyjob() -> None:
 @given(st.data())
 def test_a_fault_is_told_of_the_wrong_field_and_not_of_what_follows_from_it(data: st.DataObject) -> None:
     value = copy.deepcopy(SHAPE[data.draw(st.sampled_from(sorted(SHAPE)), label="shape")])
-    path, at = data.draw(st.sampled_from(list(objects_in(value))), label="at")
+    path, at = data.draw(st.sampled_from([(path, of) for path, of in objects_in(value) if of]), label="at")
     name = data.draw(st.sampled_from(sorted(at)), label="name")
     at[name] = data.draw(st.sampled_from([[[1]], {"zz": {"zz": [1]}}]), label="value")
     (found,) = converted(documents("f.yaml", json.dumps(value).encode()))
@@ -423,7 +532,7 @@ def test_a_fault_is_told_of_the_wrong_field_and_not_of_what_follows_from_it(data
 
 
 @pytest.mark.parametrize("name", SHAPE)
-def test_each_shape_becomes_valid_tyjobs_without_unset_variables(name: str) -> None:
+def test_each_shape_becomes_valid_objects_without_unset_variables(name: str) -> None:
     for job in made(SHAPE[name]):
         assert (validate(job), refused_later(job), warnings(job)) == ([], [], [])
 
@@ -432,6 +541,7 @@ def test_each_shape_becomes_valid_tyjobs_without_unset_variables(name: str) -> N
 
 #: Fields whose names are data, and those that the API server writes.
 _FREE = {"labels", "annotations", "nodeSelector", "limits", "requests", "rayStartParams", "env_vars", "status"}
+_FREE |= {"nodeLabels", "matchLabels", "resource", "deserved", "capability"}
 
 
 def objects_in(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -879,6 +989,169 @@ def test_two_objects_of_one_name_are_told_apart() -> None:
     assert "another TYJob named job-pi" in found[1].faults[0][1]
 
 
+# --- queues ------------------------------------------------------------------------------------------------------
+
+
+def queues(*values: Any) -> dict[str, dict[str, Any]]:
+    """The specs of the Queues that come of some objects, by name."""
+    found = converted(documents("f.yaml", json.dumps({"kind": "List", "items": [*values]}).encode()))
+    assert not [of.faults for of in found if isinstance(of, Conversion) and of.faults]
+    made = [of for each in found if isinstance(each, Conversion) for of in each.objects if of["kind"] == "Queue"]
+    assert all(validate_queue(of) == [] for of in made)
+    assert len({of["metadata"]["name"] for of in made}) == len(made)
+    return {of["metadata"]["name"]: of["spec"] for of in made}
+
+
+def cluster_queue(name: str, cohort: str = "", **quota: Any) -> dict[str, Any]:
+    """A ClusterQueue with one resource of one flavor, in the version v1beta2."""
+    quotas = [{"name": "x/gpu", **quota}]
+    groups = [{"coveredResources": ["x/gpu"], "flavors": [{"name": "f", "resources": quotas}]}]
+    spec = {"cohortName": cohort, "namespaceSelector": {}, "resourceGroups": groups}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
+
+
+def cohort(name: str, parent: str = "", version: str = "v1beta2") -> dict[str, Any]:
+    spec = {"parentName" if version == "v1beta2" else "parent": parent}
+    return {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": "Cohort", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_queue_of_volcano_keeps_its_place_its_amounts_and_its_state() -> None:
+    assert queues(SHAPE["vq-capacity"])["vq-capacity"] == {
+        "guarantee": {"cpu": 2, "nvidia.com/gpu": 1},
+        "deserved": {"cpu": 16, "memory": "64Gi", "nvidia.com/gpu": 4},
+        "capability": {"cpu": 32, "memory": "128Gi", "nvidia.com/gpu": 8},
+        "reclaimable": True,
+    }
+    assert queues(SHAPE["vq-team"])["vq-team"] == {
+        "parent": "vq-department",
+        "weight": 2,
+        "deserved": {"cpu": "24500m"},
+    }
+    assert queues(SHAPE["vq-department"])["vq-department"] == {"deserved": {"cpu": 48}}
+    closed = with_field("vq-nodes", "status.state", "Closed")
+    assert queues(closed)["vq-nodes"] == {"state": "Closed"}
+
+
+def test_a_queue_in_volcanos_tree_brings_those_above_it_once() -> None:
+    key, weights = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
+    first = with_field("vq-annotated", "metadata.annotations", {key: "root/a/b/one", weights: "1/2/3/4"})
+    other = with_field("vq-weighted", "metadata.annotations", {key: "root/a/b/other", weights: "1/2/3/5"})
+    assert queues(first, other) == {
+        "a": {"weight": 2},
+        "b": {"parent": "a", "weight": 3},
+        "vq-annotated": {"parent": "b", "weight": 4},
+        "vq-weighted": {"parent": "b", "weight": 5, "reclaimable": False},
+    }
+    there = {"apiVersion": first["apiVersion"], "kind": "Queue", "metadata": {"name": "b"}, "spec": {"weight": 9}}
+    assert queues(there, first)["b"] == {"weight": 9}
+    assert queues(with_field("vq-annotated", "metadata.annotations", {key: "root/a/a/b"})) == {"vq-annotated": {}}
+    loop = [
+        with_field("vq-weighted", "metadata", {"name": name, "annotations": {key: f"root/{way}/{name}"}})
+        for name, way in (("one", "a/b"), ("two", "b/a"))
+    ]
+    assert set(queues(*loop)) == {"a", "b", "one", "two"}
+
+
+def test_a_cluster_queue_is_limited_and_entitled_as_its_quotas_say() -> None:
+    assert queues(cluster_queue("q", nominalQuota=8))["q"] == {
+        "deserved": {"x/gpu": 8},
+        "capability": {"x/gpu": 8},
+        "preemption": {"priority": "Never"},
+    }
+    found = queues(cluster_queue("q", "c", nominalQuota=8, borrowingLimit=4, lendingLimit=6))
+    assert found["q"] == {
+        "parent": "c",
+        "guarantee": {"x/gpu": 2},
+        "deserved": {"x/gpu": 8},
+        "capability": {"x/gpu": 12},
+        "preemption": {"priority": "Never", "reclaim": "Never"},
+    }
+    assert found["c"] == {"capability": {"x/gpu": 8}}
+    assert "capability" not in queues(cluster_queue("q", "c", nominalQuota=8))["q"]
+    assert queues(SHAPE["kq-flavors"])["kq-flavors"] == {
+        "parent": "kq-institute",
+        "guarantee": {"cpu": 8},
+        "deserved": {"cpu": 12, "memory": "97656250Ki"},
+        "capability": {"cpu": 18},
+        "namespaces": {"selector": SHAPE["kq-flavors"]["spec"]["namespaceSelector"]},
+        "preemption": {"priority": "Never", "reclaim": "Never"},
+    }
+
+
+def test_who_may_use_a_cluster_queue_may_use_the_queue() -> None:
+    none = with_field("kq-alone", "spec.namespaceSelector", None)
+    assert queues(none)["kq-alone"]["state"] == "Closed"
+    assert "namespaces" not in queues(SHAPE["kq-alone"])["kq-alone"]
+    assert queues(with_field("kq-alone", "spec.stopPolicy", "Hold"))["kq-alone"]["state"] == "Closed"
+
+
+def test_a_cohort_has_what_is_below_it_whether_an_object_stands_for_it_or_not() -> None:
+    members = [cluster_queue("a", "low", nominalQuota=3), cluster_queue("b", "low", nominalQuota=4)]
+    above = cluster_queue("c", "high", nominalQuota=5)
+    assert queues(*members, above) | {"a": 0, "b": 0, "c": 0} == {
+        "low": {"capability": {"x/gpu": 7}},
+        "high": {"capability": {"x/gpu": 5}},
+        **{name: 0 for name in "abc"},
+    }
+    for version in ("v1beta1", "v1beta2"):
+        found = queues(*members, above, cohort("low", "high", version))
+        assert (found["low"], found["high"]) == ({"parent": "high"}, {"capability": {"x/gpu": 12}})
+    pool = cohort("low", "high") | {"kind": "Cohort"}
+    quotas = {"nominalQuota": 2, "borrowingLimit": 1, "lendingLimit": 5}
+    pool["spec"]["resourceGroups"] = cluster_queue("x", **quotas)["spec"]["resourceGroups"]
+    assert queues(*members, pool)["low"] == {
+        "parent": "high",
+        "guarantee": {"x/gpu": 4},
+        "deserved": {"x/gpu": 9},
+        "capability": {"x/gpu": 10},
+    }
+    loop = queues(cohort("one", "two"), cohort("two", "one"), cluster_queue("q", "one", nominalQuota=1))
+    assert (loop["one"], loop["two"]) == ({"parent": "two"}, {"parent": "one"})
+
+
+def test_a_job_of_a_local_queue_is_in_the_queue_of_its_cluster_queue() -> None:
+    def queue_and_note(*others: Any, namespace: str | None = "n") -> tuple[Any, NoteKind, str]:
+        job = with_field("job-kueue", "metadata", {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "mine"}})
+        if namespace:
+            job["metadata"]["namespace"] = namespace
+        found = converted(documents("f.yaml", json.dumps({"kind": "List", "items": [job, *others]}).encode()))
+        assert isinstance(found[0], Conversion)
+        (note,) = [note for note in found[0].notes if note.path.endswith("queue-name")]
+        return found[0].objects[0]["spec"]["queue"], note.kind, note.text
+
+    local = with_field("kq-mine", "metadata", {"name": "mine", "namespace": "n"})
+    local["spec"]["clusterQueue"] = "all.gpus"
+    queue, kind, words = queue_and_note(local, cluster_queue("all.gpus", nominalQuota=1))
+    assert (queue, kind) == ("all-gpus", CHANGED)
+    queue, kind, words = queue_and_note(local)
+    assert (queue, kind, "arranger queue create all-gpus" in words) == ("all-gpus", TO_DO, True)
+    for others in ([], [local | {"metadata": {"name": "mine", "namespace": "other"}}]):
+        queue, kind, words = queue_and_note(*others)
+        assert (queue, kind, "Convert its LocalQueue with it" in words) == ("mine", TO_DO, True)
+    assert queue_and_note(local, namespace=None)[0] == "mine"
+
+
+def test_a_job_whose_queue_is_in_the_output_needs_none_to_be_created() -> None:
+    job = with_field("vc-plain", "spec.queue", "vq-team")
+    (found, _) = converted(documents("f.yaml", json.dumps({"kind": "List", "items": [job, SHAPE["vq-team"]]}).encode()))
+    assert isinstance(found, Conversion)
+    assert found.objects[0]["spec"]["queue"] == "vq-team"
+    assert not [note for note in found.notes if note.path == "spec.queue"]
+
+
+def test_an_arranger_queue_and_those_of_other_systems_are_left_alone() -> None:
+    for version, words in (("arranger.dev/v1", "one already"), ("sqs.services.k8s.aws/v1alpha1", "apply it as it is")):
+        (found,) = converted(documents("f.yaml", json.dumps({"apiVersion": version, "kind": "Queue"}).encode()))
+        assert isinstance(found, Skipped) and words in found.reason
+
+
+def test_two_queues_of_one_name_are_told_apart() -> None:
+    items = [cluster_queue("a", nominalQuota=1), cohort("a")]
+    found = converted(documents("f.yaml", json.dumps({"kind": "List", "items": items}).encode()))
+    assert isinstance(found[1], Conversion)
+    assert "another Queue named a" in found[1].faults[0][1]
+
+
 # --- the command ------------------------------------------------------------------------------------------------
 
 
@@ -899,6 +1172,12 @@ def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path
     assert run("-", "--to", str(target), text=yaml.safe_dump(SHAPE["job-pi"]))[:2] == (0, "")
     assert yaml.safe_load(target.read_text())["metadata"]["name"] == "job-pi"
     assert main(["convert", str(target), "--to", str(target)], prog_name="arranger") == 2
+
+
+def test_queues_and_jobs_are_summed_up_apart() -> None:
+    text = yaml.safe_dump_all([SHAPE["kq-lends"], SHAPE["kq-mine"], SHAPE["kq-job"]])
+    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 2 objects, 6 notes; 1 without an equivalent\n")
+    assert run("-", text=yaml.safe_dump(SHAPE["vq-weighted"]))[2] == "1 Queue of 1 object, 0 notes\n"
 
 
 def test_an_object_of_another_kind_is_named_and_the_others_are_converted() -> None:

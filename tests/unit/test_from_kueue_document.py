@@ -58,22 +58,29 @@ def test_the_queues_are_those_of_the_cluster_queue() -> None:
     assert queues["research"]["spec"] == {
         "parent": given["cohortName"],
         "guarantee": {GPU: gpus["nominalQuota"] - gpus["lendingLimit"]},
-        "deserved": {GPU: gpus["nominalQuota"], "cpu": str(cpu["nominalQuota"])},
+        "deserved": {GPU: gpus["nominalQuota"], "cpu": cpu["nominalQuota"]},
         "capability": {GPU: gpus["nominalQuota"] + gpus["borrowingLimit"]},
         "namespaces": {"selector": given["namespaceSelector"]},
     }
 
 
-def test_the_tyjob_is_that_of_the_job_with_the_queue_and_the_flavor() -> None:
-    job, tyjob = of_kind("Job")["train"], copy.deepcopy(of_kind("TYJob")["train"])
-    [conversion] = converted(documents("job.yaml", yaml.safe_dump(job).encode()))
+def test_convert_makes_these_queues_of_both_cluster_queues_of_the_cohort() -> None:
+    given = of_kind("ClusterQueue")["research"]
+    other = {**given, "metadata": {"name": "other"}}
+    found = converted(documents("queues.yaml", yaml.safe_dump_all([given, other]).encode()))
+    made = {of["metadata"]["name"]: of for each in found if isinstance(each, Conversion) for of in each.objects}
+    assert {name: made[name] for name in ("all", "research")} == of_kind("Queue")
+
+
+def test_the_tyjob_is_that_of_the_job_with_the_flavor() -> None:
+    given, tyjob = copy.deepcopy([of_kind(kind) for kind in ("Job", "LocalQueue", "ClusterQueue")]), of_kind("TYJob")
+    objects = [one for of in given for one in of.values()]
+    [conversion, *_] = converted(documents("job.yaml", yaml.safe_dump_all(objects).encode()))
     assert isinstance(conversion, Conversion)
     [made] = conversion.objects
-    assert made["spec"]["queue"] == of_kind("LocalQueue")["train"]["metadata"]["name"]
-    made["spec"]["queue"] = of_kind("LocalQueue")["train"]["spec"]["clusterQueue"]
     pod = made["spec"]["workerSets"][0]["template"]["spec"]
     pod |= {"nodeSelector": FLAVOR["nodeLabels"], "tolerations": FLAVOR["tolerations"]}
-    assert made == tyjob
+    assert made == tyjob["train"]
 
 
 def test_the_tyjob_gets_nodes_of_the_flavor_and_a_second_one_waits_as_the_document_says(

@@ -22,12 +22,15 @@ _FILE = click.Path(allow_dash=True)
 )
 @output_as("yaml", "json", help="YAML for kubectl with the notes on standard error, or all of it as JSON for programs.")
 def command(files: Sequence[str], target: Path | None, output: str) -> int:
-    r"""Make TYJobs of manifests of other schedulers and operators.
+    r"""Make TYJobs and Queues of manifests of other schedulers and operators.
 
     FILEs hold Jobs of Volcano, TFJobs, PyTorchJobs and MPIJobs of Kubeflow, RayClusters and RayJobs, JobSets,
-    LeaderWorkerSets, and Jobs of batch/v1: YAML or JSON, with Lists and any number of documents. A FILE can be a folder
-    of such files, or - for standard input. The TYJobs go to standard output, with claims that the source's operator
-    would make. They are checked as kubectl apply checks them.
+    LeaderWorkerSets, and Jobs of batch/v1, Queues of Volcano, ClusterQueues and Cohorts of Kueue: YAML or JSON, with
+    Lists and any number of documents. A FILE can be a folder of such files, or - for standard input. The TYJobs go to
+    standard output, with claims that the source's operator would make. All are checked as kubectl apply checks them.
+
+    Give jobs and queues together: a job of a LocalQueue is then in the Queue of its ClusterQueue, and a cohort has what
+    its ClusterQueues have.
 
     Nothing is stopped: an object that runs goes on beside its TYJob, on the same volumes. Delete it before you apply
     the TYJob.

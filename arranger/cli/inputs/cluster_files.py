@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from arranger.convert import KINDS
+from arranger.convert import JOBS, QUEUES
 from arranger.convert.reading import Loader
 from arranger.errors import UsageError
 
@@ -30,9 +30,10 @@ class Found(msgspec.Struct, frozen=True):
     where: str
 
     @property
-    def convertible(self) -> bool:
-        """Whether `arranger convert` makes TYJobs of it."""
-        return (self.group, self.kind) in KINDS
+    def converted(self) -> str:
+        """The kind of what `arranger convert` makes of it; empty if it makes nothing."""
+        of = (self.group, self.kind)
+        return "TYJob" if of in JOBS else "Queue" if of in QUEUES else ""
 
 
 def read_objects(names: Sequence[str]) -> Iterator[Found]:

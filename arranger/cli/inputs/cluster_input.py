@@ -212,8 +212,8 @@ def _why_left_out(found: Found) -> str:
         return "only with the setting devices a plan depends on devices (arranger simulate --devices true)"
     if of == _REQUESTS:
         return "a plan has no autoscaler"
-    if found.convertible:
-        return f"arranger convert makes a TYJob of a {found.kind} of {found.group}, which a plan depends on"
+    if found.converted:
+        return f"arranger convert makes a {found.converted} of a {found.kind} of {found.group}, which a plan depends on"
     groups = [group or "the core group" for kind, group in _NAMESPACED if kind == found.kind]
     return f"only {found.kind} of {' or '.join(groups)} is read: see apiVersion" if groups else _ALONE
 

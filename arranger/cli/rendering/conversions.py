@@ -15,13 +15,19 @@ def told(found: Sequence[Conversion | Skipped]) -> Iterator[str]:
     for each in found:
         yield from _lines(each)
     tried = [each for each in found if isinstance(each, Conversion)]
-    made = [of for each in tried for of in each.objects if of["kind"] == "TYJob"]
+    kinds = [of["kind"] for each in tried for of in each.objects]
+    queues = kinds.count("Queue")
+    made = [counted(queues, "Queue")] if queues else []
+    if "TYJob" in kinds or not queues:
+        made.append(counted(kinds.count("TYJob"), "TYJob"))
     sources = sum(bool(each.objects) for each in tried)
     failed, skipped = sum(bool(each.faults) for each in tried), len(found) - len(tried)
-    more = f"; {failed} not converted" if failed else ""
+    nothing = len(tried) - sources - failed
+    more = f"; {nothing} without an equivalent" if nothing else ""
+    more += f"; {failed} not converted" if failed else ""
     more += f"; {skipped} of other kinds skipped" if skipped else ""
     notes = sum(len(each.notes) for each in tried)
-    yield f"{counted(len(made), 'TYJob')} of {counted(sources, 'object')}, {counted(notes, 'note')}{more}"
+    yield f"{' and '.join(made)} of {counted(sources, 'object')}, {counted(notes, 'note')}{more}"
 
 
 def _lines(each: Conversion | Skipped) -> Iterator[str]:
