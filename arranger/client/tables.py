@@ -108,4 +108,6 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(f"{name} isn't installed", hint="pip install 'arranger[tables]', or use columns()") from error
+        raise UsageError(
+            f"{name} isn't installed", hint="pip install '.[tables]' in the checkout, or use columns()"
+        ) from error

@@ -241,4 +241,4 @@ def test_without_the_library_the_command_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "arranger.feeds.traces", None)
     assert main(["traces"], prog_name="arranger") == 2
-    assert "pip install 'arranger[traces]'" in capsys.readouterr().err
+    assert "pip install '.[traces]'" in capsys.readouterr().err

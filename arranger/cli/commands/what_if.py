@@ -109,7 +109,7 @@ def _until(text: str) -> Until:
     "picture",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --until: plot both runs over time to FILE.png or FILE.svg. Needs arranger[plot].",
+    help="With --until: plot both runs over time to FILE.png or FILE.svg. Needs matplotlib.",
 )
 @click.option("--all", "everything", is_flag=True, help="Also show jobs for which the plans agree.")
 @output_option

@@ -1,4 +1,4 @@
-"""A plot of two variants over time. matplotlib is an extra, `arranger[plot]`, and is imported only when needed."""
+"""A plot of two variants over time. matplotlib is in the extra `plot` and is imported only when needed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def check_plot(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError as problem:
         raise UsageError(
-            "--plot needs matplotlib, which isn't installed", hint="pip install 'arranger[plot]'"
+            "--plot needs matplotlib, which isn't installed", hint="pip install '.[plot]' in the checkout"
         ) from problem
 
 
