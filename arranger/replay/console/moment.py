@@ -33,8 +33,11 @@ _MOST_LEVELS = 4
 #: Most pods request one of few combinations.
 _gpus = lru_cache(maxsize=1024)(gpus_of)
 
+#: Node → the jobs that hold its GPUs, by their place among all, each with its number of GPUs.
+_OnNode = dict[str, dict[int, int]]
 
-class Totals(msgspec.Struct, frozen=True, rename="camel"):
+
+class Totals(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Sums over the cluster. GPUs are beside used ones if they are free on a node where others are used; reserved ones
     are kept for waiting jobs."""
 
@@ -47,7 +50,7 @@ class Totals(msgspec.Struct, frozen=True, rename="camel"):
     jobs_ended: int
 
 
-class MomentJob(msgspec.Struct, frozen=True, rename="camel"):
+class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One job. `gpus` are those that all its pods request, `gpus_held` those of the nodes that it has. `wait_cause` is
     the main cause of its waiting; None if it doesn't wait."""
 
@@ -67,7 +70,7 @@ class MomentJob(msgspec.Struct, frozen=True, rename="camel"):
     wait_cause: str | None
 
 
-class MomentNode(msgspec.Struct, frozen=True, rename="camel"):
+class MomentNode(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One node. `topology` has a value for each of `Moment.topology_levels`, `jobs` the jobs that hold its GPUs, as
     indices into `Moment.jobs`, each with its number of GPUs."""
 
@@ -80,7 +83,7 @@ class MomentNode(msgspec.Struct, frozen=True, rename="camel"):
     jobs: tuple[tuple[int, int], ...]
 
 
-class MomentQueue(msgspec.Struct, frozen=True, rename="camel"):
+class MomentQueue(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One queue with the queues below it, in GPUs. Without a capability, `cap` is None. `state` and `message` are as in
     `arranger queue`, `waiting` and `running` numbers of jobs."""
 
@@ -97,7 +100,7 @@ class MomentQueue(msgspec.Struct, frozen=True, rename="camel"):
     message: str
 
 
-class Standing(msgspec.Struct, frozen=True, rename="camel"):
+class Standing(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One job. `position` counts from 1 among the jobs that wait for nodes, in the order of `arranger replay`; 0 if it
     isn't one of them. `expected` (seconds since 1970) is the start that a reservation promises or that was forecast
     last; None if the log has none. `user` is the submitter's name, else the namespace. `gpu_ms` are the GPUs that it
@@ -110,7 +113,7 @@ class Standing(msgspec.Struct, frozen=True, rename="camel"):
     gpu_ms: int | None
 
 
-class Standings(msgspec.Struct, frozen=True, rename="camel"):
+class Standings(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """All jobs after the event at the offset `at`, by name, and how many of them wait in the queue."""
 
     at: int
@@ -119,7 +122,7 @@ class Standings(msgspec.Struct, frozen=True, rename="camel"):
     complete: bool = True
 
 
-class Moment(msgspec.Struct, frozen=True, rename="camel"):
+class Moment(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """The cluster after the event at the offset `at`. Jobs are sorted by name, nodes by topology and name."""
 
     at: int
@@ -133,18 +136,19 @@ class Moment(msgspec.Struct, frozen=True, rename="camel"):
 
 def moment(state: State) -> Moment:
     """The cluster in a state."""
-    records = sorted(state.jobs.values(), key=lambda job: (label(job), job.uid))
-    holdings = [_held(job) for job in records]
+    named = sorted([(label(job), job.uid, job) for job in state.jobs.values()])
+    records = [job for _, _, job in named]
     labelled = _labelled(state.nodes)
     levels = _topology_levels(labelled, records)
     placed = [job.quorum_placed() for job in records]
-    lines = tuple(_job(state, job, sum(held.values())) for job, held in zip(records, holdings, strict=True))
+    on_node: _OnNode = {}
+    lines = tuple([_job(state, name, job, number, on_node) for number, (name, _, job) in enumerate(named)])
     return Moment(
         state.offset,
         state.time_ms / 1000,
         _totals(state, records, placed),
         lines,
-        _nodes(state.nodes, _drawn(state.nodes, labelled, levels), holdings),
+        _nodes(state.nodes, _drawn(state.nodes, labelled, levels), on_node),
         levels,
         tuple(_queue(view) for view in queues_view(state).queues.values()),
     )
@@ -270,10 +274,22 @@ def _totals(state: State, jobs: list[JobRecord], placed: list[bool]) -> Totals:
     )
 
 
-def _job(state: State, job: JobRecord, held: int) -> MomentJob:
+def _job(state: State, name: str, job: JobRecord, number: int, on_node: _OnNode) -> MomentJob:
+    """One job, which is also added to the nodes whose GPUs it holds."""
     spec = job.spec
+    of_group = [_gpus(group.shape.requests) for group in spec.groups] if spec is not None else []
+    held = 0
+    for (group, _), node in job.placements.items() if spec is not None else ():
+        gpus = of_group[group]
+        if gpus:
+            held += gpus
+            of_node = on_node.get(node)
+            if of_node is None:
+                on_node[node] = {number: gpus}
+            else:
+                of_node[number] = of_node.get(number, 0) + gpus
     return MomentJob(
-        job=label(job),
+        job=name,
         queue=queue_of(state, job),
         priority=spec.priority if spec is not None else 0,
         stage=str(job.stage),
@@ -284,7 +300,7 @@ def _job(state: State, job: JobRecord, held: int) -> MomentJob:
         pods_placed=len(job.placements),
         pods_desired=job.pods_desired(),
         pods_minimum=_minimum(spec) if spec is not None else 0,
-        gpus=sum([group.count * _gpus(group.shape.requests) for group in spec.groups]) if spec is not None else 0,
+        gpus=sum([of.count * gpus for of, gpus in zip(spec.groups, of_group, strict=True)]) if spec is not None else 0,
         gpus_held=held,
         wait_cause=main_cause(state, job),
     )
@@ -318,11 +334,8 @@ def _drawn(nodes: NodeTable, labelled: _Labelled, levels: tuple[str, ...]) -> _D
     return known
 
 
-def _nodes(nodes: NodeTable, drawn: _Drawn, holdings: list[dict[str, int]]) -> tuple[MomentNode, ...]:
-    on_node: dict[str, tuple[tuple[int, int], ...]] = {}
-    for number, held in enumerate(holdings):
-        for node, gpus in held.items():
-            on_node[node] = (*on_node.get(node, ()), (number, gpus))
+def _nodes(nodes: NodeTable, drawn: _Drawn, on_node: _OnNode) -> tuple[MomentNode, ...]:
+    none: dict[int, int] = {}
     there, used = gpu_use(nodes)
     of_row = nodes.facts
     facts = [of_row[row] for row in nodes.by_name()[drawn.order].tolist()]
@@ -330,7 +343,15 @@ def _nodes(nodes: NodeTable, drawn: _Drawn, holdings: list[dict[str, int]]) -> t
     lines = zip(drawn.names, amounts, facts, drawn.topologies, strict=True)
     return tuple(
         [
-            MomentNode(name, gpus, free, of.ready, of.ready and not of.cordoned, topology, on_node.get(name, ()))
+            MomentNode(
+                name,
+                gpus,
+                free,
+                of.ready,
+                of.ready and not of.cordoned,
+                topology,
+                tuple(on_node.get(name, none).items()),
+            )
             for name, (gpus, free), of, topology in lines
         ]
     )

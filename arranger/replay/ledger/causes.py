@@ -85,10 +85,10 @@ _OWN_CHOICE = (ReasonKind.NODE_SELECTOR, ReasonKind.NODE_AFFINITY)
 
 def causes_of(state: State, job: JobRecord) -> Weights:
     """Why a job has no quorum that runs; empty if it doesn't wait, or only because its user wants that."""
-    if job.spec is None or job.ended or not job.active or job.spec.terminating:
-        return ()
     if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state != ScheduleState.PARTLY:
         return ()  # it has all that it needs nodes for; most jobs do
+    if job.spec is None or job.ended or not job.active or job.spec.terminating:
+        return ()
     what = awaited(state, job).what
     if what in (What.QUORUM_NODES, What.CONTROLLER, What.FIRST_CYCLE):
         recorded = job.waits if what == What.QUORUM_NODES else None
