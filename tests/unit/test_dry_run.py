@@ -129,7 +129,32 @@ def priorities_that_help(of: World) -> list[str]:
 
 def test_a_higher_priority_is_a_remedy_although_nobody_tried_the_pods() -> None:
     of, _ = equal()
-    assert priorities_that_help(of) == ["priority 6 or more would let it take room from jobs with priority 5"]
+    assert priorities_that_help(of) == [
+        "priority 6 would let it take room from default/held (Priority, 4 pods, 40 GPU seconds of work lost)"
+    ]
+
+
+def test_a_remedy_that_takes_room_says_from_whom_although_it_would_also_overtake_a_job() -> None:
+    of, _ = equal()
+    waiting(of, "zz-later", 4, priority=5)
+    of.settle()
+    found = explained(of.entries, "zz-later").waiting
+    assert found is not None and found.position == 2
+    (remedy,) = [one for one in found.remedies if one.text.startswith("priority")]
+    assert remedy.room_from == ("default/held (Priority, 4 pods, 40 GPU seconds of work lost)",)
+    assert remedy.text == f"priority 6 would let it take room from {remedy.room_from[0]}"
+
+
+def test_any_other_remedy_says_as_well_from_whom_the_job_would_take_room() -> None:
+    of = world(dry_run=True)
+    running(of, "held", 4, priority=1)
+    waiting(of, "waits", 5, priority=5)
+    of.settle()
+    found = explained(of.entries, "waits").waiting
+    assert found is not None
+    held = "default/held (Priority, 4 pods, 40 GPU seconds of work lost)"
+    texts = [one.text for one in found.remedies if one.room_from == (held,)]
+    assert f"minWorkersNum 4 instead of 5; it would take room from {held}" in texts
 
 
 def test_a_higher_priority_is_no_remedy_for_pods_that_the_api_server_refuses() -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import msgspec
 
+from arranger.model.text import counted
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Join, Steps
 from arranger.replay.explain.candidate_changes.families import families
+from arranger.replay.reading.describe import room_from
 from arranger.replay.what_if.hypothesis import answers, supposed, with_answers
 from arranger.scheduling import turn_of
 
@@ -23,12 +25,15 @@ _ALONE = 4
 #: leave out each of them.
 _TOGETHER = 64
 _THINNED = 12
+#: So many jobs that would give room are named.
+_NAMED = 4
 
 
 class Remedy(msgspec.Struct, frozen=True):
     """A change with which a cycle at that point places `pods` more pods of the job; 0 if the change only puts the job
     into the queue. `undoes` is the offset of the event that it reverts, 0 if none is known, and `undone` describes it.
-    `several`: it reverts several events, of which `undoes` is the newest, and reverting that one alone doesn't help."""
+    `several`: it reverts several events, of which `undoes` is the newest, and reverting that one alone doesn't help.
+    `room_from`: the jobs from which the cycle takes the room, in words; the text names the first of them."""
 
     kind: str
     text: str
@@ -36,6 +41,7 @@ class Remedy(msgspec.Struct, frozen=True):
     undoes: int
     undone: str
     several: bool = False
+    room_from: tuple[str, ...] = ()
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -89,7 +95,7 @@ class _Search:
         nodes = max(len(case.state.nodes.by_name()), 1)
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
         self.tried = self.untried = 0
-        self._now = self._pods(Change("", ""))
+        self._now = self._cycle(Change("", ""))[0]
 
     def alone(self, changes: Sequence[Change]) -> list[Remedy]:
         tried = min(len(changes), self._left)
@@ -130,18 +136,27 @@ class _Search:
             return []
         self._left -= 1
         self.tried += 1
-        pods = self._pods(change)
+        pods, givers = self._cycle(change)
         if pods <= self._now:
             return []
-        several = change.several and not (change.alone and self._pods(replace(change, events=change.alone)) > self._now)
+        alone = replace(change, events=change.alone)
+        several = change.several and not (change.alone and self._cycle(alone)[0] > self._now)
         more = pods - max(self._now, 0)
-        return [Remedy(change.kind, change.text, more, change.undoes, change.undone, several)]
+        text = change.text
+        if givers:
+            named, more_givers = "; ".join(givers[:_NAMED]), counted(len(givers) - _NAMED, "other job")
+            named += f"; and {more_givers}" if len(givers) > _NAMED else ""
+            text = f"{change.taking or f'{text}; it would'} take room from {named}"
+        return [Remedy(change.kind, text, more, change.undoes, change.undone, several, givers)]
 
-    def _pods(self, change: Change) -> int:
-        """The number of pods that a cycle places with the change; -1 if the job isn't in its queue."""
+    def _cycle(self, change: Change) -> tuple[int, tuple[str, ...]]:
+        """The number of pods that a cycle places with the change (-1 if the job isn't in its queue), and the jobs that
+        give room to it, in words."""
         case = self._case
         state = supposed(self._state, with_answers(self._state, change.events))
         time_ms = change.time_ms or case.state.time_ms
         config, uid = change.config or case.config, case.job.uid
         tried = turn_of(state, uid, config, time_ms, policies=case.policies, further=True)
-        return tried.pods if tried is not None else -1
+        if tried is None:
+            return -1, ()
+        return tried.pods, room_from(tried.preempted, state) if tried.preempted is not None else ()

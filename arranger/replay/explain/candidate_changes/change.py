@@ -12,7 +12,8 @@ from arranger.model.config import CycleConfig
 class Change:
     """A change that might help. `undoes` is the offset of the event that it reverts, 0 if none is known, and `undone`
     describes that event. `several`: it reverts several events, of which `undoes` is the newest. `alone` then reverts
-    the newest only; it is empty if another change does that."""
+    the newest only; it is empty if another change does that. `taking` begins the text instead where the job would take
+    room from others."""
 
     kind: str
     text: str
@@ -24,6 +25,7 @@ class Change:
     time_ms: int | None = None
     several: bool = False
     alone: tuple[k.Event, ...] = ()
+    taking: str = ""
 
 
 Join = Callable[[Sequence[Change]], Change]

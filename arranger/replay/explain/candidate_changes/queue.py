@@ -93,12 +93,12 @@ def priorities(case: Case) -> Iterator[Change]:
             first.setdefault(other.spec.priority, f" would put it before {label(other)}")
     for other in state.jobs.values() if spec.preempts else ():
         if other.placements and other.valid_spec.preemptible and queue_of(state, other) == queue_of(state, case.job):
-            level = counted_priority(state, other)
-            first.setdefault(level, f" or more would let it take room from jobs with priority {level}")
+            first.setdefault(counted_priority(state, other), "")
     for level in sorted(first):
         if spec.priority <= level < _HIGHEST:
             seen = hypothesis.job_seen(case.job, state, msgspec.structs.replace(spec, priority=level + 1))
-            yield Change("queue", f"priority {level + 1}{first[level]}", (seen,))
+            raised = f"priority {level + 1}"
+            yield Change("queue", raised + first[level], (seen,), taking=f"{raised} would let it")
 
 
 def ahead(case: Case) -> Sequence[Change]:
