@@ -284,6 +284,8 @@ export interface WhatIfJob {
   placed: number;
   nodes: Record<string, string>;
   waits: string;
+  roomFrom: string[];
+  untried: boolean;
 }
 export interface Course {
   started: number;
@@ -321,6 +323,7 @@ export interface WhatIf {
   asItWas: Outcome;
   whatIf: Outcome;
   differences: { job: string; one: WhatIfJob | null; other: WhatIfJob | null; differs: string[] }[];
+  supposed: string[];
   until: null | {
     asItWas: Course;
     whatIf: Course;

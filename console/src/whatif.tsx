@@ -210,6 +210,7 @@ function given(form: HTMLFormElement): Parameters {
 function Result({ value }: { value: Answer }) {
   const course = value.until;
   const differ = sums(value);
+  const first = untried(value.asItWas).filter((name) => untried(value.whatIf).includes(name));
   const same = !differ.length && !value.differences.length && !course?.starts.length;
   return (
     <section aria-label="What if" class="results">
@@ -251,6 +252,16 @@ function Result({ value }: { value: Answer }) {
           { name: "What if", cell: (one) => got(one.other) },
         ]}
       />
+      {value.supposed.length > 0 && (
+        <p class="faint">
+          Supposed: in a dry run, the API server takes the pods of {some(value.supposed)}; nobody had asked it yet.
+        </p>
+      )}
+      {first.length > 0 && (
+        <p class="faint">
+          In both plans, others give room to {some(first)} only after a dry run, which nobody had made yet.
+        </p>
+      )}
       {course && (
         <>
           {course.starts.length > 0 && <h3>Starts that differ</h3>}
@@ -279,6 +290,11 @@ function Result({ value }: { value: Answer }) {
     </section>
   );
 }
+
+const untried = (of: Outcome): string[] => of.jobs.filter((one) => one.untried).map((one) => one.job);
+
+/** Names of jobs for a sentence, not more than a few. */
+const some = (names: readonly string[]): string => shown(names.slice(0, 5).join(", ")) + (names.length > 5 ? ` and ${count(names.length - 5)} more` : "");
 
 const waited = (ms: number | null): string => (ms === null ? "–" : duration(ms / 1000));
 const begins = (timeMs: number | null): string => (timeMs === null ? "no such start" : clock(timeMs / 1000));

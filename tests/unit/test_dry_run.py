@@ -165,7 +165,8 @@ def test_a_higher_priority_is_no_remedy_for_pods_that_the_api_server_refuses() -
 
 
 def what_if(of: World, capsys: pytest.CaptureFixture[str], folder: Path, *changes: str) -> Any:
-    log = to_file(of.entries, folder / f"{of.state.offset}-{len(changes)}.log")
+    path = folder / f"{of.state.offset}.log"
+    log = ("--log", str(path)) if path.exists() else to_file(of.entries, path)
     done = Run(capsys, "what-if", *log, *changes, "-o", "json")
     assert done.status == 0, done.err
     return json.loads(done.out)
@@ -185,16 +186,68 @@ def test_what_if_gives_room_although_nobody_tried_the_pods(capsys: pytest.Captur
     assert what_if(of, capsys, tmp_path, *edit)["differences"] == [], "that doesn't change its pods"
 
 
-def test_what_if_does_not_say_that_a_change_gives_what_only_the_answer_lacks(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+CHANGES = (
+    ("--backfill", "Off"),
+    ("--queue-policy", "DRF"),
+    ("--without", "never"),
+    ("--job", "never", "--priority", "8"),
+    ("--job", "never", "--priority", "5"),
+)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_as_it_was_is_the_cycle_itself_whatever_is_changed(
+    recorded: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     of, high = competing()
+    waiting(of, "never", 40, priority=5)
+    of.cycle()
     assert high.waits is not None and high.waits.shortage.untried
-    answer = what_if(of, capsys, tmp_path, "--backfill", "Off")
-    assert answer["differences"] == [] and [*room_of(answer, "whatIf")] == ["default/high"]
     cycle = next(entry for entry in of.entries if any(isinstance(e, k.Waits) for e in entry.batch.events))
-    answer = what_if(of, capsys, tmp_path, "--at", str(cycle.first), "--backfill", "Off")
-    assert (answer["reproduced"], answer["differences"]) == (True, [])
+    point = ("--at", str(cycle.first)) if recorded else ()
+    plain = what_if(of, capsys, tmp_path, *point)
+    assert room_of(plain, "asItWas") == {} and (plain["asItWas"]["quorums"], plain["asItWas"]["pods"]) == (0, 0)
+    for change in CHANGES if not recorded else CHANGES[:2]:  # the other job came after that cycle
+        answer = what_if(of, capsys, tmp_path, *point, *change)
+        assert answer["asItWas"] == plain["asItWas"] and answer["reproduced"] == plain["reproduced"], change
+        assert room_of(answer, "whatIf") == {} and answer["supposed"] == [], "only the answer lacks, not the change"
+    assert plain["reproduced"] is (True if recorded else None)
+    [told] = [one for one in plain["asItWas"]["jobs"] if one["job"] == "default/high"]
+    log = ("--log", str(tmp_path / f"{of.state.offset}.log"))
+    said = Run(capsys, "what-if", *log, *point).out
+    assert "in both plans, others give room to default/high only after a dry run, which nobody had made yet" in said
+    assert told["untried"] and "a dry run has to show first" in told["waits"]
+
+
+def test_what_if_supposes_the_answer_only_for_jobs_that_the_change_lets_take_room(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    of, waits = equal()
+    waiting(of, "other", 4, priority=4)
+    of.cycle()
+    for change in (("--job", "waits", "--priority", "8"), ("--job", "other", "--priority", "9")):
+        answer = what_if(of, capsys, tmp_path, *change)
+        job = f"default/{change[1]}"
+        assert (answer["supposed"], [*room_of(answer, "whatIf")]) == ([job], [job])
+        assert answer["asItWas"] == what_if(of, capsys, tmp_path)["asItWas"]
+    done = Run(capsys, "what-if", *to_file(of.entries, tmp_path / "words.log"), "--job", "waits", "--priority", "8")
+    assert "supposed: in a dry run, the API server takes the pods of default/waits; nobody had asked it yet" in done.out
+    tried(of, waits)
+    answer = what_if(of, capsys, tmp_path, "--job", "waits", "--priority", "8")
+    assert (answer["supposed"], [*room_of(answer, "whatIf")]) == ([], ["default/waits"]), "the log says so"
+
+
+def test_a_refusal_in_the_log_says_nothing_of_other_pods(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    of = world(dry_run=True)
+    running(of, "held", 4, priority=5)
+    waits = waiting(of, "waits", 2, priority=5)
+    tried(of, waits, refused=True)
+    of.settle()
+    edit = ("--job", "waits", "--priority", "8")
+    answer = what_if(of, capsys, tmp_path, *edit)
+    assert (answer["supposed"], room_of(answer, "whatIf")) == ([], {})
+    answer = what_if(of, capsys, tmp_path, *edit, "--gpus", "2")
+    assert (answer["supposed"], [*room_of(answer, "whatIf")]) == (["default/waits"], ["default/waits"])
 
 
 # --- the applier ---------------------------------------------------------------------------------------------

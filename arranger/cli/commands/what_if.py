@@ -41,7 +41,7 @@ from arranger.projections.state import State
 from arranger.replay.reading.history import END, Point
 from arranger.replay.reading.recording import Recording
 from arranger.replay.what_if.continuation import Continuation, Future
-from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, lacks_answers, suppose_answers, take_plan, vary
+from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, changed_plan, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.utilisation import Meter, Utilisation, likeness, typical_pods
 from arranger.scheduling import Mix, Policies
@@ -200,13 +200,11 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
     had = policies.closest(inputs.config)
     usual = had.usable(inputs.config)
     one, events = take_plan(state, usual, inputs.time_ms, policies=had)
-    if lacks_answers(state, events):  # else the change would seem to give the room that only the answer lacks
-        suppose_answers(state, variation, inputs.time_ms)
-        one = take_plan(state, usual, inputs.time_ms, policies=had)[0]
     vary(changed, variation, inputs.time_ms)
     config, by = variation.overrides.of(inputs.config, policies)
-    other = take_plan(changed, config, inputs.time_ms, policies=by)[0]
-    answer = Answer(inputs, asked.otherwise.words, one, other, events == record if record is not None else None, edits)
+    other, supposed = changed_plan(changed, state, one, config, by)
+    same = events == record if record is not None else None
+    answer = Answer(inputs, asked.otherwise.words, one, other, same, edits, supposed)
     if recording is not None:
         answer.lasting_ms = asked.lasting_ms
         future = Future(recording.observations, recording.intervals, asked.lasting_ms)

@@ -8,11 +8,11 @@ import msgspec
 from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.model.text import counted, few
-from arranger.replay.what_if.comparison import Continuations, WhatIf, other_starts
+from arranger.replay.what_if.comparison import Continuations, WhatIf, other_starts, untried
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
 from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
-#: The number of jobs without an end that are named.
+#: The number of jobs that a note names.
 _NAMES_SHOWN = 5
 #: The number of starts that are listed.
 _STARTS_SHOWN = 20
@@ -130,6 +130,7 @@ class Answer(msgspec.Struct):
     other: Plan
     reproduced: bool | None
     edits: list[str] = []
+    supposed: tuple[str, ...] = ()
     sequel: Sequel | None = None
     lasting_ms: int | None = None
 
@@ -145,6 +146,7 @@ class Answer(msgspec.Struct):
             what_if=self.other,
             differences=differences(self.one, self.other),
             until=self.sequel.for_programs if self.sequel is not None else None,
+            supposed=self.supposed,
         )
         return {**msgspec.to_builtins(answer), "time": local_time(answer.time_ms)}
 
@@ -161,6 +163,12 @@ class Answer(msgspec.Struct):
         print_summary(self.one, self.other)
         say()
         print_jobs(self.one, self.other, everything=everything)
+        if self.supposed:
+            of = few(list(self.supposed), _NAMES_SHOWN)
+            print_text(f"supposed: in a dry run, the API server takes the pods of {of}; nobody had asked it yet")
+        if first := untried(self.one, self.other):
+            of = few(list(first), _NAMES_SHOWN)
+            print_text(f"in both plans, others give room to {of} only after a dry run, which nobody had made yet")
         if self.sequel is not None:
             say()
             self.sequel.print(self.lasting_ms)

@@ -35,6 +35,12 @@ def other_starts(one: Utilisation, other: Utilisation) -> tuple[Start, ...]:
     return tuple(start for _, start in found[:STARTS])
 
 
+def untried(one: Plan, other: Plan) -> tuple[str, ...]:
+    """The jobs that in both plans would take room, but for a dry run of their pods that is still to come."""
+    others = {job.job for job in other.jobs if job.untried}
+    return tuple(job.job for job in one.jobs if job.untried and job.job in others)
+
+
 class Continuations(msgspec.Struct, frozen=True):
     """The continuations of both plans, how close the unchanged one is to the log, and the starts that differ."""
 
@@ -47,7 +53,8 @@ class Continuations(msgspec.Struct, frozen=True):
 class WhatIf(msgspec.Struct, frozen=True):
     """Both plans, on the state at the offset `base`. `cycle` is the offset of a recorded cycle, 0 for none, and
     `reproduced` says whether the first plan equals its record. `otherwise` has the changes in words, and `edits` those
-    of the state. `until` is None if nothing was continued."""
+    of the state. `until` is None if nothing was continued. `supposed` are the jobs whose pods the API server is
+    supposed to take in a dry run, because they would take room only with the changes."""
 
     base: int
     cycle: int
@@ -59,3 +66,4 @@ class WhatIf(msgspec.Struct, frozen=True):
     what_if: Plan = msgspec.field(name="whatIf")
     differences: tuple[JobDifference, ...]
     until: Continuations | None
+    supposed: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from arranger.projections.jobs import JobRecord, asked_record, pods_of_record
 from arranger.projections.nodes import NodeTable
 from arranger.projections.slots import forget_assumed
 from arranger.projections.state import Changes, State
+from arranger.replay.reading.describe import label
 from arranger.replay.what_if.claim_account import freed
 from arranger.replay.what_if.quota_account import accounted
 
@@ -277,8 +278,20 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
 
 def answers(state: State) -> tuple[k.PodsTried, ...]:
     """The answers about all waiting jobs that have none."""
+    return tuple(_answer(job, job.seen) for job in _unanswered(state))
+
+
+def say_answers(state: State, before: State, names: Collection[str], time_ms: int) -> list[str]:
+    """Fold the answers about the waiting jobs of these names, and return the names of those of whose pods the log has
+    no answer. `before` is the state before any of them was edited."""
+    asked = [(job, before.jobs.get(job.uid)) for job in _unanswered(state) if label(job) in names]
+    say(state, time_ms, [_answer(was, job.seen) for job, was in asked])
+    return [label(job) for job, was in asked if was is None or _known(was, job.seen) is None]
+
+
+def _unanswered(state: State) -> list[JobRecord]:
     jobs = [job for job in state.jobs.values() if job.active and not job.placements and job.dry_run is None]
-    return tuple(_answer(job, job.spec, job.seen.generation) for job in jobs if not job.of_pods)
+    return [job for job in jobs if not job.of_pods]
 
 
 def with_answers(state: State, events: Sequence[k.Event]) -> tuple[k.Event, ...]:
@@ -290,18 +303,19 @@ def with_answers(state: State, events: Sequence[k.Event]) -> tuple[k.Event, ...]
 def _answers(state: State, seen: Iterable[k.JobSeen]) -> Iterable[k.PodsTried]:
     for event in seen:
         job = state.jobs.get(event.uid)
-        if job is None:
-            yield k.PodsTried(event.uid, event.generation)
-        elif not job.of_pods:
-            yield _answer(job, event.spec, event.generation)
+        if job is None or not job.of_pods:
+            yield _answer(job, event)
 
 
-def _answer(job: JobRecord, spec: JobSpec | None, generation: int) -> k.PodsTried:
-    """The last answer holds for an edit that leaves the pods as they are, such as one of the priority."""
-    last = job.tried
-    if last is not None and last.slot is not None and _pods(job.spec) == _pods(spec):
-        return msgspec.structs.replace(last, generation=generation)
-    return k.PodsTried(job.uid, generation)
+def _answer(job: JobRecord | None, seen: k.JobSeen) -> k.PodsTried:
+    known = _known(job, seen) if job is not None else None
+    return known or k.PodsTried(seen.uid, seen.generation)
+
+
+def _known(job: JobRecord, seen: k.JobSeen) -> k.PodsTried | None:
+    """The last answer in the log. It holds for an edit that leaves the pods as they are, such as of the priority."""
+    same = job.tried is not None and _pods(job.seen.spec) == _pods(seen.spec)
+    return msgspec.structs.replace(job.tried, generation=seen.generation) if job.tried is not None and same else None
 
 
 def _pods(spec: JobSpec | None) -> list[object] | None:

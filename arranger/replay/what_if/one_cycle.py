@@ -27,7 +27,7 @@ from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
 from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from
 from arranger.replay.reading.edits import namespace_changed, queue_changed
-from arranger.replay.what_if.hypothesis import answers, job_alone_gone, pods_gone, queue_gone, retold, say
+from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, queue_gone, retold, say, say_answers
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import (
     BUILT_IN,
@@ -72,6 +72,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     waits: str
     #: The jobs that give it room, in words, in the order in which they do.
     room_from: tuple[str, ...] = ()
+    #: Others would give it room, once a dry run has shown that the API server takes its pods.
+    untried: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -100,6 +102,8 @@ class JobDifference(msgspec.Struct, frozen=True):
     other: JobPlan | None
     differs: tuple[str, ...]
 
+
+_UNTRIED = "; others would give it room, but a dry run has to show first that the API server takes its pods"
 
 #: The fields of a `JobPlan` that are compared.
 COMPARED = ("queue", "held", "nodes", "waits", "room_from")
@@ -159,6 +163,26 @@ def take_plan(
     return plan, events
 
 
+def changed_plan(
+    state: State, before: State, as_it_was: Plan, config: CycleConfig, policies: Policies
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan of the cycle `as_it_was`, which ran on `before`, on that state with changes, to which this adds answers.
+
+    Some jobs may take room only because of the changes, so nobody has asked the API server yet whether it takes their
+    pods. It is supposed to take them, unless the log says that it refuses them. Also returns the names of those jobs of
+    which the log says nothing. A job that waits for the answer in the plan as it was waits for it here too: else the
+    change would seem to give the room that only the answer lacks.
+    """
+    done, supposed = {job.job for job in as_it_was.jobs if job.untried}, list[str]()
+    while True:
+        plan, _ = take_plan(state, config, as_it_was.time_ms, policies=policies)
+        names = {job.job for job in plan.jobs if job.untried} - done
+        if not names:
+            return plan, tuple(supposed)
+        supposed += say_answers(state, before, names, as_it_was.time_ms)
+        done |= names
+
+
 def _in_words(amounts: Mapping[str, int]) -> str:
     return amounts_text(tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
 
@@ -178,9 +202,10 @@ def _job_plan(
         node: pods_text(tuple(one for one in pods if one.node == node), job.spec, job.slots.names).partition(": ")[2]
         for node in nodes
     }
-    waits = ""
+    waits, untried = "", False
     if tried is not None and tried.shortage is not None and not room_from:
-        waits = shortage_text(facts_of(tried, tried.shortage))
+        waits, untried = shortage_text(facts_of(tried, tried.shortage)), tried.shortage.untried
+        waits += _UNTRIED if untried else ""
     return JobPlan(
         job=label(job),
         queue=position,
@@ -192,6 +217,7 @@ def _job_plan(
         nodes=by_node,
         waits=waits,
         room_from=room_from,
+        untried=untried,
     )
 
 
@@ -215,8 +241,7 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
     """Apply the additions and removals of a variation to a state. The caller applies its configuration.
 
     A removed job or node also removes its pods, on a node including foreign ones. A job that loses its leader or its
-    quorum with a node begins again; other jobs get new nodes for the lost slots. The API server takes the pods of
-    waiting jobs in a dry run, unless the log says that it refuses them.
+    quorum with a node begins again; other jobs get new nodes for the lost slots.
     """
     added = [k.watch_of(one) for one in variation.added]
     for kind in k.OPTIONAL:
@@ -251,19 +276,6 @@ def vary(state: State, variation: Variation, time_ms: int) -> None:
         whole = any(isinstance(event, k.StageDecided) for event in decided)
         pods_of = state.pods_of.get(uid, {}).values()
         say(state, time_ms, pods_gone(state, [pod for pod in pods_of if whole or pod.uid in replaced]))
-    suppose_answers(state, variation, time_ms)
-
-
-def suppose_answers(state: State, variation: Variation, time_ms: int) -> None:
-    """Suppose, for a comparison with this variation, what the API server says of pods in dry runs."""
-    if variation:
-        say(state, time_ms, answers(state))
-
-
-def lacks_answers(state: State, events: tuple[k.Event, ...]) -> bool:
-    """Whether a cycle with these events keeps a job waiting until its pods were tried by a dry run."""
-    told = [*events, *(job.waits for job in state.jobs.values() if job.dry_run is None)]
-    return any(isinstance(one, k.Waits) and one.shortage.untried for one in told)
 
 
 def _decided_for_lost_nodes(job: JobRecord, lost: frozenset[str]) -> list[k.Event]:
