@@ -5,7 +5,6 @@ opened again and again, for a job that waits and one that runs in turn, while th
 `python -m benchmarks.job_page` measures only this. To compare two checkouts, run it in each by turns.
 """
 
-import asyncio
 import contextlib
 import itertools
 import resource
@@ -14,18 +13,17 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from playwright.sync_api import Page, sync_playwright
 
-from arranger.events.log import Entry
 from benchmarks.report import Figure
 from tests.browser import FLAGS, chromium
 from tests.busy_log import Busy
+from tests.commands import to_file
 from tests.e2e.console.pages import served
-from tests.file_writer import FileWriter
 
 _EVENTS_A_SECOND = 200
 _OPENINGS = 12
@@ -45,9 +43,10 @@ def run(*, quick: bool) -> list[Figure]:
         jobs = busy.jobs()
         for number in range(_EVENTS_A_SECOND * (5 if quick else 60)):
             busy.world.node("gpu-node-15.cluster.lab.example", cpu=96, gpus=8, labels={"n": str(number)})
-        asyncio.run(_write(busy.world.entries[:had], log))
+        begun_ms = busy.world.entries[0].batch.time_ms
+        to_file(busy.world.entries[:had], log, begun_ms=begun_ms)
         whole = log.with_name("whole.log")
-        asyncio.run(_write(busy.world.entries, whole))
+        to_file(busy.world.entries, whole, begun_ms=begun_ms)
         rest = whole.read_bytes()[log.stat().st_size :]
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
@@ -113,14 +112,6 @@ def _growing(log: Path, rest: bytes) -> Iterator[None]:
     finally:
         ended.set()
         writer.join()
-
-
-async def _write(entries: Sequence[Entry], file: Path) -> None:
-    log = FileWriter(file, now_ms=lambda: entries[0].batch.time_ms)
-    epoch = (await log.open()).epoch
-    for entry in entries[1:]:  # the first one begins the epoch
-        await log.append(entry.batch, epoch=epoch)
-    await log.close()
 
 
 def _children_s() -> float:

@@ -18,23 +18,24 @@ from tests.file_writer import FileWriter
 
 async def write(log: Log, entries: Sequence[Entry], *, snapshot_after: int = 0, trim: int = 0) -> None:
     """Write the world's entries to a log, with a snapshot after `snapshot_after` entries, trimmed before `trim`."""
-    await log.open()
+    epoch = (await log.open()).epoch
     state = State()
     for number, entry in enumerate(entries, start=1):
         if number > 1:  # the log itself began its epoch
-            await log.append(entry.batch, epoch=1)
+            await log.append(entry.batch, epoch=epoch)
         apply_entry(state, entry, Changes())
         if number == snapshot_after:
             end = await log.end()
-            await log.put_snapshot(StoredSnapshot(Position(1, end.offset, end.chain), snapshot.encode(state)))
+            await log.put_snapshot(StoredSnapshot(Position(epoch, end.offset, end.chain), snapshot.encode(state)))
     if trim:
-        await log.trim(trim, epoch=1)
+        await log.trim(trim, epoch=epoch)
     await log.close()
 
 
-def to_file(entries: Sequence[Entry], path: Path, **options: int) -> list[str]:
-    """Write the entries to a log file; returns the options that pass it to a command."""
-    asyncio.run(write(FileWriter(path, now_ms=lambda: 1), entries, **options))
+def to_file(entries: Sequence[Entry], path: Path, *, begun_ms: int = 1, **options: int) -> list[str]:
+    """Write the entries to a log file that began at a time, in milliseconds; returns the options that pass it to a
+    command."""
+    asyncio.run(write(FileWriter(path, now_ms=lambda: begun_ms), entries, **options))
     return ["--log", str(path)]
 
 

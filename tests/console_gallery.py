@@ -3,10 +3,8 @@
 The page and its pictures are written to `build/pictures`, and nothing of that is committed.
 """
 
-import asyncio
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path
 
@@ -14,8 +12,7 @@ from playwright.sync_api import Browser
 
 from arranger.events.log import Entry
 from tests.busy_log import Busy, large
-from tests.e2e.console.pages import answered, new_page, served
-from tests.file_writer import FileWriter
+from tests.e2e.console.pages import answered, new_page, served, written
 from tests.servers import REPOSITORY
 
 FOLDER = REPOSITORY / "build" / "pictures"
@@ -60,15 +57,6 @@ def draw(
     return found
 
 
-async def _write(entries: Sequence[Entry], file: Path) -> None:
-    """Write a log that begins at the time of its first entry."""
-    log = FileWriter(file, now_ms=lambda: entries[0].batch.time_ms)
-    epoch = (await log.open()).epoch
-    for entry in entries[1:]:  # the first one begins the epoch
-        await log.append(entry.batch, epoch=epoch)
-    await log.close()
-
-
 def gallery(browser: Browser) -> Path:
     """Make the pictures and the page, and return the page's path."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -81,8 +69,7 @@ def gallery(browser: Browser) -> Path:
         }
         for name, (entries, jobs, views) in logs.items():
             file = Path(folder) / f"{name}.log"
-            with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
-                other.submit(asyncio.run, _write(entries, file)).result()
+            written(file, *entries, begun_ms=entries[0].batch.time_ms)
             for address in served(str(file)):
                 drawn += draw(browser, address, name.replace(" ", "-"), jobs, views)
     page = FOLDER / "index.html"

@@ -91,14 +91,20 @@ def gpu_job(world: World, name: str, workers: int, *, least: int | None = None, 
     )  # type: ignore[arg-type]
 
 
-def preempting() -> World:
-    """`low` and the surplus of `wide` gave their room to `high`, which runs; `low` waits again."""
+def filled() -> World:
+    """`low` and `wide` run on the whole node, and `high` comes, for which `low` and the surplus of `wide` make room."""
     world = with_room_rules()
     gpu_job(world, "low", 2, priority=1)
     gpu_job(world, "wide", 2, least=1, priority=2)
     world.settle()
     world.pass_time(100)
     gpu_job(world, "high", 3, priority=9)
+    return world
+
+
+def preempting() -> World:
+    """`low` and the surplus of `wide` gave their room to `high`, which runs; `low` waits again."""
+    world = filled()
     world.cycle()
     world.pass_time(7)
     world.settle()

@@ -19,7 +19,7 @@ from arranger.projections.state import Changes, State
 from arranger.replay.ledger.preemptions import PreemptionLedger
 from arranger.replay.reading.history import Span, advance
 from arranger.scheduling.cycle import take_cycle
-from tests.unit.replay_worlds import GPU, gpu_job, with_room_rules
+from tests.unit.replay_worlds import GPU, filled, gpu_job, with_room_rules
 from tests.world import World
 
 Action = tuple[str, int]
@@ -112,12 +112,7 @@ def _stays(
 
 def contested() -> World:
     """`high` took the room of `low`, and the surplus of `wide`; a second node has no room yet."""
-    world = with_room_rules()
-    gpu_job(world, "low", 2, priority=1)
-    gpu_job(world, "wide", 2, least=1, priority=2)
-    world.settle()
-    world.pass_time(100)
-    gpu_job(world, "high", 3, priority=9)
+    world = filled()
     world.settle()
     world.pass_time(5)
     return world

@@ -21,10 +21,10 @@ SLIDER = "[role=slider]"
 Opener = Callable[..., Page]
 
 
-def written(file: Path, *entries: Entry) -> None:
+def written(file: Path, *entries: Entry, begun_ms: int = 1) -> None:
     """Write a log to a file."""
     with ThreadPoolExecutor(1) as other:  # the browser's driver has a loop in this thread
-        other.submit(to_file, entries, file).result()
+        other.submit(to_file, entries, file, begun_ms=begun_ms).result()
 
 
 def served(history: str, *, port: int = 0) -> Iterator[str]:
