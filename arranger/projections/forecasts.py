@@ -6,6 +6,7 @@ No decision depends on a forecast. It is told to people, and compared with what 
 import msgspec
 
 from arranger.events.kinds import StartForecast
+from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.jobs import JobRecord
 from arranger.projections.judging import outdated
 from arranger.projections.state import Changes, Forecasted, State
@@ -26,7 +27,9 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 
 def expected_start(state: State, job: JobRecord) -> ExpectedStart | None:
     """When a waiting job is expected to start: as its reservation promises, else as was forecast for it since it last
-    changed; None if that is unknown."""
+    changed; None if that is unknown, or if the API server refuses its pods."""
+    if refused_by_dry_run(job):
+        return None
     reservation = state.reservations.get(job.uid)
     if reservation is not None and reservation.decided.start_ms:
         return ExpectedStart(reservation.decided.start_ms, None)

@@ -1,7 +1,7 @@
 """Before others give room to a job, the API server is asked by a dry run whether it takes the job's pods."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,18 @@ import pytest
 from arranger.clock import SystemClock
 from arranger.events import kinds as k
 from arranger.events.facts import ShortageFacts
+from arranger.events.log import Entry
 from arranger.kube.cluster import ApiError, Resource
 from arranger.lifecycle.desired import desired_status
 from arranger.lifecycle.refusals import tries_pods
 from arranger.model.job import ScheduleState, Slot, Stage
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
+from arranger.replay.explain.expected import Certainty, NoStart
+from arranger.replay.forecast.starts import JobForecast, Unknown, forecast
+from arranger.replay.reading.recording import Recording
+from arranger.replay.what_if.continuation import Continuation, Future
+from arranger.replay.what_if.utilisation import Meter
 from tests.commands import Run, to_file
 from tests.unit.replay_worlds import verified
 from tests.unit.test_applier import Scene
@@ -248,6 +254,53 @@ def test_a_refusal_in_the_log_says_nothing_of_other_pods(capsys: pytest.CaptureF
     assert (answer["supposed"], room_of(answer, "whatIf")) == ([], {})
     answer = what_if(of, capsys, tmp_path, *edit, "--gpus", "2")
     assert (answer["supposed"], [*room_of(answer, "whatIf")]) == (["default/waits"], ["default/waits"])
+
+
+def test_no_start_is_promised_to_a_job_whose_pods_the_api_server_refuses(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    of, high = competing()
+    behind = waiting(of, "behind", 4, priority=5)
+    of.settle()
+
+    def starts() -> dict[str, JobForecast]:
+        found = forecast(of.state, of.config, of.now_ms, first=100)
+        return {one.job.removeprefix("default/"): one for one in found.jobs}
+
+    assert starts()["high"].expected_ms
+    of.say(k.StartForecast(high.uid, high.version, of.now_ms + 1000, of.now_ms, of.now_ms + 2000))
+    tried(of, high, refused=True)
+    found = starts()
+    assert (found["high"].expected_ms, found["high"].latest_ms, found["high"].why) == (0, 0, Unknown.REFUSED)
+    assert found["behind"].expected_ms, "it doesn't wait for the room that the other one doesn't take"
+    assert desired_status(of.state, high).get("expectedStartTime") is None
+    start = explained(of.entries, "high").start
+    assert start is not None and (start.certainty, start.why) == (Certainty.UNKNOWN, NoStart.REFUSED)
+    log = to_file(of.entries, tmp_path / "forecast.log")
+    assert "the API server refuses its pods" in Run(capsys, "forecast", *log).out
+    tried(of, high)
+    assert starts()["high"].expected_ms and behind.tried is None
+
+
+def test_a_continuation_gives_room_to_a_job_only_once_the_api_server_takes_its_pods() -> None:
+    of, high = competing()
+
+    def continued(content: bytes, begin_ms: int, later: Sequence[Entry] = ()) -> bool:
+        """Whether `high` has nodes ten minutes on, with what these entries tell."""
+        recording, state = Recording(snapshot.restore(content), begin_ms=begin_ms), snapshot.restore(content)
+        for entry in later:
+            recording.feed(entry)
+        meter, future = Meter(None, begin_ms), Future(recording.observations, {})
+        Continuation(state, future, of.config, meter, begin_ms=begin_ms, until_ms=begin_ms + 600_000).go_on()
+        return bool(state.jobs[high.uid].placements)
+
+    assert continued(snapshot.encode(of.state), of.now_ms), "nobody was asked, so it is supposed to take them"
+    tried(of, high, refused=True)
+    point, begin_ms, known = snapshot.encode(of.state), of.now_ms, len(of.entries)
+    assert not continued(point, begin_ms)
+    of.pass_time(100)
+    tried(of, high)
+    assert continued(point, begin_ms, of.entries[known:])
 
 
 # --- the applier ---------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ _WHY = {
     Unknown.NEVER: "it doesn't fit even when all others have ended",
     Unknown.QUEUE: "it can't use its queue",
     Unknown.INFEASIBLE: "its quorum would not fit even if nothing else ran",
+    Unknown.REFUSED: "the API server refuses its pods",
     Unknown.LATER: "after the time that was looked at",
 }
 

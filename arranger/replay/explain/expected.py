@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from arranger.model.job import Stage
+from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Forecasted, State
@@ -22,7 +23,8 @@ class Certainty(StrEnum):
 
 
 class NoStart(StrEnum):
-    """Why a start is unknown, or has no latest time. Endless, Never, Queue, Infeasible and Later are of forecasts."""
+    """Why a start is unknown, or has no latest time. Endless, Never, Queue, Infeasible,
+    Refused and Later are of forecasts."""
 
     ENDLESS = "Endless"
     #: Its reservation waits for the end of jobs, and of one of them nothing is known.
@@ -30,6 +32,7 @@ class NoStart(StrEnum):
     NEVER = "Never"
     QUEUE = "Queue"
     INFEASIBLE = "Infeasible"
+    REFUSED = "Refused"
     LATER = "Later"
     #: No process makes forecasts, and none was made for this answer.
     NOT_FORECAST = "NotForecast"
@@ -60,6 +63,8 @@ def start_of(state: State, job: JobRecord) -> Start | None:
         return None
     if not job.active or job.stands_still:
         return Start(Certainty.UNKNOWN, why=NoStart.HELD)
+    if refused_by_dry_run(job):
+        return Start(Certainty.UNKNOWN, why=NoStart.REFUSED)
     reservation = state.reservations.get(job.uid)
     if reservation is not None and reservation.decided.awaits and not reservation.decided.start_ms:
         awaited = tuple(label_of(state, uid) for uid in reservation.decided.awaits)

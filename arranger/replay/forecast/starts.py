@@ -18,6 +18,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import DEFAULT_GRACE_S, Stage
+from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.jobs import JobRecord
 from arranger.projections.preemption import leaves
 from arranger.projections.queue_membership import kept_out
@@ -47,6 +48,8 @@ class Unknown(StrEnum):
     QUEUE = "Queue"
     #: Its quorum would not fit even if nothing else ran.
     INFEASIBLE = "Infeasible"
+    #: The API server refuses its pods, as a dry run showed.
+    REFUSED = "Refused"
     #: It comes after the time up to which was looked.
     LATER = "Later"
 
@@ -114,16 +117,14 @@ def forecast(
     enough: Callable[[], bool] = lambda: False,
 ) -> Forecast:
     """The forecast for the first so many waiting jobs as of `time_ms`. The jobs behind them are left out: what these
-    might take in between doesn't count. The state isn't changed. `moved` is called with the number of starts found
-    since its last call, of three times as many as there are jobs. Once it is `enough`, the starts that aren't found yet
-    are unknown."""
+    might take in between doesn't count, nor what those would whose pods the API server refuses. The state isn't
+    changed. `moved` is called with the number of starts found since its last call, of three times as many as there are
+    jobs. Once it is `enough`, the starts that aren't found yet are unknown."""
     config = policies.usable(config)
     jobs = waiting(state, config, policies, time_ms)
     asked = jobs[:first]
-    base = private_copy(state)
-    base.forecasts.clear()  # nothing depends on earlier ones
-    behind = [job for job in jobs[first:] if not job.placements]
-    say(base, time_ms, [gone for job in behind for gone in job_alone_gone(job, base)])
+    starting = dict.fromkeys(job.uid for job in asked if not _refused(job, config))
+    base = _without(state, [job for job in jobs if job.uid not in starting], time_ms)
     exact = sum(bool(job.placements) for job in base.jobs.values()) <= EXACT_UP_TO
     if not exact:
         config = msgspec.structs.replace(config, reservation_refresh_ms=max(config.reservation_refresh_ms, _REFRESH_MS))
@@ -131,15 +132,28 @@ def forecast(
     runs: dict[Case, _Starts] = {}
     end_ms = time_ms + _FARTHEST_MS if until_ms is None else until_ms
     for case in Case:
-        runs[case] = _Starts([job.uid for job in asked], time_ms, moved, enough)
+        runs[case] = _Starts([*starting], time_ms, moved, enough)
         ends = Ends(case, config, begin_ms=time_ms, all_times=times, exact=exact)
         own = private_copy(base) if case != Case.WORST else base
         _go_on(own, runs[case], ends, config=config, until_ms=end_ms, policies=policies)
     endless = tuple(runs[Case.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
-    found = [_merged(job, number, runs, _why(state, job, why)) for number, job in enumerate(asked, start=1)]
+    found = [_merged(job, number, runs, _why(state, job, config, why)) for number, job in enumerate(asked, start=1)]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
+
+
+def _without(state: State, jobs: Sequence[JobRecord], time_ms: int) -> State:
+    """A copy of the state to begin with, without those of these jobs that have no nodes."""
+    base = private_copy(state)
+    base.forecasts.clear()  # nothing depends on earlier ones
+    say(base, time_ms, [gone for job in jobs if not job.placements for gone in job_alone_gone(job, base)])
+    return base
+
+
+def _refused(job: JobRecord, config: CycleConfig) -> bool:
+    """Whether the API server refuses the job's pods."""
+    return config.dry_run and refused_by_dry_run(job)
 
 
 def _go_on(
@@ -202,8 +216,10 @@ def _grace_s(state: State, pod: k.PodSeen) -> int:
     )
 
 
-def _why(state: State, job: JobRecord, otherwise: Unknown) -> Unknown:
+def _why(state: State, job: JobRecord, config: CycleConfig, otherwise: Unknown) -> Unknown:
     """Why the start of a job is unknown: its own reason, if no end of another job would let it start."""
+    if _refused(job, config):
+        return Unknown.REFUSED
     if kept_out(state, job) is not None:
         return Unknown.QUEUE
     return Unknown.INFEASIBLE if job.waits is not None and job.waits.shortage.infeasible else otherwise

@@ -40,8 +40,9 @@ class AttemptInterval(msgspec.Struct):
 class Recording:
     """Folds entries into the state at a point, which it changes, and keeps what happened after the point.
 
-    `observations` are those that a what-if repeats, each with its time: nodes, foreign pods, and TYJobs that were
-    created, changed or deleted. `until_time_ms` is the time of the event at `until_offset`; 0 before that event.
+    `observations` are those that a what-if repeats, each with its time: nodes, foreign pods, TYJobs that were
+    created, changed or deleted, and whether the API server took their pods in dry runs. `until_time_ms` is the time of
+    the event at `until_offset`; 0 before that event.
     """
 
     def __init__(self, state: State, *, begin_ms: int, until_offset: int | None = None) -> None:
@@ -77,7 +78,8 @@ class Recording:
         """Fold one entry. Raises `DamagedEntry`."""
         time_ms = max(self._state.time_ms, entry.batch.time_ms)
         for event, void in zip(entry.batch.events, void_reasons(self._state, entry), strict=True):
-            if k.watch_of(event) is not None and not void and self._repeated(event):
+            told = k.watch_of(event) is not None or type(event) is k.PodsTried
+            if told and not void and self._repeated(event):
                 self.observations.append((time_ms, event))
         changes = Changes()
         advance(self._state, entry, changes)

@@ -26,12 +26,13 @@ from arranger.lifecycle.stages import next_decision
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState, Stage
 from arranger.model.stages import StageReason
+from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.giving_up import gives_up_ms
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.recording import AttemptInterval, AttemptKey
-from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, retold, say
+from arranger.replay.what_if.hypothesis import answers, job_alone_gone, pods_gone, retold, say, with_answers
 from arranger.replay.what_if.one_cycle import Variation
 from arranger.replay.what_if.quota_account import as_counted
 from arranger.replay.what_if.utilisation import Meter, Utilisation
@@ -80,7 +81,13 @@ class Continuation:
         self.state = state
         state.hear_all()
         self._future = future
-        self._config = msgspec.structs.replace(config, reasons_refresh_ms=_NEVER_MS, reasons_a_second=0, dry_run=False)
+        told = (event for _, event in future.observations if isinstance(event, k.PodsTried))
+        #: Whether the API server refuses the pods of some job. Of all other jobs, it is supposed to take them.
+        self._refuses = config.dry_run and (
+            any(refused_by_dry_run(job) for job in state.jobs.values()) or any(of.slot is not None for of in told)
+        )
+        config = msgspec.structs.replace(config, dry_run=self._refuses)
+        self._config = msgspec.structs.replace(config, reasons_refresh_ms=_NEVER_MS, reasons_a_second=0)
         self._cycles = Cycles(policies, too_large)
         self._too_large = too_large
         self._meter = meter
@@ -122,6 +129,8 @@ class Continuation:
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
         """As `run`, but without figures, and no further than it is `enough`."""
+        if self._refuses:
+            self._say(answers(self.state, every=True))
         self._meter.begin(self.state)
         for uid in list(self.state.jobs):
             self._meter.look(self.state, uid, self._now_ms)
@@ -186,7 +195,7 @@ class Continuation:
             return self._quota_as_here(event)
         if isinstance(event, k.WatchRefused):
             return [msgspec.structs.replace(event, term=self.state.terms.get(event.kind, 0))]
-        return [retold(event, self.state)]
+        return [event] if isinstance(event, k.PodsTried) else [retold(event, self.state)]
 
     def _job_as_here(self, event: k.JobSeen | k.JobGone) -> list[k.Event]:
         """Ignore the deletion of a job that ran in the log: here it runs as long as it did there."""
@@ -199,7 +208,8 @@ class Continuation:
             if event.deleting and (job is None or runs_on):
                 return []
             spec = self._overrides.spec(event.spec)
-            return [msgspec.structs.replace(retold(event, self.state), spec=spec, status=None)]
+            seen = msgspec.structs.replace(retold(event, self.state), spec=spec, status=None)
+            return [*with_answers(self.state, [seen])] if self._refuses else [seen]
         if job is None or runs_on:
             return []
         self._gone[uid] = None

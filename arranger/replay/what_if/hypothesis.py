@@ -276,9 +276,9 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
 # that it refuses these pods.
 
 
-def answers(state: State) -> tuple[k.PodsTried, ...]:
-    """The answers about all waiting jobs that have none."""
-    return tuple(_answer(job, job.seen) for job in _unanswered(state))
+def answers(state: State, *, every: bool = False) -> tuple[k.PodsTried, ...]:
+    """The answers about all waiting jobs that have none; about `every` job, where those with nodes may wait again."""
+    return tuple(_answer(job, job.seen) for job in _unanswered(state, every=every))
 
 
 def say_answers(state: State, before: State, names: Collection[str], time_ms: int) -> list[str]:
@@ -289,8 +289,8 @@ def say_answers(state: State, before: State, names: Collection[str], time_ms: in
     return [label(job) for job, was in asked if was is None or _known(was, job.seen) is None]
 
 
-def _unanswered(state: State) -> list[JobRecord]:
-    jobs = [job for job in state.jobs.values() if job.active and not job.placements and job.dry_run is None]
+def _unanswered(state: State, *, every: bool = False) -> list[JobRecord]:
+    jobs = [job for job in state.jobs.values() if job.active and (every or not job.placements) and job.dry_run is None]
     return [job for job in jobs if not job.of_pods]
 
 
