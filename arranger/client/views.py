@@ -72,6 +72,7 @@ class Explanation(answer.Explanation, frozen=True):
             ("message", job.message or "-"),
             ("nodes", job.allocation or "-"),
             *([("variables", job.unset)] if job.unset else []),
+            *([("labels", job.labels)] if job.labels else []),
             *([("remedy", job.remedy)] if job.remedy else []),
             *room_rows(self, local_time),
         ]

@@ -208,7 +208,8 @@ class JobSeen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="JobSe
     `created_by` is the user whom the API server saw create the TYJob, and `created_by_groups` identifies that user's
     groups: the first 16 hexadecimal digits of the SHA-256 of their sorted names, joined by line ends. Both are "" if no
     policy of the cluster records them. `permits` are the words of its annotation `arranger.dev/permits`, each once,
-    sorted. `unset` are warnings: references of templates to variables that the pods won't have.
+    sorted. `unset` are warnings: references of templates to variables that the pods won't have, and labels
+    that Kueue reads.
     """
 
     term: int

@@ -68,7 +68,7 @@ from arranger.model.template import (
 )
 from arranger.model.text import first_line, one_line
 from arranger.model.tyjob import job_spec
-from arranger.model.validation import MAX_AFTER, TYJOB, refused_later, validate, warnings
+from arranger.model.validation import MAX_AFTER, TYJOB, refused_later, relabelled, validate, warnings
 
 Json = Mapping[str, Any]
 #: What can have values of its own in JSON, as the API server sends it or as we build it.
@@ -213,6 +213,8 @@ def job_seen(
     generation = _whole(metadata.get("generation"))
     if last is not None and generation and last.generation == generation:
         spec, faults, unset = last.spec, last.faults, last.unset
+        if spec is not None and relabelled(job, unset):
+            unset = reported(warnings(job))
     else:
         found = validate(job, checks) or refused_later(job)
         spec, faults = None if found else job_spec(job, clean=clean), reported(found)

@@ -192,6 +192,11 @@ _WORDS: Mapping[FaultKind, str] = MappingProxyType(
         ),
         _K.OWN_PARENT: "Invalid value: a queue can't be its own parent",
         _K.ABOVE_THE_AMOUNT: "Invalid value: {name} must not be above {fields}, which is {limit}, but is {value}",
+        _K.KUEUE_LABEL: "Kueue starts no TYJobs, and Arranger doesn't read its label: name the Queue in spec.queue",
+        _K.KUEUE_LABEL_OF_PODS: (
+            "Kueue's webhook may gate pods with this label, and they have their nodes already: leave it out, and name "
+            "the Queue in spec.queue"
+        ),
         _K.FURTHER: "and {value} more",
         _K.RECORDED: "{value}",
     }

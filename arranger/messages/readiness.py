@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from arranger.messages.departures import deleted_pods_text
 from arranger.messages.faults import faults_text
+from arranger.model.faults import FaultKind
 from arranger.model.job import LEADER_GROUP, Stage
 from arranger.model.pod import Phase
 from arranger.model.reasons import ReasonKind
@@ -15,6 +16,9 @@ from arranger.projections.jobs import JobRecord, blameless, by_group
 from arranger.projections.preemption import hosts_of, lenders_of
 from arranger.projections.state import State
 from arranger.projections.volumes import claims_to_provision, waits_for_volumes
+
+#: Warnings of labels that only another scheduler reads.
+_LABELS = (FaultKind.KUEUE_LABEL, FaultKind.KUEUE_LABEL_OF_PODS)
 
 
 def below_quorum_text(state: State, job: JobRecord) -> str:
@@ -168,7 +172,12 @@ def reserved_text(state: State, job: JobRecord) -> str:
 
 def unset_text(job: JobRecord) -> str:
     """The references of its templates to variables that its pods won't have; empty for none."""
-    return faults_text(job.seen.unset)
+    return faults_text(of for of in job.seen.unset if of.kind not in _LABELS)
+
+
+def labels_text(job: JobRecord) -> str:
+    """Its labels, and those of its templates, that only another scheduler reads; empty for none."""
+    return faults_text(of for of in job.seen.unset if of.kind in _LABELS)
 
 
 def stuck_slots(state: State, job: JobRecord) -> list[SlotKey]:

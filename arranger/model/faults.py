@@ -84,6 +84,9 @@ class FaultKind(StrEnum):
     #: A warning: `name` is a variable that a template refers to and that its pods don't have, `limits` the field that
     #: would set it, or else the variable with the nearest name.
     UNSET_VARIABLE = "UnsetVariable"
+    #: Warnings: a TYJob has the label by which Kueue finds a queue, on itself, or in a template.
+    KUEUE_LABEL = "KueueLabel"
+    KUEUE_LABEL_OF_PODS = "KueueLabelOfPods"
     #: `value` is the number of faults that aren't listed.
     FURTHER = "Further"
     #: `value` is the sentence of an earlier version. Only the conversion of earlier events and snapshots makes it.

@@ -6,13 +6,14 @@ and a real API server give the same verdicts.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from arranger.model.checks import Check, Faults, anything, both, flag, items, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.foreign_labels import kueue_labels, names_queue_of_kueue
 from arranger.model.job import (
     CleanPodPolicy,
     OnFailure,
@@ -139,7 +140,12 @@ def _texts(value: Any) -> int:
 
 def warnings(tyjob: Mapping[str, Any]) -> list[Fault]:
     """What a valid TYJob probably doesn't mean, though nothing forbids it."""
-    return unset_variables(tyjob["spec"])
+    return [*kueue_labels(tyjob), *unset_variables(tyjob["spec"])]
+
+
+def relabelled(tyjob: Mapping[str, Any], warned: Iterable[Fault]) -> bool:
+    """Whether labels of a TYJob, which have no generation, have changed since it was warned of these."""
+    return names_queue_of_kueue(tyjob["metadata"]) != any(of.kind == FaultKind.KUEUE_LABEL for of in warned)
 
 
 def whole_of(fields: Mapping[str, Any], name: str, default: _Default) -> int | _Default:

@@ -20,7 +20,7 @@ from arranger.kube.cluster import EVENTS, PODS, TYJOBS, Cluster
 from arranger.logs import log_event
 from arranger.messages.decisions import replaced_text, scaled_text, stage_text
 from arranger.messages.prerequisites import short_text
-from arranger.messages.readiness import unset_text
+from arranger.messages.readiness import labels_text, unset_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import ENDED, ScheduleState, Stage
 from arranger.model.pods_to_place import pod_of
@@ -51,6 +51,7 @@ _LACKING = "lacking"
 _HANGING = "hanging"
 _STUCK = "stuck"
 _UNSET = "unset"
+_LABELS = "labels"
 
 #: The order of Events with the same time in their names; those about a stage come after its own.
 _ORDER = {Stage.PENDING: 0, Stage.RESCHEDULING: 0, Stage.STARTING: 3, Stage.RUNNING: 6}
@@ -66,6 +67,7 @@ _WITHIN = {
     _HANGING: 1,
     _STUCK: 1,
     _UNSET: 1,
+    _LABELS: 1,
     _WHOLE: 2,
     _BOUND: 2,
 }
@@ -99,8 +101,8 @@ class Told(msgspec.Struct):
     #: and each time gives one of several reasons.
     stuck: str = ""
     stuck_told: bool = False
-    #: What was reported of variables that the pods won't have.
-    unset: str = ""
+    #: What was reported of variables that the pods won't have, and of labels that another scheduler reads, by subject.
+    warned: dict[str, str] = msgspec.field(default_factory=dict)
     replacements: int = 0
     #: The generation of the TYJob in which its worker sets were last scaled.
     scaled: int = 0
@@ -160,7 +162,7 @@ class Reporter:
             if told.hanging:
                 await self._update(job, told, _HANGING, reason="PodHangs", message=told.hanging)
         await self._tell_stuck(job, told)
-        await self._tell_unset(job, told)
+        await self._tell_warnings(job, told)
         await self._tell_before(job, told)
         await self._tell_waiting(job, told)
 
@@ -221,11 +223,14 @@ class Reporter:
         if first:
             await self._update(job, told, _STUCK, reason="PodCannotStart", message=told.stuck)
 
-    async def _tell_unset(self, job: JobRecord, told: Told) -> None:
-        """Report variables that its pods won't have."""
-        last, told.unset = told.unset, unset_text(job)
-        if told.unset not in ("", last) and not job.ended:
-            await self._update(job, told, _UNSET, reason="UnsetVariable", message=told.unset)
+    async def _tell_warnings(self, job: JobRecord, told: Told) -> None:
+        """Report variables that its pods won't have, and labels that another scheduler reads."""
+        unset, labels, warned = unset_text(job), labels_text(job), told.warned
+        told.warned = {_UNSET: unset, _LABELS: labels}
+        if unset not in ("", warned.get(_UNSET)) and not job.ended:
+            await self._update(job, told, _UNSET, reason="UnsetVariable", message=unset)
+        if labels not in ("", warned.get(_LABELS)) and not job.ended:
+            await self._update(job, told, _LABELS, reason="KueueLabel", message=labels)
 
     async def _tell_before(self, job: JobRecord, told: Told) -> None:
         """Report for which jobs it waits, for which classes, and for which queue."""

@@ -417,11 +417,26 @@ def test_a_reference_to_a_variable_that_the_pods_will_not_have_warns_at_apply(in
     assert "created (server dry run)" in ann.tries(asking(["x" * 100_000, "$(MASTER_ADDR)"]))
 
 
+def test_the_label_of_kueue_warns_at_apply(installed: RealKube) -> None:
+    ann, labels = entitled(installed), {"kueue.x-k8s.io/queue-name": "train"}
+    itself = job()
+    itself["metadata"]["labels"] = labels
+    eventually("the warnings are in force", lambda: "Warning" in ann.tries(itself))
+    said = ann.tries(itself)
+    assert "metadata.labels.kueue.x-k8s.io/queue-name: Kueue starts no TYJobs" in said
+    assert "created (server dry run)" in said and "webhook" not in said
+    for part, where in ((lambda of: of["leader"], "leader"), (lambda of: of["workerSets"][0], "workerSets[actors]")):
+        of_pods = job()
+        part(of_pods["spec"])["template"]["metadata"] = {"labels": labels}
+        assert f"spec.{where}.template.metadata.labels.kueue.x-k8s.io/queue-name: Kueue's webhook" in ann.tries(of_pods)
+    assert "Warning" not in ann.tries(job())
+
+
 def test_the_policies_of_this_folder_are_in_deploy(kube_server: RealKube, tmp_path: Path) -> None:
     rendered = documents(kube_server.kubectl("kustomize", str(DEPLOY)).stdout)
     found = {(item["kind"], item["metadata"]["name"]) for item in rendered if "AdmissionPolicy" in item["kind"]}
     policies = {(item["kind"], item["metadata"]["name"]) for item in documents(POLICIES.read_text())}
-    assert found == policies and len(policies) == 8
+    assert found == policies and len(policies) == 10
     up = "../" * len(tmp_path.resolve().parts[1:])
     own = {"resources": [f"{up}{str(DEPLOY)[1:]}"], "components": [f"{up}{str(DEPLOY)[1:]}/created-by"]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))

@@ -133,6 +133,8 @@ class Page:
         ]
         if job.unset:
             rows.append(("variables", job.unset))
+        if job.labels:
+            rows.append(("labels", job.labels))
         if job.created_by:
             rows.insert(0, ("created", f"by {job.created_by}"))
         self._rows(rows, 9)

@@ -21,7 +21,7 @@ from arranger.replay.explain.placement_explanations import PlacementExplanation
 from arranger.replay.explain.story import Interval, Moment, Story
 from arranger.replay.explain.taken_room import Giving, Kept, Taking, kept
 from arranger.replay.explain.waiting import Helped, Waiting, explain_waiting
-from arranger.replay.reading.describe import label, pods_text, stuck_of, told_of, unset_of, why_it_waits
+from arranger.replay.reading.describe import label, labels_of, pods_text, stuck_of, told_of, unset_of, why_it_waits
 from arranger.replay.reading.verdicts import REJECTED
 from arranger.scheduling import BUILT_IN, Policies
 
@@ -71,6 +71,8 @@ class Standing(msgspec.Struct, frozen=True):
     stuck: str = ""
     #: The references of its templates to variables that its pods won't have, in words; "" for none.
     unset: str = ""
+    #: Its labels that only another scheduler reads, in words; "" for none.
+    labels: str = ""
 
 
 class Waited(msgspec.Struct, frozen=True):
@@ -264,4 +266,5 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         remedy=failure_remedy_text(job.decided) if job.decided is not None else "",
         stuck=stuck_of(story.state, job),
         unset=unset_of(job),
+        labels=labels_of(job),
     )

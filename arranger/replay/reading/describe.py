@@ -19,6 +19,7 @@ from arranger.messages.readiness import (
     down_text,
     ending_text,
     guest_text,
+    labels_text,
     reserved_text,
     stuck_text,
     unset_text,
@@ -65,8 +66,8 @@ def label(job: JobRecord) -> str:
 
 def message_of(state: State, job: JobRecord) -> str:
     """The last decision about the job in words; an invalid spec, a quorum that isn't ready, or the reason for waiting
-    takes precedence. References to variables that its pods won't have follow."""
-    return "; ".join(part for part in (told_of(state, job), unset_of(job)) if part)
+    takes precedence. References to variables that its pods won't have follow, and labels that Kueue reads."""
+    return "; ".join(part for part in (told_of(state, job), unset_of(job), labels_of(job)) if part)
 
 
 def stuck_of(state: State, job: JobRecord) -> str:
@@ -77,6 +78,11 @@ def stuck_of(state: State, job: JobRecord) -> str:
 def unset_of(job: JobRecord) -> str:
     """The references of a valid job's templates to variables that its pods won't have; empty for none."""
     return "" if job.seen.faults else unset_text(job)
+
+
+def labels_of(job: JobRecord) -> str:
+    """The labels of a valid job that only another scheduler reads; empty for none."""
+    return "" if job.seen.faults else labels_text(job)
 
 
 def told_of(state: State, job: JobRecord) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.messages.faults import faults_text
-from arranger.messages.readiness import unset_text
+from arranger.messages.readiness import labels_text, unset_text
 from arranger.messages.shortages import reason_text
 from arranger.model.config import CycleConfig
 from arranger.model.job import LEADER_GROUP
@@ -344,5 +344,5 @@ def _message(state: State, job: JobRecord, placed: Sequence[PlacedPod], unplaced
     if placed:
         nodes = len({pod.node for pod in placed})
         told = f"{counted(len(placed), 'pod')} placed on {counted(nodes, 'node')}"
-        return "; ".join(part for part in (told, unset_text(job)) if part)
+        return "; ".join(part for part in (told, unset_text(job), labels_text(job)) if part)
     return message_of(state, job) or ("it gets no nodes now" if unplaced else "it needs no nodes")
