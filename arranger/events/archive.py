@@ -7,6 +7,7 @@ they have equal entries at equal offsets, and every entry's chain is checked. A 
 
 import asyncio
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -31,6 +32,9 @@ from arranger.events.segments import (
 #: A segment is in memory already, so a read costs next to nothing. Small reads keep the decoded events in the
 #: processor's cache: folding them then takes two thirds of the time that it takes after decoding 10,000 events.
 _EVENTS_A_READ = 500
+
+#: How much of the segments is kept that were read before, in bytes: whoever goes from point to point comes back.
+_KEPT_BYTES = 256 << 20
 
 
 class Contents:
@@ -90,6 +94,8 @@ class ArchiveLog(OnlyRead):
         self.contents = Contents(0, ())
         self._asked_for = epoch
         self._segment: Segment | None = None
+        #: Segments that were read before it, by their files, the latest last.
+        self._kept: OrderedDict[str, Segment] = OrderedDict()
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._ahead: tuple[SegmentName, Future[Segment]] | None = None
 
@@ -205,8 +211,9 @@ class ArchiveLog(OnlyRead):
             raise damaged(after.offset + 1, f"{segment.file} doesn't follow from {before.file}, by its chain")
 
     async def _load(self, offset: int) -> Segment:
-        """The segment that holds an offset. The following segment is fetched in advance only while reading continues
-        from one segment to the next, so that a seek costs no more than it needs."""
+        """The segment that holds an offset. While reading continues from one segment to the next, the following one is
+        fetched in advance, and the last one is forgotten: a seek costs no more than it needs, and a reader of the whole
+        log keeps none."""
         present = self._segment
         name = self.contents.holding(offset)
         if name is None:
@@ -214,16 +221,26 @@ class ArchiveLog(OnlyRead):
         if present is not None and present.file == name.file:
             return present
         self._segment = None
-        if self._ahead is not None and self._ahead[0] == name:
-            loading = self._ahead[1]
-        else:
-            loading = self._reader.submit(self._fetch, name)
-        goes_on = present is not None and present.head.last < offset
-        following = self.contents.holding(name.last + 1) if goes_on else None
-        self._ahead = (following, self._reader.submit(self._fetch, following)) if following is not None else None
-        self._segment = await asyncio.wrap_future(loading)
-        self._note(self._segment.head)
-        return self._segment
+        goes_on = present is not None and present.head.last + 1 == offset
+        if present is not None and not goes_on:
+            self._keep(present)
+        segment = self._kept.pop(name.file, None)
+        if segment is None:
+            if self._ahead is not None and self._ahead[0] == name:
+                loading = self._ahead[1]
+            else:
+                loading = self._reader.submit(self._fetch, name)
+            following = self.contents.holding(name.last + 1) if goes_on else None
+            self._ahead = (following, self._reader.submit(self._fetch, following)) if following is not None else None
+            segment = await asyncio.wrap_future(loading)
+        self._segment = segment
+        self._note(segment.head)
+        return segment
+
+    def _keep(self, segment: Segment) -> None:
+        self._kept[segment.file] = segment
+        while sum(of.head.body_bytes for of in self._kept.values()) > _KEPT_BYTES:
+            self._kept.popitem(last=False)
 
     def _fetch(self, name: SegmentName) -> Segment:
         return decode_segment(name, self._content(name, name.first), self._own_keys, self._checked)
@@ -246,6 +263,7 @@ class ArchiveLog(OnlyRead):
 
     async def close(self) -> None:
         self._ahead = None
+        self._kept.clear()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def read_from(self) -> str:

@@ -650,6 +650,33 @@ async def test_an_archive_that_was_set_up_late_begins_where_the_log_does(tmp_pat
     assert (await archive.start(), await archive.end()) == (await scene.log.start(), await scene.log.end())
 
 
+async def test_segments_are_read_once_by_who_goes_from_point_to_point_and_kept_by_nobody_who_reads_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counted(FolderStore):
+        def read(self, name: str, count: int = -1) -> bytes:
+            whole_files.extend([name] * (count < 0))
+            return super().read(name, count)
+
+    whole_files: list[str] = []
+    await archived(await filled(100), FolderStore(tmp_path))
+    archive = await opened(Counted(tmp_path))
+    told = await whole(archive)
+    assert sorted(whole_files) == [name.file for name in segments_in(tmp_path)]
+    whole_files.clear()
+    chance = random.Random(1)
+    ends = [name.last for name in segments_in(tmp_path)]
+    for entry in chance.choices([of for of in told if of.last not in ends], k=200):
+        after = Position(archive.contents.epoch, entry.last, entry.chain)
+        assert next(iter(await archive.read(after))) == told[told.index(entry) + 1]
+    assert len(whole_files) == len(set(whole_files)) > 5
+    monkeypatch.setattr("arranger.events.archive._KEPT_BYTES", 0)
+    whole_files.clear()
+    for entry in (told[0], told[-2], told[0], told[-2]):
+        await archive.read(Position(archive.contents.epoch, entry.last, entry.chain))
+    assert len(whole_files) >= 3, "one of them may be at hand from before"
+
+
 async def test_reading_ahead_gives_up_when_the_log_is_closed(tmp_path: Path) -> None:
     await archived(await filled(100), FolderStore(tmp_path))
     archive = await opened(FolderStore(tmp_path))
