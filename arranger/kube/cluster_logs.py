@@ -34,7 +34,7 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
     """A log that holds a namespace; without one, the whole cluster. Times are RFC 3339.
 
     `renewed` is when one of its processes was last at work, `hand_over_to` the log that is to be the next; both are
-    empty for none.
+    empty for none. `next_ready` is whether a process of that one has said that it is there.
     """
 
     namespace: str
@@ -43,6 +43,7 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
     epoch: int = 0
     renewed: str = ""
     hand_over_to: str = ""
+    next_ready: bool = False
 
     @property
     def log_id(self) -> LogId:
@@ -53,8 +54,8 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
         return not self.namespace or not namespace or self.namespace == namespace
 
     def leaves(self) -> bool:
-        """Whether another log is to hold it next."""
-        return bool(self.hand_over_to) and not self.hands_over_to(self.log_id)
+        """Whether another log is to hold it next, and is there."""
+        return self.next_ready and bool(self.hand_over_to) and not self.hands_over_to(self.log_id)
 
     def hands_over_to(self, log: LogId) -> bool:
         return self.hand_over_to in (log.name, str(log))

@@ -5,7 +5,8 @@ end each other's jobs. So a log works on a cluster only while the ClusterLog `ar
 process reads that object every ten seconds, and writes nothing to the API server if it hasn't for twice that time. The
 watchers write it, by comparison of its version.
 
-Another log takes over if the holder hands it over on purpose; or if it has the holder's name and the holder is silent:
+Another log takes over if the holder hands it over on purpose, which it does only once a watcher of that log has written
+that it is there; or if it has the holder's name and the holder is silent:
 Redis was lost, and so was the memory of all processes. A process that has held the cluster itself goes on in the next
 epoch at once.
 """
@@ -129,7 +130,8 @@ class ClusterHold:
         if ours.renewed != self._renewed:
             self._renewed = ours.renewed
         else:
-            await self._take(stored, [one for one in found if one is not ours], log, since=ours.since)
+            renewed = msgspec.structs.replace(ours, renewed=rfc3339(self._clock.now_ms()))
+            await self._take(stored, [one for one in found if one is not ours], renewed)
 
     async def _begin(self, stored: Object | None, found: Sequence[Holder], log: LogId, now_s: float) -> None:
         """Take the cluster, unless another log holds it."""
@@ -137,13 +139,22 @@ class ClusterHold:
         refusing = next((one for one in others if not self._yields(one, log, now_s)), None)
         if refusing is not None:
             self._is_not_ours(refusing, _refusal(refusing, log))
+            await self._say_ready(stored, found, refusing, log)
             return
         if any(one.epoch in self._ours for one in others):
             self._is_ours(log)
         elif not self._claims:
             self._is_not_ours(None, "no watcher of this log has taken the cluster yet")
-        if await self._take(stored, [one for one in found if one not in others], log):
+        now = rfc3339(self._clock.now_ms())
+        entry = Holder(self._namespace, log.name, now, log.epoch, renewed=now)
+        if await self._take(stored, [one for one in found if one not in others], entry):
             self._is_ours(log)
+
+    async def _say_ready(self, stored: Object | None, found: Sequence[Holder], of: Holder, log: LogId) -> None:
+        """Write that our log is there, if a holder is to hand the cluster over to it."""
+        if self._claims and of.hands_over_to(log) and not of.next_ready:
+            ready = msgspec.structs.replace(of, next_ready=True)
+            await self._write(stored, [ready if one is of else one for one in found])
 
     # --- rules ---------------------------------------------------------------------------------------------
 
@@ -174,16 +185,11 @@ class ClusterHold:
 
     # --- the object ----------------------------------------------------------------------------------------
 
-    async def _take(self, stored: Object | None, kept: Sequence[Holder], log: LogId, *, since: str = "") -> bool:
+    async def _take(self, stored: Object | None, kept: Sequence[Holder], ours: Holder) -> bool:
         """Write our log as a holder beside those that are kept; False if this process may not, or another was first."""
-        if not self._claims:
+        if not self._claims or not await self._write(stored, [*kept, ours]):
             return False
-        now = rfc3339(self._clock.now_ms())
-        if not await self._write(
-            stored, [*kept, Holder(self._namespace, log.name, since or now, log.epoch, renewed=now)]
-        ):
-            return False
-        self._renewed = now
+        self._renewed = ours.renewed
         return True
 
     async def _give_up(self, stored: Object | None, found: Sequence[Holder], ours: Holder, now_s: float) -> None:

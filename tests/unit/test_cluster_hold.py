@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from arranger.cli.commands import hand_over
+from arranger.errors import ArrangerError
 from arranger.kube.cluster import CLUSTER_LOGS, TYJOBS, ApiError, Object, Resource
 from arranger.kube.cluster_logs import NAME, LogId
 from arranger.sandbox.direct import DirectCluster
@@ -197,6 +199,8 @@ async def test_a_cluster_is_handed_over_on_purpose(cluster: Cluster) -> None:
     for process in (first, applier, second):
         await process.looks()
     cluster.hands_over("canary")
+    assert await first.looks(), "nobody has said that it is there"
+    assert not await second.looks()
     assert not await first.looks() and "hands the cluster over to canary" in first.hold.problem
     assert applier.hold.fresh() and not await second.looks(), "the applier hasn't seen it yet"
     await cluster.passes(GIVE_UP_S + 10, first, second)
@@ -207,6 +211,29 @@ async def test_a_cluster_is_handed_over_on_purpose(cluster: Cluster) -> None:
     assert first.holds() and applier.holds() and not second.holds()
 
 
+async def test_a_cluster_is_handed_over_to_nobody_who_isnt_there(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong name stops nothing, and the command takes its request back."""
+    monkeypatch.setattr(hand_over, "_ANSWER_S", 0.02)
+    monkeypatch.setattr(hand_over, "_LOOK_S", 0.01)
+    first, second = cluster.process("default", epoch=1), cluster.process("canary", epoch=2)
+    await first.looks()
+    administrator = Connection(cluster.store)
+    await hand_over._ask(administrator, "canray", None)
+    await cluster.passes(2 * GIVE_UP_S, first, second)
+    assert first.holds() and cluster.stored()[0]["handOverTo"] == "canray"
+    with pytest.raises(ArrangerError, match="no process of canray has said that it is there, so nothing changes"):
+        await hand_over._answered(administrator, "canray", None)
+    assert "handOverTo" not in cluster.stored()[0]
+    await hand_over._ask(administrator, "canary", None)
+    await second.looks()
+    assert [one.next_ready for one in await hand_over._answered(administrator, "canary", None)] == [True]
+    await hand_over._ask(administrator, "default", None)
+    await cluster.passes(2 * GIVE_UP_S, first, second)
+    assert first.holds(), "it was called back in time"
+
+
 async def test_a_silent_holder_needs_no_process_to_hand_over(cluster: Cluster) -> None:
     first, second = cluster.process("default", epoch=1), cluster.process("canary", epoch=2)
     await first.looks()
@@ -214,7 +241,7 @@ async def test_a_silent_holder_needs_no_process_to_hand_over(cluster: Cluster) -
     cluster.hands_over("canary")
     await cluster.passes(SILENT_S - 5, second)
     assert not second.holds()
-    await cluster.passes(10, second)
+    await cluster.passes(15, second)
     assert second.holds() and not await first.looks()
 
 

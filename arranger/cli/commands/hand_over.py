@@ -1,6 +1,7 @@
 """`arranger hand-over`: show which log holds the Kubernetes cluster, and have it hand the cluster over to another."""
 
 import asyncio
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -13,6 +14,11 @@ from arranger.kube.cluster import CLUSTER_LOGS, ApiError, Cluster
 from arranger.kube.cluster_logs import NAME, Holder, holders, with_holders
 from arranger.kube.config import find_access
 from arranger.settings import Settings
+
+#: How long the next log may take to say that it is there, in seconds: its watcher looks every ten seconds.
+_ANSWER_S = 30.0
+#: How often the ClusterLog is read meanwhile, in seconds.
+_LOOK_S = 1.0
 
 
 class _Refused(ArrangerError):
@@ -29,9 +35,10 @@ class _Refused(ArrangerError):
 def command(settings: Settings, to: str | None, namespace: str | None, output: str) -> None:
     r"""Show which log holds this Kubernetes cluster; with --to, have it hand the cluster over.
 
-    On a cluster only one log works at a time: the first one, until it hands the cluster over. Its processes then write
-    nothing any more, and those of the other log begin half a minute later, with all jobs as they are. If the holder has
-    no processes any more, that takes a few seconds longer.
+    On a cluster only one log works at a time: the first one, until it hands the cluster over. Once a process of the
+    other log has said that it is there, those of the holder write nothing any more, and the others begin half a minute
+    later, with all jobs as they are. If the holder has no processes any more, that takes a few seconds longer. If no
+    process of the other log is there within half a minute, nothing changes.
 
     \b
       arranger hand-over                                       who holds the cluster, and since when
@@ -41,8 +48,10 @@ def command(settings: Settings, to: str | None, namespace: str | None, output: s
     held = asyncio.run(_asked(settings, to, namespace))
     if output == "json":
         print_json({"holders": [msgspec.to_builtins(one) for one in held]})
-    elif to is not None:
+    elif to is not None and any(one.hand_over_to for one in held):
         say(f"{to} takes the cluster over within a minute: arranger hand-over shows when it has")
+    elif to is not None:
+        say(f"{to} holds the cluster, and hands it over to nobody")
     elif not held:
         say("no log holds this cluster yet: the first one whose watcher runs takes it")
     else:
@@ -51,16 +60,20 @@ def command(settings: Settings, to: str | None, namespace: str | None, output: s
 
 
 def _row(holder: Holder) -> tuple[str, ...]:
+    awaited = " (isn't there yet)" if holder.hand_over_to and not holder.next_ready else ""
     return (
         *(str(holder.log_id), holder.namespace or "all", holder.since),
-        *(holder.renewed or "not yet", holder.hand_over_to or "-"),
+        *(holder.renewed or "not yet", (holder.hand_over_to or "-") + awaited),
     )
 
 
 async def _asked(settings: Settings, to: str | None, namespace: str | None) -> tuple[Holder, ...]:
     cluster = HttpCluster(find_access(settings.kubeconfig or None, settings.context or None))
     try:
-        return await _held(cluster) if to is None else await _handed_over(cluster, to, namespace)
+        if to is None:
+            return await _held(cluster)
+        await _ask(cluster, to, namespace)
+        return await _answered(cluster, to, namespace)
     except ApiError as refused:
         raise _refusal(refused) from refused
     finally:
@@ -76,21 +89,46 @@ async def _held(cluster: Cluster) -> tuple[Holder, ...]:
         raise
 
 
-async def _handed_over(cluster: Cluster, to: str, namespace: str | None) -> tuple[Holder, ...]:
-    """Write the request into the ClusterLog, by comparison of its version."""
+async def _ask(cluster: Cluster, to: str, namespace: str | None, *, tries: int = 3) -> None:
+    """Write the request into the ClusterLog, by comparison of its version. Nobody is the next log if `to` is empty or
+    the holder itself."""
     stored = await cluster.get(CLUSTER_LOGS, None, NAME)
     found = holders(stored)
+    holder = _of_namespace(found, namespace)
+    itself = to in (holder.log, str(holder.log_id))
+    if itself and not holder.hand_over_to:
+        raise _Refused(f"hand-over: {to} holds the cluster already", hint="see /readyz of the processes that should")
+    asked = msgspec.structs.replace(holder, hand_over_to="" if itself else to, next_ready=False)
+    body = with_holders([asked if one is holder else one for one in found])
+    version = {name: stored["metadata"][name] for name in ("uid", "resourceVersion")}
+    try:
+        await cluster.patch(CLUSTER_LOGS, None, NAME, {"metadata": version, **body})
+    except ApiError as refused:
+        if refused.code != 409 or not tries:
+            raise
+        await _ask(cluster, to, namespace, tries=tries - 1)  # the holder has just renewed its entry
+
+
+def _of_namespace(found: Sequence[Holder], namespace: str | None) -> Holder:
     chosen = [one for one in found if namespace is None or one.namespace == namespace]
     if len(chosen) != 1:
         names = ", ".join(one.namespace or "all" for one in found) or "none"
         raise _Refused(f"hand-over: {len(chosen)} logs fit", hint=f"give --namespace; there are: {names}")
-    (holder,) = chosen
-    if to in (holder.log, str(holder.log_id)) and not holder.hand_over_to:
-        raise _Refused(f"hand-over: {to} holds the cluster already", hint="see /readyz of the processes that should")
-    asked = msgspec.structs.replace(holder, hand_over_to=to)
-    body = with_holders([asked if one is holder else one for one in found])
-    version = {name: stored["metadata"][name] for name in ("uid", "resourceVersion")}
-    return holders(await cluster.patch(CLUSTER_LOGS, None, NAME, {"metadata": version, **body}))
+    return chosen[0]
+
+
+async def _answered(cluster: Cluster, to: str, namespace: str | None) -> tuple[Holder, ...]:
+    """The holders once the next log is there, or holds the cluster. Raises `_Refused` if it isn't there in time."""
+    for _ in range(round(_ANSWER_S / _LOOK_S)):
+        found = await _held(cluster)
+        if all(one.next_ready or one.hand_over_to != to for one in found):
+            return found
+        await asyncio.sleep(_LOOK_S)
+    await _ask(cluster, "", namespace)
+    raise _Refused(
+        f"hand-over: no process of {to} has said that it is there, so nothing changes",
+        hint="the log's name is the one that /readyz of its processes gives; they must run, and watch this cluster",
+    )
 
 
 def _refusal(refused: ApiError) -> _Refused:
