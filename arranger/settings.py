@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Meta, inspect
 
 from arranger.errors import UsageError
-from arranger.events.key_source import parsed_keys
 from arranger.events.redis_urls import SCHEMES, check_address, without_passwords
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
@@ -509,6 +508,8 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
         if name == "redis_url":
             check_address(value)
         if name == "log_key":
+            from arranger.events.key_source import parsed_keys  # imports the kinds of events; few set a key
+
             parsed_keys(value)
         SETTINGS[name].check_names(value)
     except (msgspec.ValidationError, ValueError) as problem:
