@@ -1,6 +1,11 @@
 """The program that `arranger serve` and `arranger ui` run for the console's questions: it reads the log once, keeps an
 index and snapshots in memory, and answers each line on standard input with a line on standard output."""
 
+import gc
+
+if __name__ == "__main__":
+    gc.disable()  # as `arranger` does: a collection while modules are imported looks at them in vain
+
 import asyncio
 import contextlib
 import os
@@ -33,7 +38,8 @@ _NICE = 5
 @log_options
 def command(target: str | None, settings: Settings) -> None:
     """Answer the console's questions on standard input until it ends."""
-    os.nice(_NICE)  # it reads the whole log: what is live goes first
+    gc.freeze()
+    gc.enable()
     limited()
     asyncio.run(_answer(target, settings))
 
@@ -60,15 +66,21 @@ async def _answer(target: str | None, settings: Settings) -> None:
             here = log.live and not await found_server(target, settings)
             url = target or settings.redis_url
             moments = Moments(log, partial(_attended, url, settings.cluster) if here else attended)
-            following = asyncio.create_task(moments.follow())
+            tasks = [asyncio.create_task(moments.follow()), asyncio.create_task(_give_way(moments.ready))]
             try:
                 await serve(requests, moments, write)
             finally:
-                await cancelling.end([following])
+                await cancelling.end(tasks)
     except ArrangerError:
         # The server opens the same log, and ends with the same words.
         if await requests.readline():
             raise
+
+
+async def _give_way(ready: asyncio.Event) -> None:
+    """What is live goes first, once the first picture is there: then the whole log is read."""
+    await ready.wait()
+    os.nice(_NICE)
 
 
 async def _attended(url: str, cluster: str) -> bool:

@@ -74,6 +74,8 @@ class Moments:
         self._idle = asyncio.Event()
         self._idle.set()
         self._begun = asyncio.Event()
+        #: Set once what is asked first can be answered.
+        self.ready = asyncio.Event()
         self._latest: OrderedDict[int, _Warm] = OrderedDict()
         #: UID of a job → offset → the event about it there.
         self._histories: OrderedDict[str, dict[int, tuple[LifeEvent, Event]]] = OrderedDict()
@@ -150,6 +152,8 @@ class Moments:
         if marks and end.offset - marks[-1].offset <= _WORTH:  # what is asked first, ready when it is asked
             async with self._turn:
                 await self._at(self._index, end.offset)
+        self.ready.set()
+        await asyncio.sleep(_GIVE_WAY_S)  # whoever waits for it asks now
 
     async def _step(self) -> None:
         assert self._index is not None
