@@ -5,6 +5,7 @@ Figures are the processor's time of the process that answers, which other load d
 """
 
 import asyncio
+import gc
 import random
 import resource
 import statistics
@@ -15,6 +16,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from arranger.cli.inputs.reading import GC_THRESHOLDS
 from arranger.events.open_log import open_log
 from arranger.web.moments import Moments
 from benchmarks.replay import CLUSTER, EVENTS, Facts, make
@@ -40,6 +42,7 @@ def figures(folder: Path, events: int, *, small: bool = False) -> list[Figure]:
 
 
 async def _measured(folder: Path, facts: Facts, *, points: int) -> list[Figure]:
+    gc.set_threshold(*GC_THRESHOLDS)  # as the program that answers the console does
     log = await open_log(str(folder), CLUSTER)
     moments = Moments(log)
     began_s = time.process_time()
