@@ -27,12 +27,14 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 
 def expected_start(state: State, job: JobRecord) -> ExpectedStart | None:
     """When a waiting job is expected to start: as its reservation promises, else as was forecast for it since it last
-    changed; None if that is unknown, or if the API server refuses its pods."""
+    changed; None if that is unknown, or if the API server refuses its pods. Where a reservation waits for ends of which
+    nothing is known, a forecast is but a guess."""
     if refused_by_dry_run(job):
         return None
     reservation = state.reservations.get(job.uid)
-    if reservation is not None and reservation.decided.start_ms:
-        return ExpectedStart(reservation.decided.start_ms, None)
+    if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
+        start_ms = reservation.decided.start_ms
+        return ExpectedStart(start_ms, None) if start_ms else None
     known = state.forecasts.get(job.uid)
     if known is None or known.decided.based_on != job.version or not known.decided.expected_ms:
         return None

@@ -199,27 +199,45 @@ const UNKNOWN: Record<string, string> = {
 
 /** The start that the explanation names, as `arranger explain` does and the table of jobs. */
 function Expected({ start, now }: { start: NonNullable<Explained["start"]>; now: number }) {
-  const { expectedMs, earliestMs, latestMs, why } = start;
-  const jobs = start.endless.slice(0, 5).map(shown).join(", ") || "jobs that hold room";
-  const because = why ? (UNKNOWN[why] ?? why).replace("{jobs}", jobs) : "";
-  const away = expectedMs / 1000 - now;
-  const when = `${stamp(expectedMs / 1000)}, ${away > 0 ? `in ${duration(away)}` : `due since ${duration(-away)}`}`;
-  const range =
-    `, if no further jobs, nodes or failures come: at the earliest at ${clock(earliestMs / 1000)}, ` +
-    (latestMs > 0 ? `at the latest at ${clock(latestMs / 1000)}` : `at the latest at an unknown time, because ${because}`);
   return (
     <>
-      <dt>Expected start</dt>
+      <dt>{start.certainty === "Unknown" || start.expectedMs / 1000 > now ? "Expected start" : "Overdue start"}</dt>
       <dd>
-        <Brief>
-          {start.certainty === "Unknown"
-            ? `unknown: ${because}`
-            : `${when}${start.certainty === "Promised" ? ", as its reservation promises" : range}`}
-          .
-        </Brief>
+        <Brief>{expected(start, now)}.</Brief>
       </dd>
     </>
   );
+}
+
+// What a guess supposes.
+const GUESSED = "such jobs are taken to last as long again as they have run, or as half of the earlier jobs did";
+
+function expected(start: NonNullable<Explained["start"]>, now: number): string {
+  const { certainty, expectedMs, why } = start;
+  const time = (ms: number): string => clock(ms / 1000);
+  const jobs = start.endless.slice(0, 5).map(shown).join(", ");
+  let because = why ? (UNKNOWN[why] ?? why).replace("{jobs}", jobs || "jobs that hold room") : "";
+  if (why === "Awaited" && !jobs) because = "the jobs have ended for which its reservation waited, and no cycle has revised it since";
+  if (certainty === "Unknown") {
+    return `unknown: ${because}${start.forecastMs > 0 ? `; a forecast guesses ${stamp(start.forecastMs / 1000)}: ${GUESSED}` : ""}`;
+  }
+  const away = expectedMs / 1000 - now;
+  const when = `${stamp(expectedMs / 1000)}, ${away > 0 ? `in ${duration(away)}` : `for ${duration(-away)}`}`;
+  if (certainty === "Forecast") {
+    const from = time(start.earliestMs);
+    if (why === "Endless") return `${when}: a guess by a forecast, because ${because}: ${GUESSED}; likely not before ${from}`;
+    const to = start.latestMs > 0 ? time(start.latestMs) : `an unknown time, because ${because}`;
+    return `${when}: a forecast, if no further jobs, nodes or failures come; likely between ${from} and ${to}`;
+  }
+  const first = start.firstMs > 0 ? `, which promised ${time(start.firstMs)} at first` : "";
+  const other = start.forecastMs > 0 ? `; a forecast expects ${time(start.forecastMs)}` : "";
+  if (away > 0) return `${when}: ${first ? "expected" : "promised"} by its reservation${first}${other}`;
+  const waits = jobs ? [`${jobs} to end`] : [];
+  if (start.leaving.length > 0) {
+    waits.push(`${many(start.leaving.length, "pod")} to leave those nodes (${start.leaving.slice(0, 3).map(shown).join(", ")})`);
+  }
+  const still = waits.length > 0 ? `it waits for ${waits.join(" and for ")}` : "the next cycle decides anew";
+  return `${when}, by its reservation${first}: ${still}${other}`;
 }
 
 /** How many nodes the pod might have gone to, and why not to the others. */

@@ -200,6 +200,12 @@ export interface Explained {
     latestMs: number;
     why: string | null;
     endless: string[];
+    /** What a forecast expects beside a reservation, if it is another time; else 0. */
+    forecastMs: number;
+    /** What the reservation promised at first, if it was moved; else 0. */
+    firstMs: number;
+    /** The pods that still have to leave, once the promised time is over. */
+    leaving: string[];
   };
   kept: null | { offset: number; startMs: number; nodes: string[]; awaits: string[]; outlived: string[] };
   consequences: {

@@ -100,7 +100,9 @@ def test_jobs_of_which_nothing_is_known_are_named(tmp_path: Path, capsys: pytest
     gpu_job(of, "second", 4)
     of.settle()
     log = to_file(of.entries, tmp_path / "run.log")
-    assert "nothing is known of the end of default/first" in run(capsys, *log)
+    out = run(capsys, *log)
+    assert "nothing is known of the end of default/first" in out and "LATEST" not in out
+    assert "  a guess: jobs that may never end hold room\n" in out
     assert answer(capsys, *log)["endless"] == ["default/first"]
 
 
@@ -194,7 +196,7 @@ def test_explain_and_the_score_read_the_forecasts_of_the_log(
     told = Run(capsys, "explain", "third", *log, "--at", str(early))
     assert "forecast" in told.out and "jobs that may never end hold room" in told.out
     listed = Run(capsys, "events", *log)
-    assert "StartForecast" in listed.out and "to an unknown time" in listed.out
+    assert "StartForecast" in listed.out and "to an unknown time" in listed.out and ", likely from " in listed.out
 
 
 class Late:

@@ -25,7 +25,7 @@ from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
 from arranger.workers.reporter import Reporter, Told
 from tests.commands import Run, to_file
-from tests.unit.replay_worlds import crowded, explained
+from tests.unit.replay_worlds import crowded, explained, gpu_job, with_room_rules
 from tests.unit.test_lifecycle import starting_world
 from tests.world import World, shape
 
@@ -80,6 +80,70 @@ def test_where_a_forecast_would_take_too_long_the_command_is_named(
     monkeypatch.undo()
     monkeypatch.setattr(start_forecast, "_LIMIT_S", -1.0)
     assert "  start         unknown: a forecast takes too long here" in Run(capsys, "explain", "big", *log).out
+
+
+def start_line(world: World, job: str, capsys: pytest.CaptureFixture[str], folder: Path) -> str:
+    told = Run(capsys, "explain", job, *to_file(world.entries, folder / f"{world.state.offset}.log")).out
+    return next(line for line in told.splitlines() if line.startswith("  start "))
+
+
+def reserved(**hog: Any) -> World:
+    """`large` waits with a reservation for the node that `hog` has to itself."""
+    world = with_room_rules(preemption=None)
+    gpu_job(world, "hog", 4, **hog)
+    world.settle()
+    world.pass_time(60)
+    gpu_job(world, "large", 4, priority=9, expected_s=50)
+    world.settle()
+    return world
+
+
+def test_a_start_that_nobody_knows_is_beside_the_guess_of_the_command_forecast(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = reserved()
+    log = to_file(world.entries, tmp_path / "run.log")
+    start = Run(capsys, "explain", "large", *log, "-o", "json").json["start"]
+    [forecast] = Run(capsys, "forecast", "large", *log, "-o", "json").json["jobs"]
+    assert (start["certainty"], start["expected_ms"]) == ("Unknown", 0)
+    assert start["forecast_ms"] == forecast["expected_ms"] == world.now_ms + 60_000
+    told = start_line(world, "large", capsys, tmp_path)
+    assert "its reservation waits for the end of default/hog, and nobody knows when that comes" in told
+    assert "; `arranger forecast` guesses " in told
+
+
+def test_a_promise_that_a_forecast_expects_as_well_is_said_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = reserved(expected_s=100)
+    log = to_file(world.entries, tmp_path / "run.log")
+    assert start_line(world, "large", capsys, tmp_path).endswith(": promised by its reservation")
+    assert Run(capsys, "forecast", "large", *log).out.splitlines()[1].endswith("+00:00")  # nothing to note
+
+
+def test_a_promise_that_was_missed_or_moved_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = reserved(expected_s=100)
+    world.pass_time(45)
+    world.node("n2", cpu=1)  # an event, so that the log knows the time
+    log = to_file(world.entries, tmp_path / "missed.log")
+    assert "  its reservation promised " in Run(capsys, "forecast", "large", *log).out
+    assert "overdue since " in (told := start_line(world, "large", capsys, tmp_path))
+    assert ", for 5.0s, by its reservation: it waits for default/hog to end; `arranger forecast` expects " in told
+    world.cycle()
+    told = start_line(world, "large", capsys, tmp_path)
+    assert ": expected by its reservation, which promised " in told and " at first" in told
+
+
+def test_of_a_job_that_is_gone_nobody_awaits_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = reserved()
+    hog = world.state.jobs["uid-hog"]
+    pods = [*hog.bound.values()]
+    for uid in pods:
+        world.change_pod(uid, deleting=True)
+    world.job_gone(hog)
+    told = Run(capsys, "explain", "large", *to_file(world.entries, tmp_path / "run.log")).out
+    assert "uid-hog" not in told
+    assert "  start         unknown: the jobs have ended for which its reservation waited" in told
 
 
 def test_a_suspended_job_has_no_start_and_a_running_one_needs_none(

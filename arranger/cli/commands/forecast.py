@@ -73,8 +73,9 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
     activeDeadlineSeconds, by expectedRuntimeSeconds, or as earlier jobs of the same user and image did. No new job
     comes, no node comes or goes, and nothing fails.
 
-    EARLIEST and LATEST are the range: the same with ends that are as early, and as late, as is likely. A job about
-    which nothing is known may never end. A job that can start only after such a job has no latest start.
+    LIKELY FROM and LIKELY UNTIL are the range: the same with ends that are as early, and as late, as is likely. Neither
+    is a bound. A job about which nothing is known may never end. It is then taken to run as long again as it has run,
+    or as half of the earlier jobs did: a start that needs its end is a guess, and has no likely latest time.
 
     With --score, the forecasts of the log are compared with the actual starts: the median and the 90 % quantile of
     the error, grouped by how far away the start was, and how often the start was in the range.

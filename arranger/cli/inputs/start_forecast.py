@@ -1,4 +1,7 @@
-"""A forecast of one job's start for `arranger explain`, where the log has none and the cluster isn't too large."""
+"""A forecast of one job's start for `arranger explain`, where the log has none and the cluster isn't too large.
+
+Beside a reservation it says what `arranger forecast` expects: both commands name the same times.
+"""
 
 import time
 
@@ -24,9 +27,14 @@ _LIMIT_S = 2.0
 def with_forecast(answer: Explanation, state: State, config: CycleConfig | None) -> Explanation:
     """The explanation with a forecast of the job's start, made on this state, if the log says nothing of that."""
     start = answer.start
-    if start is None or start.why != NoStart.NOT_FORECAST or not state.synced:
+    reserved = start is not None and (start.certainty == Certainty.PROMISED or start.why == NoStart.AWAITED)
+    if start is None or not (reserved or start.why == NoStart.NOT_FORECAST) or not state.synced:
         return answer
-    return msgspec.structs.replace(answer, start=_made(answer.standing.uid, state, config or CycleConfig()))
+    made = _made(answer.standing.uid, state, config or CycleConfig())
+    if reserved:
+        expected_ms = made.expected_ms if made.expected_ms != start.expected_ms else 0
+        made = msgspec.structs.replace(start, forecast_ms=expected_ms)
+    return msgspec.structs.replace(answer, start=made)
 
 
 def _made(uid: str, state: State, config: CycleConfig) -> Start:

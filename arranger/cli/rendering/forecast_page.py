@@ -1,6 +1,7 @@
 """The output of `arranger forecast`, for people, programs and spreadsheets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from arranger.cli.rendering.output import (
     say,
 )
 from arranger.model.text import counted, few
+from arranger.replay.explain.room_words import GUESSED
 from arranger.replay.forecast.score import HorizonScore, Score
 from arranger.replay.forecast.starts import Forecast, JobForecast, JobStart, JobStarts, Unknown
 from arranger.replay.reading.describe import as_object
@@ -65,9 +67,10 @@ class Starts(msgspec.Struct):
             say("no job waits to start")
             return
         shown = self.jobs if everything else self.jobs[:_SHOWN]
-        columns = ("#", "job", "expected", "in", "earliest", "latest", "why unknown")
-        times = Times.of([ms for one in shown for ms in (one.expected_ms, one.earliest_ms, one.latest_ms)])
-        print_table(columns, [self._cells(one) for one in shown], right=("#", "in"), times=times)
+        columns = ("#", "job", "expected", "in", "likely from", "likely until", "note")
+        moments = [(one.expected_ms, one.earliest_ms, one.latest_ms, one.promised_ms) for one in shown]
+        times = Times.of(chain.from_iterable(moments))
+        print_table(columns, [self._cells(one, times) for one in shown], right=("#", "in"), times=times)
         if len(shown) < len(self.jobs):
             print_text(f"and {len(self.jobs) - len(shown)} more: --all shows all of them")
         say()
@@ -77,11 +80,11 @@ class Starts(msgspec.Struct):
             print_text(f"{counted(left, 'job')} behind them left out: --first looks at more")
         if found.endless:
             print_text(
-                f"nothing is known of the end of {few(found.endless, _NAMED)}; whoever starts only after such a job "
-                "has no latest start"
+                f"nothing is known of the end of {few(found.endless, _NAMED)}: {GUESSED}, and a start after such a job "
+                "is a guess"
             )
 
-    def _cells(self, one: JobForecast) -> tuple[object, ...]:
+    def _cells(self, one: JobForecast, times: Times) -> tuple[object, ...]:
         left_ms = max(one.expected_ms - self.found.time_ms, 0)
         return (
             one.queue_position,
@@ -90,8 +93,16 @@ class Starts(msgspec.Struct):
             duration(left_ms) if one.expected_ms else "-",
             Told(one.earliest_ms) if one.earliest_ms else "unknown",
             Told(one.latest_ms) if one.latest_ms else "unknown",
-            _WHY[one.why] if one.why is not None else "",
+            "; ".join(self._notes(one, times)),
         )
+
+    def _notes(self, one: JobForecast, times: Times) -> Iterator[str]:
+        """Why a time is unknown or a guess, and what a reservation says instead."""
+        if one.why is not None:
+            yield f"a guess: {_WHY[one.why]}" if one.guess else _WHY[one.why]
+        if one.promised_ms and one.promised_ms != one.expected_ms:
+            over = one.promised_ms <= self.found.time_ms
+            yield f"its reservation {'promised' if over else 'says'} {times.text(one.promised_ms)}"
 
 
 class Scores(msgspec.Struct):

@@ -8,14 +8,16 @@ from arranger.model.job import Stage
 from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.forecasts import expected_start
 from arranger.projections.jobs import JobRecord
-from arranger.projections.state import Forecasted, State
-from arranger.replay.reading.describe import label_of
+from arranger.projections.preemption import leaves
+from arranger.projections.state import Forecasted, Reservation, State
+from arranger.replay.reading.describe import awaited_labels
 
 
 class Certainty(StrEnum):
     """How sure an expected start is."""
 
-    #: Nodes are reserved for it from then on; nobody may delay that, and only jobs that outlive their end do.
+    #: Nodes are reserved for it from then on; nobody may delay that, and only jobs that outlive their end do. It is a
+    #: promise no more once it was moved (`Start.first_ms`) or is over.
     PROMISED = "Promised"
     #: The scheduler's cycle was run on while jobs end as expected; jobs that come later may delay it.
     FORECAST = "Forecast"
@@ -45,7 +47,7 @@ class NoStart(StrEnum):
 class Start(msgspec.Struct, frozen=True):
     """When a job starts, in milliseconds since 1970; 0 for unknown. A promise has no range. `made_ms`: when the
     forecast was made. `endless`: the jobs that may never end, of a forecast made for this answer, and those for whose
-    end a reservation waits until an unknown time."""
+    end a reservation waits until an unknown time, or still waits although its time is over."""
 
     certainty: Certainty
     expected_ms: int = 0
@@ -54,6 +56,18 @@ class Start(msgspec.Struct, frozen=True):
     made_ms: int = 0
     why: NoStart | None = None
     endless: tuple[str, ...] = ()
+    #: What `arranger forecast` expects: of a promise, if it is another time; of a reservation until an unknown time, a
+    #: guess. 0 if there is no such forecast, or none was made.
+    forecast_ms: int = 0
+    #: What the reservation promised at first, if that was another time; else 0.
+    first_ms: int = 0
+    #: The pods that still have to leave the reserved nodes, once the promised time is over.
+    leaving: tuple[str, ...] = ()
+
+    @property
+    def guess(self) -> bool:
+        """Whether jobs without a known end were taken to end at some time, although they may never do so."""
+        return self.certainty == Certainty.FORECAST and self.why == NoStart.ENDLESS
 
 
 def start_of(state: State, job: JobRecord) -> Start | None:
@@ -66,15 +80,28 @@ def start_of(state: State, job: JobRecord) -> Start | None:
     if refused_by_dry_run(job):
         return Start(Certainty.UNKNOWN, why=NoStart.REFUSED)
     reservation = state.reservations.get(job.uid)
-    if reservation is not None and reservation.decided.awaits and not reservation.decided.start_ms:
-        awaited = tuple(label_of(state, uid) for uid in reservation.decided.awaits)
-        return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=awaited)  # as a forecast would only guess
+    if reservation is not None and (reservation.decided.start_ms or reservation.decided.awaits):
+        return _reserved(state, reservation)
     found = expected_start(state, job)
     if found is None:
         return Start(Certainty.UNKNOWN, why=NoStart.NOT_FORECAST)
-    if found.forecast is None:
-        return Start(Certainty.PROMISED, found.start_ms)
+    assert found.forecast is not None
     return _forecast(found.forecast, state.time_ms)
+
+
+def _reserved(state: State, reservation: Reservation) -> Start:
+    """The start that a reservation promises. If that isn't known, a forecast would only guess."""
+    decided, first_ms = reservation.decided, reservation.first_ms
+    awaited = awaited_labels(state, decided.awaits)
+    if not decided.start_ms:
+        return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=awaited)
+    moved_ms = first_ms if first_ms != decided.start_ms else 0
+    if decided.start_ms > state.time_ms:
+        return Start(Certainty.PROMISED, decided.start_ms, first_ms=moved_ms)
+    nodes = {pods.node for pods in decided.pods}
+    there = (pod for pod in state.pods.values() if pod.node in nodes)
+    leaving = tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in there if pod.deleting or leaves(state, pod)))
+    return Start(Certainty.PROMISED, decided.start_ms, endless=awaited, first_ms=moved_ms, leaving=leaving)
 
 
 def _forecast(found: Forecasted, now_ms: int) -> Start:

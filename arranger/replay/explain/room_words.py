@@ -71,6 +71,7 @@ def room_moments(answer: Explanation) -> Iterator[int]:
         yield answer.kept.start_ms
     if (start := answer.start) is not None:
         yield from (start.expected_ms, start.earliest_ms, start.latest_ms, start.made_ms)
+        yield from (start.forecast_ms, start.first_ms)
     if answer.waiting is not None:
         yield from (one.start_ms for one in answer.waiting.reserved)
         yield from (one.until_ms for one in answer.waiting.takes_none)
@@ -142,19 +143,48 @@ def _kept(kept: Kept, time: _Time) -> str:
 def _start(start: Start, now_ms: int, time: _Time) -> str:
     if start.certainty == Certainty.UNKNOWN:
         assert start.why is not None
-        return f"unknown: {_no_start(start)}"
-    at = f"at {time(start.expected_ms)}, in {duration(max(start.expected_ms - now_ms, 0))}"
+        guess = f"; `arranger forecast` guesses {time(start.forecast_ms)}: {GUESSED}" if start.forecast_ms else ""
+        return f"unknown: {_no_start(start)}{guess}"
     if start.certainty == Certainty.PROMISED:
-        return f"{at}: promised by its reservation"
-    latest = f"at the latest at {time(start.latest_ms)}" if start.latest_ms else f"no latest time: {_no_start(start)}"
+        return _promised(start, now_ms, time)
+    at = f"at {time(start.expected_ms)}, in {duration(max(start.expected_ms - now_ms, 0))}"
     made = "as of this point" if start.made_ms == now_ms else f"of {time(start.made_ms)}"
-    return f"{at}: a forecast {made}, if nothing new comes; at the earliest at {time(start.earliest_ms)}, {latest}"
+    if start.guess:
+        guess = f"a guess by a forecast {made}, because {_no_start(start)}: {GUESSED}"
+        return f"{at}: {guess}; likely not before {time(start.earliest_ms)}"
+    latest = f"and {time(start.latest_ms)}" if start.latest_ms else f"and an unknown time: {_no_start(start)}"
+    return f"{at}: a forecast {made}, if nothing new comes; likely between {time(start.earliest_ms)} {latest}"
+
+
+#: What a guess supposes.
+GUESSED = "such jobs are taken to last as long again as they have run, or as half of the earlier jobs did"
+
+
+def _promised(start: Start, now_ms: int, time: _Time) -> str:
+    at = time(start.expected_ms)
+    first = f", which promised {time(start.first_ms)} at first" if start.first_ms else ""
+    other = f"; `arranger forecast` expects {time(start.forecast_ms)}" if start.forecast_ms else ""
+    if start.expected_ms > now_ms:
+        sure = f"expected by its reservation{first}" if first else "promised by its reservation"
+        return f"at {at}, in {duration(start.expected_ms - now_ms)}: {sure}{other}"
+    late = duration(now_ms - start.expected_ms)
+    return f"overdue since {at}, for {late}, by its reservation{first}: {overdue_text(start)}{other}"
+
+
+def overdue_text(start: Start) -> str:
+    """What a job still waits for whose promised start is over."""
+    waits = [f"{few(start.endless, _NAMED)} to end"] if start.endless else []
+    if start.leaving:
+        waits.append(f"{counted(len(start.leaving), 'pod')} to leave those nodes ({few(start.leaving, _NAMED)})")
+    return f"it waits for {' and for '.join(waits)}" if waits else "the next cycle decides anew"
 
 
 def _no_start(start: Start) -> str:
     if start.why == NoStart.ENDLESS and start.endless:
         return f"nothing is known of the end of {few(start.endless, _NAMED)}"
     if start.why == NoStart.AWAITED:
+        if not start.endless:
+            return "the jobs have ended for which its reservation waited, and no cycle has revised it since"
         return f"its reservation waits for the end of {few(start.endless, _NAMED)}, and nobody knows when that comes"
     return _NO_START[start.why] if start.why is not None else ""
 

@@ -15,7 +15,7 @@ from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
-from arranger.replay.reading.describe import label_of
+from arranger.replay.reading.describe import awaited_labels, label_of
 from arranger.scheduling import NoRoomKind, Policies, why_no_room
 
 
@@ -152,8 +152,8 @@ def promise(offset: int, time_ms: int, event: k.Reserved, state: State) -> Promi
 
 class Kept(msgspec.Struct, frozen=True):
     """The job's present reservation: the nodes, when it is expected to start (0 for an unknown time), what was expected
-    first, and who has to end before. Since it was made at `since_ms`, the expected start changed `moved` times, because
-    the jobs of `outlived` ran for longer than expected, or for other reasons."""
+    first, and who still has to end before. Since it was made at `since_ms`, the expected start changed `moved` times,
+    because the jobs of `outlived` ran for longer than expected, or for other reasons."""
 
     offset: int
     since_ms: int
@@ -180,7 +180,7 @@ def kept(state: State, uid: str, promises: list[Promise]) -> Kept | None:
         start_ms=decided.start_ms,
         first_ms=found.first_ms,
         nodes=tuple(dict.fromkeys(pods.node for pods in decided.pods)),
-        awaits=tuple(label_of(state, of) for of in decided.awaits),
+        awaits=awaited_labels(state, decided.awaits),
         outlived=tuple(dict.fromkeys(of for one in series for of in one.outlived)),
         moved=sum(one != other for one, other in itertools.pairwise(starts)),
     )
@@ -204,7 +204,7 @@ def kept_for_others(state: State, uid: str, kept_by: Collection[str]) -> tuple[K
             label_of(state, of),
             one.decided.start_ms,
             tuple(dict.fromkeys(pods.node for pods in one.decided.pods)),
-            tuple(label_of(state, awaited) for awaited in one.decided.awaits),
+            awaited_labels(state, one.decided.awaits),
         )
         for of, one in state.reservations.items()
         if of != uid and (not kept_by or of in kept_by)

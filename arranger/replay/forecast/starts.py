@@ -56,7 +56,8 @@ class Unknown(StrEnum):
 
 class JobForecast(msgspec.Struct, frozen=True):
     """When a waiting job starts, in milliseconds since 1970; 0 for unknown. `queue_position` counts from 1 in
-    the order of the queue. `why` says why a time is unknown, None if all are known."""
+    the order of the queue. `why` says why a time is unknown, None if all are known. `promised_ms` is what the job's
+    reservation says."""
 
     uid: str
     job: str
@@ -65,6 +66,12 @@ class JobForecast(msgspec.Struct, frozen=True):
     earliest_ms: int
     latest_ms: int
     why: Unknown | None
+    promised_ms: int = 0
+
+    @property
+    def guess(self) -> bool:
+        """Whether jobs without a known end were taken to end at some time, although they may never do so."""
+        return bool(self.expected_ms) and self.why == Unknown.ENDLESS
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -88,11 +95,13 @@ class JobStart(msgspec.Struct, frozen=True):
     earliest_ms: int | None
     latest_ms: int | None
     why: Unknown | None
+    promised_ms: int | None = None
 
     @classmethod
     def of(cls, one: JobForecast) -> "JobStart":
         expected_ms, earliest_ms, latest_ms = (ms or None for ms in (one.expected_ms, one.earliest_ms, one.latest_ms))
-        return cls(one.uid, one.job, one.queue_position, expected_ms, earliest_ms, latest_ms, one.why)
+        promised_ms = one.promised_ms or None
+        return cls(one.uid, one.job, one.queue_position, expected_ms, earliest_ms, latest_ms, one.why, promised_ms)
 
 
 class JobStarts(msgspec.Struct, frozen=True):
@@ -139,7 +148,9 @@ def forecast(
     endless = tuple(runs[Case.WORST].endless_jobs)
     short = until_ms is not None or enough()
     why = Unknown.ENDLESS if endless else Unknown.LATER if short else Unknown.NEVER
-    found = [_merged(job, number, runs, _why(state, job, config, why)) for number, job in enumerate(asked, start=1)]
+    found = [
+        _merged(state, job, number, runs, _why(state, job, config, why)) for number, job in enumerate(asked, start=1)
+    ]
     return Forecast(state.offset, time_ms, tuple(found), len(jobs), endless)
 
 
@@ -225,14 +236,16 @@ def _why(state: State, job: JobRecord, config: CycleConfig, otherwise: Unknown) 
     return Unknown.INFEASIBLE if job.waits is not None and job.waits.shortage.infeasible else otherwise
 
 
-def _merged(job: JobRecord, position: int, runs: dict[Case, "_Starts"], why: Unknown) -> JobForecast:
+def _merged(state: State, job: JobRecord, position: int, runs: dict[Case, "_Starts"], why: Unknown) -> JobForecast:
     starts = {case: run.found.get(job.uid, 0) for case, run in runs.items()}
     known = [start_ms for start_ms in starts.values() if start_ms]
     expected_ms = starts[Case.EXPECTED]
     latest_ms = max(known) if expected_ms and starts[Case.WORST] else 0
     earliest_ms = min(known, default=0)
+    reservation = state.reservations.get(job.uid)
+    promised_ms = reservation.decided.start_ms if reservation is not None else 0
     return JobForecast(
-        job.uid, label(job), position, expected_ms, earliest_ms, latest_ms, None if latest_ms else why
+        job.uid, label(job), position, expected_ms, earliest_ms, latest_ms, None if latest_ms else why, promised_ms
     )  # fmt: skip
 
 

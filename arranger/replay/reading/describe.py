@@ -1,6 +1,6 @@
 """Events as one line of text for people, and as plain objects with field names for programs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -116,6 +116,12 @@ def label_of(state: State, uid: str) -> str:
     """The job's label, or its UID if the state doesn't have it."""
     job = state.jobs.get(uid)
     return label(job) if job is not None else uid
+
+
+def awaited_labels(state: State, uids: Iterable[str]) -> tuple[str, ...]:
+    """The labels of those jobs whose end is still awaited: nobody waits for one that has ended or is gone."""
+    jobs = (state.jobs.get(uid) for uid in uids)
+    return tuple(label(job) for job in jobs if job is not None and not job.ended)
 
 
 def placed_in(event: k.Event | None) -> k.Placed | None:
@@ -377,7 +383,7 @@ def _start_forecast(event: k.StartForecast, _: State) -> str:
     at = f"starts at {rfc3339(event.expected_ms)}" if event.expected_ms else "starts at an unknown time"
     earliest = rfc3339(event.earliest_ms) if event.earliest_ms else "an unknown time"
     latest = rfc3339(event.latest_ms) if event.latest_ms else "an unknown time"
-    return f"{at}, from {earliest} to {latest}"
+    return f"{at}, likely from {earliest} to {latest}"
 
 
 def _name(uid: str, state: State) -> str:
