@@ -281,6 +281,7 @@ export interface Outcome {
   given: string;
   quorums: number;
   waiting: number;
+  preempted: string[];
   jobs: WhatIfJob[];
 }
 export interface WhatIfJob {

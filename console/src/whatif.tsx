@@ -6,7 +6,7 @@ import { JobLink, Names, Note, Point, Table } from "./parts";
 import { changes, chosen, moment, settledAt, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
 import { useAsking } from "./use";
-import { amount, clock, count, duration, shown } from "./words";
+import { amount, clock, count, duration, many, shown } from "./words";
 
 interface Field {
   name: string;
@@ -309,7 +309,9 @@ function got(job: WhatIfJob | null): string {
   if (!job) return "not there";
   const nodes = Object.entries(job.nodes).map(([node, pods]) => `${shown(node)}: ${pods}`);
   const placed = `${count(job.held + job.placed)} of ${count(job.desired)} pods`;
-  return nodes.length ? `${placed}; ${nodes.slice(0, 4).join("; ")}` : `${placed}; ${shown(job.waits)}`;
+  if (nodes.length > 4) nodes.splice(4, nodes.length, many(nodes.length - 4, "more node"));
+  const room = job.roomFrom.length ? [`room from ${job.roomFrom.map(shown).join("; ")}`] : [];
+  return [placed, ...nodes, ...room, ...(job.waits ? [`waits: ${shown(job.waits)}`] : [])].join("; ");
 }
 
 interface Sum {
@@ -326,6 +328,7 @@ function sums({ asItWas, whatIf, until }: Answer): Sum[] {
     both("Pod policy", (one) => one.podPolicy),
     both("Pods placed", (one) => count(one.pods)),
     both("Given", (one) => one.given || "nothing"),
+    both("Jobs that give room", (one) => some(one.preempted) || "none"),
     both("Jobs that wait after this cycle", (one) => count(one.waiting)),
   ];
   if (until) {

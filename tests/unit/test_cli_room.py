@@ -60,6 +60,17 @@ def test_what_if_with_other_rules_of_preemption(
     assert len(plans["asItWas"]["room_from"]) == 2
 
 
+def test_what_if_counts_the_jobs_that_give_room_among_those_that_wait(
+    world: World, log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("what-if", *log, "--at", offset(world, k.Preempted), "--preemption", "Off")
+    found = answer(capsys, *options)
+    assert sorted(found["asItWas"]["preempted"]) == ["default/low", "default/wide"] and not found["whatIf"]["preempted"]
+    assert (found["asItWas"]["waiting"], found["whatIf"]["waiting"]) == (2, 1)
+    [row] = [line for line in run(capsys, *options).splitlines() if line.startswith("jobs that give room")]
+    assert "default/low" in row and row.endswith("nothing")
+
+
 def test_what_if_goes_on_without_preemption(world: World, log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     at = ("--at", offset(world, k.Preempted), "--until", "drained", "--lasting", "10m")
     found = answer(capsys, "what-if", *log, *at, "--preemption", "Off")["until"]

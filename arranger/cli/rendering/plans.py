@@ -1,8 +1,11 @@
 """Two plans side by side for people: their figures, and the result for each job."""
 
 from arranger.cli.rendering.output import print_table, print_text
-from arranger.model.text import counted
+from arranger.model.text import counted, few
 from arranger.replay.what_if.one_cycle import JobDifference, JobPlan, Plan, differences
+
+#: So many jobs that give room are named.
+_NAMES_SHOWN = 3
 
 
 def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was", "what if")) -> None:
@@ -15,6 +18,7 @@ def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was",
         ("pods placed", one.pods, other.pods),
         ("resources placed", one.given or "nothing", other.given or "nothing"),
         *((f"  by queue {name}", *(plan.queues.get(name, "nothing") for plan in (one, other))) for name in queues),
+        ("jobs that give room", *(few(plan.preempted, _NAMES_SHOWN) or "nothing" for plan in (one, other))),
         ("jobs that wait, at least in part", one.waiting, other.waiting),
     ]
     known = [row for row in rows if any(cell not in ("", "nothing") for cell in row[1:])]

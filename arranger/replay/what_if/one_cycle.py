@@ -5,7 +5,7 @@ Additions and removals are folded as one more entry of observations, so they hav
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from arranger.projections.jobs import JobRecord, expand, is_quorum
 from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
-from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from
+from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from, victims_of
 from arranger.replay.reading.edits import namespace_changed, queue_changed
 from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, queue_gone, retold, say, say_answers
 from arranger.replay.what_if.overrides import Overrides
@@ -79,6 +79,8 @@ class JobPlan(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """The result of a cycle on the state at `offset` at time `time_ms`: the jobs in queue order with their nodes.
     `given` is the total of the placed pods' requests, in words, and `queues` the same by queue, once there are Queues.
+    `preempted` are the jobs that give room to others. `waiting` counts the jobs that wait afterwards, at least in part:
+    those that give room wait for it again.
     """
 
     offset: int
@@ -92,6 +94,7 @@ class Plan(msgspec.Struct, frozen=True):
     waiting: int
     jobs: tuple[JobPlan, ...]
     queues: dict[str, str] = {}
+    preempted: tuple[str, ...] = ()
 
 
 class JobDifference(msgspec.Struct, frozen=True):
@@ -143,10 +146,8 @@ def take_plan(
         )
         for position, uid in enumerate(uids, start=1)
     ]
-    by_queue: dict[str, Counter[str]] = {}
-    for event in placed.values():
-        job = state.jobs[event.job_uid]
-        by_queue.setdefault(queue_of(state, job), Counter()).update(sum_of(job, expand(event.pods)))
+    victims = _known(state, [uid for event in preempted.values() for uid in victims_of(event)])
+    by_queue = _given(state, placed.values())
     plan = Plan(
         offset=state.offset,
         time_ms=time_ms,
@@ -156,11 +157,30 @@ def take_plan(
         pods=sum(job.placed for job in jobs),
         given=_in_words(sum(by_queue.values(), Counter())),
         quorums=sum(1 for uid in placed if not state.jobs[uid].quorum_placed()),
-        waiting=sum(bool(job.waits) for job in jobs),
+        waiting=_waiting(jobs, victims),
         jobs=tuple(jobs),
         queues={name: _in_words(by_queue[name]) for name in sorted(by_queue)} if state.queues else {},
+        preempted=tuple(map(label, victims)),
     )
     return plan, events
+
+
+def _known(state: State, uids: Iterable[str]) -> list[JobRecord]:
+    return [state.jobs[uid] for uid in dict.fromkeys(uids) if uid in state.jobs]
+
+
+def _waiting(jobs: Iterable[JobPlan], victims: Iterable[JobRecord]) -> int:
+    """The number of jobs that wait after the cycle. Whoever made a pod that isn't a job's makes another one."""
+    return len({job.job for job in jobs if job.waits} | {label(job) for job in victims if not job.of_pods})
+
+
+def _given(state: State, placed: Iterable[k.Placed]) -> dict[str, Counter[str]]:
+    """What the placed pods request, by queue."""
+    by_queue: dict[str, Counter[str]] = {}
+    for event in placed:
+        job = state.jobs[event.job_uid]
+        by_queue.setdefault(queue_of(state, job), Counter()).update(sum_of(job, expand(event.pods)))
+    return by_queue
 
 
 def changed_plan(

@@ -122,6 +122,11 @@ def test_a_what_if_stands_beside_what_was(room: str, opened: Opener) -> None:
     expect(given.nth(2)).to_have_text("nothing")
     expect(sums.get_by_text("Queue policy")).to_have_count(0)  # only what differs
     expect(result.get_by_role("link", name="default/answer").first).to_be_visible()
+    differs = result.get_by_role("table", name="Jobs for which it differs")
+    expect(differs.get_by_role("row", name="default/answer")).to_contain_text("room from default/train (")
+    pays = sums.get_by_role("row", name="Jobs that give room").get_by_role("cell")
+    expect(pays.nth(1)).to_have_text("default/train")
+    expect(pays.nth(2)).to_have_text("none")
     link = opened(page.url)  # whoever gets the link sees the same
     expect(link.get_by_label("Preemption")).to_have_value("Off")
     expect(link.get_by_role("region", name="What if").get_by_role("row", name="Given")).to_contain_text(
