@@ -50,13 +50,14 @@ export function Chart(props: Shown) {
   const plotted = useRef<uPlot | null>(null);
   const mark = useRef(props.mark);
   mark.current = props.mark;
+  const unmarked = useRef<HTMLCanvasElement | null>(null);
   const of = spanOf(props);
   const span = useRef(of);
   span.current = of;
   const key = useMemo(() => ({}), [props.times, props.lines.map((one) => one.name).join("\n"), masked.value]);
   useEffect(() => {
     if (!box.current || !width) return;
-    const plot = new uPlot(options(props, width, mark, span), [props.times as number[], ...props.lines.map((one) => one.values as number[])], box.current);
+    const plot = new uPlot(options(props, width, span), [props.times as number[], ...props.lines.map((one) => one.values as number[])], box.current);
     const onClick = (): void => {
       const { left } = plot.cursor;
       if (left !== undefined && left >= 0) props.onTime?.(plot.posToVal(left, "x"));
@@ -66,14 +67,27 @@ export function Chart(props: Shown) {
       // Without a key, the wheel moves the page.
       if (event.ctrlKey || event.shiftKey) onWheel(event, plot.posToVal(event.offsetX, "x"));
     });
+    unmarked.current = null;
+    (plot.hooks.draw ??= []).push(() => {
+      unmarked.current = copyOf(plot.ctx.canvas);
+      drawMark(plot, mark.current);
+    });
     plotted.current = plot;
     return () => {
       plotted.current = null;
       plot.destroy();
     };
   }, [key, width, dark.value]);
-  // A move in time changes nothing but the mark.
-  useEffect(() => plotted.current?.redraw(false, false), [props.mark]);
+  // A move in time changes nothing but the mark: the lines, with thousands of points, aren't drawn again.
+  useEffect(() => {
+    const plot = plotted.current;
+    if (!plot || !unmarked.current) return;
+    plot.ctx.save();
+    plot.ctx.globalCompositeOperation = "copy";
+    plot.ctx.drawImage(unmarked.current, 0, 0);
+    plot.ctx.restore();
+    drawMark(plot, props.mark);
+  }, [props.mark]);
   useEffect(() => plotted.current?.setScale("x", { min: of[0], max: of[1] }), [...of]);
   return (
     <div class="framed">
@@ -97,7 +111,7 @@ const tone = (given: string): string => (given.startsWith("--") ? colour(given) 
 // Steps of the axis: there are no parts of jobs, and GPUs are counted whole.
 const WHOLE = [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((power) => one * 10 ** power)).sort((a, b) => a - b);
 
-function options(props: Shown, width: number, mark: { current: number | undefined }, span: { current: Span }): uPlot.Options {
+function options(props: Shown, width: number, span: { current: Span }): uPlot.Options {
   const times = (_: uPlot, splits: number[]): string[] => splits.map((time) => tick(time, span.current[1] - span.current[0]));
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
@@ -124,8 +138,15 @@ function options(props: Shown, width: number, mark: { current: number | undefine
           amount(one.own && place !== null ? one.own[place] : value),
       })),
     ],
-    hooks: { draw: [(plot) => drawMark(plot, mark.current)] },
   };
+}
+
+function copyOf(canvas: HTMLCanvasElement): HTMLCanvasElement {
+  const copy = document.createElement("canvas");
+  copy.width = canvas.width;
+  copy.height = canvas.height;
+  copy.getContext("2d")!.drawImage(canvas, 0, 0);
+  return copy;
 }
 
 function drawMark(plot: uPlot, time: number | undefined): void {

@@ -67,20 +67,20 @@ function layOut(now: Moment, width: number): Layout {
   return { boxes, heads, height: Math.max(y, 1), cell, label };
 }
 
-/** The colour of each GPU of a node. */
-function fills(node: Node, now: Moment): string[] {
+/** The colour of each GPU of a node. `tone` is `colour`. */
+function fills(node: Node, now: Moment, tone: typeof colour): string[] {
   const colours: string[] = [];
   for (const [index, gpus] of node.jobs) {
     const job = now.jobs[index];
     if (!job) continue;
     const fill =
-      by.value === "job" ? jobColours.of(job.job) : by.value === "queue" ? queueColours.of(job.queue) : colour("--used");
+      by.value === "job" ? jobColours.of(job.job) : by.value === "queue" ? queueColours.of(job.queue) : tone("--used");
     for (let gpu = 0; gpu < Math.ceil(gpus) && colours.length < node.gpus; gpu++) colours.push(fill);
   }
   // What pods of others hold.
-  while (colours.length < node.gpus - node.gpusFree) colours.push(colour("--others"));
+  while (colours.length < node.gpus - node.gpusFree) colours.push(tone("--others"));
   const rest = by.value === "health" && !node.ready ? "--lost" : by.value === "health" && !node.schedulable ? "--closed" : "--free";
-  const free = colour(rest);
+  const free = tone(rest);
   while (colours.length < node.gpus) colours.push(free);
   return by.value === "health" && rest !== "--free" ? colours.map(() => free) : colours;
 }
@@ -92,21 +92,29 @@ function paint(pen: Pen, layout: Layout, now: Moment, focus: number): void {
   pen.textBaseline = "middle";
   pen.fillStyle = colour("--text");
   for (const head of layout.heads) pen.fillText(head.text, 0, head.y + HEAD_PX / 2);
+  // Of thousands of nodes, most have the same few colours: to ask for one, or to set it, takes as long as to draw.
+  const known = new Map<string, string>();
+  const tone = (name: string): string => {
+    const found = known.get(name) ?? colour(name);
+    known.set(name, found);
+    return found;
+  };
+  let set = "";
   layout.boxes.forEach((box, number) => {
     const { node } = box;
     const columns = Math.min(Math.max(node.gpus, 1), 16);
     if (layout.label) {
-      pen.fillStyle = colour("--text");
+      pen.fillStyle = set = tone("--text");
       pen.fillText(shown(node.name), box.x + 2, box.y + 9, box.width - 4);
     }
-    fills(node, now).forEach((fill, gpu) => {
-      pen.fillStyle = fill;
+    fills(node, now, tone).forEach((fill, gpu) => {
+      if (fill !== set) pen.fillStyle = set = fill;
       const x = box.x + 2 + (gpu % columns) * cell;
       const y = box.y + layout.label + 2 + Math.floor(gpu / columns) * cell;
       pen.fillRect(x, y, cell - gap, cell - gap);
     });
     if (!node.gpus) {
-      pen.fillStyle = colour("--faint");
+      pen.fillStyle = set = tone("--faint");
       pen.fillText("no GPUs", box.x + 2, box.y + layout.label + cell / 2);
     }
     if (!node.ready || !node.schedulable) {
