@@ -38,7 +38,7 @@ def cluster_queues_of(root: Fields, around: Input) -> list[Json]:
     """The Queue of a ClusterQueue."""
     head, spec = QueueHead(root), root.record("spec")
     field = cohort_field({"apiVersion": root.text("apiVersion")}, "ClusterQueue")
-    parent = _parent(head, spec, field)
+    parent = _parent(head, spec, field, around)
     if parent in around.parents:
         spec.changed(field, f"the Queue {parent} above it is in the output too: {_TOGETHER}")
     quotas = _quotas(spec, field, "cohort")
@@ -76,7 +76,7 @@ def cohorts_of(root: Fields, around: Input) -> list[Json]:
     """The Queue of a Cohort, which is above those of its ClusterQueues."""
     head, spec = QueueHead(root), root.record("spec")
     field = cohort_field({"apiVersion": root.text("apiVersion")}, "Cohort")
-    parent = _parent(head, spec, field)
+    parent = _parent(head, spec, field, around)
     if parent in around.parents:
         spec.changed(field, f"the Queue {parent} above it is in the output too: {_TOGETHER}")
     quotas = _quotas(spec, field, "parent")
@@ -142,12 +142,12 @@ def resource_flavors_of(root: Fields, around: Input) -> list[Json]:
     return []
 
 
-def _parent(head: QueueHead, spec: Fields, field: str) -> str:
+def _parent(head: QueueHead, spec: Fields, field: str, around: Input) -> str:
     """The name of the Queue of the cohort above; empty without one."""
     cohort = spec.text(field)
     parent = queue_name(cohort) if cohort else ""
-    if parent and parent == head.name:
-        words = "one Queue would be its own parent: a cohort needs another name than what is in it"
+    if parent and (parent == head.name or parent in around.of_cluster_queues):
+        words = f"the Queue {parent} can't be a cohort and a ClusterQueue: rename one of them"
         spec.fault(field, words, of=[head.metadata.at("name")])
     return parent
 

@@ -4,7 +4,9 @@ cohort have together, and which Queues others name as their parents though no ob
 Read before anything is converted, and tolerant: what is wrong in an object is told when it is converted itself.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from arranger.convert.reading import Document, kind_of
 from arranger.model.pod_rules import amounts_of_nodes, quantity
 from arranger.model.quantity import amount
 from arranger.model.quantity import quantity as as_written
+from arranger.model.queue import MAX_DEPTH
 from arranger.model.queue_rules import MAX_WEIGHT
 
 KUEUE = "kueue.x-k8s.io"
@@ -22,6 +25,7 @@ VOLCANO = "scheduling.volcano.sh"
 VOLCANO_ROOT = "root"
 #: The path of a queue in Volcano's tree, such as root/research/robots, and the weights of its parts.
 HIERARCHY, HIERARCHY_WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
+_WEIGHT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 Totals = Mapping[str, int]
 
@@ -29,8 +33,9 @@ Totals = Mapping[str, int]
 class Input(msgspec.Struct, frozen=True):
     """What the input has as a whole. Names are those of the source, unless they are of Queues."""
 
-    #: The Queues that come of its objects.
+    #: The Queues that come of its objects, and those of them that come of ClusterQueues.
     queues: frozenset[str] = frozenset()
+    of_cluster_queues: frozenset[str] = frozenset()
     #: The ClusterQueue of each LocalQueue, by the namespace and the name of this.
     local: Mapping[tuple[str, str], str] = {}
     #: The nominal quota of each cohort with all below it, by resource, in the resource's unit.
@@ -46,8 +51,7 @@ def whole_input(documents: Iterable[Document]) -> Input:
         by_kind.setdefault(kind_of(document.value), []).append(document.value)
     volcano = by_kind.get((VOLCANO, "Queue"), [])
     cluster, cohorts = by_kind.get((KUEUE, "ClusterQueue"), []), by_kind.get((KUEUE, "Cohort"), [])
-    names = {_text(_record(of, "metadata"), "name") for of in (*volcano, *cluster, *cohorts)} - {""}
-    made = frozenset(map(queue_name, names))
+    made = _queue_names((*volcano, *cluster, *cohorts))
     totals = _totals(cluster, cohorts)
     parents: dict[str, Mapping[str, Any]] = {
         queue_name(name): {"capability": written(total)} if total else {} for name, total in totals.items()
@@ -56,6 +60,7 @@ def whole_input(documents: Iterable[Document]) -> Input:
         parents |= dict(_above(of))
     return Input(
         made,
+        _queue_names(cluster),
         {
             (_text(metadata, "namespace"), _text(metadata, "name")): _text(_record(of, "spec"), "clusterQueue")
             for of in by_kind.get((KUEUE, "LocalQueue"), [])
@@ -64,6 +69,10 @@ def whole_input(documents: Iterable[Document]) -> Input:
         totals,
         {name: spec for name, spec in parents.items() if name not in made},
     )
+
+
+def _queue_names(objects: Iterable[Any]) -> frozenset[str]:
+    return frozenset(queue_name(name) for of in objects if (name := _text(_record(of, "metadata"), "name")))
 
 
 def written(total: Totals) -> dict[str, int | str]:
@@ -79,27 +88,30 @@ def cohort_field(root: Any, kind: str) -> str:
     return {"ClusterQueue": "cohort", "Cohort": "parent"}[kind] + ("" if old else "Name")
 
 
-def hierarchy(path: str, weights: str) -> list[tuple[str, int]]:
-    """The queues on the way from the root of Volcano to a queue, and their weights; empty if that isn't said."""
-    names, numbers = path.split("/"), weights.split("/")
-    if names[0] != VOLCANO_ROOT or len(names) < 2 or not all(names) or len({*names}) < len(names):
+def hierarchy(path: str, weights: str) -> list[tuple[str, Fraction]]:
+    """The queues on the way from the root of Volcano to a queue, and their weights; empty for no such way."""
+    names, numbers = path.split("/"), weights.split("/") if weights else []
+    once = all(names) and len({*names}) == len(names)
+    if names[0] != VOLCANO_ROOT or not once or len(names) > MAX_DEPTH + 1:
         return []
-    known = len(names) == len(numbers) and all(of.isdecimal() and len(of) < 10 for of in numbers)
-    return [(name, int(numbers[at]) if known else 1) for at, name in enumerate(names)][1:]
+    if numbers and (len(numbers) != len(names) or not all(map(_WEIGHT.fullmatch, numbers))):
+        return []
+    return [(name, Fraction(numbers[at] if numbers else 1)) for at, name in enumerate(names)][1:]
 
 
 def _above(queue: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The Queues above a queue of Volcano that its annotations name."""
     notes = _record(_record(queue, "metadata"), "annotations")
     way = hierarchy(_text(notes, HIERARCHY), _text(notes, HIERARCHY_WEIGHTS))
-    if _text(_record(queue, "spec"), "parent"):
+    if _text(_record(queue, "spec"), "parent") not in ("", VOLCANO_ROOT):
         return
     above = ""
     for name, weight in way[:-1]:
-        spec = ({"parent": queue_name(above)} if above else {}) | (
-            {"weight": min(weight, MAX_WEIGHT)} if weight > 1 else {}
+        whole = min(round(weight), MAX_WEIGHT)
+        yield (
+            queue_name(name),
+            ({"parent": queue_name(above)} if above else {}) | ({"weight": whole} if whole > 1 else {}),
         )
-        yield queue_name(name), spec
         above = name
 
 

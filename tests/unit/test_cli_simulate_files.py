@@ -885,11 +885,17 @@ def test_all_that_is_left_out_is_listed_with_why(
     assert "not simulated: 1 Deployment.apps (x/d)" in capsys.readouterr().out
 
 
-def test_a_job_of_another_scheduler_points_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_and_a_queue_of_another_scheduler_point_to_convert(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: j}\n"
-    (tmp_path / "c.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\n" + job)
+    queue = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata: {name: q}\n"
+    node = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"
+    (tmp_path / "c.yaml").write_text("---\n".join((node, job, queue)))
     main(["simulate", str(tmp_path / "c.yaml")], prog_name="arranger")
-    assert "arranger convert makes a TYJob of a Job of batch.volcano.sh" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "arranger convert makes a TYJob of a Job of batch.volcano.sh" in told
+    assert "arranger convert makes a Queue of a ClusterQueue of kueue.x-k8s.io" in told
 
 
 def test_every_kind_that_a_watcher_reads_is_simulated_but_requests_to_autoscalers() -> None:

@@ -238,6 +238,7 @@ NOTES = [
     # queues
     ("vq-weighted", "metadata.name", "a.b", CHANGED, "metadata.name", "the Queue's name is a-b"),
     ("vq-weighted", "metadata.name", "root", LOST, "metadata.name", "no Queue"),
+    ("vq-annotated", "spec.parent", "above", LOST, "metadata.annotations.volcano.sh/hierarchy", "spec.parent counts: above"),
     ("vq-weighted", "metadata.ownerReferences", [{}], LOST, "metadata.ownerReferences", "no owner"),
     ("vq-weighted", "metadata.finalizers", ["x/y"], LOST, "metadata.finalizers", "doesn't know the Queue"),
     ("vq-weighted", "metadata.labels", {"volcano.sh/x": "1"}, LOST, "metadata.labels.volcano.sh/x", "only the controller"),
@@ -347,13 +348,27 @@ FAULTS = [
     ("job-pi", "spec.completions", 20000, "", "would be refused"),
     ("vq-weighted", "metadata.name", "", "metadata.name", "Required"),
     ("vq-weighted", "spec.weight", -1, "spec.weight", "greater than or equal to 0"),
+    (
+        "vq-annotated",
+        "metadata.annotations",
+        {"volcano.sh/hierarchy": "root/a/a/b"},
+        "metadata.annotations.volcano.sh/hierarchy",
+        "each once",
+    ),
+    (
+        "vq-annotated",
+        "metadata.annotations",
+        {"volcano.sh/hierarchy": "root/a", "volcano.sh/hierarchy-weights": "1"},
+        "metadata.annotations.volcano.sh/hierarchy",
+        "a number for each part",
+    ),
     ("vq-team", "spec.parent", "vq-team", "spec.parent", "its own parent"),
     ("vq-capacity", "spec.guarantee.resource.cpu", "-2", "spec.guarantee.resource.cpu", ""),
     ("vq-capacity", "spec.deserved.memory", 1.5, "spec.deserved.memory", ""),
     ("vq-capacity", "spec.deserved", {"cpu": 64}, "", "would be refused"),
     ("vq-department", "spec.dequeueStrategy", "lifo", "spec.dequeueStrategy", "Unsupported value"),
     ("vq-weighted", "spec.reclaimable", "yes", "spec.reclaimable", "of type boolean"),
-    ("kq-lends", "spec.cohort", "kq-lends", "spec.cohort", "its own parent"),
+    ("kq-lends", "spec.cohort", "kq-lends", "spec.cohort", "can't be a cohort and a ClusterQueue"),
     ("kq-alone", f"{CPU}.borrowingLimit", 1, f"{CPU_AT}.borrowingLimit", "must be unset without a cohort"),
     (
         "kq-lends",
@@ -1044,7 +1059,9 @@ def test_a_queue_in_volcanos_tree_brings_those_above_it_once() -> None:
     }
     there = {"apiVersion": first["apiVersion"], "kind": "Queue", "metadata": {"name": "b"}, "spec": {"weight": 9}}
     assert queues(there, first)["b"] == {"weight": 9}
-    assert queues(with_field("vq-annotated", "metadata.annotations", {key: "root/a/a/b"})) == {"vq-annotated": {}}
+    fractions = with_field("vq-annotated", "metadata.annotations", {key: "root/a/b", weights: "1/2.4/0.2"})
+    fractions["spec"] = {"parent": "root"}
+    assert queues(fractions) == {"a": {"weight": 2}, "vq-annotated": {"parent": "a"}}
     loop = [
         with_field("vq-weighted", "metadata", {"name": name, "annotations": {key: f"root/{way}/{name}"}})
         for name, way in (("one", "a/b"), ("two", "b/a"))
@@ -1143,6 +1160,33 @@ def test_an_arranger_queue_and_those_of_other_systems_are_left_alone() -> None:
     for version, words in (("arranger.dev/v1", "one already"), ("sqs.services.k8s.aws/v1alpha1", "apply it as it is")):
         (found,) = converted(documents("f.yaml", json.dumps({"apiVersion": version, "kind": "Queue"}).encode()))
         assert isinstance(found, Skipped) and words in found.reason
+
+
+def test_the_root_of_volcano_becomes_no_queue_and_says_what_it_had() -> None:
+    root = with_field("vq-capacity", "metadata.name", "root")
+    found = conversion(root)
+    assert (found.objects, found.faults) == ((), ())
+    assert {"metadata.name", "spec.guarantee", "spec.deserved", "spec.capability"} <= {of.path for of in found.notes}
+
+
+def test_a_cohort_of_the_name_of_a_cluster_queue_is_refused() -> None:
+    items = [cluster_queue("x", nominalQuota=1), cluster_queue("y", "x", nominalQuota=1)]
+    found = converted(documents("f.yaml", json.dumps({"kind": "List", "items": items}).encode()))
+    assert [bool(of.faults) for of in found if isinstance(of, Conversion)] == [False, True]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_wrong_fields_of_several_queues_never_end_in_a_crash(data: st.DataObject) -> None:
+    names = [name for name in SHAPE if name.startswith(("kq-", "vq-"))]
+    values = [copy.deepcopy(SHAPE[name]) for name in names]
+    for _ in range(data.draw(st.integers(1, 6), label="wrong fields")):
+        value = data.draw(st.sampled_from(values), label="shape")
+        _, at = data.draw(st.sampled_from([(path, of) for path, of in objects_in(value) if of]), label="at")
+        name = data.draw(st.sampled_from(sorted(at)), label="name")
+        wrong = [0, -1, "", "text", "kq-lab", "kq-pool", None, {}, {"a": 1}, [], [None], True, 1.5, 1 << 70]
+        at[name] = data.draw(st.sampled_from(wrong))
+    converted(documents("f.yaml", json.dumps({"kind": "List", "items": values}).encode()))
 
 
 def test_two_queues_of_one_name_are_told_apart() -> None:
