@@ -79,7 +79,7 @@ class Explanation(answer.Explanation, frozen=True):
         return html.block(*parts, html.facts(rows), html.sentence(_as_of(self.time_ms)))
 
     def _of_waiting(self, waiting: Any) -> list[tuple[str, str]]:
-        order = f"position {waiting.position} of {counted(waiting.queue_length, 'waiting job')}"
+        order = f"position {waiting.position} of {waiting.queue_length} among the jobs that ask for nodes"
         closest = waiting.shortfall.closest if waiting.shortfall is not None else None
         return [
             *([("order", order)] if waiting.position else []),

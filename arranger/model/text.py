@@ -93,3 +93,10 @@ def duration(span_ms: int) -> str:
     if days == 0:
         return f"{hours}h{minutes % 60:02}m"
     return f"{days}d{hours % 24:02}h"
+
+
+def gpu_time(span_ms: int) -> str:
+    """GPU-milliseconds in words: "200 GPU seconds", "1.5 GPU hours"."""
+    if span_ms < 3_600_000:
+        return f"{span_ms / 1000:g} GPU seconds"
+    return f"{span_ms / 3_600_000:.4g} GPU hours"

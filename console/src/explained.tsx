@@ -10,7 +10,7 @@ type Fact = [name: string, text: ComponentChildren];
 const few = (names: readonly string[]): string =>
   names.slice(0, 3).map(shown).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
 const work = (ms: number): string =>
-  `${ms < 3_600_000 ? `${ms / 1000} GPU seconds` : `${(ms / 3_600_000).toPrecision(4)} GPU hours`} of work lost`;
+  `${ms < 3_600_000 ? `${ms / 1000} GPU seconds` : `${Number((ms / 3_600_000).toPrecision(4))} GPU hours`} of work lost`;
 
 export const VICTIMS: Record<string, string> = {
   Surplus: "workers above its quorum",
@@ -156,7 +156,7 @@ export function InQueue({ waiting }: { waiting: NonNullable<Explained["waiting"]
           <h4>Its queue</h4>
           <p>
             <Brief>
-              {there.position > 0 && `Number ${there.position} of ${there.waiting} that wait in `}
+              {there.position > 0 && `Number ${there.position} of ${there.waiting} in `}
               {shown(there.queue)}: {there.amounts.map(ofQueue).join("; ")}; {many(there.running, "job")}
               {there.maxRunning !== null && ` of at most ${there.maxRunning}`} with nodes.
               {there.keptBy !== null &&

@@ -16,6 +16,7 @@ interface Fold {
   causes: Map<string, { words: string; ms: number }>;
   /** Whether it waits at the point that is shown. */
   waits: boolean;
+  sinceOffset: number;
   sinceMs: number;
   untilMs: number;
   lasts: boolean;
@@ -40,7 +41,7 @@ export function History({ life, explained }: { life: Life; explained?: Explained
           {folds.slice(0, all ? folds.length : FOLDS).map((one) => (
             <li key={one.sinceMs}>
               <div>
-                <span class="when">{clock(one.sinceMs / 1000)}</span> <Stage job={one} /> {spent(one)}
+                <Point at={one.sinceOffset}>{clock(one.sinceMs / 1000)}</Point> <Stage job={one} /> {spent(one)}
               </div>
               {awaited(one) && <Brief>{awaited(one)}</Brief>}
               {one.decisions.map((of) => (
@@ -104,6 +105,7 @@ function awaited(one: Fold): string {
 
 function spent(one: Fold): string {
   const ms = Math.max(one.untilMs - one.sinceMs, 0);
+  if (one.lasts && (one.stage === "Succeeded" || one.stage === "Failed")) return `${duration(ms / 1000)} ago`;
   return `for ${duration(ms / 1000)}${one.lasts ? " so far" : ""}`;
 }
 

@@ -62,7 +62,6 @@ function Pods({ life }: { life: Life }) {
       caption="Pods"
       rows={life.pods}
       rowsInSight={12}
-      none="The job has no pods at this point."
       columns={[
         { name: "Pod", cell: (pod) => shown(pod.name), key: (pod) => pod.name },
         { name: "Role", cell: (pod) => pod.role, key: (pod) => pod.role },
@@ -120,6 +119,12 @@ function Why({ life, at }: { life: Life; at: number }) {
   );
 }
 
+/** How long it is in its stage; an end doesn't last. */
+function lasted({ stage, ended, stageSinceMs }: Explained["standing"], now: number): string {
+  const spent = duration(now - stageSinceMs / 1000);
+  return ended ? `${stage} ${spent} ago` : `${stage} for ${spent}`;
+}
+
 /** The state in a sentence. */
 function State({ value: { standing, waiting, timeMs } }: { value: Explained }) {
   const why = waiting?.why || standing.message;
@@ -127,7 +132,7 @@ function State({ value: { standing, waiting, timeMs } }: { value: Explained }) {
     <p class="lead">
       <Brief>
         <strong>
-          {standing.stage} for {duration(until(timeMs / 1000) - standing.stageSinceMs / 1000)}
+          {lasted(standing, until(timeMs / 1000))}
         </strong>
         {why && `: ${shown(why)}`} {!waiting && standing.messageAt > 0 && <Point at={standing.messageAt} />}
       </Brief>
@@ -143,7 +148,7 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
     <>
       <p>
         {waiting.position > 0 &&
-          `It is number ${waiting.position} of ${many(waiting.queueLength, "waiting job")}, by ${waiting.queuePolicy}. `}
+          `It is number ${waiting.position} of ${count(waiting.queueLength)} among the jobs that ask for nodes, by ${waiting.queuePolicy}. `}
         {closest && `The closest node for its next pod is ${shown(closest.node)}: ${shown(closest.text)}.`}
       </p>
       <Sentences title="What would give it nodes">
@@ -224,7 +229,7 @@ function expected(start: NonNullable<Explained["start"]>, now: number): string {
   const away = expectedMs / 1000 - now;
   const when = `${stamp(expectedMs / 1000)}, ${away > 0 ? `in ${duration(away)}` : `for ${duration(-away)}`}`;
   if (certainty === "Forecast") {
-    const from = time(start.earliestMs);
+    const from = start.earliestMs / 1000 >= now ? time(start.earliestMs) : "now";
     if (why === "Endless") return `${when}: a guess by a forecast, because ${because}: ${GUESSED}; likely not before ${from}`;
     const to = start.latestMs > 0 ? time(start.latestMs) : `an unknown time, because ${because}`;
     return `${when}: a forecast, if no further jobs, nodes or failures come; likely between ${from} and ${to}`;

@@ -146,7 +146,9 @@ export async function readTimeline(): Promise<void> {
 }
 
 /** Whether the address that the page was opened with names no point. */
-let pointless = false;
+const pointless = signal(false);
+/** Whether the shown point is the one that the page shall be opened at, and its answer is there. */
+export const settled = computed(() => settledAt.value > 0 && !pointless.value && answered.value === at.value);
 const OPENED_MS = 5000;
 
 /** The point that the page chose at its opening; 0: none. */
@@ -154,8 +156,8 @@ let opened = 0;
 
 /** A log that has ended opens where most happened: at its end, nothing waits or runs any more. */
 function open(log: Timeline): void {
-  if (pointless && ended.value && log.busiest && performance.now() < OPENED_MS) at.value = opened = log.busiest;
-  pointless = false;
+  if (pointless.peek() && ended.value && log.busiest && performance.now() < OPENED_MS) at.value = opened = log.busiest;
+  pointless.value = false;
 }
 
 /** The log goes on after all: a page that has just been opened follows it. */
@@ -170,14 +172,14 @@ export function words(caught: unknown): string {
 
 /** Show the point after the event at `offset`. */
 export function goTo(offset: number): void {
-  pointless = false;
+  pointless.value = false;
   const log = timeline.value;
   const last = log?.last ?? offset;
   at.value = Math.max(log?.first ?? 1, Math.min(Math.round(offset), last));
 }
 
 export function goToEnd(): void {
-  pointless = false;
+  pointless.value = false;
   at.value = 0;
 }
 
@@ -250,7 +252,7 @@ function tick(): void {
 
 export function start(): void {
   readAddress();
-  pointless = !/[?&]at=/.test(location.hash);
+  pointless.value = !/[?&]at=/.test(location.hash);
   addEventListener("hashchange", readAddress);
   setInterval(tick, TICK_MS);
   let shown = location.hash;

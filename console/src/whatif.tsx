@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Parameters } from "./api";
 import { Chart } from "./chart";
 import { JobLink, Names, Note, Point, Table } from "./parts";
-import { changes, chosen, moment, settledAt, words } from "./store";
+import { changes, chosen, moment, settled, settledAt, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
 import { useAsking } from "./use";
 import { amount, clock, count, duration, many, shown } from "./words";
@@ -70,7 +70,7 @@ export function WhatIf() {
       setBusy(false);
     }
   };
-  const there = settledAt.value > 0;
+  const there = settled.value;
   useEffect(() => {
     // A link to a question asks it.
     if (!form.current || !there || !changes.value || changes.value === asked.current) return;
@@ -127,7 +127,7 @@ export function WhatIf() {
 
 function Labelled({ field }: { field: Field }) {
   return (
-    <label>
+    <label class={field.name === "changedJob" ? "broad" : undefined}>
       <span>{field.label}</span>
       {field.options ? (
         <select name={field.name}>

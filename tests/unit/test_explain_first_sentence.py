@@ -69,6 +69,16 @@ def test_a_forecast_of_the_log_is_told_once(tmp_path: Path, capsys: pytest.Captu
     assert str(told).count(str(at_ms)) == 1 and "forecast" not in told
 
 
+def test_an_earliest_start_that_has_passed_is_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = crowded()
+    job = next(of for of in world.state.jobs.values() if of.seen.name == "other")
+    world.say(StartForecast(job.uid, job.version, world.now_ms + 600_000, world.now_ms + 1_000, 0))
+    world.pass_time(60)
+    world.node("further", cpu=1)
+    told = Run(capsys, "explain", "other", *to_file(world.entries, tmp_path / "run.log")).out
+    assert "likely between now and" in told
+
+
 def test_where_a_forecast_would_take_too_long_the_command_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

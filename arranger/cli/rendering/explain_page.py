@@ -239,11 +239,11 @@ class Page:
             self._some(("offset", "who", "holds", "on"), held, "pods or jobs hold less", right=("offset",))
 
     def _position(self, waiting: Waiting) -> None:
-        """Print the job's position among all waiting jobs."""
+        """Print the job's position in the order of the cycle, in which jobs that run and want more pods stand too."""
         own = self._answer.standing.priority
         limited = f", because of maxPriority of its queue: the job has {own};" if own != waiting.priority else ","
         keys = f"priority {waiting.priority}{limited} created {self._time(waiting.created_ms)}"
-        position = f"position {waiting.position} of {counted(waiting.queue_length, 'waiting job')}"
+        position = f"position {waiting.position} of {waiting.queue_length} among the jobs that ask for nodes"
         print_text(f"  order         {position}, by {waiting.queue_policy} ({keys})", indent=16)
 
     def _in_queue(self, there: InQueue) -> None:

@@ -15,7 +15,7 @@ from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import DISRUPTED, REFUSALS, Phase
 from arranger.model.stages import StageReason
-from arranger.model.text import counted
+from arranger.model.text import counted, gpu_time
 from arranger.projections.job_parts import LEADER, SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.state import State
@@ -327,7 +327,7 @@ class PodHistories:
         else:
             cause = EndCause(EndKind.PREEMPTED, Slot(0, 0), gave.pods, taken_by=gave.taken_by)
             what, message = "Replaced", replaced_text((cause,), None)
-        message += f"; {gave.lost_ms / 1000:g} GPU seconds of its work are lost; no restart counted"
+        message += f"; {gpu_time(gave.lost_ms)} of its work are lost; no restart counted"
         return Consequence(offset, time_ms, what, StageReason.PREEMPTED, message, (), budget_text(job, state))
 
     def _causes(self, event: k.StageDecided, before: int) -> tuple[Cause | None, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from arranger.events.facts import PreemptionKind
-from arranger.model.text import counted, duration, few
+from arranger.model.text import counted, duration, few, gpu_time
 from arranger.replay.explain.answer import Explanation
 from arranger.replay.explain.expected import Certainty, NoStart, Start
 from arranger.replay.explain.shortfall import Added
@@ -77,13 +77,6 @@ def room_moments(answer: Explanation) -> Iterator[int]:
         yield from (one.until_ms for one in answer.waiting.takes_none)
 
 
-def gpu_time(span_ms: int) -> str:
-    """GPU-milliseconds in words: "200 GPU seconds", "1.5 GPU hours"."""
-    if span_ms < 3_600_000:
-        return f"{span_ms / 1000:g} GPU seconds"
-    return f"{span_ms / 3_600_000:.4g} GPU hours"
-
-
 def gave_text(gave: Gave) -> str:
     """A victim in words."""
     return f"{gave.job} ({counted(gave.pods, 'pod')}, {_KINDS[gave.kind]}, {gpu_time(gave.lost_ms)} of work lost)"
@@ -149,11 +142,13 @@ def _start(start: Start, now_ms: int, time: _Time) -> str:
         return _promised(start, now_ms, time)
     at = f"at {time(start.expected_ms)}, in {duration(max(start.expected_ms - now_ms, 0))}"
     made = "as of this point" if start.made_ms == now_ms else f"of {time(start.made_ms)}"
+    # That of an earlier forecast may be over.
+    earliest = time(start.earliest_ms) if start.earliest_ms >= now_ms else "now"
     if start.guess:
         guess = f"a guess by a forecast {made}, because {_no_start(start)}: {GUESSED}"
-        return f"{at}: {guess}; likely not before {time(start.earliest_ms)}"
+        return f"{at}: {guess}; likely not before {earliest}"
     latest = f"and {time(start.latest_ms)}" if start.latest_ms else f"and an unknown time: {_no_start(start)}"
-    return f"{at}: a forecast {made}, if nothing new comes; likely between {time(start.earliest_ms)} {latest}"
+    return f"{at}: a forecast {made}, if nothing new comes; likely between {earliest} {latest}"
 
 
 #: What a guess supposes.

@@ -104,6 +104,8 @@ def test_the_page_of_a_job_says_what_the_command_explains_of_it(room: str, opene
     expect(latest).to_contain_text("waits for nodes for its quorum: insufficient nvidia.com/gpu (10 s)")
     latest.locator("summary").click()
     expect(latest.get_by_label("Events of the job").get_by_role("link", name="#210")).to_be_visible()
+    latest.locator(".point").first.click()  # when it came into this state
+    expect(explained.locator(".folds > li").first).to_contain_text("for 0 s so far")
     page.goto(f"{room}/#/job?at=230&job=default/answer")
     expect(explained).to_contain_text("from default/train (6 pods, its queue was above its share, 30.018 GPU seconds")
 
