@@ -29,7 +29,7 @@ VIEWS = {
     "job that failed": ("job?job={failed}", True),
     "queues": ("queues", True),
     "cycle": ("cycle", False),
-    "what-if": ("what-if?changedJob={waits}&priority=10&gpus=1&until=1h", True),
+    "what-if": ("what-if?at=4000&withNode=gpu-node-00.cluster.lab.example&until=1h", True),
 }
 #: Longer pages are cut off in the pictures.
 _HIGHEST_PX = 4_000

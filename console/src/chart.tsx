@@ -72,6 +72,8 @@ export function Chart(props: Shown) {
       unmarked.current = copyOf(plot.ctx.canvas);
       drawMark(plot, mark.current);
     });
+    (plot.hooks.setLegend ??= []).push(() => tell(plot, mark.current));
+    tell(plot, mark.current);
     plotted.current = plot;
     return () => {
       plotted.current = null;
@@ -87,6 +89,7 @@ export function Chart(props: Shown) {
     plot.ctx.drawImage(unmarked.current, 0, 0);
     plot.ctx.restore();
     drawMark(plot, props.mark);
+    tell(plot, props.mark);
   }, [props.mark]);
   useEffect(() => plotted.current?.setScale("x", { min: of[0], max: of[1] }), [...of]);
   return (
@@ -119,7 +122,7 @@ function options(props: Shown, width: number, span: { current: Span }): uPlot.Op
     height: props.height ?? HEIGHT_PX,
     scales: { x: { time: true, range: () => [...span.current] }, y: { range: (_, _low, high) => [0, Math.max(1, high * 1.05)] } },
     axes: [
-      { ...axis, values: times, space: 90 },
+      { ...axis, values: times, space: 90, size: 28 },
       { ...axis, size: high, incrs: WHOLE },
     ],
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
@@ -147,6 +150,15 @@ function copyOf(canvas: HTMLCanvasElement): HTMLCanvasElement {
   copy.height = canvas.height;
   copy.getContext("2d")!.drawImage(canvas, 0, 0);
   return copy;
+}
+
+/** While nothing is pointed at, the legend has the values at the mark. */
+function tell(plot: uPlot, time: number | undefined): void {
+  if (time === undefined || plot.cursor.idx != null) return;
+  const times = plot.data[0];
+  let place = times.length - 1;
+  while (place > 0 && times[place]! > time) place--;
+  plot.setLegend({ idx: place }, false);
 }
 
 function drawMark(plot: uPlot, time: number | undefined): void {

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Course, OverTime } from "./course";
 import { Figure, JobLink, Legend, Missing, Note, SaveSvg, Table } from "./parts";
 import { moment, openJob, problem } from "./store";
-import type { Pen } from "./svg";
+import type { Key, Pen } from "./svg";
 import type { Moment, Node, Series } from "./types";
 import { colour, dark, prepared, useWidth } from "./use";
 import { amount, count, jobColours, many, queueColours, shown } from "./words";
@@ -41,14 +41,16 @@ function layOut(now: Moment, width: number): Layout {
     else groups.set(domain, [node]);
   }
   const number = now.nodes.length;
-  const cell = number <= 60 ? 26 : number <= 300 ? 14 : number <= 1200 ? 8 : 5;
-  const label = number <= 60 ? 20 : 0;
   const most = Math.max(1, ...now.nodes.map((one) => one.gpus));
   const columns = Math.min(most, 16);
-  const boxWidth = Math.max(columns * cell + 6, label ? 96 : 0);
+  // On a phone, two of few nodes are side by side.
+  const half = Math.max(8, Math.floor((width / 2 - 9) / columns));
+  const cell = number <= 60 ? Math.min(26, half) : number <= 300 ? 14 : number <= 1200 ? 8 : 5;
+  const label = number <= 60 ? 20 : 0;
+  const boxWidth = Math.max(columns * cell + (cell > 5 ? 6 : 2), label ? 96 : 0);
   const perRow = Math.max(1, Math.floor((width + 6) / (boxWidth + 6)));
-  const gap = cell > 8 ? 10 : 4;
-  const boxHeight = Math.ceil(most / columns) * cell + 4 + label;
+  const gap = label || cell > 8 ? 10 : cell > 5 ? 4 : 3;
+  const boxHeight = Math.ceil(most / columns) * cell + (cell > 5 ? 4 : 1) + label;
   const boxes: Box[] = [];
   const heads: Layout["heads"] = [];
   let y = 0;
@@ -331,8 +333,8 @@ function health(node: Node): string {
   return node.ready ? (node.schedulable ? "" : "cordoned") : "not ready";
 }
 
-function legend(now: Moment): [string, string][] {
-  const items: [string, string][] = [];
+function legend(now: Moment): Key[] {
+  const items: Key[] = [];
   if (by.value === "health") items.push(["used", colour("--used")]);
   else {
     const placed = new Set(now.nodes.flatMap((one) => one.jobs.map(([index]) => index)));
@@ -346,8 +348,8 @@ function legend(now: Moment): [string, string][] {
     if (names.size > 12) items.push([`and ${count(names.size - 12)} more`, "transparent"]);
   }
   items.push(["free", colour("--free")]);
-  if (now.nodes.some((one) => !one.schedulable && one.ready)) items.push(["cordoned (struck through)", colour("--closed")]);
-  if (now.nodes.some((one) => !one.ready)) items.push(["not ready (struck through)", colour("--lost")]);
+  if (now.nodes.some((one) => !one.schedulable && one.ready)) items.push(["cordoned", colour("--closed"), "struck"]);
+  if (now.nodes.some((one) => !one.ready)) items.push(["not ready", colour("--lost"), "struck"]);
   return items;
 }
 

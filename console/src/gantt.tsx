@@ -6,10 +6,10 @@ import { JobLink, Legend, Missing, Note, SaveSvg, Table } from "./parts";
 import { seenJobs, see } from "./seen";
 import { Zooming } from "./slider";
 import { chosen, inAddress, masked, moment, openJob, timeline } from "./store";
-import type { Pen } from "./svg";
+import { type Key, type Pen, strips } from "./svg";
 import type { Bar, Gantt as OfJobs, NodeGantt as OfNodes } from "./types";
 import { colour, dark, prepared, useAnswer, useWidth } from "./use";
-import { amount, awaited, causeColours, clock, count, duration, jobColours, many, person, shown, tick } from "./words";
+import { amount, awaited, causeLook, clock, count, duration, jobColours, many, person, type Shape, shown, tick, ticks } from "./words";
 import { ofPart, onWheel, part, show, whole, zoom } from "./zoom";
 
 const ROW_PX = 24;
@@ -27,7 +27,7 @@ const find = inAddress("find", "gantt");
 /** The job whose row shall be in sight, where there are more rows than have room. */
 export const inSight = signal("");
 
-/** A bar as it is drawn: in some of the `lanes` of its row, thin where nothing runs. `end`: how it ended. */
+/** A bar as it is drawn: in some of the `lanes` of its row, thin with a shape where nothing runs. `end`: how it ended. */
 interface Drawn {
   from: number;
   to: number;
@@ -35,7 +35,7 @@ interface Drawn {
   fill: () => string;
   about: string[];
   lanes?: readonly number[];
-  thin?: boolean;
+  thin?: Shape | undefined;
   end?: string;
 }
 /** A row; one without bars is the heading of those below it. */
@@ -161,8 +161,8 @@ function Jobs({ steady }: { steady: boolean }) {
       <Chart
         of="job"
         legend={() => [
-          ...causes.map((cause): [string, string] => [`waits: ${awaited(cause)}`, causeColours.of(cause)]),
-          ...ends.map((end): [string, string] => [`runs${end && `, ${ENDS[end] ?? end}`}`, colour(END_COLOURS[end] ?? "--runs")]),
+          ...causes.map((cause): Key => [`waits: ${awaited(cause)}`, ...causeLook(cause)]),
+          ...ends.map((end): Key => [`runs${end && `, ${ENDS[end] ?? end}`}`, colour(END_COLOURS[end] ?? "--runs")]),
         ]}
         drawn={drawn}
       />
@@ -200,9 +200,10 @@ const said = (bar: Bar): string =>
 
 function rowOfJob({ job, bars, queue, user }: OfJob): Row {
   const drawn = bars.map((bar): Drawn => {
-    const thin = bar.kind === "waiting";
+    const [ofCause, shape] = causeLook(causeOf(bar));
+    const thin = bar.kind === "waiting" ? shape : undefined;
     const gpus = bar.gpus > 0 ? [`${amount(bar.gpus)} GPUs on ${many(bar.nodes.length, "node")}`] : [];
-    const fill = thin ? () => causeColours.of(causeOf(bar)) : () => colour(END_COLOURS[bar.outcome ?? ""] ?? "--runs");
+    const fill = thin ? () => ofCause : () => colour(END_COLOURS[bar.outcome ?? ""] ?? "--runs");
     const of = [queue && `queue ${shown(queue)}`, user && person(user)].filter(Boolean).join(", ");
     return { from: bar.from, to: bar.to, job, thin, fill, about: [said(bar), ...gpus, ...(of ? [of] : [])], end: bar.outcome ?? "" };
   });
@@ -224,7 +225,7 @@ function Nodes() {
   );
   if (!value || !log) return <Missing {...answer} none="The log is empty." />;
   if (!every.length) return <Note>No job had a node {zoom.value ? "in this time" : "in this log"}.</Note>;
-  const named = value.jobs.slice(0, NAMED).map((job): [string, string] => [shown(job), jobColours.of(job)]);
+  const named = value.jobs.slice(0, NAMED).map((job): Key => [shown(job), jobColours.of(job)]);
   if (value.jobs.length > NAMED) named.push([`and ${count(value.jobs.length - NAMED)} more`, "transparent"]);
   return (
     <>
@@ -271,7 +272,7 @@ function rowOfNode({ node, bars, gpus }: OfNodes["nodes"][number], jobs: string[
 
 function Chart(props: {
   of: "job" | "node";
-  legend: () => [string, string][];
+  legend: () => Key[];
   drawn: Row[];
 }) {
   const { of, legend, drawn } = props;
@@ -356,10 +357,12 @@ function Chart(props: {
     const past = bar.from > now ? 0 : Math.max(0, Math.min(wide, x(now) - left));
     pen.fillStyle = bar.fill();
     for (const [edge, high] of places(row, bar)) {
-      if (past) pen.fillRect(left, y + edge, past, high);
-      pen.globalAlpha = 0.35;
-      if (past < wide) pen.fillRect(left + past, y + edge, wide - past, high);
-      pen.globalAlpha = 1;
+      for (const [upper, thick] of strips(y + edge, high, bar.thin ?? "thick")) {
+        if (past) pen.fillRect(left, upper, past, thick);
+        pen.globalAlpha = 0.35;
+        if (past < wide) pen.fillRect(left + past, upper, wide - past, thick);
+        pen.globalAlpha = 1;
+      }
       if (bar.end !== "Failed" || bar.to > end) continue;
       // Failed is told by more than a colour.
       pen.strokeStyle = colour("--bad");
@@ -377,8 +380,7 @@ function Chart(props: {
   /** The end of a bar; one that lasts goes on to now while the clock runs. */
   const lasting = (bar: Drawn): number => (!bar.end && bar.to >= (timeline.value?.lastTime ?? Infinity) ? Math.max(bar.to, now) : bar.to);
 
-  const steps = Math.max(1, Math.floor((width - names) / 110));
-  const timeAt = (number: number): number => begin + (number / steps) * (end - begin);
+  const times = ticks(begin, end, Math.max(1, Math.floor((width - names) / 90)));
 
   function upright(pen: Pen, time: number, height: number): void {
     pen.beginPath();
@@ -390,14 +392,18 @@ function Chart(props: {
   function lines(pen: Pen, height: number): void {
     pen.lineWidth = 1;
     pen.strokeStyle = colour("--line");
-    for (let number = 0; number < steps; number++) upright(pen, timeAt(number), height);
+    for (const time of times) upright(pen, time, height);
   }
 
   function axis(pen: Pen, height: number): void {
     pen.fillStyle = colour("--ground");
     pen.fillRect(0, 0, width, AXIS_PX);
     pen.fillStyle = colour("--faint");
-    for (let number = 0; number < steps; number++) pen.fillText(tick(timeAt(number), end - begin), x(timeAt(number)) + 3, AXIS_PX / 2);
+    for (const time of times) {
+      const text = tick(time, end - begin);
+      const wide = pen.measureText(text).width + 3;
+      pen.fillText(text, x(time) + wide < width ? x(time) + 3 : x(time) - wide, AXIS_PX / 2);
+    }
     if (now < begin || now > end) return;
     pen.strokeStyle = colour("--accent");
     pen.lineWidth = 2;
@@ -518,10 +524,15 @@ const DRAG_PX = 5;
 const isDrag = (span: readonly [number, number] | null): span is readonly [number, number] =>
   !!span && Math.abs(span[1] - span[0]) >= DRAG_PX;
 
+/** Names differ most at their ends, so the middle is left out. */
+const TAIL = 6;
+
 function shortened(pen: Pen, text: string, width: number): string {
   if (pen.measureText(text).width <= width) return text;
   const name = text.slice(text.indexOf("/") + 1);
-  let end = name.length;
-  while (end > 1 && pen.measureText(`${name.slice(0, end)}…`).width > width) end--;
-  return end < name.length ? `${name.slice(0, end)}…` : name;
+  const [head, tail] = [name.slice(0, -TAIL), name.slice(-TAIL)];
+  let end = head.length;
+  const cut = (): string => (end < head.length ? `${head.slice(0, end)}…${tail}` : name);
+  while (end > 1 && pen.measureText(cut()).width > width) end--;
+  return cut();
 }

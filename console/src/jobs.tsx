@@ -115,7 +115,7 @@ export function Jobs() {
             least: true,
           },
           { name: "Queue", cell: (job) => shown(job.queue) || "–", key: (job) => job.queue },
-          { name: "User", cell: (job) => user(job), key: user, longest: 14 },
+          { name: "User", cell: (job) => user(job), key: user, short: true },
           { name: "Priority", cell: (job) => job.priority ?? "–", key: (job) => job.priority ?? -Infinity, number: true },
           {
             name: "Pods",
@@ -138,7 +138,7 @@ export function Jobs() {
             key: (job) => age(job, now.time),
             number: true,
           },
-          { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor, longest: 22 },
+          { name: "Waits for", cell: (job) => waitsFor(job), key: waitsFor },
         ]}
       />
     </>

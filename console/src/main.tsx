@@ -33,17 +33,26 @@ const SHOWN: Record<View, { title: string; part: () => preact.JSX.Element }> = {
 function App() {
   const { title, part: Part } = SHOWN[view.value];
   const views = useRef<HTMLElement>(null);
+  const [beyond, setBeyond] = useState("");
+  /** On which sides there are more views than are in sight. */
+  const look = (): void => {
+    const of = views.current;
+    if (!of) return;
+    const after = of.scrollWidth - of.clientWidth - of.scrollLeft;
+    setBeyond(`${of.scrollLeft > 1 ? "before" : ""} ${after > 1 ? "after" : ""}`.trim());
+  };
   useEffect(() => {
     // On a narrow screen, the views are more than fit.
     views.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     document.title = `${title} · Arranger`;
-  }, [title]);
+    look();
+  }, [title, narrow.value]);
   return (
     <>
       <header>
         <div class="top">
           <span class="brand">Arranger</span>
-          <nav aria-label="Views" ref={views}>
+          <nav aria-label="Views" ref={views} class={beyond} onScroll={look}>
             {VIEWS.filter((one) => one !== "job" || chosen.value || view.value === "job").map((one) => (
               <a key={one} href={address({ view: one })} aria-current={view.value === one ? "page" : undefined}>
                 {SHOWN[one].title}

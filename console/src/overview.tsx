@@ -148,8 +148,8 @@ function Preempted({ to }: { to: number }) {
     <>
       <AsOf at={answer.of.to} />
       <Table
-        caption="Preemptions"
-        rows={value.preemptions}
+        caption="Preemptions, the latest first"
+        rows={[...value.preemptions].reverse()}
         rowsInSight={10}
         none="No job gave room to another one up to this point."
         columns={[

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { exportSvg } from "./export";
 import type { Parameters } from "./api";
 import { address, goTo, openJob, settledAt } from "./store";
-import type { Picture } from "./svg";
+import type { Key, Picture } from "./svg";
 import { narrow, useWidth } from "./use";
 import { amount, clock, shown } from "./words";
 
@@ -17,8 +17,8 @@ export interface Column<R> {
   /** What the column is sorted by; without it, it isn't. */
   key?: (row: R) => string | number;
   number?: boolean;
-  /** Longer texts are cut off, and open by a click; `LONG` without it. */
-  longest?: number;
+  /** A column that isn't wider than it must be. */
+  short?: boolean;
   /** The first choice of this column has its smallest values first, although they are numbers. */
   least?: boolean;
 }
@@ -89,8 +89,8 @@ export function Table<R>(props: {
           {first > 0 && <tr style={{ height: `${first * ROW_PX}px` }} aria-hidden="true" />}
           {sorted.slice(first, last).map((row, index) => (
             <tr key={props.id?.(row) ?? first + index} aria-rowindex={first + index + 2}>
-              {columns.map((one) => (
-                <Cell key={one.name} kind={kind(one)} longest={one.longest} content={one.cell(row)} />
+              {columns.map((one, place) => (
+                <Cell key={one.name} kind={kind(one) || (place === columns.length - 1 ? "rest" : "")} content={one.cell(row)} />
               ))}
             </tr>
           ))}
@@ -173,25 +173,26 @@ function Cards<R>(props: {
   );
 }
 
-/** Longer texts may be cut off: they are opened by a click. */
+/** Longer texts may be cut off, those of short columns earlier: they are opened by a click. */
 const LONG = 40;
+const SHORT = 14;
 
 /** A cell. A long text is one line, and opens as a whole. */
-function Cell(props: { kind: string; longest: number | undefined; content: ComponentChildren }) {
-  const { content, longest } = props;
+function Cell(props: { kind: string; content: ComponentChildren }) {
+  const { content } = props;
   const [open, setOpen] = useState(false);
-  if (typeof content !== "string" || content.length <= (longest ?? LONG)) return <td class={props.kind}>{content}</td>;
+  if (typeof content !== "string" || content.length <= (props.kind === "short" ? SHORT : LONG)) return <td class={props.kind}>{content}</td>;
   return (
     <td class={`${props.kind} ${open ? "opened" : ""}`}>
       <button type="button" class="plain text" title={content} aria-expanded={open} onClick={() => setOpen(!open)}>
-        {longest && !open ? `${content.slice(0, longest - 1)}…` : content}
+        {content}
       </button>
     </td>
   );
 }
 
 function kind<R>(column: Column<R>): string {
-  return column.number ? "number" : "";
+  return column.number ? "number" : column.short ? "short" : "";
 }
 
 /** So many sentences of a list are shown at once. */
@@ -298,10 +299,19 @@ export function Point({ at, children }: { at: number; children?: ComponentChildr
   );
 }
 
+/** Names differ most at their ends: of longer ones, a cell that is too narrow keeps the end. */
+const LONG_NAME = 24;
+const TAIL = 6;
+
 /** A link to a job, now or after the event `at`, shown as its name or as other text. */
 export function JobLink({ job, at, children }: { job: string; at?: number; children?: string }) {
+  const text = shown(children || job);
+  const long = text.length > LONG_NAME;
   return (
     <a
+      class={long ? "long" : undefined}
+      aria-label={long ? text : undefined}
+      title={long ? text : undefined}
       href={address({ view: "job", job, ...(at && { at }) })}
       onClick={(event) => {
         event.preventDefault();
@@ -309,7 +319,7 @@ export function JobLink({ job, at, children }: { job: string; at?: number; child
         openJob(job);
       }}
     >
-      {shown(children || job)}
+      {long ? [<span key="head">{text.slice(0, -TAIL)}</span>, <span key="tail">{text.slice(-TAIL)}</span>] : text}
     </a>
   );
 }
@@ -326,12 +336,12 @@ export function Names({ id, names, after = "" }: { id: string; names: readonly s
   );
 }
 
-export function Legend({ items }: { items: readonly (readonly [string, string])[] }) {
+export function Legend({ items }: { items: readonly Key[] }) {
   return (
     <ul class="legend">
-      {items.map(([name, colour]) => (
+      {items.map(([name, colour, drawn = ""]) => (
         <li key={name}>
-          <span class="swatch" style={{ background: colour }} />
+          {colour !== "transparent" && <span class={`swatch ${drawn}`} style={{ color: colour }} />}
           {name}
         </li>
       ))}

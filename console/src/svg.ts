@@ -1,7 +1,7 @@
 // Pictures as SVG files: what draws on a canvas draws here too, always in the light colours, with title and legend.
 import { moment } from "./store";
 import { colour } from "./use";
-import { stamp } from "./words";
+import { stamp, type Shape } from "./words";
 
 /** What the charts use of a canvas. */
 export type Pen = Pick<
@@ -11,10 +11,19 @@ export type Pen = Pick<
   | "beginPath" | "moveTo" | "lineTo" | "stroke" | "fill"
 >;
 
+/** What a legend says: a name, its colour, and how it is drawn, unless it is an area. Nothing is drawn of `transparent`. */
+export type Key = readonly [name: string, colour: string, drawn?: Shape | "struck"];
+
+/** The upper edge and the height of each line as which a bar is drawn, of its own. */
+export function strips(edge: number, high: number, shape: Shape): [number, number][] {
+  const line = Math.max(2, Math.round(high * 0.36));
+  if (shape === "single") return [[edge + (high - line) / 2, line]];
+  return shape === "double" ? [[edge, line], [edge + high - line, line]] : [[edge, high]];
+}
+
 export interface Picture {
   title: string;
-  /** Each name with its colour. */
-  legend: () => readonly (readonly [string, string])[];
+  legend: () => readonly Key[];
   /** In CSS pixels, without title and legend. */
   width: number;
   height: number;
@@ -119,16 +128,26 @@ function heading(pen: SvgPen, picture: Picture, width: number): number {
   pen.fillStyle = colour("--text");
   pen.fillText(`${picture.title}${now ? ` · ${stamp(now.time)}, event ${now.at}` : ""}`, 0, MARGIN_PX + LINE_PX / 2);
   let [x, y] = [0, MARGIN_PX + 1.5 * LINE_PX];
-  for (const [name, fill] of picture.legend()) {
+  for (const [name, fill, drawn] of picture.legend()) {
     const wide = pen.measureText(name).width + 34;
     if (x && x + wide > width) [x, y] = [0, y + LINE_PX];
     pen.fillStyle = fill;
-    pen.fillRect(x, y - 5, 10, 10);
+    if (drawn === "struck") line(pen, fill, [x, y + 5], [x + 10, y - 5]);
+    else for (const [edge, high] of drawn ? strips(y - 4, 8, drawn) : [[y - 5, 10] as const]) pen.fillRect(x, edge, 10, high);
     pen.fillStyle = colour("--text");
     pen.fillText(name, x + 15, y);
     x += wide;
   }
   return y + LINE_PX;
+}
+
+function line(pen: Pen, stroke: string, from: readonly [number, number], to: readonly [number, number]): void {
+  pen.strokeStyle = stroke;
+  pen.lineWidth = 2;
+  pen.beginPath();
+  pen.moveTo(...from);
+  pen.lineTo(...to);
+  pen.stroke();
 }
 
 /** Two digits after the point are exact enough, and keep a file of many bars small. */

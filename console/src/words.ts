@@ -32,6 +32,20 @@ export function tick(seconds: number, span: number): string {
   return span < 10 ? clock(seconds) + (seconds % 1).toFixed(2).slice(1) : clock(seconds);
 }
 
+const STEPS_S = [
+  ...[0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200],
+  ...[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].map((days) => days * DAY_S),
+];
+
+/** Round times within a span of time, in the reader's time zone: as many as `most`. */
+export function ticks(begin: number, end: number, most: number): number[] {
+  const step = STEPS_S.find((one) => (end - begin) / one <= most) ?? end - begin;
+  const zone = new Date(begin * 1000).getTimezoneOffset() * 60;
+  const found: number[] = [];
+  for (let time = Math.ceil((begin - zone) / step) * step + zone; time < end; time += step) found.push(time);
+  return found;
+}
+
 export function duration(seconds: number): string {
   if (seconds < 9.95) return `${Math.max(0, seconds).toFixed(1).replace(/\.0$/, "")} s`;
   const whole = Math.round(seconds);
@@ -86,30 +100,36 @@ export const many = (value: number, word: string): string => `${count(value)} ${
 /** `Insufficient` → `insufficient`, `nodeLost` → `node lost` */
 export const plain = (word: string): string => word.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 
-// Okabe and Ito's colours, which people with a colour vision deficiency tell apart, without black and yellow: for names
-// whose colours are chosen.
-const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
-const SHADES = [0, 0.4, -0.35, 0.2, -0.18, 0.55, -0.5];
-const numbered = (number: number): string => mixed(HUES[number % HUES.length]!, SHADES[Math.floor(number / HUES.length) % SHADES.length]!);
+/** What a bar is drawn as, beside its colour: thick, as two lines, or as one. */
+export type Shape = "thick" | "double" | "single";
+export const SHAPES: readonly Shape[] = ["thick", "double", "single"];
 
-// Colours for any other name: as different as so many can be, in lightness too.
-const ANGLES = [2, 24, 42, 58, 92, 138, 168, 192, 212, 238, 272, 322];
-const TONES = [[30, 62], [44, 66], [59, 56], [77, 62]] as const;
+// Colours for any other name: as different as so many can be, and unlike both the light and the dark ground. Those of one
+// lightness stand between those of the next.
+const HUES = 12;
+const LIGHTNESSES = [0.44, 0.56, 0.68, 0.79];
 
 function hashed(name: string): string {
-  const number = hash(name) % (ANGLES.length * TONES.length);
-  const [lightness, saturation] = TONES[Math.floor(number / ANGLES.length)]!;
-  return hsl(ANGLES[number % ANGLES.length]!, saturation / 100, lightness / 100);
+  const number = hash(name) % (HUES * LIGHTNESSES.length);
+  const tone = Math.floor(number / HUES);
+  return oklch(LIGHTNESSES[tone]!, 0.17, ((number % HUES) + (tone % 2) / 2) * (360 / HUES));
 }
 
-/** As `rgb(…)`, which every program that draws a saved picture knows. */
-function hsl(angle: number, saturation: number, lightness: number): string {
-  const part = (of: number): number => {
-    const place = (of + angle / 30) % 12;
-    const reach = saturation * Math.min(lightness, 1 - lightness);
-    return Math.round(255 * (lightness - reach * Math.max(-1, Math.min(place - 3, 9 - place, 1))));
-  };
-  return `rgb(${part(0)}, ${part(8)}, ${part(4)})`;
+/** A colour of Oklab, with less chroma where the screen hasn't so much, as `rgb(…)`, which every program that draws a
+ * saved picture knows. The numbers are those of Oklab's definition, by Björn Ottosson. */
+function oklch(lightness: number, chroma: number, angle: number): string {
+  const [a, b] = [Math.cos((angle * Math.PI) / 180) * chroma, Math.sin((angle * Math.PI) / 180) * chroma];
+  const long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const middle = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const short = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const linear = [
+    4.0767416621 * long - 3.3077115913 * middle + 0.2309699292 * short,
+    -1.2684380046 * long + 2.6097574011 * middle - 0.3413193965 * short,
+    -0.0041960863 * long - 0.7034186147 * middle + 1.707614701 * short,
+  ];
+  if (chroma > 0 && linear.some((one) => one < 0 || one > 1)) return oklch(lightness, chroma - 0.005, angle);
+  const parts = linear.map((one) => Math.round(255 * (one <= 0.0031308 ? 12.92 * one : 1.055 * one ** (1 / 2.4) - 0.055)));
+  return `rgb(${parts.join(", ")})`;
 }
 
 /** A number that follows from a text alone: FNV-1a with 32 bits, its bits mixed once more. */
@@ -123,16 +143,9 @@ function hash(text: string): number {
 /** A colour that follows from the name: in every view, by every path and in every page it is the same. */
 class Palette {
   readonly #known = new Map<string, string>();
-  /** `first` are names whose colours are chosen, so that all of them differ. */
-  constructor(first: readonly string[] = []) {
-    first.forEach((name, number) => this.#known.set(name, numbered(number)));
-  }
   of(name: string): string {
     let colour = this.#known.get(name);
-    if (colour === undefined) {
-      colour = hashed(name);
-      this.#known.set(name, colour);
-    }
+    if (colour === undefined) this.#known.set(name, (colour = hashed(name)));
     return colour;
   }
 }
@@ -142,17 +155,17 @@ export const queueColours = new Palette();
 /** What jobs wait for, in the words of `arranger waits`. */
 const CAUSES: Record<string, string> = {
   Room: "room that others held",
+  Guarantees: "guarantees of other queues",
+  Capability: "capability of a queue",
   Order: "room that others got meanwhile",
   Reservation: "room reserved for a job before it",
   PreemptedRoom: "others to leave its nodes",
+  EarlierPods: "pods of its earlier attempt",
   Scheduler: "a scheduling cycle or a controller",
   Quota: "ResourceQuota",
-  EarlierPods: "pods of its earlier attempt",
   ClosedNodes: "cordoned or not ready nodes",
   Taint: "taints of nodes",
   Rules: "other rules of nodes and pods",
-  Capability: "capability of a queue",
-  Guarantees: "guarantees of other queues",
   MaxRunning: "maxRunning of a queue",
   MaxWaiting: "maxWaiting of a queue",
   Plugin: "a plugin's group check or permit",
@@ -163,18 +176,19 @@ const CAUSES: Record<string, string> = {
   RuntimeClass: "its RuntimeClass",
   BackOff: "back-off",
 };
-export const causeColours = new Palette(Object.keys(CAUSES));
+
+// The first six are Okabe and Ito's, without black and yellow: people with a colour vision deficiency tell them apart. Each
+// is there in every shape, so that no two causes look alike, and the most frequent ones differ in colour.
+const CAUSE_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a63c7"];
+
+/** How a bar of a cause is drawn: its colour and its shape. Another cause than those has a colour that follows from its name. */
+export function causeLook(cause: string): [colour: string, shape: Shape] {
+  const number = Object.keys(CAUSES).indexOf(cause);
+  const colours = CAUSE_COLOURS.length;
+  return number < 0 ? [hashed(cause), "thick"] : [CAUSE_COLOURS[number % colours]!, SHAPES[Math.floor(number / colours)]!];
+}
 
 export const awaited = (cause: string): string => CAUSES[cause] ?? plain(cause);
-
-function mixed(colour: string, share: number): string {
-  const towards = share > 0 ? 255 : 0;
-  const part = (from: number): number => {
-    const value = parseInt(colour.slice(from, from + 2), 16);
-    return Math.round(value + (towards - value) * Math.abs(share));
-  };
-  return `rgb(${part(1)}, ${part(3)}, ${part(5)})`;
-}
 
 /** Words with pseudonyms for all names that the page has met. */
 const replacing = computed(() => {

@@ -347,6 +347,36 @@ def test_a_job_has_one_colour_by_every_path(room: str, opened: Opener) -> None:
         assert ",".join(re.findall(r"\d+", colours[job])[:3]) in drawn
 
 
+def test_no_two_causes_look_alike(opened: Opener, tmp_path: Path) -> None:
+    """In colour or in shape, so also to those who see few colours; and the most frequent ones differ in colour."""
+    world = World()
+    world.node("node-1", gpus=4)
+    world.queue("capped", capability=(("nvidia.com/gpu", 0),))
+    world.queue("closed", max_running=0)
+    world.job("runs", leader=shape(gpus=4))
+    world.job("room", leader=shape(gpus=4))
+    world.job("never", leader=shape(gpus=40))
+    world.job("capped", leader=shape(gpus=1), of_queue="capped")
+    world.job("limited", leader=shape(gpus=1), of_queue="closed")
+    world.job("nowhere", leader=shape(gpus=1), of_queue="missing")
+    for _ in range(3):
+        world.pass_time(60)
+        world.cycle()
+    written(tmp_path / "causes.log", *world.entries)
+    serving = served(str(tmp_path / "causes.log"))
+    page = opened(f"{next(serving)}/#/gantt?at=end")
+    waits = page.get_by_role("listitem").filter(has_text="waits: ")
+    expect(waits.nth(4)).to_be_visible()
+    looks = [
+        one.locator(".swatch").evaluate("of => [of.className, getComputedStyle(of).color].join()")
+        for one in waits.all()
+    ]
+    assert len(set(looks)) == len(looks) >= 5
+    page.close()
+    for _ in serving:
+        pass
+
+
 def test_gpus_of_nodes_are_lanes_of_their_own(room: str, opened: Opener) -> None:
     """Bars of a node never overlap: at any time each job has as many lanes as GPUs."""
     page = opened(f"{room}/#/gantt?rows=nodes&at=192")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, ready, served, written
+from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, offset_of, ready, served, written
 from tests.servers import REPOSITORY
 from tests.world import World, shape
 
@@ -50,14 +50,14 @@ def test_the_overview_sums_up_disturbances_waits_and_preemptions(room: str, open
     given = told("preemptions", "--to=201")["preemptions"]
     rows = page.get_by_role("table", name="Preemptions").get_by_role("row")
     expect(rows).to_have_count(1 + len(given))
-    for row, of in zip(rows.all()[1:], given, strict=True):
+    for row, of in zip(rows.all()[1:], reversed(given), strict=True):
         for name in (of["job"], *[victim["job"] for victim in of["victims"]]):
             expect(row.get_by_role("link", name=name)).to_be_visible()
-    rows.last.get_by_role("link", name="#192").click()
+    rows.nth(1).get_by_role("link", name="#192").click()
     expect_at(page, 192)
     page.goto(f"{room}/#/overview?at=201")
     expect_at(page, 201)
-    rows.last.get_by_role("link", name="default/train").click()
+    rows.nth(1).get_by_role("link", name="default/train").click()
     expect_at(page, 192)
     expect(page.get_by_role("heading", name="default/train")).to_be_visible()
 
@@ -201,6 +201,49 @@ def test_a_what_if_says_which_jobs_start_at_other_times(room: str, opened: Opene
     expect(rows.nth(1)).to_contain_text("2 s0 s2 s")
     assert (starts[1]["job"], starts[1]["whatIfMs"]) == ("default/train", None)
     expect(rows.nth(2)).to_contain_text("no such start")
+
+
+def test_a_question_in_a_link_is_about_the_point_at_which_the_page_opens(room: str, opened: Opener) -> None:
+    """A log that has ended opens where most happened: at its end, nothing waits any more."""
+    page = opened(f"{room}/#/what-if?withoutNode=node-1")
+    result = page.get_by_role("region", name="What if")
+    expect(result).to_be_visible(timeout=60_000)
+    there = told("what-if", f"--at={offset_of(page)}", "--without-node=node-1")
+    assert [one.inner_text() for one in result.locator(".lead .point").all()][-1] == f"#{there['base']}"
+
+
+def test_tables_fit_a_small_screen_and_names_keep_their_ends(tmp_path: Path, opened: Opener) -> None:
+    world = World()
+    world.node("node-1", gpus=4)
+    for number in range(3):
+        world.job(
+            f"rlhf-reward-model-with-a-very-long-name-{number}", leader=shape(gpus=4), user="barbara.liskov@lab.example"
+        )
+    world.settle()
+    written(tmp_path / "names.log", *world.entries)
+    serving = served(str(tmp_path / "names.log"))
+    page = opened(f"{next(serving)}/#/jobs?at=end", width=1280)
+    links = page.get_by_role("table", name="Jobs").get_by_role("link")
+    expect(links).to_have_count(3)
+    expect(
+        page.get_by_role("link", name="default/rlhf-reward-model-with-a-very-long-name-2", exact=True)
+    ).to_be_visible()
+    assert page.locator(".rows").evaluate("of => of.scrollWidth <= of.clientWidth")
+    ends = "of => of.lastChild.getBoundingClientRect().right <= of.closest('td').getBoundingClientRect().right"
+    assert all(one.evaluate(ends) for one in links.all())
+    page.close()
+    for _ in serving:
+        pass
+
+
+def test_on_a_phone_it_shows_that_more_views_follow(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/overview?at=192", width=390)
+    views = page.get_by_role("navigation", name="Views")
+    expect(views).to_have_class("after")
+    views.evaluate("of => of.scrollTo({left: 1000})")
+    expect(views).to_have_class("before")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(views).to_have_class("")
 
 
 def test_names_are_offered_for_the_last_of_a_list(room: str, opened: Opener) -> None:
