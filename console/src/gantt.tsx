@@ -402,7 +402,9 @@ function Chart(props: {
     for (const time of times) {
       const text = tick(time, end - begin);
       const wide = pen.measureText(text).width + 3;
-      pen.fillText(text, x(time) + wide < width ? x(time) + 3 : x(time) - wide, AXIS_PX / 2);
+      // The last one may have room on its other side alone, or none.
+      if (x(time) + wide < width) pen.fillText(text, x(time) + 3, AXIS_PX / 2);
+      else if (times.length < 2 || x(times[1]!) - x(times[0]!) > 2 * wide) pen.fillText(text, x(time) - wide, AXIS_PX / 2);
     }
     if (now < begin || now > end) return;
     pen.strokeStyle = colour("--accent");

@@ -19,6 +19,8 @@ export interface Column<R> {
   number?: boolean;
   /** A column that isn't wider than it must be. */
   short?: boolean;
+  /** One of two columns of long texts, which share what room is left. */
+  half?: boolean;
   /** The first choice of this column has its smallest values first, although they are numbers. */
   least?: boolean;
 }
@@ -192,7 +194,7 @@ function Cell(props: { kind: string; content: ComponentChildren }) {
 }
 
 function kind<R>(column: Column<R>): string {
-  return column.number ? "number" : column.short ? "short" : "";
+  return column.number ? "number" : column.short ? "short" : column.half ? "half" : "";
 }
 
 /** So many sentences of a list are shown at once. */

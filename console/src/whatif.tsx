@@ -248,8 +248,8 @@ function Result({ value }: { value: Answer }) {
         rows={value.differences}
         columns={[
           { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
-          { name: "As it was", cell: (one) => got(one.one) },
-          { name: "What if", cell: (one) => got(one.other) },
+          { name: "As it was", cell: (one) => got(one.one), half: true },
+          { name: "What if", cell: (one) => got(one.other), half: true },
         ]}
       />
       {value.supposed.length > 0 && (
