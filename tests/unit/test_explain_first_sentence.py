@@ -72,7 +72,7 @@ def test_a_forecast_of_the_log_is_told_once(tmp_path: Path, capsys: pytest.Captu
 def test_an_earliest_start_that_has_passed_is_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = crowded()
     job = next(of for of in world.state.jobs.values() if of.seen.name == "other")
-    world.say(StartForecast(job.uid, job.version, world.now_ms + 600_000, world.now_ms + 1_000, 0))
+    world.say(StartForecast(job.uid, job.version, world.now_ms + 600_000, world.now_ms + 1_000, world.now_ms + 900_000))
     world.pass_time(60)
     world.node("further", cpu=1)
     told = Run(capsys, "explain", "other", *to_file(world.entries, tmp_path / "run.log")).out
