@@ -51,8 +51,7 @@ class Filling:
         self._metrics = metrics
         self._changes = StageChanges(State())
         self._cursor: Cursor | None = None
-        #: The offset that is read, and the events up to it that aren't in the outbox.
-        self._offset = 0
+        #: Offset and content of the events that aren't in the outbox yet.
         self._made: list[tuple[int, bytes]] = []
 
     async def cursor(self) -> Cursor | None:

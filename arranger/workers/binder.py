@@ -83,14 +83,14 @@ class Binder:
             await self._devices.release(look, untold)
             await self._tell(look, untold)
             if not look.current():  # changed while that was told
-                self._later(look)
+                self._creation.later(look)
                 return
         due = [(slot, look.job.placements[slot]) for slot in placed if self._may_bind(look, slot)]
         ready = await self._claims.with_volumes(look, due)
         if look.current():
             ready = await self._devices.with_devices(look, ready, placed)
         if not look.current():
-            self._later(look)
+            self._creation.later(look)
             return
         await together([self._bind(look, slot, placed[slot], node) for slot, node in ready])
 
@@ -118,16 +118,13 @@ class Binder:
 
     async def _bound(self, look: Look, slot: SlotKey, pod: PodSeen, node: str) -> bool:
         """Bind a pod; returns whether that was done here."""
-
-        def still() -> bool:
-            return look.current() and self._effects.allowed()
-
+        still = self._creation.still(look)
         if not still():  # changed while this effect was queued
-            return self._later(look)
+            return self._creation.later(look)
         try:
             await self._effects.cluster.bind(pod.namespace, pod.name, uid=pod.uid, node=node, still=still)
         except Withdrawn:
-            return self._later(look)
+            return self._creation.later(look)
         except ApiError as refused:
             if refused.code == 429 or (refused.code >= 500 and not by_admission(refused)):
                 raise
@@ -144,11 +141,6 @@ class Binder:
         """Don't repeat the binding of this attempt for a while: the watch is to show its effect first."""
         look.progress.settling[look.job.attempt, slot] = self._clock.monotonic_s() + SETTLE_S
         self._queue.look_again(look.job.uid, SETTLE_S)
-
-    def _later(self, look: Look) -> bool:
-        """The projection has changed or isn't fresh: look again soon."""
-        self._queue.look_again(look.job.uid, STALE_S)
-        return False
 
     # --- words ---------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Every creation is safe to repeat: "already exists" counts as success only if the
 """
 
 import logging
+from collections.abc import Callable
 
 from arranger.events.kinds import EffectFailed
 from arranger.kube.cluster import PODS, RESOURCE_CLAIMS, TYJOBS, ApiError, Object, Resource, Withdrawn
@@ -61,16 +62,14 @@ class Creation:
         )
 
     async def _create(self, look: Look, slot: SlotKey, resource: Resource, body: Object) -> bool:
-        def still() -> bool:
-            return look.current() and self._effects.allowed()
-
+        still = self.still(look)
         if not still():  # changed while this effect was queued
-            return self._later(look)
+            return self.later(look)
         try:
             await self._effects.cluster.create(resource, look.job.seen.namespace, body, still=still)
             return True
         except Withdrawn:
-            return self._later(look)
+            return self.later(look)
         except ApiError as refused:
             if refused.code == 409 and refused.reason == "AlreadyExists":
                 return await self._ours(
@@ -81,7 +80,11 @@ class Creation:
             await self.refused(look, slot, refused, _told_as(resource))
             return False
 
-    def _later(self, look: Look) -> bool:
+    def still(self, look: Look) -> Callable[[], bool]:
+        """What says whether the decision behind a look counts now."""
+        return lambda: look.current() and self._effects.allowed()
+
+    def later(self, look: Look) -> bool:
         """The projection has changed or isn't fresh: look again soon."""
         self._queue.look_again(look.job.uid, STALE_S)
         return False

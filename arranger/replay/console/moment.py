@@ -61,7 +61,6 @@ class MomentJob(msgspec.Struct, frozen=True, rename="camel", gc=False):
     since: float
     submitted: float
     attempt: int
-    pods_ready: int
     pods_placed: int
     pods_desired: int = msgspec.field(name="podsWanted")
     pods_minimum: int
@@ -296,7 +295,6 @@ def _job(state: State, name: str, job: JobRecord, number: int, on_node: _OnNode)
         since=job.times.stage_ms / 1000,
         submitted=job.seen.created_ms / 1000,
         attempt=job.attempt,
-        pods_ready=sum(job.ready) if spec is not None else 0,
         pods_placed=len(job.placements),
         pods_desired=job.pods_desired(),
         pods_minimum=_minimum(spec) if spec is not None else 0,
