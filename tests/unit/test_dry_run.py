@@ -223,6 +223,9 @@ def test_as_it_was_is_the_cycle_itself_whatever_is_changed(
     said = Run(capsys, "what-if", *log, *point).out
     assert "in both plans, others give room to default/high only after a dry run, which nobody had made yet" in said
     assert told["untried"] and "a dry run has to show first" in told["waits"]
+    if not recorded:
+        said = Run(capsys, "explain", "high", *log).out
+        assert "0 of its" not in said and "Why it waits: others would give it room, but a dry run has to show" in said
 
 
 def test_what_if_supposes_the_answer_only_for_jobs_that_the_change_lets_take_room(

@@ -218,7 +218,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:
-        return _room(job, gets)
+        return _room(job, gets) if gets else _UNTRIED
     if job.seen.faults:
         return f"its spec is invalid: {faults_text(job.seen.faults)}"
     if job.seen.deleting or job.valid_spec.terminating:
@@ -239,6 +239,10 @@ def _why_not_now(state: State, job: JobRecord) -> str:
         return f"it backs off: it gets no nodes for {left_ms / 1000:g} s more"
     what = awaited_text(awaited(state, job)) or "nothing"
     return f"it isn't in the queue: it waits for {what}{f' ({pods})' if pods else ''}"
+
+
+#: A cycle finds room for a job and doesn't give it to it yet.
+_UNTRIED = "others would give it room, but a dry run has to show first that the API server takes its pods"
 
 
 def _room(job: JobRecord, gets: int) -> str:
