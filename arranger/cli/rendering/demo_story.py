@@ -29,8 +29,12 @@ class Story:
 
     def __init__(self) -> None:
         self._state = State()
-        #: Job UID → when it began to wait, in milliseconds since 1970, and how that is called when it is over.
-        self._waits: dict[str, tuple[int, str]] = {}
+        #: Job UID → how its wait is called when it is over, of those that were told to wait.
+        self._waits: dict[str, str] = {}
+        #: Job UID → since when it is Pending or Rescheduling, in milliseconds since 1970, and how long its last such
+        #: wait took: until its quorum had nodes. `arranger explain` counts the same.
+        self._waiting: dict[str, int] = {}
+        self._waited_ms: dict[str, int] = {}
         #: Job UID → when the first of its pods ended that are being replaced.
         self._replaces: dict[str, int] = {}
         self.room_taken = False
@@ -47,6 +51,7 @@ class Story:
                 yield from self._seen(judged.event, job, entry.batch.time_ms)
             elif job is not None and judged.verdict == ACCEPTED:
                 yield from self._told(judged, job, entry.batch.time_ms)
+        self._time_waits(changes)
         yield from self._whole_again(changes, entry.batch.time_ms)
         if any(isinstance(event, k.Placed) for event in entry.batch.events):
             yield from self._borrowing()
@@ -55,14 +60,14 @@ class Story:
         name, event = job.seen.name, judged.event
         if isinstance(event, k.Waits):
             if not job.placements and not event.shortage.infeasible and job.uid not in self._waits:
-                self._waits[job.uid] = time_ms, "it waited"
+                self._waits[job.uid] = "it waited"
                 pods = job.valid_spec.groups[0].count + job.valid_spec.min_workers
                 gang = f"{pods} pods of it start together or not at all: " if pods > 1 else ""
                 yield f"{name} waits: {gang}{shortage_text(event.shortage)}"
         elif isinstance(event, k.Preempted):
             self.room_taken = True
             taken = taking(judged.offset, time_ms, event, self._state)
-            self._waits |= {gave.uid: (time_ms, "it waited again") for gave in taken.victims}
+            self._waits |= {gave.uid: "it waited again" for gave in taken.victims}
             yield f"{name} of queue {taken.queue} takes room back from {', '.join(map(gave_text, taken.victims))}"
         elif isinstance(event, k.StageDecided):
             yield from self._entered(event, job, time_ms)
@@ -76,13 +81,22 @@ class Story:
     def _entered(self, event: k.StageDecided, job: JobRecord, time_ms: int) -> Iterator[str]:
         name = job.seen.name
         if event.stage == Stage.RUNNING and job.uid in self._waits:
-            since_ms, waited = self._waits.pop(job.uid)
-            yield f"{name} runs; {waited} for {duration(time_ms - since_ms)}"
+            yield f"{name} runs; {self._waits.pop(job.uid)} for {duration(self._waited_ms.get(job.uid, 0))}"
         elif event.stage == Stage.FAILED:
             yield f"{name} failed: {stage_text(event)}"
         elif event.stage == Stage.RESCHEDULING and event.reason != StageReason.PREEMPTED:
-            self._waits[job.uid] = time_ms, "it waited again"
+            self._waits[job.uid] = "it waited again"
             yield f"{name} starts again: {stage_text(event)}"
+
+    def _time_waits(self, changes: Changes) -> None:
+        for uid in changes.jobs:
+            job = self._state.jobs.get(uid)
+            if job is None:
+                continue
+            if job.stage in (Stage.PENDING, Stage.RESCHEDULING):
+                self._waiting.setdefault(uid, job.times.stage_ms)
+            elif uid in self._waiting:
+                self._waited_ms[uid] = job.times.stage_ms - self._waiting.pop(uid)
 
     def _whole_again(self, changes: Changes, time_ms: int) -> Iterator[str]:
         """The jobs all of whose pods are ready again."""
