@@ -151,6 +151,9 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
           `It is number ${waiting.position} of ${count(waiting.queueLength)} among the jobs that ask for nodes, by ${waiting.queuePolicy}. `}
         {closest && `The closest node for its next pod is ${shown(closest.node)}: ${shown(closest.text)}.`}
       </p>
+      <Sentences title="Ahead of it in the queue">
+        {waiting.ahead.map((one) => `${shown(one.job)}, because of ${shown(one.decidedBy)}; ${shown(one.gets)}`)}
+      </Sentences>
       <Sentences title="What would give it nodes">
         {waiting.remedies.map((one) => (
           <>
@@ -192,9 +195,9 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
 const UNKNOWN: Record<string, string> = {
   Endless: "nothing is known of the end of {jobs}",
   Awaited: "its reservation waits for the end of {jobs}, and nobody knows when that comes",
-  Never: "it has no room even when all other jobs have ended, or something other than room keeps it waiting",
   Queue: "it can't use its queue",
   Infeasible: "its quorum would not fit even if nothing else ran",
+  Never: "it has no room even when all other jobs have ended, or something other than room keeps it waiting",
   Refused: "the API server refuses a pod of it in a dry run, which is repeated now and then",
   Later: "a forecast takes too long here: arranger forecast",
   NotForecast: "no forecast was made (forecast_every_s)",

@@ -124,7 +124,7 @@ export function Jobs() {
             key: (job) => job.podsPlaced ?? -1,
             number: true,
           },
-          { name: "GPUs", cell: (job) => amount(job.gpus), key: (job) => job.gpus ?? -1, number: true },
+          { name: "GPUs asked", cell: (job) => amount(job.gpus), key: (job) => job.gpus ?? -1, number: true },
           {
             name: "GPU hours",
             cell: (job) => (job.standing?.gpuMs == null ? "–" : hours(job.standing.gpuMs)),

@@ -15,7 +15,7 @@ import { addOthers, at, chosen, moment, readOthers, timeline, view } from "./sto
 import { Slider } from "./slider";
 import { applyScheme, colour, dark, scheme } from "./use";
 import { reveal, showAll } from "./zoom";
-import { amount, clock, count, duration, many, plain, stamp, zone } from "./words";
+import { amount, clock, count, duration, many, plain, shown, stamp, zone } from "./words";
 
 const log = new Playback(JSON.parse(document.getElementById("facts")!.textContent!) as Facts);
 const { playback, version } = log.facts;
@@ -240,7 +240,10 @@ function Queue() {
 
 function Job() {
   const job = log.job(chosen.value);
-  if (!job) return <Note>Choose a job: click its bar, or its name.</Note>;
+  if (!job) {
+    const none = chosen.value && `There is no job ${shown(chosen.value)} in this replay. `;
+    return <Note>{none}Choose a job: click its bar, or its name.</Note>;
+  }
   const step = log.step(job, now.value);
   const told = step && log.told(job, step);
   return (
@@ -258,6 +261,9 @@ function Job() {
         <p>It was deleted.</p>
       ) : (
         <>
+          <p class="faint">
+            As of event {count(step.at)}, {ago(step)} ago, when it changed last:
+          </p>
           <p class="lead reason">
             {log.waits(step) && <strong>Waits for {step.waitingFor}. </strong>}
             {told?.waiting?.why ?? step.message}
@@ -273,8 +279,7 @@ function Job() {
             </>
           )}
           <p class="faint shell">
-            This is as of event {count(step.at)}, {ago(step)} ago. The same from the log:{" "}
-            <code>{`arranger explain ${job.job} --at ${step.at} --log LOG`}</code>
+            The same from the log: <code>{`arranger explain ${job.job} --at ${step.at} --log LOG`}</code>
           </p>
         </>
       )}
@@ -352,7 +357,7 @@ function readAddress(): void {
   const offset = Number(given.get("at"));
   if (offset > 0) seek(log.timeOf(offset));
   const job = given.get("job") ?? "";
-  if (log.job(job)) chosen.value = job;
+  if (job) chosen.value = job;
   readOthers(given, "gantt");
 }
 

@@ -83,6 +83,7 @@ function draw(pen: CanvasRenderingContext2D, log: Timeline, x: (time: number) =>
     else if (mark.kind === "nodeCordoned") pen.strokeRect(middle - 3, 1, 6, 6);
     else if (mark.kind === "preempted") pen.arc(middle, 4, 3.5, 0, 7);
     else if (mark.kind === "jobRescheduled") path(pen, [middle - 4, 4], [middle, 0], [middle + 4, 4], [middle, 8]);
+    else if (mark.kind === "workersReplaced") path(pen, [middle - 4, 0], [middle, 8], [middle + 4, 0]);
     else path(pen, [middle - 4, 8], [middle, 0], [middle + 4, 8]);
     pen.fill();
   }
@@ -139,8 +140,21 @@ function Typed(props: {
   );
 }
 
-/** What was typed as a time and isn't understood. */
+/** What is wrong with the time that was typed. */
 const unknown = signal("");
+
+/** Whether a point is before or after the log, in words; empty if the log has it. */
+function beyond(found: Exclude<ReturnType<typeof when>, null>, typed: string): string {
+  const log = timeline.value;
+  if (!log || found === "end" || typed.trim().toLowerCase() === "start") return "";
+  const [first, last, value] =
+    "at" in found ? [log.first, log.last, found.at] : [Math.floor(whole.value[0]), Math.ceil(whole.value[1]), found.time];
+  if (value >= first && value <= last) return "";
+  const has = `events ${count(log.first)} to ${count(log.last)}, ${stamp(whole.value[0])} to ${stamp(whole.value[1])}`;
+  return value < first
+    ? `“${typed}” is before the log (${has}): this is its beginning.`
+    : `“${typed}” is after the log (${has}): this is its end.`;
+}
 
 /** Where the time is typed. */
 function When({ time }: { time: number }) {
@@ -154,7 +168,7 @@ function When({ time }: { time: number }) {
       describedBy={unknown.value ? "unknown-time" : undefined}
       go={(text) => {
         const found = when(text, time, whole.value[1]);
-        unknown.value = found ? "" : text;
+        unknown.value = found ? beyond(found, text) : `“${text}” is no time: try ${WHEN}.`;
         if (found === "end") goToEnd();
         else if (found && "at" in found) goTo(found.at);
         else if (found) void goToTime(found.time);
@@ -167,7 +181,7 @@ function Unknown() {
   if (!unknown.value) return null;
   return (
     <p class="unknown bad live-only" id="unknown-time" role="alert">
-      “{unknown.value}” is no time: try {WHEN}.{" "}
+      {unknown.value}{" "}
       <button type="button" aria-label="Close" onClick={() => (unknown.value = "")}>
         ×
       </button>

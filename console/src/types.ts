@@ -229,7 +229,7 @@ export interface Explained {
     position: number;
     queueLength: number;
     queuePolicy: string;
-    ahead: unknown[];
+    ahead: { job: string; decidedBy: string; gets: string }[];
     shortfall: null | { closest: null | { node: string; text: string } };
     takers: {
       offset: number;

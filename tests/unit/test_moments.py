@@ -184,6 +184,18 @@ def test_the_timeline_counts_every_event_once_and_marks_what_went_wrong() -> Non
     assert all(isinstance(events[at], k.Preempted) for at in preempted)
 
 
+async def test_pods_that_are_replaced_while_their_job_runs_on_are_marked() -> None:
+    log = FileLog(HISTORIES / "demo.log")
+    await log.open()
+    index, state = TimelineIndex(), State()
+    for entry in await log.read(await log.start()):
+        changes = Changes()
+        apply_entry(state, entry, changes)
+        index.note(entry, state, changes)
+    marks = index.timeline(4, complete=True).marks
+    assert [mark.subjects for mark in marks if mark.kind == "workersReplaced"] == [("default/loses-a-worker",)]
+
+
 def test_cordons_and_jobs_that_start_again_are_marked() -> None:
     world = World()
     world.node("n1")

@@ -25,8 +25,8 @@ from arranger.web.page import FOLDER
 #: What the page shows of an explanation, and of why a job waits.
 _SHOWN = ("offset", "time_ms", "standing", "waiting", "consequences", "takings", "givings", "kept")
 _OF_WAITING = (
-    "why", "position", "queue_length", "queue_policy", "shortfall", "takers", "passed_by", "blockers", "remedies",
-    "in_queue", "takes_none",
+    "why", "position", "queue_length", "queue_policy", "ahead", "shortfall", "takers", "passed_by", "blockers",
+    "remedies", "in_queue", "takes_none",
 )  # fmt: skip
 _OF_SHORTFALL = ("closest",)
 #: The most rows of a list that may be long.
@@ -52,6 +52,7 @@ def shown(answer: Explanation) -> dict[str, Any]:
 def _waiting(waiting: Waiting) -> dict[str, Any]:
     found = {name: getattr(waiting, name) for name in _OF_WAITING}
     found["takers"] = [one for one in waiting.takers if one.holds][:_ROWS]
+    found["ahead"] = waiting.ahead[:_ROWS]
     found["passed_by"] = waiting.passed_by[:_ROWS]
     short = waiting.shortfall
     found["shortfall"] = {name: getattr(short, name) for name in _OF_SHORTFALL} if short is not None else None

@@ -18,8 +18,9 @@ _POINTS, _MARKS = 2_000_000, 2_000
 #: How many decisions are kept, the latest ones.
 _DECISIONS = 2_000_000
 
-#: A node that was ready isn't any more, or is cordoned; a job gave room, has to start again, or failed.
-_KINDS = ("nodeLost", "nodeCordoned", "preempted", "jobRescheduled", "jobFailed")
+#: A node that was ready isn't any more, or is cordoned; a job gave room, lost pods while it ran on, has to start again,
+#: or failed.
+_KINDS = ("nodeLost", "nodeCordoned", "preempted", "workersReplaced", "jobRescheduled", "jobFailed")
 
 _STAGES = {Stage.RESCHEDULING: "jobRescheduled", Stage.FAILED: "jobFailed"}
 
@@ -170,6 +171,8 @@ class TimelineIndex:
                 self._decided, self._decided_ms = self._decided[1000:], self._decided_ms[1000:]
         if isinstance(event, k.Preempted):
             self._mark("preempted", offset, time_ms, *[label_of(state, victim.job_uid) for victim in event.victims])
+        elif isinstance(event, k.WorkersReplaced):
+            self._mark("workersReplaced", offset, time_ms, label_of(state, event.job_uid))
         elif isinstance(event, k.StageDecided) and event.stage in _STAGES:
             self._mark(_STAGES[event.stage], offset, time_ms, label_of(state, event.job_uid))
 

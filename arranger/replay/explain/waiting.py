@@ -218,7 +218,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"
     if position:
-        return _room(job, gets) if gets else _UNTRIED
+        return _room(job, gets)
     if job.seen.faults:
         return f"its spec is invalid: {faults_text(job.seen.faults)}"
     if job.seen.deleting or job.valid_spec.terminating:
@@ -247,6 +247,8 @@ _UNTRIED = "others would give it room, but a dry run has to show first that the 
 
 def _room(job: JobRecord, gets: int) -> str:
     """In words, that a cycle would place the job now, with the number of pods."""
+    if not gets:
+        return _UNTRIED
     lacks = job.pods_desired() - len(job.placements)
     what = ("the rest of it" if job.placements else "it") + f" ({counted(gets, 'pod')})"
     if gets < lacks:

@@ -236,7 +236,11 @@ def rows_of(lines: list[Line], by: str, held_by: str) -> list[Row]:
     totals: dict[str, tuple[int, int]] = {}
     for line in lines:
         group = str(getattr(line.waiter, by))
-        holder = (getattr(line.holder, held_by) or "(other pods)") if line.holder is not None else ""
+        holder = (
+            (getattr(line.holder, held_by) or "(pods of no job, or of one that ended)")
+            if line.holder is not None
+            else ""
+        )
         row = found.setdefault((group, line.cause, holder), Row(group, line.cause, holder))
         row.wait_ms += line.wait_ms
         row.gpu_ms += line.gpu_ms

@@ -131,7 +131,15 @@ def test_a_log_file_of_this_minute_opens_where_most_happened_too(tmp_path: Path,
 
 @pytest.mark.parametrize(
     ("typed", "hours"),
-    [("-2h", -2), ("2h ago", -2), ("yesterday 15:00", None), ("", None), ("#3", None), ("nonsense", None)],
+    [
+        ("-2h", -2),
+        ("2h ago", -2),
+        ("yesterday 15:00", None),
+        ("", None),
+        ("#3", None),
+        ("nonsense", None),
+        ("999", None),
+    ],
 )
 def test_a_time_is_typed(month: tuple[str, list[int], World], typed: str, hours: int | None, opened: Opener) -> None:
     address, _, world = month
@@ -152,6 +160,9 @@ def test_a_time_is_typed(month: tuple[str, list[int], World], typed: str, hours:
     if typed == "nonsense":
         expect(page.get_by_role("alert")).to_contain_text("“nonsense” is no time: try yesterday 15:00")
         expect_at(page, log["last"])
+        return
+    if typed == "999":
+        expect(page.get_by_role("alert")).to_contain_text("“999” is after the log (events 1 to ")
         return
     if typed == "#3":
         expect_at(page, 3)

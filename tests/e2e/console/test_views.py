@@ -103,7 +103,19 @@ def test_the_table_of_jobs_has_what_a_user_looks_for_in_an_order_of_choice(room:
     waiting = {f"{one['namespace']}/{one['name']}": one["queue"] for one in said if one["queue"]}
     assert waiting
     assert [one.inner_text() for one in table.get_by_role("columnheader").all()] == [
-        *("Job", "Stage", "Position", "Starts", "Queue", "User", "Priority", "Pods", "GPUs", "GPU hours", "Attempt"),
+        *(
+            "Job",
+            "Stage",
+            "Position",
+            "Starts",
+            "Queue",
+            "User",
+            "Priority",
+            "Pods",
+            "GPUs asked",
+            "GPU hours",
+            "Attempt",
+        ),
         *("Age", "Waits for"),
     ]
     for job, position in waiting.items():
