@@ -1,6 +1,6 @@
 """Why a quorum that fits nowhere takes no room from jobs that run: for each of them the first thing that forbids it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -11,6 +11,7 @@ from arranger.model.queue import DEFAULT_SPEC, Preemption, PreemptionMode
 from arranger.model.quota import LimitKind
 from arranger.projections.awaited_room import refused_by_dry_run, took_in_vain
 from arranger.projections.jobs import JobRecord
+from arranger.projections.nodes import PODS
 from arranger.projections.queue_membership import counted_priority
 from arranger.projections.queue_use import queue_of, sum_by_group
 from arranger.projections.state import State
@@ -35,8 +36,8 @@ class NoRoomKind(StrEnum):
     they haven't run for as long as their queue says (TOO_YOUNG) or, on nodes that they took, the configuration
     (JUST_TOOK); and of other queues: with the quorum, its own queue would be above its share, those aren't above
     theirs, or they aren't reclaimable. AWAITED: the reservation of a job before it waits for their end. TOO_LITTLE: all
-    that others may give isn't enough. NOBODY: no job runs there. IN_VAIN: the job took room and didn't start. REFUSED:
-    the API server refused a pod of it in a dry run.
+    that others may give isn't enough. NOBODY: no job with some of what it lacks runs there. IN_VAIN: the job took room
+    and didn't start. REFUSED: the API server refused a pod of it in a dry run.
     """
 
     OFF = "Off"
@@ -78,10 +79,12 @@ def why_no_room(
     lacks: LimitKind | None,
     infeasible: bool,
     reserved: bool = False,
+    short: Collection[str] = (),
     policies: Policies = BUILT_IN,
 ) -> tuple[NoRoom, ...]:
     """Why others give no room to a quorum that a cycle doesn't place. `lacks` is the limit that it lacks something of,
-    None for nodes. `reserved`: it would fit but for room that is reserved for others."""
+    None for nodes, and `short` are the resources that these lack: only jobs with some of them count, all if it is
+    empty. `reserved`: it would fit but for room that is reserved for others."""
     candidates = Candidates(state, config, policies, waiting_jobs(state, time_ms, by_qos=config.qos_order), time_ms)
     rules = candidates.rules(queue_of(state, job))
     limits = (None, LimitKind.CAPABILITY, LimitKind.MAX_RUNNING, LimitKind.GUARANTEES)
@@ -104,7 +107,8 @@ def why_no_room(
     there = _open_nodes(state, job, config, time_ms, policies) if lacks is None else None
     found: dict[NoRoomKind, dict[str, int]] = {}
     for uid, kind, until_ms in _kinds(state, job, config, rules, candidates.line(job, asked, {}), time_ms=time_ms):
-        if there is not None and there.isdisjoint(state.jobs[uid].placements.values()):
+        of = state.jobs[uid]
+        if there is not None and (there.isdisjoint(of.placements.values()) or not _has_some(of, short)):
             continue
         found.setdefault(kind, {})[uid] = until_ms
     if not found:
@@ -113,6 +117,13 @@ def why_no_room(
         NoRoom(kind, tuple(jobs), min(jobs.values()))
         for kind, jobs in sorted(found.items(), key=lambda of: _rank(of[0]))
     )
+
+
+def _has_some(job: JobRecord, resources: Collection[str]) -> bool:
+    """Whether a pod of the job that has a node requests something of these resources; true of none."""
+    groups = {group for group, _ in job.placements}
+    asked = (of for group in groups for of in job.valid_spec.groups[group].shape.requests)
+    return not resources or PODS in resources or any(name in resources for name, amount in asked if amount)
 
 
 def _open_nodes(state: State, job: JobRecord, config: CycleConfig, time_ms: int, policies: Policies) -> frozenset[str]:

@@ -143,7 +143,7 @@ const TAKES_NONE: Record<string, string> = {
   NotReclaimable: "{jobs}: in queues that aren't reclaimable",
   Awaited: "{jobs}: the reservation of another job waits for their end",
   TooLittle: "{jobs}: what they may give isn't enough",
-  Nobody: "no other job runs where its pods may run",
+  Nobody: "no other job has what it lacks where its pods may run",
 };
 
 /** Where a waiting job stands in its queue, and why it takes no room from others. */

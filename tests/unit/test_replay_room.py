@@ -19,7 +19,7 @@ from arranger.replay.what_if.hypothesis import job_gone, supposed
 from arranger.replay.what_if.one_cycle import take_plan
 from arranger.replay.what_if.utilisation import Meter, Utilisation
 from tests.unit.replay_worlds import entry_with, explained, forged, gpu_job, preempting, verified, with_room_rules
-from tests.world import World
+from tests.world import World, shape
 
 NEVER = Preemption(*[PreemptionMode.NEVER] * 3)
 
@@ -222,6 +222,17 @@ def test_room_that_is_off_and_room_that_is_too_little_are_told_apart() -> None:
     gpu_job(other, "high", 3, priority=9)
     other.cycle()
     assert reasons(other, "high") == {"TooLittle": ("default/low",), "NotLower": ("default/top",)}
+
+
+def test_a_job_that_has_nothing_of_what_another_lacks_is_not_named() -> None:
+    world = with_room_rules()
+    gpu_job(world, "low", 4, priority=9)
+    world.job("no-gpus", leader=shape(cpu=1), priority=9)
+    world.settle()
+    assert world.state.jobs["uid-no-gpus"].placements
+    gpu_job(world, "high", 4, priority=9)
+    world.cycle()
+    assert reasons(world, "high") == {"NotLower": ("default/low",)}
 
 
 def test_a_queue_above_its_share_reclaims_nothing() -> None:

@@ -230,7 +230,7 @@ _TAKES_NONE = {
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
     NoRoomKind.AWAITED: "the reservation of another job waits for the end of {who}",
     NoRoomKind.TOO_LITTLE: "what others may give isn't enough: {who}",
-    NoRoomKind.NOBODY: "no other job runs where its pods may run",
+    NoRoomKind.NOBODY: "no other job has what it lacks where its pods may run",
     NoRoomKind.REFUSED: "the API server refuses a pod of it in a dry run, which is repeated now and then",
     NoRoomKind.IN_VAIN: (
         "it took room and didn't start; it takes none again until its spec, a quota of its namespace or one of the "

@@ -225,13 +225,14 @@ def takes_none(
     job: JobRecord,
     config: CycleConfig,
     policies: Policies,
-    shortage: tuple[QuotaLack | None, bool, bool],
+    shortage: tuple[QuotaLack | None, Collection[str], bool, bool],
 ) -> tuple[TakesNone, ...]:
-    """Why a cycle takes no room for the job's quorum. `shortage`: the limit that it lacks, whether it would fit no
-    empty cluster, and whether it would fit but for reserved room."""
-    lack, infeasible, reserved = shortage
+    """Why a cycle takes no room for the job's quorum. `shortage`: the limit that it lacks, the resources that nodes
+    lack for it, whether it would fit no empty cluster, and whether it would fit but for reserved room."""
+    lack, short, infeasible, reserved = shortage
     limit = lack.limit if lack is not None else None
     found = why_no_room(
-        state, job, config, state.time_ms, lacks=limit, infeasible=infeasible, reserved=reserved, policies=policies
-    )
+        state, job, config, state.time_ms, lacks=limit, short=short, infeasible=infeasible, reserved=reserved,
+        policies=policies
+    )  # fmt: skip
     return tuple(TakesNone(of.kind, tuple(label_of(state, uid) for uid in of.jobs), of.until_ms) for of in found)

@@ -166,7 +166,7 @@ def _takes_none(case: Case, found: Waiting) -> tuple[TakesNone, ...]:
     if case.config.preemption is None or case.job.placements:
         return ()
     reserved = found.in_queue is not None and found.in_queue.kept_by == KeptBy.RESERVED
-    lacks = (shortfall.quota, bool(infeasible_since_ms(case.job, case.config)), reserved)
+    lacks = (shortfall.quota, shortfall.resources, bool(infeasible_since_ms(case.job, case.config)), reserved)
     return takes_none(case.state, case.job, case.config, case.policies, lacks)
 
 
