@@ -40,6 +40,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def attempt_name(attempt: int) -> str:
+    """An attempt, by what the names of its pods end in, which those of the first don't: "first", "r1"."""
+    return f"r{attempt}" if attempt else "first"
+
+
 def few(names: Sequence[str], shown: int) -> str:
     """The first of some names, and how many more there are: "a, b and 3 more"."""
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")

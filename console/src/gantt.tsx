@@ -196,7 +196,7 @@ const causeOf = (bar: Bar): string => (bar.kind === "waiting" ? (bar.cause ?? "u
 const said = (bar: Bar): string =>
   bar.kind === "waiting"
     ? `waits: ${awaited(causeOf(bar))}${bar.outcome ? `, then ${ENDS[bar.outcome] ?? bar.outcome}` : ""}`
-    : `runs, attempt ${bar.attempt}${bar.outcome ? `, ${ENDS[bar.outcome] ?? bar.outcome}` : ""}`;
+    : `runs, ${bar.attempt ? `attempt r${bar.attempt}` : "first attempt"}${bar.outcome ? `, ${ENDS[bar.outcome] ?? bar.outcome}` : ""}`;
 
 function rowOfJob({ job, bars, queue, user }: OfJob): Row {
   const drawn = bars.map((bar): Drawn => {

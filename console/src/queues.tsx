@@ -41,7 +41,7 @@ export function Queues() {
   return (
     <>
       {now.queues.length > 0 && (
-        <p class="faint">A queue is below its share if it uses less than that and its demand. Choose one to see why its jobs wait.</p>
+        <p class="faint">The share is what a queue is entitled to now. A queue is below it if it uses less than that and its demand. Choose one to see why its jobs wait.</p>
       )}
       {now.queues.length ? <Tree now={now} /> : <Note>No queues were seen up to this point of the log, or you may not list them.</Note>}
       {now.queues.some((one) => one.name === open.value) && <Detail name={open.value} at={now.at} />}

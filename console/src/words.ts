@@ -157,7 +157,7 @@ const CAUSES: Record<string, string> = {
   Room: "room that others held",
   Guarantees: "guarantees of other queues",
   Capability: "capability of a queue",
-  Order: "room that others got meanwhile",
+  Order: "room that other jobs got first",
   Reservation: "room reserved for a job before it",
   PreemptedRoom: "others to leave its nodes",
   EarlierPods: "pods of its earlier attempt",

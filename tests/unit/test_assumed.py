@@ -162,5 +162,8 @@ def test_explain_names_them_among_those_who_have_the_room() -> None:
     waiting = explained(world.entries, "other").waiting
     assert waiting is not None
     [holder] = waiting.holders
-    assert (holder.who, holder.amounts) == ("pods of job default/ppo, attempt 0, that may still appear", {"cpu": 2000})
+    assert (holder.who, holder.amounts) == (
+        "pods of job default/ppo, first attempt, that may still appear",
+        {"cpu": 2000},
+    )
     assert holder.nodes == ("n1",)

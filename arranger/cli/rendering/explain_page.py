@@ -22,7 +22,7 @@ from arranger.messages.shortages import counts_text, nodes_text, reason_text
 from arranger.model.job import Stage
 from arranger.model.quantity import amount_text
 from arranger.model.reasons import OF_LIMITS, OF_PLUGINS, ReasonKind
-from arranger.model.text import counted, few
+from arranger.model.text import attempt_name, counted, few
 from arranger.replay.explain.answer import Explanation, Standing, Waited
 from arranger.replay.explain.causes import Consequence
 from arranger.replay.explain.headline import headline
@@ -127,7 +127,7 @@ class Page:
             ("stage", f"{job.stage} for {duration(max(answer.time_ms - job.stage_since_ms, 0))}"),
             ("schedule", f"{job.schedule_state} for {duration(max(answer.time_ms - job.scheduled_since_ms, 0))}"),
             ("pods", _pods(job)),
-            ("attempt", f"{job.attempt}" + (f"; restarts: {job.budget}" if job.budget else "")),
+            ("attempt", attempt_name(job.attempt) + (f"; restarts: {job.budget}" if job.budget else "")),
             ("message", self._message()),
             ("nodes", job.allocation or "-"),
         ]

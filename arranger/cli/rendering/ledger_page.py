@@ -38,7 +38,7 @@ _NAMED = 2
 
 _CAUSES = {
     Cause.ROOM: "room that others held",
-    Cause.ORDER: "room that others got meanwhile",
+    Cause.ORDER: "room that other jobs got first",
     Cause.RESERVATION: "room reserved for a job before it",
     Cause.PREEMPTED_ROOM: "others to leave its nodes",
     Cause.CLOSED: "cordoned or not ready nodes",

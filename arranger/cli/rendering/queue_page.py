@@ -22,7 +22,10 @@ from arranger.scheduling import HolderView
 
 #: The width of a bar, in cells.
 _BAR = 20
-_LEGEND = "█ used within the share, ▓ used above the share, ░ not used of the share; a whole bar is the cluster"
+_LEGEND = (
+    "the share is what a queue is entitled to now: █ used within it, ▓ used above it, ░ not used of it; a whole bar is "
+    "the cluster"
+)
 #: The number of holders and of waiting jobs of one queue that are shown.
 _TOP = 10
 #: Columns that narrow terminals don't show: the message says whatever of the state isn't Open.

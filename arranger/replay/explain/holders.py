@@ -142,7 +142,8 @@ def _assumed(state: State, resources: tuple[str, ...], nodes: frozenset[str]) ->
     for (uid, attempt), pods in kept.items():
         amounts, where = amounts_on(pods, resources, nodes)
         if amounts:
-            who = f"pods of {_job_text(state, uid)}, attempt {attempt}, that may still appear"
+            which = f"attempt r{attempt}" if attempt else "first attempt"
+            who = f"pods of {_job_text(state, uid)}, {which}, that may still appear"
             found.append(Holder(who, amounts, where))
     return found
 
