@@ -257,14 +257,21 @@ class AsyncClient:
 
     async def scale(self, name: str, count: int, *, worker_set: str = "") -> Job:
         """Set the number of workers (of worker groups, where the set has these) of the set of this name, or of the one
-        that `kubectl scale` changes. Raises `UsageError` if there is no such set, and `ApiError` for a number that the
-        job doesn't allow."""
+        that `kubectl scale` changes: of that one as `kubectl scale` does, by `spec.replicas`. Raises `UsageError` if
+        there is no such set, and `ApiError` for a number that the job doesn't allow."""
         for _ in range(_EDITS):
             job = await self.job(name)
-            changed = _scaled({"workerSets": [], **job.object["spec"]}, worker_set, count)
+            spec: Object = {"workerSets": [], **job.object["spec"]}
+            number = _set_number(spec, worker_set)
+            if number == scaled_set(spec):
+                scale = {"spec": {"replicas": count}}
+                await self._kube().patch(TYJOBS, self.namespace, self._own(name), scale, subresource="scale")
+                return await self.job(name)
+            sets = list(spec["workerSets"])
+            sets[number] = {**sets[number], "counts": count}
             version = job.object["metadata"]["resourceVersion"]
             try:
-                return await self._edit(name, changed, version=version)
+                return await self._edit(name, {"workerSets": sets}, version=version)
             except ApiError as refused:
                 if refused.code != 409:
                     raise
@@ -513,16 +520,6 @@ def closed(how: str = "is closed") -> UsageError:
 
 def _edited(name: str) -> ArrangerError:
     return ArrangerError(f"{name} is edited all the time by others", hint="try again")
-
-
-def _scaled(spec: Object, name: str, count: int) -> Object:
-    """What to change of a spec for so many workers in the set of this name. `counts` of the scaled set have no effect
-    where `replicas` is given, as `kubectl scale` and autoscalers do."""
-    number, sets = _set_number(spec, name), list(spec["workerSets"])
-    if spec.get("replicas") is not None and number == scaled_set(spec):
-        return {"replicas": count}
-    sets[number] = {**sets[number], "counts": count}
-    return {"workerSets": sets}
 
 
 def _set_number(spec: Object, name: str) -> int:

@@ -204,11 +204,26 @@ async def test_jobs_are_scaled_suspended_and_resumed(tmp_path: Path) -> None:
         await here.client.submit(made)
         await here.client.scale("ppo", 5)
         scaled = await here.client.scale("ppo", 3, worker_set="critics")
-        assert [of["counts"] for of in scaled.object["spec"]["workerSets"]] == [5, 3]
+        spec = scaled.object["spec"]
+        assert (spec["replicas"], spec["workerSets"][1]["counts"]) == (5, 3)
         with pytest.raises(UsageError, match=r"no worker set 'judges' .*allowed: actors, critics"):
             await here.client.scale("ppo", 3, worker_set="judges")
         assert (await here.client.suspend("ppo")).object["spec"]["suspend"] is True
         assert (await here.client.resume("ppo")).object["spec"]["suspend"] is False
+
+
+async def test_a_job_whose_minimum_allows_it_is_scaled_to_zero_as_by_kubectl_scale(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo", least=0))
+        scaled = await here.client.scale("ppo", 0)
+        assert scaled.object["spec"]["replicas"] == 0 and scaled.object["spec"]["workerSets"][0]["counts"] > 0
+
+
+async def test_a_number_below_the_minimum_is_refused_in_the_words_of_kubectl_scale(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo", least=2))
+        with pytest.raises(ApiError, match=r"spec.replicas.*must be at least 2, so that all worker sets together have"):
+            await here.client.scale("ppo", 1)
 
 
 async def test_scaling_writes_the_number_that_counts_and_refuses_what_kubectl_scale_refuses(tmp_path: Path) -> None:
@@ -294,7 +309,9 @@ async def test_what_if_takes_one_name_for_several_and_lists_its_own_parameters()
 
 async def test_an_edit_meanwhile_is_not_overwritten_by_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with scene(tmp_path) as here:
-        await here.client.submit(job("ppo"))
+        made = job("ppo")
+        made["spec"]["workerSets"].append({**made["spec"]["workerSets"][0], "name": "critics"})
+        await here.client.submit(made)
         read, edits = here.client.job, 0
 
         async def raced(name: str) -> Any:
@@ -302,12 +319,13 @@ async def test_an_edit_meanwhile_is_not_overwritten_by_scaling(tmp_path: Path, m
             found = await read(name)
             edits += 1
             if edits == 1:
-                sets = [{**found.object["spec"]["workerSets"][0], "minCount": 1}]
+                actors, critics = found.object["spec"]["workerSets"]
+                sets = [actors, {**critics, "minCount": 1}]
                 here.cluster.store.patch(TYJOBS, "default", "ppo", {"spec": {"workerSets": sets}})
             return found
 
         monkeypatch.setattr(here.client, "job", raced)
-        of = (await here.client.scale("ppo", 4)).object["spec"]["workerSets"][0]
+        of = (await here.client.scale("ppo", 4, worker_set="critics")).object["spec"]["workerSets"][1]
         assert (of["counts"], of["minCount"], edits) == (4, 1, 2)
 
 
