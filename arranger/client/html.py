@@ -12,11 +12,18 @@ from arranger.model.text import one_line
 SHOWN = 30
 _LINE = "1px solid color-mix(in srgb, currentColor 25%, transparent)"
 _CELL = f"text-align:left;vertical-align:top;padding:2px 10px 2px 0;border:0;border-bottom:{_LINE};color:inherit"
+_PRE = "margin:.3em 0;overflow:auto;max-height:45em;white-space:pre;color:inherit;background:none;line-height:1.3"
 _TABLE = "border-collapse:collapse;background:none;color:inherit"
 
 
 def block(*parts: str) -> str:
     return f'<div style="color:inherit;background:none;max-width:70em">{"".join(parts)}</div>'
+
+
+def lines(text: str) -> str:
+    """Text as it is, in lines whose columns stand under each other."""
+    shown = "\n".join(map(_safe, text.split("\n")))
+    return f'<pre style="{_PRE}">{shown}</pre>'
 
 
 def sentence(text: str, *, strong: bool = False) -> str:

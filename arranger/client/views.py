@@ -8,11 +8,11 @@ from typing import Any, ClassVar, get_args, get_type_hints
 from arranger.client import html
 from arranger.client.jobs import Job, JobPod
 from arranger.client.tables import Columns, Tabular, columns_of, event_columns, plain, rows_by_column
+from arranger.client.words import words
 from arranger.clock import local_time, wall_clock_ms
 from arranger.model.text import counted, duration, one_line
 from arranger.replay.explain import answer
 from arranger.replay.explain.headline import headline
-from arranger.replay.explain.room_words import room_rows, start_rows, waiting_rows
 from arranger.replay.forecast import starts
 from arranger.replay.ledger import preemptions, waits
 from arranger.replay.reading import overview, queues
@@ -42,11 +42,11 @@ class View(Tabular):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {one_line(self.sentence())}>"
 
+    def __str__(self) -> str:
+        return words(self)  # type: ignore[arg-type]  # of its base class
+
     def _repr_html_(self) -> str:
-        columns = self.columns()
-        return html.block(
-            html.sentence(self.sentence(), strong=True), html.table([*columns], [*rows_by_column(columns)])
-        )
+        return html.block(html.lines(str(self)))
 
 
 class Explanation(answer.Explanation, frozen=True):
@@ -56,38 +56,11 @@ class Explanation(answer.Explanation, frozen=True):
         why = f": {self.waiting.why}" if self.waiting is not None else ""
         return f"<Explanation: {one_line(headline(self, local_time) + why)}; {_as_of(self.time_ms)}>"
 
-    def _repr_html_(self) -> str:
-        job, waiting = self.standing, self.waiting
-        parts = [html.sentence(headline(self, local_time), strong=True)]
-        if waiting is not None:
-            parts += [html.sentence(f"Why it waits: {waiting.why}"), html.facts(self._of_waiting(waiting))]
-            remedies = [(f"+{one.pods}" if one.pods else "-", one.text) for one in waiting.remedies]
-            if remedies:
-                parts.append(html.sentence("What would help, each tried by a cycle at this point"))
-                parts.append(html.table(("pods", "change"), remedies))
-        rows = [
-            ("stage", f"{job.stage} for {duration(max(self.time_ms - job.stage_since_ms, 0))}"),
-            ("schedule", f"{job.schedule_state} for {duration(max(self.time_ms - job.scheduled_since_ms, 0))}"),
-            ("attempt", f"{job.attempt}" + (f"; restarts: {job.budget}" if job.budget else "")),
-            ("message", job.message or "-"),
-            ("nodes", job.allocation or "-"),
-            *([("variables", job.unset)] if job.unset else []),
-            *([("labels", job.labels)] if job.labels else []),
-            *([("remedy", job.remedy)] if job.remedy else []),
-            *room_rows(self, local_time),
-        ]
-        return html.block(*parts, html.facts(rows), html.sentence(_as_of(self.time_ms)))
+    def __str__(self) -> str:
+        return words(self)
 
-    def _of_waiting(self, waiting: Any) -> list[tuple[str, str]]:
-        order = f"position {waiting.position} of {waiting.queue_length} among the jobs that ask for nodes"
-        closest = waiting.shortfall.closest if waiting.shortfall is not None else None
-        return [
-            *([("order", order)] if waiting.position else []),
-            *start_rows(self, local_time),
-            *([("closest node", f"{closest.node}: {closest.text}")] if closest is not None else []),
-            *([("request", waiting.request)] if waiting.request else []),
-            *waiting_rows(waiting, local_time),
-        ]
+    def _repr_html_(self) -> str:
+        return html.block(html.lines(str(self)), html.sentence(_as_of(self.time_ms)))
 
 
 class Overview(View, overview.Overview, frozen=True):

@@ -1,7 +1,6 @@
 """`arranger replay`: show the cluster as Arranger saw it at a point of the log."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
 
 import click
 import msgspec
@@ -11,33 +10,13 @@ from arranger.cli.inputs.reading import (
     point_option,
     state_at,
 )
-from arranger.cli.rendering.output import (
-    local_time,
-    output_option,
-    print_json,
-    print_table,
-    print_text,
-    resource_columns,
-    say,
-    screen_lines,
-)
-from arranger.cli.rendering.terminal import folded, terminal_width
-from arranger.model.quantity import amount_text
-from arranger.model.text import counted
+from arranger.cli.rendering.output import local_time, output_option, print_json, say
+from arranger.cli.rendering.overview_page import print_overview
 from arranger.plugins import installed
 from arranger.projections import snapshot
-from arranger.replay.reading.describe import amounts_text
 from arranger.replay.reading.history import Point
-from arranger.replay.reading.overview import JobLine, NodeLine, Overview, overview
+from arranger.replay.reading.overview import overview
 from arranger.settings import Settings
-
-#: Lines of the page beside jobs, nodes and texts: three empty lines, two heads, what is left out, and the prompt.
-_AROUND = 7
-#: The most cells by which a text's further lines are indented.
-_INDENT = 9
-#: At least so many jobs and so many nodes are shown.
-_LEAST = 3
-
 
 @click.command()
 @log_options
@@ -71,104 +50,4 @@ def command(
     if output == "json":
         print_json({**msgspec.to_builtins(seen), "time": local_time(seen.time_ms)})
     else:
-        _print(seen, everything=everything)
-
-
-def _print(seen: Overview, *, everything: bool) -> None:
-    head = list(_head(seen))
-    for text, indent in head:
-        print_text(text, indent=indent)
-    say()
-    other_pods = _others(seen) if seen.other_pods else ""
-    texts = [text for text, _ in head] + [other_pods]
-    jobs, nodes = (len(seen.jobs), len(seen.nodes)) if everything else _shares(seen, texts)
-    print_table(
-        ("position", "job", "stage", "schedule", "priority", "attempt", "pods", "message"),
-        [_job_cells(job) for job in seen.jobs[:jobs]],
-        right=("position", "priority", "attempt"),
-        empty="no jobs",
-        optional=() if everything else ("attempt", "priority", "schedule", "pods", "message"),
-        cut=not everything,
-    )
-    say()
-    resources = resource_columns(name for node in seen.nodes for name in node.used)
-    print_table(
-        ("node", "health", *resources),
-        [_node_cells(node, resources) for node in seen.nodes[:nodes]],
-        right=resources,
-        empty="no nodes",
-        optional=() if everything else resources[:-1],
-        cut=not everything,
-    )
-    if other_pods:
-        say()
-        print_text(other_pods)
-    if left := _left_out(("job", len(seen.jobs), jobs), ("node", len(seen.nodes), nodes)):
-        print_text(f"{' and '.join(left)} left out: --all shows them")
-
-
-def _left_out(*parts: tuple[str, int, int]) -> list[str]:
-    """In words, what isn't shown: of each kind its name, how many there are and how many are shown."""
-    return [f"{count - shown} of {counted(count, what)}" for what, count, shown in parts if shown < count]
-
-
-def _head(seen: Overview) -> Iterator[tuple[str, int]]:
-    """The lines above the tables, each with the indentation of its further lines."""
-    yield f"offset {seen.offset} of epoch {seen.epoch}, {local_time(seen.time_ms)}, digest {seen.digest}", 2
-    if not seen.synced:
-        yield "not everything had been listed in this epoch yet, so there were no decisions", 0
-    totals = seen.totals
-    if totals is None:
-        return
-    stages = ", ".join(f"{number} {stage}" for stage, number in totals.jobs.items())
-    jobs = f"{len(seen.jobs)}: {stages}; {totals.waiting} waiting for nodes" if seen.jobs else "none"
-    closed = totals.nodes - totals.nodes_open
-    nodes = f"{totals.nodes}: {totals.nodes_open} take pods" + (f", {closed} closed" if closed else "")
-    left = totals.gpus - totals.gpus_used - totals.gpus_idle
-    idle = f"{totals.gpus_idle} idle" + (f", {left} on closed nodes" if left else "")
-    gpus = f"{totals.gpus}: {totals.gpus_used} used, {idle}; {totals.gpus_reserved} reserved for waiting jobs"
-    yield f"  jobs   {jobs}", 9
-    yield f"  nodes  {nodes if totals.nodes else 'none'}", 9
-    yield f"  GPUs   {gpus if totals.gpus else 'none'}", 9
-
-
-def _shares(seen: Overview, texts: Sequence[str]) -> tuple[int, int]:
-    """How many jobs and how many nodes fit on the screen beside these texts, a line each."""
-    around = _AROUND + sum(len(folded(text, terminal_width() - _INDENT)) for text in texts)
-    room = max(screen_lines() - around, 2 * _LEAST)
-    jobs, nodes = len(seen.jobs), len(seen.nodes)
-    of_nodes = min(nodes, max(room - jobs, room // 3, _LEAST))
-    return min(jobs, room - of_nodes), of_nodes
-
-
-def _others(seen: Overview) -> str:
-    """The use by foreign pods in words, with the largest ones by name."""
-    named = [
-        f"{pod.namespace}/{pod.name} ({amounts_text(tuple(pod.holds.items()))} on {pod.node})"
-        for pod in seen.largest_other_pods
-    ]
-    more = seen.other_pods - len(named)
-    be, hold = ("is", "holds") if seen.other_pods == 1 else ("are", "hold")
-    return (
-        f"{counted(seen.other_pods, 'pod')} that {be} not Arranger's also {hold} resources: "
-        f"{', '.join(named)}{f' and {more} smaller' if more else ''}"
-    )
-
-
-def _job_cells(job: JobLine) -> tuple[object, ...]:
-    pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_desired}"
-    name = f"{job.namespace}/{job.name}"
-    return (job.queue or "-", name, job.stage, job.schedule_state, job.priority, job.attempt, pods, job.message)
-
-
-def _node_cells(node: NodeLine, resources: tuple[str, ...]) -> tuple[object, ...]:
-    health = "gone" if not node.present else "ready" if node.ready else "not ready"
-    health += ", cordoned" if node.cordoned else ""
-    health += "".join(f", taint {taint}" for taint in node.taints)
-    use = (
-        f"{amount_text(name, node.used.get(name, 0))}/{amount_text(name, node.allocatable.get(name, 0))}"
-        if name in node.used
-        else "-"
-        for name in resources
-    )
-    return (node.name, health, *use)
+        print_overview(seen, everything=everything)

@@ -15,7 +15,6 @@ from arranger.cli.rendering.output import (
     print_text,
     say,
 )
-from arranger.events.kinds import StageDecided
 from arranger.messages.decisions import stage_text
 from arranger.model.text import counted, few
 from arranger.replay.ledger.causes import Cause
@@ -84,10 +83,7 @@ class Preemptions(msgspec.Struct):
     guests: list[Stay]
     within_ms: int
 
-    def needless(self, one: Aftermath) -> bool:
-        return one.needless(self.within_ms)
-
-    def json(self) -> dict[str, Any]:
+    def answer(self) -> PreemptionList:
         lines = [
             PreemptionLine(
                 **msgspec.structs.asdict(one.taking),
@@ -95,26 +91,26 @@ class Preemptions(msgspec.Struct):
                 gained_ms=one.gained_ms,
                 again_ms=one.again_ms,
                 free_ms=one.free_ms,
-                needless=self.needless(one),
+                needless=one.needless(self.within_ms),
                 in_vain=one.vain.reason if one.vain is not None else "",
                 in_vain_because=stage_text(one.vain) if one.vain is not None else "",
             )
             for one in self.found
         ]
-        began = self._began()
+        #: The offset of a preemption → how long after it the beneficiary began, in milliseconds.
+        began = {one.taking.offset: one.gained_ms for one in self.found}
         stays = [
             GuestLine(**msgspec.structs.asdict(stay), host_began_ms=began.get(stay.preemption)) for stay in self.guests
         ]
-        answer = as_object(PreemptionList(lines, by_queue(self.found, self.guests), self.within_ms, stays))
+        return PreemptionList(lines, by_queue(self.found, self.guests), self.within_ms, stays)
+
+    def json(self) -> dict[str, Any]:
+        answer = as_object(self.answer())
         timed = {
             name: [{**row, "time": local_time(row["time_ms"])} for row in answer[name]]
             for name in ("preemptions", "guests")
         }
         return {**answer, **timed}
-
-    def _began(self) -> dict[int, int | None]:
-        """The offset of a preemption → how long after it the beneficiary began, in milliseconds."""
-        return {one.taking.offset: one.gained_ms for one in self.found}
 
     def csv(self) -> None:
         columns = ("offset", "time", "beneficiary", "queue", "victim", "victim_queue", "kind", "pods", "lost_gpu_ms",
@@ -131,77 +127,81 @@ class Preemptions(msgspec.Struct):
                        _or_empty(one.free_ms), one.vain.reason if one.vain is not None else "")  # fmt: skip
 
     def print(self, *, everything: bool) -> None:
-        if not self.found and not self.guests:
-            say("no job gave room to another one in this part of the log")
-            return
-        if self.found:
-            self._print_preemptions(everything=everything)
-        if self.guests:
-            heading("Guests")
-            of_guests = (
-                "time",
-                "guest",
-                "in the room of",
-                "GPU hours used",
-                "end",
-                "GPU hours lost",
-                "host began after",
-            )
-            shown = self.guests if everything else self.guests[-_SHOWN:]
-            began = self._began()
-            cells = [_guest_cells(stay, began.get(stay.preemption)) for stay in shown]
-            print_table(of_guests, cells, right=("GPU hours used", "GPU hours lost"))
-            if len(shown) < len(self.guests):
-                print_text(f"and {len(self.guests) - len(shown)} earlier ones: --all shows all of them")
-        heading("By queue")
-        names = ["queue", "took room", "gave room", "GPU hours lost", "waited again"]
-        if self.guests:
-            names.append("GPU hours as guests")
-        rows = [_queue_cells(of)[: len(names)] for of in by_queue(self.found, self.guests)]
-        print_table(names, rows, right=names[1:])
-        if self.found:
-            self._print_sums()
+        print_preemptions(self.answer(), everything=everything)
 
-    def _print_preemptions(self, *, everything: bool) -> None:
-        shown = self.found if everything else self.found[-_SHOWN:]
-        columns = ("offset", "time", "beneficiary", "from", "pods", "GPU hours lost", "began after", "again after",
-                   "free by itself")  # fmt: skip
-        rows = [self._cells(one) for one in shown]
-        print_table(columns, rows, right=("offset", "pods", "GPU hours lost"), optional=("again after",))
-        if len(shown) < len(self.found):
-            print_text(f"and {len(self.found) - len(shown)} earlier ones: --all shows all of them")
 
-    def _print_sums(self) -> None:
-        needless = sum(map(self.needless, self.found))
-        say()
-        print_text(
-            f"{counted(len(self.found), 'preemption')}, {needless or 'none'} of them needless. Needless means: without "
-            f"it, the room would have been free within {duration(self.within_ms)}, and the wait would have cost no "
-            "more GPU time than the victims lost. That is an estimate, from free amounts alone."
+def print_preemptions(answer: PreemptionList, *, everything: bool) -> None:
+    found, guests = answer.preemptions, answer.guests
+    if not found and not guests:
+        say("no job gave room to another one in this part of the log")
+        return
+    if found:
+        _print_rows(found, everything=everything)
+    if guests:
+        heading("Guests")
+        columns = (
+            "time",
+            "guest",
+            "in the room of",
+            "GPU hours used",
+            "end",
+            "GPU hours lost",
+            "host began after",
         )
-        for name, times, why in self._in_vain():
-            print_text(f"{name} took room in vain, {counted(times, 'time')}: {why}")
+        shown = guests if everything else guests[-_SHOWN:]
+        print_table(columns, map(_guest_cells, shown), right=("GPU hours used", "GPU hours lost"))
+        if len(shown) < len(guests):
+            print_text(f"and {len(guests) - len(shown)} earlier ones: --all shows all of them")
+    heading("By queue")
+    names = ["queue", "took room", "gave room", "GPU hours lost", "waited again"]
+    if guests:
+        names.append("GPU hours as guests")
+    print_table(names, [_queue_cells(of)[: len(names)] for of in answer.queues], right=names[1:])
+    if found:
+        _print_sums(found, answer.within_ms)
 
-    def _in_vain(self) -> Iterator[tuple[str, int, str]]:
-        """Who took room and didn't run with it, how often, and why the last time."""
-        by_job: dict[str, list[StageDecided]] = {}
-        for one in self.found:
-            if one.vain is not None:
-                by_job.setdefault(one.taking.job, []).append(one.vain)
-        for name, decisions in by_job.items():
-            yield name, len(decisions), stage_text(decisions[-1])
 
-    def _cells(self, one: Aftermath) -> tuple[object, ...]:
-        of = one.taking
-        again = [duration(span) for span in one.again_ms.values() if span is not None]
-        still = len(one.again_ms) - len(again)
-        waits = ", ".join([*again, *([f"{still} not yet"] if still else [])]) or "-"
-        free = "-" if one.free_ms is None else duration(one.free_ms) + (" (needless)" if self.needless(one) else "")
-        began = duration(one.gained_ms) if one.gained_ms is not None else ("gave it back" if of.lost_ms else "waits")
-        began += " (in vain)" if one.vain is not None else ""
-        givers = few([f"{victim.job} ({victim.kind})" for victim in of.victims], _NAMED)
-        pods = sum(victim.pods for victim in of.victims)
-        return (of.offset, Told(of.time_ms), of.job, givers, pods, gpu_hours(of.harm_ms), began, waits, free)
+def _print_rows(found: list[PreemptionLine], *, everything: bool) -> None:
+    shown = found if everything else found[-_SHOWN:]
+    columns = ("offset", "time", "beneficiary", "from", "pods", "GPU hours lost", "began after", "again after",
+               "free by itself")  # fmt: skip
+    print_table(columns, map(_cells, shown), right=("offset", "pods", "GPU hours lost"), optional=("again after",))
+    if len(shown) < len(found):
+        print_text(f"and {len(found) - len(shown)} earlier ones: --all shows all of them")
+
+
+def _print_sums(found: list[PreemptionLine], within_ms: int) -> None:
+    needless = sum(one.needless for one in found)
+    say()
+    print_text(
+        f"{counted(len(found), 'preemption')}, {needless or 'none'} of them needless. Needless means: without "
+        f"it, the room would have been free within {duration(within_ms)}, and the wait would have cost no "
+        "more GPU time than the victims lost. That is an estimate, from free amounts alone."
+    )
+    for name, times, why in _in_vain(found):
+        print_text(f"{name} took room in vain, {counted(times, 'time')}: {why}")
+
+
+def _in_vain(found: list[PreemptionLine]) -> Iterator[tuple[str, int, str]]:
+    """Who took room and didn't run with it, how often, and why the last time."""
+    by_job: dict[str, list[str]] = {}
+    for one in found:
+        if one.in_vain:
+            by_job.setdefault(one.job, []).append(one.in_vain_because)
+    for name, reasons in by_job.items():
+        yield name, len(reasons), reasons[-1]
+
+
+def _cells(of: PreemptionLine) -> tuple[object, ...]:
+    again = [duration(span) for span in of.again_ms.values() if span is not None]
+    still = len(of.again_ms) - len(again)
+    waits = ", ".join([*again, *([f"{still} not yet"] if still else [])]) or "-"
+    free = "-" if of.free_ms is None else duration(of.free_ms) + (" (needless)" if of.needless else "")
+    began = duration(of.gained_ms) if of.gained_ms is not None else ("gave it back" if of.lost_ms else "waits")
+    began += " (in vain)" if of.in_vain else ""
+    givers = few([f"{victim.job} ({victim.kind})" for victim in of.victims], _NAMED)
+    pods = sum(victim.pods for victim in of.victims)
+    return (of.offset, Told(of.time_ms), of.job, givers, pods, gpu_hours(of.harm_gpu_ms), began, waits, free)
 
 
 def _or_empty(value: int | None) -> object:
@@ -213,8 +213,8 @@ def _queue_cells(of: OfQueue) -> tuple[object, ...]:
     return (of.queue, of.taken, of.gave, gpu_hours(of.lost_ms), again, as_guests)
 
 
-def _guest_cells(stay: Stay, began_ms: int | None) -> tuple[object, ...]:
-    began = duration(began_ms) if began_ms is not None else "-"
+def _guest_cells(stay: GuestLine) -> tuple[object, ...]:
+    began = duration(stay.host_began_ms) if stay.host_began_ms is not None else "-"
     end = _ENDS[stay.end] if stay.end is not None else "is there"
     lost = gpu_hours(stay.lost_ms) if stay.end == StayEnd.LEFT else "-"
     hosts = few(list(stay.hosts), _NAMED)
@@ -264,7 +264,7 @@ class Waits(WaitSums):
         )
 
     def _group(self, group: str) -> str:
-        if self.by != "day":
+        if self.by != "day" or not group.isdecimal():  # an answer has days in words
             return group
         return _day(int(group))
 

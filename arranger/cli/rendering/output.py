@@ -8,13 +8,15 @@ Commands print only through this module: the log contains untrusted text, and no
 terminals (`model.text`).
 """
 
+import contextlib
 import csv
 import io
 import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import click
@@ -84,9 +86,28 @@ csv_output_option = output_as(
 )
 
 
+#: The lines that are captured in place of being printed.
+_CAPTURED: ContextVar[list[str] | None] = ContextVar("captured", default=None)
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[list[str]]:
+    """Inside a `with` block, `say` and what prints by it add lines to this list, as they are when they are piped."""
+    lines: list[str] = []
+    token = _CAPTURED.set(lines)
+    try:
+        yield lines
+    finally:
+        _CAPTURED.reset(token)
+
+
 def say(text: str = "", *, err: bool = False) -> None:
     """Print one line to standard output, or with `err` to standard error."""
-    click.echo(one_line(text), err=err)
+    lines = _CAPTURED.get()
+    if lines is not None and not err:
+        lines.append(one_line(text))
+    else:
+        click.echo(one_line(text), err=err)
 
 
 def heading(text: str) -> None:
@@ -146,6 +167,8 @@ def resource_columns(resources: Iterable[str]) -> tuple[str, ...]:
 
 def fitting() -> bool:
     """Whether output must fit a width: that of the terminal, or the one in COLUMNS."""
+    if _CAPTURED.get() is not None:
+        return False
     named = os.environ.get("COLUMNS", "")
     return sys.stdout.isatty() or (named.isdecimal() and int(named) > 0)
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from arranger.cli.rendering.output import local_time, print_table, print_text, say
+from arranger.cli.rendering.output import fitting, local_time, print_table, print_text, say
 from arranger.model.quantity import amount_text
 from arranger.model.text import counted
 from arranger.replay.reading.describe import amounts_text
@@ -105,7 +105,7 @@ def _heading(found: QueueList | QueueDetail | Holdings, resource: str) -> str:
 def _print_tree(lines: Sequence[QueueLine], total: Sums, resource: str) -> None:
     least = min((line.depth for line in lines if line.depth), default=1)
     whole = amount_of(total, resource)
-    bars = sys.stdout.isatty() and whole > 0
+    bars = fitting() and sys.stdout.isatty() and whole > 0
     rows = [
         (
             "  " * max(line.depth - least, 0) + line.name,

@@ -1,6 +1,6 @@
 """The output of `arranger what-if`, for people and as JSON: both plans, and the continuations of both."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from arranger.cli.rendering.output import Times, Told, duration, local_time, print_table, print_text, say
 from arranger.cli.rendering.plans import print_jobs, print_summary
 from arranger.model.text import counted, few
-from arranger.replay.what_if.comparison import Continuations, WhatIf, other_starts, untried
+from arranger.replay.what_if.comparison import Continuations, Start, WhatIf, other_starts, untried
 from arranger.replay.what_if.one_cycle import Inputs, Plan, differences
 from arranger.replay.what_if.utilisation import Figures, Likeness, Utilisation
 
@@ -36,55 +36,61 @@ class Sequel(msgspec.Struct, frozen=True):
         return Continuations(one, other, self.alike, other_starts(self.one, self.other))
 
     def print(self, lasting_ms: int | None) -> None:
-        rows = [(name, words(self.one), words(self.other)) for name, words in _FIGURES]
-        print_table(("figure", "as it was", "what if"), rows, times=Times.of([]))
-        say()
-        self._print_starts()
-        for line in self._notes(lasting_ms):
-            print_text(line, indent=2)
+        print_continuations(self.for_programs, lasting_ms, drained=self.drained)
 
-    def _print_starts(self) -> None:
-        starts = other_starts(self.one, self.other)
-        if not starts:
-            return
-        told = [
-            (
-                of.job,
-                of.attempt,
-                _at(of.as_it_was_ms),
-                _at(of.what_if_ms),
-                _for(of.as_it_was_wait_ms),
-                _for(of.what_if_wait_ms),
-            )
-            for of in starts[:_STARTS_SHOWN]
-        ]
-        names = ("start of", "attempt", "as it was", "what if", "waited", "waited, what if")
-        print_table(names, told, times=Times.of([]), right=names[4:], optional=names[4:])
-        if len(starts) > _STARTS_SHOWN:
-            print_text(f"and {len(starts) - _STARTS_SHOWN} more starts that differ: --output json has them")
-        say()
 
-    def _notes(self, lasting_ms: int | None) -> Iterator[str]:
-        if self.one.waiting_at_end or self.other.waiting_at_end:
-            yield "jobs that still wait at the end count with their waiting time so far"
-        held = few(list(dict.fromkeys((*self.one.endless_jobs, *self.other.endless_jobs))), _NAMES_SHOWN)
-        if held and self.drained:
-            yield (
-                f"a run stopped when nothing more could happen: the log shows no end of {held}, so the nodes "
-                "that they hold never become free; --lasting gives them an end"
-            )
-        elif self.one.endless or self.other.endless:
-            yield "attempts without an end in the log last to the end of the run; --lasting gives them an end"
-        elif lasting_ms is not None:
-            yield f"attempts without an end in the log last {duration(lasting_ms)}"
-        alike = self.alike
-        total = alike.common + alike.only_log
-        if total:
-            yield (
-                f"as it was, compared with the log: {alike.equal} of {total} starts differ by at most a second, the "
-                f"largest difference is {duration(alike.farthest_ms)}; {counted(alike.only_log, 'start')} only in "
-                f"the log, {alike.only_here} only in the run"
-            )
+def print_continuations(of: Continuations, lasting_ms: int | None = None, *, drained: bool = False) -> None:
+    rows = [(name, words(of.as_it_was), words(of.what_if)) for name, words in _FIGURES]
+    print_table(("figure", "as it was", "what if"), rows, times=Times.of([]))
+    say()
+    _print_starts(of.starts)
+    for line in _notes(of, lasting_ms, drained=drained):
+        print_text(line, indent=2)
+
+
+def _print_starts(starts: Sequence[Start]) -> None:
+    if not starts:
+        return
+    told = [
+        (
+            of.job,
+            of.attempt,
+            _at(of.as_it_was_ms),
+            _at(of.what_if_ms),
+            _for(of.as_it_was_wait_ms),
+            _for(of.what_if_wait_ms),
+        )
+        for of in starts[:_STARTS_SHOWN]
+    ]
+    names = ("start of", "attempt", "as it was", "what if", "waited", "waited, what if")
+    print_table(names, told, times=Times.of([]), right=names[4:], optional=names[4:])
+    if len(starts) > _STARTS_SHOWN:
+        print_text(f"and {len(starts) - _STARTS_SHOWN} more starts that differ: --output json has them")
+    say()
+
+
+def _notes(of: Continuations, lasting_ms: int | None, *, drained: bool) -> Iterator[str]:
+    one, other = of.as_it_was, of.what_if
+    if one.waiting_at_end or other.waiting_at_end:
+        yield "jobs that still wait at the end count with their waiting time so far"
+    held = few(list(dict.fromkeys((*one.endless_jobs, *other.endless_jobs))), _NAMES_SHOWN)
+    if held and drained:
+        yield (
+            f"a run stopped when nothing more could happen: the log shows no end of {held}, so the nodes "
+            "that they hold never become free; --lasting gives them an end"
+        )
+    elif one.endless or other.endless:
+        yield "attempts without an end in the log last to the end of the run; --lasting gives them an end"
+    elif lasting_ms is not None:
+        yield f"attempts without an end in the log last {duration(lasting_ms)}"
+    alike = of.likeness_to_log
+    total = alike.common + alike.only_log
+    if total:
+        yield (
+            f"as it was, compared with the log: {alike.equal} of {total} starts differ by at most a second, the "
+            f"largest difference is {duration(alike.farthest_ms)}; {counted(alike.only_log, 'start')} only in "
+            f"the log, {alike.only_here} only in the run"
+        )
 
 
 def _part(value: float | None) -> str:
@@ -99,25 +105,25 @@ def _for(duration_ms: int | None) -> str:
     return duration(duration_ms) if duration_ms is not None else "-"
 
 
-def _started(utilisation: Utilisation) -> str:
+def _started(of: Figures) -> str:
     """The number of jobs that got their quorum, and of further starts of the same jobs, in words."""
-    again = utilisation.started - utilisation.jobs_started
-    return f"{utilisation.jobs_started}, and {again} again" if again else str(utilisation.started)
+    again = of.started - of.jobs_started
+    return f"{of.jobs_started}, and {again} again" if again else str(of.started)
 
 
-_FIGURES: tuple[tuple[str, Callable[[Utilisation], object]], ...] = (
-    ("from", lambda utilisation: Told(utilisation.begin_ms)),
-    ("to", lambda utilisation: Told(utilisation.end_ms)),
+_FIGURES: tuple[tuple[str, Callable[[Figures], object]], ...] = (
+    ("from", lambda of: Told(of.begin_ms)),
+    ("to", lambda of: Told(of.end_ms)),
     ("jobs started", _started),
-    ("jobs ended", lambda utilisation: utilisation.ended),
-    ("jobs that wait at the end", lambda utilisation: utilisation.waiting_at_end),
-    ("wait, mean", lambda utilisation: duration(utilisation.wait_mean_ms)),
-    ("wait, p50", lambda utilisation: duration(utilisation.wait_p50_ms)),
-    ("wait, p95", lambda utilisation: duration(utilisation.wait_p95_ms)),
-    ("GPUs in use", lambda utilisation: _part(utilisation.gpu_utilisation)),
-    ("GPUs idle in fragments", lambda utilisation: _part(utilisation.gpu_fragmentation)),
-    ("makespan", lambda utilisation: duration(utilisation.makespan_ms) if utilisation.makespan_ms is not None else "-"),
-    ("attempts without an end", lambda utilisation: utilisation.endless),
+    ("jobs ended", lambda of: of.ended),
+    ("jobs that wait at the end", lambda of: of.waiting_at_end),
+    ("wait, mean", lambda of: duration(of.wait_mean_ms)),
+    ("wait, p50", lambda of: duration(of.wait_p50_ms)),
+    ("wait, p95", lambda of: duration(of.wait_p95_ms)),
+    ("GPUs in use", lambda of: _part(of.gpu_utilisation)),
+    ("GPUs idle in fragments", lambda of: _part(of.gpu_fragmentation)),
+    ("makespan", lambda of: duration(of.makespan_ms) if of.makespan_ms is not None else "-"),
+    ("attempts without an end", lambda of: of.endless),
 )
 
 
