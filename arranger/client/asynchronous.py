@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -33,6 +34,7 @@ from arranger.kube.config import find_access, find_namespace
 from arranger.model.job import Stage
 from arranger.model.text import few
 from arranger.model.validation import scaled_set
+from arranger.settings import SERVER_VARIABLE
 from arranger.web.naming import camel
 from arranger.web.remote import Remote
 
@@ -69,10 +71,11 @@ class AsyncClient:
     def __init__(
         self, *, server: str = "", namespace: str = "", kubeconfig: str | Path | None = None, context: str = ""
     ) -> None:
-        """`server` is the address of `arranger serve`, or "cluster" for the one in the cluster. `kubeconfig`, `context`
-        and `namespace` are those that kubectl would use, unless they are given. A server that asks for a token gets the
-        kubeconfig's, if it is reached by TLS or is on this machine."""
-        self._server = server
+        """`server` is the address of `arranger serve`, or "cluster" for the one in the cluster. Unless it is given, it
+        is that of the variable ARRANGER_SERVER, which the commands read too. `kubeconfig`, `context` and `namespace`
+        are those that kubectl would use, unless they are given. A server that asks for a token gets the kubeconfig's,
+        if it is reached by TLS or is on this machine."""
+        self._server = server or os.environ.get(SERVER_VARIABLE, "")
         self._find_namespace = partial(find_namespace, kubeconfig, context or None)
         self._given_namespace = namespace
         # Not a method: with a reference back from its parts, a client that is dropped would stay for a while.
@@ -117,8 +120,14 @@ class AsyncClient:
         names one. Raises `ApiError` with the faulty fields if the API server refuses it, an unknown field among them,
         and `UsageError` if it is no TYJob."""
         body = self._object(job)
-        with _naming_meant(body):
-            return Job(await self._kube().create(TYJOBS, body["metadata"]["namespace"], body))
+        try:
+            with _naming_meant(body):
+                return Job(await self._kube().create(TYJOBS, body["metadata"]["namespace"], body))
+        except ApiError as refused:
+            if refused.reason != "AlreadyExists":
+                raise
+            hint = "apply changes it to what is given"
+            raise ApiError(refused.code, refused.reason, f"{refused.detail} ({hint})") from refused
 
     async def apply(self, job: Given) -> Job:
         """Create a TYJob, or change the one of its name to what is given, as `kubectl apply` does: fields that were
@@ -357,6 +366,12 @@ class AsyncClient:
         some jobs, nodes or queues (a name, or several). `policies` are those of `POLICIES`, such as
         `queue_policy="DRF"`. Raises `UsageError` for any other name."""
         policies = {_policy(name): value for name, value in policies.items()}
+        edits = {"priority": priority, "queue": queue, "gpus": gpus}
+        given = [name for name, value in edits.items() if value is not None]
+        if bool(job) != bool(given):
+            said = f"{', '.join(given)}: of which job?" if given else f"what is otherwise of {job!r}?"
+            hint = "job= goes with priority=, queue= or gpus=; without= leaves jobs out"
+            raise UsageError(f"what_if: {said}", hint=hint)
         changed: dict[str, Value] = {"changedJob": self._whole(job) if job else None, "priority": priority}
         changed |= {
             "queue": queue,
@@ -368,10 +383,13 @@ class AsyncClient:
         changed |= {"withoutQueue": _several(without_queue)}
         return typed((await self.ask("what-if", at=at, **changed, **policies)), WhatIf)
 
-    async def forecast(self, *jobs: str, at: int | str | None = None, until: str = "") -> JobStarts:
-        """When each waiting job, or each of these, would start. `until` is how far to look ahead ("6h")."""
+    async def forecast(
+        self, *jobs: str, at: int | str | None = None, until: str = "", first: int | None = None
+    ) -> JobStarts:
+        """When each waiting job, or each of these, would start. `until` is how far to look ahead ("6h"), and `first`
+        how many waiting jobs are looked at, in the order of the queue (1000 unless given)."""
         whole = [self._whole(job) for job in jobs]
-        return typed(await self.ask("forecast", job=whole or None, at=at, until=until or None), JobStarts)
+        return typed(await self.ask("forecast", job=whole or None, at=at, until=until or None, first=first), JobStarts)
 
     async def ask(self, /, question: str, **parameters: Value) -> Any:
         """The answer to any question of the API as JSON, with its parameters by their names there."""
@@ -448,7 +466,8 @@ class AsyncClient:
         self._check_open()
         if self._remote is None:
             if not self._server:
-                raise UsageError("no server to ask", hint='give server=, the address of `arranger serve`, or "cluster"')
+                hint = f'give server=, the address of `arranger serve`, or "cluster", or set {SERVER_VARIABLE}'
+                raise UsageError("no server to ask", hint=hint)
             self._remote = Remote(self._server, self._access)
         return self._remote
 

@@ -161,6 +161,8 @@ def job_object(given: Given, namespace: str) -> Object:
         given = given.object
     elif isinstance(given, str | Path):
         given = _from_yaml(given)
+    if not isinstance(given, Mapping):
+        raise _no_tyjob(given)
     body = _as_json(given)
     body.pop("status", None)
     for name, value in (("kind", KIND), ("apiVersion", TYJOBS.api_version)):
@@ -171,6 +173,14 @@ def job_object(given: Given, namespace: str) -> Object:
         hint = meant(body) or "or metadata.generateName, for a name with a random end"
         raise UsageError("metadata.name is missing", hint=hint)
     return {**body, "metadata": {**_of_user(metadata), "namespace": metadata.get("namespace") or namespace}}
+
+
+def _no_tyjob(given: object) -> UsageError:
+    """What is said of a value that is no TYJob in any form."""
+    shown = repr(given)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    hint = "give a dict, YAML text, the path of a .yaml or .yml file, or a Job that the client returned"
+    return UsageError(f"this is no TYJob: {shown}", hint=hint)
 
 
 def _of_user(metadata: Object) -> Object:
@@ -235,9 +245,12 @@ def _from_yaml(given: str | Path) -> Mapping[str, Any]:
         documents = [of for of in yaml.safe_load_all(text) if of is not None]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"can't read the TYJob: {error}") from error
-    if len(documents) != 1 or not isinstance(documents[0], dict):
+    if not all(isinstance(of, dict) for of in documents):
+        raise _no_tyjob(given)
+    if len(documents) != 1:
         raise UsageError(f"a TYJob is one object, and this is {len(documents)}", hint="submit one after the other")
-    return documents[0]
+    found: Mapping[str, Any] = documents[0]
+    return found
 
 
 def job_pod(pod: Object) -> JobPod:

@@ -141,9 +141,12 @@ class WhatIf(View, comparison.WhatIf, frozen=True):
 
     def sentence(self) -> str:
         said = f"what if {self.otherwise}: {counted(len(self.differences), 'job')} otherwise in this cycle"
-        if self.until is None:
-            return said
-        return f"{said}, {counted(len(self.until.starts), 'start')} otherwise later"
+        if self.until is not None:
+            said += f", {counted(len(self.until.starts), 'start')} otherwise later"
+        return f"{said}; {_as_of(self.time_ms)}"
+
+    def _repr_html_(self) -> str:
+        return html.block(html.lines(str(self)), html.sentence(_as_of(self.time_ms)))
 
 
 class Shown(Tabular):

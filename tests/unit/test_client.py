@@ -474,8 +474,8 @@ def test_answers_have_the_fields_of_the_commands_json_and_its_words() -> None:
                 "forecast wide --at 400": await of.forecast("wide", at=400),
                 "explain wide --at 400": await of.explain("wide", at=400),
                 "what-if --at 400 --job default/wide --priority 9": await of.what_if(at=400, job="wide", priority=9),
-                "what-if --at 400 --queue-policy FIFO --until 30m": await of.what_if(
-                    at=400, queue_policy="FIFO", until="30m"
+                "what-if --at 400 --queue-policy DRF --until 30m": await of.what_if(
+                    at=400, queue_policy="DRF", until="30m"
                 ),
                 "waits --by day": await of.waits(by="day"),
             }
@@ -486,6 +486,8 @@ def test_answers_have_the_fields_of_the_commands_json_and_its_words() -> None:
         shown = json.loads(msgspec.json.encode(as_object(answer)))
         renamed = {"as_it_was": "asItWas", "what_if": "whatIf"}
         shown = {renamed.get(name, name): value for name, value in shown.items()}
+        if "--until" in command:
+            del shown["until"]  # its fields have such names as well
         assert shown == {name: value for name, value in _as_listed(told).items() if name in shown}, command
         assert len(repr(answer)) < 400 and "\n" not in repr(answer), command
         complete = [] if command.startswith(("explain", "what-if", "queue show --at")) else ["--all"]
@@ -515,6 +517,36 @@ def test_what_a_notebook_shows_is_escaped() -> None:
     pods = PodList([JobPod("<b>", "actors", 0, "n1", "Running", True)])
     assert "&lt;b&gt;" in JobList([shown])._repr_html_() + pods._repr_html_()
     assert "none" in JobList()._repr_html_()
+
+
+@pytest.mark.parametrize("given", ["hello", [1], None, 7, "- a\n- b\n"])
+def test_what_is_no_tyjob_is_refused_with_what_is_accepted(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"this is no TYJob: .*give a dict, YAML text, the path of a .yaml"):
+        job_object(given, "default")
+
+
+async def test_a_name_that_is_taken_is_refused_with_the_verb_that_changes_the_job(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.client.submit(job("ppo"))
+        with pytest.raises(ApiError, match=r"409 AlreadyExists.*apply changes it to what is given"):
+            await here.client.submit(job("ppo"))
+
+
+async def test_the_server_of_the_variable_is_asked_unless_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(FileLog(HISTORY)) as api:
+        monkeypatch.setenv("ARRANGER_SERVER", f"http://127.0.0.1:{api.server.port}")
+        async with AsyncClient(namespace="default") as client:
+            assert (await client.forecast("wide", at=400, first=9)).jobs[0].job == "default/wide"
+            with pytest.raises(UsageError, match=r"what is otherwise of 'r'.*priority=, queue= or gpus="):
+                await client.what_if(job="r", without="xx")
+            with pytest.raises(UsageError, match=r"priority of what_if: of which job.*job="):
+                await client.what_if(priority=7)
+            answer = await client.what_if(at=400, job="wide", priority=9)
+            assert "as of " in repr(answer) and "as of " in answer._repr_html_()
+    monkeypatch.delenv("ARRANGER_SERVER")
+    async with AsyncClient(namespace="default") as client:
+        with pytest.raises(UsageError, match=r"no server to ask .*or set ARRANGER_SERVER"):
+            await client.queues()
 
 
 # --- both clients ---------------------------------------------------------------------------------------------------
