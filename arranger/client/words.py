@@ -38,7 +38,8 @@ def words(answer: Told) -> str:
             case Holdings():
                 queue_page.print_holdings(answer, everything=True)
             case WaitSums():
-                ledger_page.Waits(*(getattr(answer, name) for name in WaitSums.__struct_fields__)).print(everything=True)
+                fields = [getattr(answer, name) for name in WaitSums.__struct_fields__]
+                ledger_page.Waits(*fields).print(everything=True)
             case PreemptionList():
                 ledger_page.print_preemptions(answer, everything=True)
             case JobStarts():

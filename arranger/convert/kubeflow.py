@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from arranger.convert.fields import Fields, NoteKind
+from arranger.convert.fields import Fields, NoteKind, meant
 from arranger.convert.parts import (
     Head,
     deadline,
@@ -52,6 +52,10 @@ class RunPolicy(msgspec.Struct):
 def _replicas(specs: Fields, kinds: Sequence[str], default_restart: str) -> list[Replicas]:
     """The types of replicas that have pods, in the order of `kinds`; their names may be in any case."""
     found: list[Replicas] = []
+    unknown = [name for name in specs.names() if name.lower() not in [kind.lower() for kind in kinds]]
+    for name in unknown:
+        specs.ignore(name)
+        specs.fault(name, f"must be one of {', '.join(kinds)}{meant(name, kinds)}")
     for kind in kinds:
         for name in [name for name in specs.names() if name.lower() == kind.lower()]:
             of = specs.record(name)
@@ -67,7 +71,8 @@ def _replicas(specs: Fields, kinds: Sequence[str], default_restart: str) -> list
             )
             found.append(Replicas(of, kind, 1 if count is None else count, template, _restart(of, template, chosen)))
     if not found:
-        specs.fault("", "there is no pod to run: no replicas of a known type, or 0 of each")
+        words = "there is no pod to run: no replicas of a known type, or 0 of each"
+        specs.fault("", words, of=[specs.at(name) for name in unknown])
         found = [_stand_in(specs, kinds[-1])]
     return found
 
@@ -202,7 +207,7 @@ def pytorch_jobs_of(root: Fields, around: Input) -> list[Json]:
     per_node = _per_node(spec)
     elastic = spec.record("elasticPolicy")
     port = elastic.whole("rdzvPort", least=1, most=65535) or _port(replicas[0].template, "pytorchjob-port", 23456)
-    least = _elastic(elastic, workers, leader, per_node) if "elasticPolicy" in spec else None
+    least = _elastic(elastic, workers, leader, per_node, head.name) if "elasticPolicy" in spec else None
     if least is not None and policy.min_available is not None:
         _started_together(policy, elastic, least + int(leader is not None))
         least = None
@@ -252,16 +257,16 @@ def _told_of_torch(per_node: str, nodes: int, *, elastic: bool) -> dict[str, str
     return told
 
 
-def _elastic(policy: Fields, workers: Sequence[Replicas], leader: Replicas | None, per_node: str) -> int | None:
+def _elastic(
+    policy: Fields, workers: Sequence[Replicas], leader: Replicas | None, per_node: str, job: str
+) -> int | None:
     """Take an elastic policy; how many workers the job needs at least."""
     workers_now = sum(of.count for of in workers)
     least = policy.whole("minReplicas", least=1)
     most = policy.whole("maxReplicas", least=1)
     if most is not None and most > workers_now:
-        policy.to_do(
-            "maxReplicas",
-            f"{workers_now} workers, as replicas says: kubectl scale tyj NAME --replicas={most} asks for more",
-        )
+        more = f": kubectl scale tyj {job} --replicas={most} asks for more" if len(workers) == 1 else ""
+        policy.to_do("maxReplicas", f"{workers_now} workers, as replicas says{more}")
     policy.lost("metrics", "make a HorizontalPodAutoscaler for the TYJob (docs/jobs.md, Scaling)")
     processes = policy.whole("nProcPerNode", least=1)
     if per_node != "auto":

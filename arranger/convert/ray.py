@@ -41,6 +41,8 @@ class Group(msgspec.Struct):
     counts: int
     least: int
     size: int
+    #: `maxReplicas`, None without it.
+    most: int | None
 
 
 def clusters_of(root: Fields, around: Input) -> list[Json]:
@@ -171,8 +173,10 @@ def _cluster(head: Head, spec: Fields, *, own_command: bool, program: str | None
     template, params = template_of(of_head), _params(of_head)
     _of_the_head(spec, of_head)
     scaling = spec.flag("enableInTreeAutoscaling")
-    _of_the_cluster(spec, scaling=scaling)
     groups, scaled = _groups(head, spec, scaling=scaling)
+    _of_the_cluster(spec)
+    if scaling:
+        _scaled_by_hand(spec, groups, scaled or next(iter(groups), None), head.name)
     port = _port(of_head, params)
     address = f"{_HEAD}-0.{head.name}" if groups else "127.0.0.1"  # without workers, pods have no host names
     _start(template, params, address, port, first=True, program=program, own=own_command)
@@ -195,6 +199,18 @@ def _cluster(head: Head, spec: Fields, *, own_command: bool, program: str | None
     }
 
 
+def _scaled_by_hand(spec: Fields, groups: list[Group], by_scale: Group | None, job: str) -> None:
+    """What is done in place of Ray's autoscaler. `by_scale` is the group that kubectl scale changes: that of scaledSet,
+    or else the first one."""
+    scale = f"kubectl scale tyj {job} --replicas=N"
+    how = f": {scale} (docs/jobs.md, Scaling)" if by_scale is not None else ""
+    spec.changed("enableInTreeAutoscaling", f"Ray's autoscaler can't make pods of a TYJob{how}")
+    for of in groups:
+        if of.most is not None and of.counts < of.most < MAX_INT32:
+            how = scale if of is by_scale else f"counts of worker set {of.name}"
+            of.fields.to_do("maxReplicas", f"{of.counts} workers: ask for up to {of.most} with {how}")
+
+
 def _worker_set(of: Group, port: int) -> Json:
     return worker_set(
         of.name, of.template, of.counts or 1, minCount=of.least, groupSize=of.size if of.size > 1 else None,
@@ -204,7 +220,7 @@ def _worker_set(of: Group, port: int) -> Json:
 
 def _groups(head: Head, spec: Fields, *, scaling: bool) -> tuple[list[Group], Group | None]:
     """The groups of workers with their names as worker sets, and the one of them that has no workers yet."""
-    groups = [found for of in spec.records("workerGroupSpecs") if (found := _group(of, scaling=scaling)) is not None]
+    groups = [found for of in spec.records("workerGroupSpecs") if (found := _group(of)) is not None]
     names = head.named([_HEAD, *(of.name for of in groups)], [(spec, ""), *((of.fields, "groupName") for of in groups)])
     for of, name in zip(groups, names[1:], strict=True):
         of.name = name
@@ -252,17 +268,12 @@ def _resources(group: Fields) -> None:
         group.lost(name, f"give it in rayStartParams ({flag})")
 
 
-def _of_the_cluster(spec: Fields, *, scaling: bool) -> None:
+def _of_the_cluster(spec: Fields) -> None:
     spec.ignore("rayVersion")
     spec.lost(
         "autoscalerOptions",
         "Ray's autoscaler can't make pods of a TYJob: kubectl scale, or an autoscaler of Kubernetes",
     )
-    if scaling:
-        words = (
-            "Ray's autoscaler can't make pods of a TYJob: kubectl scale tyj NAME --replicas=N (docs/jobs.md, Scaling)"
-        )
-        spec.changed("enableInTreeAutoscaling", words)
     spec.lost("gcsFaultToleranceOptions", "when the head fails, the whole cluster begins again")
     spec.lost("authOptions", "set the variables of Ray's token authentication in the templates")
     spec.lost("upgradeStrategy", "a TYJob's templates don't change while it runs: apply another TYJob")
@@ -270,7 +281,7 @@ def _of_the_cluster(spec: Fields, *, scaling: bool) -> None:
     spec.lost("networkPolicy", "make a NetworkPolicy that selects arranger.dev/job")
 
 
-def _group(group: Fields, *, scaling: bool) -> Group | None:
+def _group(group: Fields) -> Group | None:
     name = group.text("groupName")
     if not name:
         group.fault("groupName", "Required value")
@@ -287,12 +298,9 @@ def _group(group: Fields, *, scaling: bool) -> Group | None:
         group.say(NoteKind.NO_EQUIVALENT, "", "a suspended group: left out")
         group.ignore(*group.names())
         return None
-    if most is not None and counts < most < MAX_INT32:
-        words = f"{counts} workers: ask for up to {most} with kubectl scale tyj NAME --replicas=N (of scaledSet)"
-        group.to_do("maxReplicas", words) if scaling else None
     if not counts:
         group.changed("replicas", "0 workers until somebody scales the TYJob")
-    return Group(group, name, template_of(group), _params(group), counts, least, size)
+    return Group(group, name, template_of(group), _params(group), counts, least, size, most)
 
 
 def _ask_for_shared_memory(template: Template) -> None:

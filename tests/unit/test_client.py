@@ -25,7 +25,7 @@ from click.testing import CliRunner
 
 from arranger.cli.main import cli
 from arranger.client import AsyncClient, Client, JobEnded, JobGone, Refused, Stage
-from arranger.client.jobs import Given, Job, JobPod
+from arranger.client.jobs import Given, Job, JobPod, job_object
 from arranger.client.tables import EVENT_COLUMNS, arrow_table, columns_of
 from arranger.client.views import JobList, PodList
 from arranger.errors import ArrangerError, LogUnavailable, UsageError
@@ -539,7 +539,7 @@ async def test_the_server_of_the_variable_is_asked_unless_one_is_given(monkeypat
             assert (await client.forecast("wide", at=400, first=9)).jobs[0].job == "default/wide"
             with pytest.raises(UsageError, match=r"what is otherwise of 'r'.*priority=, queue= or gpus="):
                 await client.what_if(job="r", without="xx")
-            with pytest.raises(UsageError, match=r"priority of what_if: of which job.*job="):
+            with pytest.raises(UsageError, match=r"priority: of which job.*job="):
                 await client.what_if(priority=7)
             answer = await client.what_if(at=400, job="wide", priority=9)
             assert "as of " in repr(answer) and "as of " in answer._repr_html_()

@@ -18,6 +18,7 @@ from arranger.replay.reading.history import Point
 from arranger.replay.reading.overview import overview
 from arranger.settings import Settings
 
+
 @click.command()
 @log_options
 @point_option("--at", "The point to show. [default: the end of the log]")
