@@ -150,6 +150,7 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
         {waiting.position > 0 &&
           `It is number ${waiting.position} of ${count(waiting.queueLength)} among the jobs that ask for nodes, by ${waiting.queuePolicy}. `}
         {closest && `The closest node for its next pod is ${shown(closest.node)}: ${shown(closest.text)}.`}
+        {!waiting.position && !closest && `${shown(waiting.why)}.`}
       </p>
       <Sentences title="Ahead of it in the queue">
         {waiting.ahead.map((one) => `${shown(one.job)}, because of ${shown(one.decidedBy)}; ${shown(one.gets)}`)}

@@ -331,6 +331,7 @@ export interface WhatIf {
   whatIf: Outcome;
   differences: { job: string; one: WhatIfJob | null; other: WhatIfJob | null; differs: string[] }[];
   supposed: string[];
+  changedJob: string;
   until: null | {
     asItWas: Course;
     whatIf: Course;

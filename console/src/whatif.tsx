@@ -211,6 +211,8 @@ function Result({ value }: { value: Answer }) {
   const course = value.until;
   const differ = sums(value);
   const first = untried(value.asItWas).filter((name) => untried(value.whatIf).includes(name));
+  const changed = value.whatIf.jobs.find((one) => one.job === value.changedJob);
+  const alike = value.differences.some((one) => one.job === value.changedJob) ? undefined : changed;
   const same = !differ.length && !value.differences.length && !course?.starts.length;
   return (
     <section aria-label="What if" class="results">
@@ -231,6 +233,11 @@ function Result({ value }: { value: Answer }) {
         <Note>
           Nothing differs: the same jobs get the same nodes{course && ", and start at the same times up to the end"}.
         </Note>
+      )}
+      {alike && (
+        <p>
+          <JobLink job={alike.job} /> in both: {got(alike)}.
+        </p>
       )}
       {differ.length > 0 && <h3>What differs in sum</h3>}
       <Table

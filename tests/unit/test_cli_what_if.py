@@ -339,7 +339,8 @@ def test_queues_are_changed_and_left_out(tmp_path: Path, capsys: pytest.CaptureF
     assert "by queue rl" in page
     without = answer(capsys, *log, "--without-queue", "rl")
     assert without["otherwise"] == "without queue rl"
-    assert [(one["job"], one["other"]) for one in without["differences"]] == [("default/two", None)]
+    [differs] = without["differences"]
+    assert differs["job"] == "default/two" and differs["other"]["waits"].startswith("waits for queue rl, which doesn't")
     assert "there is no queue 'rk' at offset" in run(capsys, *log, "--without-queue", "rk")[2]
 
 
@@ -351,3 +352,23 @@ def test_a_changed_queue_stays_changed_in_the_recorded_future(
     for change in (("--with", tighter), ("--without-queue", "rl")):
         found = answer(capsys, *log, "--at", before, *change, "--until", "drained", "--lasting", "10s")["until"]
         assert (found["asItWas"]["waiting_at_end"], found["whatIf"]["waiting_at_end"]) == (0, 1)
+
+
+def test_jobs_that_are_not_in_the_order_are_counted_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.node("n1", gpus=4)
+    world.queue("vision")
+    world.job("first", leader=shape(gpus=1), of_queue="vision")
+    world.job("lost", leader=shape(gpus=1), of_queue="nope")
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+    why = "waits for queue nope, which doesn't exist: create it, or name another in spec.queue"
+    found = answer(capsys, *log, "--job", "lost", "--priority", "9")
+    assert (found["asItWas"]["waiting"], found["whatIf"]["waiting"]) == (1, 1)
+    assert [(one["job"], one["queue"], one["waits"]) for one in found["whatIf"]["jobs"]] == [("default/lost", 0, why)]
+    _, out, _ = run(capsys, *log, "--job", "lost", "--priority", "9")
+    assert "the plans don't differ" in out
+    [row] = [line for line in out.splitlines() if line.startswith("default/lost ")]
+    assert row.split()[1:4] == ["both", "-", "0+0/1"] and row.endswith(f"waits: {why}")

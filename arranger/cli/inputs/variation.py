@@ -24,6 +24,7 @@ from arranger.plugins import inventory
 from arranger.projections.state import State
 from arranger.replay.explain.answer import jobs_named
 from arranger.replay.explain.job_index import nearest
+from arranger.replay.reading.describe import label
 from arranger.replay.what_if.hypothesis import node_copies
 from arranger.replay.what_if.one_cycle import Variation, edit_text
 from arranger.replay.what_if.overrides import Overrides
@@ -71,6 +72,10 @@ class Otherwise(msgspec.Struct, frozen=True):
         if self.edit is not None:
             added = (*added, self._edited_job(self.edit, state, {*jobs, *map(_uid, added)}, edits))
         return Variation(self.other, added, jobs, tuple(self.nodes), tuple(self.queues))
+
+    def changed_job(self, state: State) -> str:
+        """The namespace/name of the job that is changed by name; empty for none."""
+        return label(state.jobs[_job(state, self.edit.job)]) if self.edit is not None else ""
 
     def _edited_job(self, edit: JobEdit, state: State, taken: set[str], edits: list[str]) -> k.Event:
         """The observation of the job after its edit. `taken` are UIDs of the jobs that other options change."""

@@ -25,17 +25,27 @@ def print_summary(one: Plan, other: Plan, heads: tuple[str, str] = ("as it was",
     print_table(("plan", *heads), known)
 
 
-def print_jobs(one: Plan, other: Plan, *, everything: bool, heads: tuple[str, str] = ("as it was", "what if")) -> None:
-    """Print two plans by job, one below the other."""
+def print_jobs(
+    one: Plan,
+    other: Plan,
+    *,
+    everything: bool,
+    heads: tuple[str, str] = ("as it was", "what if"),
+    always: str = "",
+) -> None:
+    """Print two plans by job, one below the other: the jobs that differ, and this one `always`."""
     found = {difference.job: difference for difference in differences(one, other)}
     same = [plan for plan in one.jobs if plan.job not in found]
     rows = [row for difference in found.values() for row in _rows(difference, heads)]
-    if everything:
-        rows += [_row(plan, plan.job, "both") for plan in same]
+    shown = [plan for plan in same if everything or plan.job == always]
+    rows += [_row(plan, plan.job, "both") for plan in shown]
+    if not found:
+        print_text("the plans don't differ")
     columns = ("job", "plan", "position", "pods", "result")
-    print_table(columns, rows, right=("position",), empty="the plans don't differ")
-    if same and not everything:
-        print_text(f"the plans agree on {counted(len(same), 'more job')}")
+    if rows:
+        print_table(columns, rows, right=("position",))
+    if more := len(same) - len(shown):
+        print_text(f"the plans agree on {counted(more, 'more job')}")
 
 
 def _rows(difference: JobDifference, heads: tuple[str, str]) -> list[tuple[object, ...]]:

@@ -137,6 +137,7 @@ class Answer(msgspec.Struct):
     reproduced: bool | None
     edits: list[str] = []
     supposed: tuple[str, ...] = ()
+    changed_job: str = ""
     sequel: Sequel | None = None
     lasting_ms: int | None = None
 
@@ -153,6 +154,7 @@ class Answer(msgspec.Struct):
             differences=differences(self.one, self.other),
             until=self.sequel.for_programs if self.sequel is not None else None,
             supposed=self.supposed,
+            changed_job=self.changed_job,
         )
         return {**msgspec.to_builtins(answer), "time": local_time(answer.time_ms)}
 
@@ -168,7 +170,7 @@ class Answer(msgspec.Struct):
         say()
         print_summary(self.one, self.other)
         say()
-        print_jobs(self.one, self.other, everything=everything)
+        print_jobs(self.one, self.other, everything=everything, always=self.changed_job)
         if self.supposed:
             of = few(list(self.supposed), _NAMES_SHOWN)
             print_text(f"supposed: in a dry run, the API server takes the pods of {of}; nobody had asked it yet")

@@ -67,3 +67,5 @@ class WhatIf(msgspec.Struct, frozen=True):
     differences: tuple[JobDifference, ...]
     until: Continuations | None
     supposed: tuple[str, ...] = ()
+    #: The job that is changed by name.
+    changed_job: str = ""

@@ -5,7 +5,7 @@ Additions and removals are folded as one more entry of observations, so they hav
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from arranger.events.facts import EndCause, EndKind, StageFacts
 from arranger.events.log import Entry
 from arranger.messages.shortages import shortage_text
 from arranger.model.config import CycleConfig
-from arranger.model.job import LEADER_GROUP, Replacement, Slot, Stage
+from arranger.model.job import LEADER_GROUP, Replacement, ScheduleState, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.quantity import amount_text
 from arranger.model.stages import StageReason
@@ -25,7 +25,7 @@ from arranger.projections.jobs import JobRecord, expand, is_quorum
 from arranger.projections.queue_use import queue_of, sum_of
 from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
-from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from, victims_of
+from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from, told_of, victims_of
 from arranger.replay.reading.edits import namespace_changed, queue_changed
 from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, queue_gone, retold, say, say_answers
 from arranger.replay.what_if.overrides import Overrides
@@ -57,7 +57,7 @@ class Variation(msgspec.Struct, frozen=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """The result of a cycle for one job. `queue` is its position, from 1; 0 if the job needs no nodes. `held` of
+    """The result of a cycle for one job. `queue` is its position, from 1; 0 if the job isn't in the order. `held` of
     `desired` pods had nodes before. `nodes` maps the nodes of newly placed pods to these pods in words. `waits` says
     why the rest of the job waits."""
 
@@ -147,6 +147,7 @@ def take_plan(
         for position, uid in enumerate(uids, start=1)
     ]
     victims = _known(state, [uid for event in preempted.values() for uid in victims_of(event)])
+    jobs += _kept_from_the_order(state, uids, config, policies)
     by_queue = _given(state, placed.values())
     plan = Plan(
         offset=state.offset,
@@ -167,6 +168,19 @@ def take_plan(
 
 def _known(state: State, uids: Iterable[str]) -> list[JobRecord]:
     return [state.jobs[uid] for uid in dict.fromkeys(uids) if uid in state.jobs]
+
+
+def _kept_from_the_order(state: State, uids: Collection[str], config: CycleConfig, policies: Policies) -> list[JobPlan]:
+    """The jobs that wait and are not among those with a turn: for their queue, for other jobs, in back-off."""
+    waits = [job for _, job in sorted(state.jobs.items()) if state.synced and job.active and not job.stands_still]
+    waits = [job for job in waits if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.uid not in uids]
+    found = []
+    for job in waits:
+        if job.schedule_state != ScheduleState.FAILED and len(job.placements) < job.pods_desired():
+            policy = policies.queue_policy_name(job, config)
+            plan = _job_plan(job, None, None, position=0, queue_policy=policy, room_from=())
+            found.append(msgspec.structs.replace(plan, waits=told_of(state, job) or str(job.stage)))
+    return found
 
 
 def _waiting(jobs: Iterable[JobPlan], victims: Iterable[JobRecord]) -> int:
