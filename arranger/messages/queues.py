@@ -55,11 +55,11 @@ def condition_text(name: str, problem: QueueProblem | None, *, closed: str) -> s
 
 
 def passed_text(queue: str, priority: int | None, own: int) -> str:
-    """Why a job that came later was placed before a waiting one with the priority `own`: it is of another `queue`, it
-    has a higher `priority`, or else it fit. Both may be unknown."""
+    """Because of what a job that came later was placed before a waiting one with the priority `own`: it is of another
+    `queue`, it has a higher `priority`, or else it fit. Both may be unknown."""
     if queue:
-        return f"its queue {queue} has turns of its own"
-    return f"priority {priority} against {own}" if priority is not None else "behind it, but it fit"
+        return f"the turns of its own queue {queue}"
+    return f"priority {priority} against {own}" if priority is not None else "room for it, although it was behind"
 
 
 def denial_text(denial: Denial, refused: int = 0) -> str:

@@ -141,8 +141,8 @@ const TAKES_NONE: Record<string, string> = {
   AboveShare: "{jobs}: nothing is reclaimed, because its own queue would be above its share",
   WithinShare: "{jobs}: in queues that aren't above their share",
   NotReclaimable: "{jobs}: in queues that aren't reclaimable",
-  Awaited: "{jobs}: the reservation of another job waits for their end",
-  TooLittle: "{jobs}: what they may give isn't enough",
+  Awaited: "the reservation of another job waits for the end of {jobs}",
+  TooLittle: "what others may give isn't enough: {jobs}",
   Nobody: "no other job has what it lacks where its pods may run",
 };
 

@@ -135,9 +135,9 @@ def test_explain_names_later_jobs_that_were_placed_first() -> None:
     there.cycle()
     passed = {one.job: (one.queue, one.why, one.amounts, one.nodes) for one in why(there, "large").passed_by}
     assert passed == {
-        "default/small": ("rl", "behind it, but it fit", ((GPU, 2),), ("n1",)),
+        "default/small": ("rl", "room for it, although it was behind", ((GPU, 2),), ("n1",)),
         "default/urgent": ("rl", "priority 9 against 5", ((GPU, 1),), ("n1",)),
-        "default/other": ("vision", "its queue vision has turns of its own", ((GPU, 1),), ("n1",)),
+        "default/other": ("vision", "the turns of its own queue vision", ((GPU, 1),), ("n1",)),
     }
 
 
@@ -159,7 +159,7 @@ def test_the_page_shows_the_queue_and_who_passed(capsys: pytest.CaptureFixture[s
     page = " ".join(capsys.readouterr().out.split())
     text = f"Queue rl: position 1 of 2; {GPU} 4 used, share 4, capability 4; 2 jobs with nodes"
     assert f"{text}; kept waiting by the capability of queue rl" in page
-    assert "Later jobs that got nodes since it waits" in page and "behind it, but it fit" in page
+    assert "Later jobs that got nodes since it waits" in page and "room for it, although it was behind" in page
 
 
 def test_the_page_shows_that_it_waited_for_its_queue(capsys: pytest.CaptureFixture[str]) -> None:

@@ -224,7 +224,7 @@ _TAKES_NONE = {
     NoRoomKind.NOT_LOWER: "not of lower priority in its queue: {who}",
     NoRoomKind.NOT_PREEMPTIBLE: "not preemptible: {who}",
     NoRoomKind.TOO_YOUNG: "kept for the minRuntimeSeconds of the queue, until {until} at the earliest: {who}",
-    NoRoomKind.JUST_TOOK: "keep what they took for min_runtime_s, until {until} at the earliest: {who}",
+    NoRoomKind.JUST_TOOK: "room that was taken is kept for min_runtime_s, until {until} at the earliest: {who}",
     NoRoomKind.ABOVE_SHARE: "its own queue would be above its share, so nothing is reclaimed from {who}",
     NoRoomKind.WITHIN_SHARE: "in queues that aren't above their share: {who}",
     NoRoomKind.NOT_RECLAIMABLE: "in queues that aren't reclaimable: {who}",
