@@ -23,7 +23,7 @@ PICTURES = {
 
 REPLAY = REPOSITORY / "docs" / "replay.html"
 #: The frames of the animated picture, the steps of the replay between two, how long each is shown, and its colours.
-_FRAMES, _STEPS, _SHOWN_MS, _COLOURS = 50, 4, 160, 64
+_FRAMES, _STEPS, _SHOWN_MS, _COLOURS = 50, 4, 160, 128
 
 
 def draw(browser: Browser, address: str, name: str) -> None:
