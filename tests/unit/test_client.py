@@ -344,7 +344,7 @@ async def test_answers_have_the_commands_types() -> None:
         edited = await client.what_if(at=400, job="wide", priority=1, until="1m")
         assert edited.until is not None
         cycle, later = counted(len(edited.differences), "job"), counted(len(edited.until.starts), "start")
-        assert repr(edited).endswith(f": {cycle} otherwise in this cycle, {later} otherwise later>")
+        assert f": {cycle} otherwise in this cycle, {later} otherwise later; as of " in repr(edited)
 
 
 async def test_a_question_that_is_refused_says_why() -> None:
