@@ -42,7 +42,7 @@ from arranger.scheduling.departures import Departures
 from arranger.scheduling.known_jobs import RowRooms
 from arranger.scheduling.placement_try import Piece, PlacementTry, Shortage
 from arranger.scheduling.placer import Placer
-from arranger.scheduling.policies.queues import seniority
+from arranger.scheduling.policies.queues import Rank, seniority
 from arranger.scheduling.vacating import Departing, Vacated, Vacating, grace_ms
 from arranger.scheduling.view import add_to, fitting
 
@@ -95,8 +95,9 @@ class Reservations:
         self._vacating = Vacating(state, placer.placing)
         #: UID → jobs that have had their turns.
         self._turned: dict[str, None] = {}
-        #: How many jobs may still get their first reservation.
+        #: How many jobs may still get their first reservation, and how many of those that go before others with one.
         self._left = max(config.reservations - len(state.reservations), 0)
+        self._left_before = config.reservations if config.verdicts >= 7 else 0
         #: UID → what is held for that job at the moment.
         self._held: dict[str, _Held] = {}
         #: The content of the view, and of which jobs what is held is put back → the content without it.
@@ -107,6 +108,8 @@ class Reservations:
         self._may_starts: dict[str, bool] = {}
         #: UID → jobs that have a reservation after this cycle.
         self._kept: dict[str, None] = {}
+        #: The queues in which jobs got their first reservations in this cycle.
+        self._first: set[str] = set()
         #: UID → whether the quorum fits at all as others end.
         self._fits: dict[str, bool] = {}
         self._events: list[Reserved] = []
@@ -182,7 +185,7 @@ class Reservations:
 
     def may_reserve(self, job: JobRecord) -> bool:
         """Whether a job has a reservation or may get one."""
-        return job.uid in self._state.reservations or self._left > 0
+        return job.uid in self._state.reservations or self._left > 0 or self._goes_before(job)
 
     # --- jobs that get one ----------------------------------------------------------------------------------
 
@@ -192,21 +195,51 @@ class Reservations:
         known = self._state.reservations.get(job.uid)
         if shortage is None or not shortage.of_nodes or shortage.infeasible or not self._may_have_one(job):
             return
-        if not self._config.reservations or (known is None and (not self._left or self._leaves_it(job))):
+        if not self._config.reservations or (known is None and not self._may_be_next(job)):
             return
-        self._left -= known is None
         decided = known.decided if known is not None else None
         if known is None or decided is None or self._outdated(job, known):
             found = self._search(job)
             self._fits[job.uid] = found is not None
             if found is None:
                 return
+            if known is None:
+                self._first.add(self._queue(job))
+                self._holders.setdefault(self._queue(job), []).append(seniority(job))
             decided = self._decide(Reserved(job.uid, job.version, *found, self._outlived(known)), known)
             self._note_due(decided, self._time_ms)
         else:
             self._note_due(decided, known.time_ms)
         self._kept[job.uid] = None
         self.hold(job, decided)
+
+    def _may_be_next(self, job: JobRecord) -> bool:
+        """Whether a job may have a first reservation, as one of so many or before others that have one. Then one less
+        is left."""
+        one_more = self._left > 0
+        if not (one_more or self._goes_before(job)) or self._leaves_it(job):
+            return False
+        self._left -= one_more
+        self._left_before -= not one_more
+        return True
+
+    def _goes_before(self, job: JobRecord) -> bool:
+        """Whether a job is before one with a reservation in its queue, and not behind so many others: the first jobs
+        have one, also if they came later. Those that had one keep it, with their guests."""
+        if not self._left_before:
+            return False
+        holders, rank = self._holders.get(self._queue(job), []), seniority(job)
+        before = sum(other < rank for other in holders)
+        return before < min(len(holders), self._config.reservations)
+
+    @cached_property
+    def _holders(self) -> dict[str, list[Rank]]:
+        """Queue → the `seniority` of its waiting jobs with reservations."""
+        found: dict[str, list[Rank]] = {}
+        for job in (self._state.jobs[uid] for uid in self._state.reservations):
+            if not job.placements:
+                found.setdefault(self._queue(job), []).append(seniority(job))
+        return found
 
     @cached_property
     def _seniors(self) -> dict[str, JobRecord]:
@@ -240,11 +273,14 @@ class Reservations:
             self.due_ms = min(self.due_ms, max(decided.start_ms, refresh_ms))
 
     def _outdated(self, job: JobRecord, known: Reservation) -> bool:
-        """Whether a reservation is to be revised: it is old enough, the job was edited, or its nodes closed."""
+        """Whether a reservation is to be revised: it is old enough, the job was edited, its nodes closed, or another
+        job of the queue has one now."""
         nodes, decided = self._state.nodes, known.decided
         if decided.based_on != job.version or not all(nodes.has(of.node) for of in decided.pods):
             return True
         if closed_to_new(nodes, job.valid_spec, decided.pods):
+            return True
+        if self._config.verdicts >= 7 and self._queue(job) in self._first:
             return True
         return self._time_ms - known.time_ms >= self._config.reservation_refresh_ms
 

@@ -146,6 +146,50 @@ def test_a_reservation_ends_with_its_reason() -> None:
     assert of.state.reservations == {}
 
 
+@pytest.mark.parametrize("policy", ["Priority", "DRF"])
+def test_a_job_that_comes_later_and_goes_before_another_gets_a_reservation_too(policy: str) -> None:
+    """Without one, a job of a low priority would be promised room that the first job of its queue gets."""
+    of = world(nodes=2, queue_policy=policy)
+    first = running(of, "first", 4, preemptible=False, expected_s=100)
+    second = running(of, "second", 4, preemptible=False, expected_s=200)
+    low = submit(of, "low", 4, priority=3)
+    of.settle()
+    assert of.state.reservations[low.uid].decided.start_ms == first.began_ms + 100_000
+    high = submit(of, "high", 4, priority=8)
+    behind = submit(of, "behind", 4, priority=2)
+    of.settle()
+    of.cycle()
+    starts = {uid: known.decided.start_ms for uid, known in of.state.reservations.items()}
+    assert starts == {high.uid: first.began_ms + 100_000, low.uid: second.began_ms + 200_000}
+    end(of, first)
+    assert started(of, high, low, behind) == [True, False, False]
+    end(of, second)
+    assert started(of, low, behind) == [True, False]
+
+
+def test_of_jobs_that_come_later_only_the_first_get_reservations() -> None:
+    of = world(nodes=2)
+    running(of, "first", 8, preemptible=False, expected_s=100)
+    submit(of, "low", 8, priority=3)
+    of.settle()
+    of.pass_time(1)
+    jobs = [submit(of, f"j{priority}", 8, priority=priority) for priority in (5, 6, 7, 8)]
+    of.settle()
+    assert of.state.reservations.keys() == {jobs[-1].uid}  # beside it, `low` has no room
+
+
+def test_a_job_that_never_fits_leaves_reservations_to_others() -> None:
+    of = world(nodes=2)
+    of.pod("other", "n1", gpus=1)
+    running(of, "first", 4, preemptible=False, expected_s=100)
+    low = submit(of, "low", 7, priority=3)
+    of.settle()
+    promised = of.state.reservations[low.uid].decided
+    submit(of, "never", 8, priority=8)
+    of.settle()
+    assert {low.uid: promised} == {uid: known.decided for uid, known in of.state.reservations.items()}
+
+
 def test_without_reservations_nothing_is_kept() -> None:
     of = world(reservations=0)
     running(of, "first", 2, expected_s=100)
