@@ -30,12 +30,10 @@ def offered(state: State, time_ms: int, verdicts: int = VERDICTS) -> Mapping[str
     ready = remembered(nodes.facts_version, "ready", lambda: _ready(nodes))
     found = dict(remembered(nodes.facts_version, "offered", lambda: _provided(nodes, ready)))
     _add(found, state.queue_use.others_total.items(), -1)
-    held = _held_where_short(state, ready, others, verdicts)
-    for pod in _left_behind(state, time_ms) if verdicts >= 7 else ():
-        if pod.node in ready:
-            _add(found, pod.requests, -1)
-            if pod.node in held:
-                _count(held[pod.node], pod.requests)
+    behind = [pod for pod in _left_behind(state, time_ms) if pod.node in ready] if verdicts >= 7 else []
+    for pod in behind:
+        _add(found, pod.requests, -1)
+    held = _held_where_short(state, ready, others, behind, verdicts)
     for name, amounts in held.items():
         there = nodes.allocatable[nodes.rows[name]] if name in ready else np.zeros(len(nodes.columns), np.int64)
         for resource, amount in amounts.items():
@@ -51,17 +49,24 @@ def _left_behind(state: State, time_ms: int) -> Iterator[PodSeen]:
 
 
 def _held_where_short(
-    state: State, ready: Set[str], others: Mapping[str, Mapping[str, int]], verdicts: int
+    state: State,
+    ready: Set[str],
+    others: Mapping[str, Mapping[str, int]],
+    behind: Iterable[PodSeen],
+    verdicts: int,
 ) -> Mapping[str, dict[str, int]]:
-    """Node → what pods of other programs and slots of jobs hold there, of the nodes that have less than is used there:
-    not ready, or overbooked."""
+    """Node → what pods of other programs, those left behind and slots of jobs hold there, of the nodes that have less
+    than is used there: not ready, or overbooked."""
     nodes = state.nodes
     over = _overbooked(nodes) if verdicts >= 7 else frozenset()
     short = {name: row for name, row in nodes.rows.items() if nodes.holders[row] and (name not in ready or row in over)}
     held = {name: dict(others.get(name, _NOTHING)) for name in short}
-    if any(_has_ours(nodes, row, held[name]) for name, row in short.items()):
-        for node, requests in _held_on(state, held.keys()):
-            _count(held[node], requests)
+    for pod in behind:
+        if pod.node in held:
+            _count(held[pod.node], pod.requests)
+    with_ours = {name for name, row in short.items() if _has_ours(nodes, row, held[name])}
+    for node, requests in _held_on(state, with_ours if verdicts >= 7 else held.keys()) if with_ours else ():
+        _count(held[node], requests)
     return held
 
 

@@ -322,6 +322,25 @@ def test_what_leaves_a_node_that_is_not_ready_is_not_offered() -> None:
     assert offered(there.state, there.now_ms)[GPU] == 4
 
 
+def test_a_pod_that_hangs_on_a_node_with_less_than_is_used_makes_no_offer_of_slots_whose_pods_have_ended() -> None:
+    there = World()
+    there.node("n1", cpu=64, gpus=8)
+    gone, ending = (there.job(name, leader=shape(gpus=4)) for name in ("gone", "ending"))
+    there.settle()
+    (pod,) = there.pods_of(ending).values()
+    there.job_gone(gone)
+    there.pass_time(600)
+    there.node("n1", cpu=64, gpus=2)
+    assert offered(there.state, there.now_ms)[GPU] == 4, "what `ending` has"
+    there.change_pod(pod.uid, phase=Phase.SUCCEEDED)
+    assert offered(there.state, there.now_ms)[GPU] == 0
+    there.node("n2", gpus=8)
+    there.job("other", leader=shape(gpus=8))
+    there.settle()
+    there.node("n2", gpus=0)
+    assert offered(there.state, there.now_ms)[GPU] == 8, "what `other` has on n2, and nothing more on n1"
+
+
 def test_jobs_on_a_node_that_is_not_ready_take_nothing_from_the_ready_ones() -> None:
     there = World()
     there.node("n1", gpus=8)
