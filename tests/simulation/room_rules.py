@@ -69,22 +69,24 @@ def broken(state: State, cycle: k.CycleTaken, events: Sequence[k.Event]) -> Iter
             if not smaller and not offers_more and not kept_none:
                 yield from ((job.uid, problem) for problem in _too_much(after, cycle, event, _done(before)))
         if isinstance(event, Decision):
-            yield from _in_the_way(state, cycle, event, before, [of for of in events if isinstance(of, Decision)])
+            yield from _in_the_way(state, cycle, event, before, events)
             before.append(event)
 
 
 def _in_the_way(
-    state: State, cycle: k.CycleTaken, event: Decision, before: Sequence[Decision], every: Sequence[Decision]
+    state: State, cycle: k.CycleTaken, event: Decision, before: Sequence[Decision], every: Sequence[k.Event]
 ) -> Iterator[tuple[str, str]]:
     """The jobs in whose way somebody becomes a guest that can start without their guests in this cycle, which decides
     `every`, and `before` this."""
     placed = event if isinstance(event, k.Placed) else event.placed
     if state.jobs[placed.job_uid].placements:  # further pods have their turns after the quorums of other jobs
-        before = [of for of in every if of is not event]
+        before = [of for of in every if isinstance(of, Decision) and of is not event]
     hosts = [uid for uid in placed.hosts if uid in state.reservations and not state.jobs[uid].placements]
     if any(isinstance(of, k.Preempted) for of in before):
         return
-    after = folded(state, (cycle, *before)) if hosts else state
+    # A job that gets its first reservation in this cycle has this room from its turn on.
+    first = [of for of in every if isinstance(of, k.Reserved) and of.pods and of.job_uid not in state.reservations]
+    after = folded(state, (cycle, *first, *before)) if hosts else state
     for uid in hosts:
         if uid in after.reservations and _may_start(after, cycle, after.jobs[uid], alone=False):
             yield uid, f"{placed.job_uid} becomes a guest of {uid}, which can start without its guests"
