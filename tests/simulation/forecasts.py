@@ -3,7 +3,8 @@
 A forecast changes nothing but what people read. So an entry with forecasts leaves the same state as one whose forecasts
 are void, but for the starts that it tells, and each cycle decides the same where no forecast is known. A forecast of a
 job that was edited or got nodes meanwhile is void. Made again from the log at the offset on which it was made, it has
-the same events. A status shows what the log's last valid forecast says, unless a reservation promises a start.
+the same events. A status shows what the log's last valid forecast says, unless a reservation promises a start, and nothing
+of a job whose pods the API server refuses.
 
 A forecast runs in a side thread. Here its result comes up to some seconds later, so other entries are often between its
 base and its own entry.
@@ -23,6 +24,7 @@ from arranger.kube.cluster import TYJOBS
 from arranger.model.config import CycleConfig
 from arranger.model.text import rfc3339
 from arranger.projections import snapshot
+from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.fold import apply_entry
 from arranger.projections.state import Changes, State, Verdict
 from arranger.replay.forecast.starts import Forecast, forecast
@@ -196,7 +198,7 @@ class Forecasts:
             if job is None:
                 continue
             start_ms = 0
-            if not job.placements and not job.ended:
+            if not (job.placements or job.ended or refused_by_dry_run(job)):
                 event, reserved = last.get(job.uid), state.reservations.get(job.uid)
                 if event is not None and event.based_on == job.version:
                     start_ms = event.expected_ms
