@@ -202,8 +202,8 @@ class Forecasts:
                 event, reserved = last.get(job.uid), state.reservations.get(job.uid)
                 if event is not None and event.based_on == job.version:
                     start_ms = event.expected_ms
-                if reserved is not None:
-                    start_ms = reserved.decided.start_ms or start_ms
+                if reserved is not None and (reserved.decided.start_ms or reserved.decided.awaits):
+                    start_ms = reserved.decided.start_ms  # 0: it waits for an end of which nothing is known
             shown = rfc3339(start_ms) if start_ms else ""
             if told != shown:
                 found.append((job.uid, f"the status of {name} says that it starts {told or 'some time'}, not {shown}"))
