@@ -1,12 +1,13 @@
 // One job: its life, its pods, why it waits or why its pods are where they are, and when it would start.
+import { Fragment } from "preact";
 import { useEffect } from "preact/hooks";
 import { Facts, InQueue } from "./explained";
 import { History } from "./history";
-import { AsOf, Brief, Missing, Names, Note, Point, Sentences, Table } from "./parts";
+import { AsOf, Brief, JobLink, Missing, Names, Note, Point, Sentences, Table } from "./parts";
 import { see } from "./seen";
-import { chosen, moment, openJob, settledAt, until } from "./store";
+import { chosen, goToTime, moment, openJob, settledAt, timeline, until } from "./store";
 import { Stage } from "./jobs";
-import type { Explained, Life } from "./types";
+import type { Explained, Gantt, Life } from "./types";
 import { useAnswer } from "./use";
 import { amounts, clock, count, duration, many, plain, shown, stamp } from "./words";
 
@@ -37,7 +38,14 @@ function About({ job }: { job: string }) {
   const life = useAnswer<Life>(offset ? "job" : "", { job, at: offset });
   useEffect(() => see([job]), [job]);
   const value = life.value;
-  if (!value) return <Missing {...life} none="Nothing is known of this job at this point." />;
+  if (!value) {
+    return (
+      <>
+        <Missing {...life} none="Nothing is known of this job at this point." />
+        {life.problem && <Elsewhere job={job} />}
+      </>
+    );
+  }
   return (
     <div class="column">
       <h2>
@@ -54,6 +62,54 @@ function About({ job }: { job: string }) {
       )}
     </div>
   );
+}
+
+/** Of a name that no job has at the point: when a job of that name comes, or which names are like it. */
+function Elsewhere({ job }: { job: string }) {
+  const log = timeline.value;
+  const answer = useAnswer<Gantt>(log ? "gantt" : "", { from: log?.first, to: log?.last });
+  const jobs = answer.value?.jobs ?? [];
+  const begins = jobs.find((one) => one.job === job || one.job.endsWith(`/${job}`))?.bars[0]?.from;
+  if (begins !== undefined) {
+    return (
+      <p>
+        It comes at{" "}
+        <button type="button" onClick={() => void goToTime(begins)}>
+          {stamp(begins)}
+        </button>
+      </p>
+    );
+  }
+  const name = (of: string): string => of.slice(of.indexOf("/") + 1);
+  const near = jobs
+    .map((one) => ({ job: one.job, far: distance(name(one.job), name(job)) }))
+    .filter((one) => one.far <= Math.max(1, name(job).length / 4))
+    .sort((one, other) => one.far - other.far)
+    .slice(0, 3);
+  if (!near.length) return null;
+  return (
+    <p>
+      Did you mean{" "}
+      {near.map((one, place) => (
+        <Fragment key={one.job}>
+          {place > 0 && " or "}
+          <JobLink job={one.job} />
+        </Fragment>
+      ))}
+      ?
+    </p>
+  );
+}
+
+/** How many letters have to be changed, added or left out to make one name of the other. */
+function distance(one: string, other: string): number {
+  let last = [...other, ""].map((_, place) => place);
+  for (const [row, letter] of [...one].entries()) {
+    const next = [row + 1];
+    [...other].forEach((of, place) => next.push(Math.min(last[place + 1]! + 1, next[place]! + 1, last[place]! + Number(of !== letter))));
+    last = next;
+  }
+  return last[other.length]!;
 }
 
 function Pods({ life }: { life: Life }) {

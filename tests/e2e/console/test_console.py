@@ -209,6 +209,19 @@ def test_what_the_server_refuses_is_shown_in_its_words(room: str, browser: Brows
     page.close()
 
 
+def test_a_job_name_that_nobody_has_yet_or_that_is_mistyped_leads_on(room: str, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(f"{room}/#/job?at=192&job=default/hotfx")
+    page.get_by_text("Did you mean default/hotfix?").get_by_role("link").click()
+    expect(page.get_by_role("heading", name="default/hotfix")).to_be_visible()
+    page.close()
+    page = browser.new_page()
+    page.goto(f"{room}/#/job?at=20&job=default/hotfix")
+    page.get_by_text("It comes at ").get_by_role("button").click()
+    expect(page.get_by_role("heading", name="default/hotfix")).to_be_visible()
+    page.close()
+
+
 def test_the_keyboard_alone_reaches_everything(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/cluster?at=192")
     expect_at(page, 192)
