@@ -20,6 +20,7 @@ from arranger.cli.inputs.reading import (
     opened,
     point_option,
     position_before,
+    span_of,
     unknown_job,
     unknown_node,
 )
@@ -40,7 +41,7 @@ from arranger.replay.bisect.conditions import All, Condition, Negated
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
 from arranger.replay.bisect.jobs_by_name import FirstSeen, JobsByName
 from arranger.replay.bisect.search import Alternative, Found, Refinement, Run, Search, first_disagreement
-from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.reading.history import Point, Span
 from arranger.replay.reading.verify import Difference, Survey
 from arranger.replay.what_if.overrides import OtherQueues, Overrides
 from arranger.settings import Settings
@@ -170,7 +171,7 @@ def command(target: str | None, settings: Settings, other: Overrides, output: st
     if options["plans"] is not None:
         return _print_plans(options["plans"], output)
     asked.check_subject(other)
-    span = Span(options["from"], options["to"] or END)
+    span = span_of(options["from"], options["to"])
     if other:
         return asyncio.run(_alternative(target, settings, other, span, output))
     return _print_answer(asyncio.run(_seek(target, settings, asked, span)), output)

@@ -14,6 +14,7 @@ from arranger.cli.inputs.reading import (
     job_index_of,
     opened,
     point_option,
+    span_of,
     unknown_job,
 )
 from arranger.cli.rendering.log_line import as_json
@@ -21,7 +22,7 @@ from arranger.cli.rendering.output import Times, Told, fitting, output_option, p
 from arranger.events import kinds
 from arranger.events.log import Entry, Log, Position
 from arranger.model.text import one_line
-from arranger.replay.reading.history import END, Span
+from arranger.replay.reading.history import END
 from arranger.replay.reading.listing import Filter, Line, Listing
 from arranger.settings import Settings
 
@@ -88,7 +89,7 @@ def command(target: str | None, settings: Settings, follow: bool, output: str, *
     if follow and options["to"] is not None:
         raise click.UsageError("--follow never ends: leave out --to")
     asked = Filter(
-        span=Span(options["from"], options["to"] or END),
+        span=span_of(options["from"], options["to"]),
         job=options["job"],
         node=options["node"],
         pod=options["pod"],

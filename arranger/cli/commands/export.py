@@ -23,6 +23,7 @@ from arranger.cli.inputs.reading import (
     point_option,
     position_before,
     progress,
+    span_of,
     unknown_job,
 )
 from arranger.cli.rendering.output import duration, local_time, output_option, print_json, print_text
@@ -138,7 +139,7 @@ def command(
     if job and (first or last):
         raise click.UsageError("--job selects the events: leave out --from and --until")
     namespace, name = namespace_and_name(job)
-    asked = _Asked(name, namespace, Span(first, last or END), hash_names)
+    asked = _Asked(name, namespace, span_of(first, last, names=("--from", "--until")), hash_names)
     made = asyncio.run((_export_page if html_file else _export)(target, settings, asked, file))
     if output == "json":
         print_json(made)

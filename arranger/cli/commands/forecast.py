@@ -17,6 +17,7 @@ from arranger.cli.inputs.reading import (
     position_before,
     present_ms,
     progress,
+    span_of,
     stand_at,
 )
 from arranger.cli.rendering.forecast_page import Scores, Starts
@@ -157,7 +158,7 @@ class _Survey(msgspec.Struct):
 
 
 async def _scores(target: str | None, settings: Settings, options: dict[str, Any]) -> Scores:
-    span = Span(options["from"], options["to"] or END)
+    span = span_of(options["from"], options["to"])
     survey = _Survey(span)
     async with opened(target, settings) as log:
         state, position = await begin_at_span(log, span)

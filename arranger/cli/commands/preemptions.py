@@ -12,11 +12,12 @@ from arranger.cli.inputs.reading import (
     feed,
     opened,
     point_option,
+    span_of,
 )
 from arranger.cli.rendering.ledger_page import Preemptions
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.replay.ledger.preemptions import PreemptionLedger
-from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.reading.history import Point, Span
 from arranger.settings import Settings
 
 _WITHIN_MS = 600_000
@@ -54,7 +55,7 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
       arranger preemptions --from "1d ago" --within 5m    today's, and which of them were needless
       arranger preemptions --log run.log -o csv           one row for each victim, for a spreadsheet
     """
-    span = Span(options["from"], options["to"] or END)
+    span = span_of(options["from"], options["to"])
     ledger = asyncio.run(_read(target, settings, span))
     answer = Preemptions(ledger.found, ledger.guests, options["within"] or _WITHIN_MS)
     if output == "json":

@@ -14,6 +14,7 @@ from arranger.cli.inputs.reading import (
     opened,
     point_option,
     position_before,
+    span_of,
 )
 from arranger.cli.rendering.authenticity_words import AUTHENTICITY
 from arranger.cli.rendering.output import output_option, print_json, print_text, say
@@ -21,7 +22,7 @@ from arranger.errors import DamagedEntry
 from arranger.events.log_keys import Authenticity
 from arranger.model.text import counted
 from arranger.plugins import installed
-from arranger.replay.reading.history import END, Point, Span
+from arranger.replay.reading.history import Point, Span
 from arranger.replay.reading.verify import Difference, Report, Survey, Verification
 from arranger.settings import Settings
 
@@ -49,7 +50,7 @@ def command(target: str | None, settings: Settings, output: str, plans: IO[str] 
       arranger verify --log run.log --from 5000           a file, from offset 5000 on
       arranger verify --from "1h ago" -o json
     """
-    span = Span(points["from"], points["to"] or END)
+    span = span_of(points["from"], points["to"])
     report, damage, known = asyncio.run(_verify(target, settings, span, plans))
     # A file without signatures proves nothing to somebody who has the key.
     unsigned = bool(settings.log_key) and known < Authenticity.PARTLY

@@ -11,12 +11,13 @@ from arranger.cli.inputs.reading import (
     feed,
     opened,
     point_option,
+    span_of,
 )
 from arranger.cli.rendering.ledger_page import Waits
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.plugins import inventory
 from arranger.replay.ledger.waits import WaitLedger, rows_of
-from arranger.replay.reading.history import END, Span
+from arranger.replay.reading.history import Span
 from arranger.settings import Settings
 
 
@@ -57,7 +58,7 @@ def command(target: str | None, settings: Settings, output: str, **options: Any)
       arranger waits --by job --held-by job --all      who waited for whom
       arranger waits --by day --log run.log -o csv     day by day, for a spreadsheet
     """
-    span = Span(options["from"], options["to"] or END)
+    span = span_of(options["from"], options["to"])
     answer = asyncio.run(_read(target, settings, span, options["by"], options["held_by"]))
     if output == "json":
         print_json(answer.json())

@@ -230,6 +230,17 @@ async def begin_early(log: Log, offset: int | None) -> tuple[State, Position]:
     )
 
 
+def span_of(first: Point | None, last: Point | None, *, names: tuple[str, str] = ("--from", "--to")) -> Span:
+    """The segment between two points. Raises `UsageError` if it would end before it begins. An offset and a time can't
+    be compared without the log."""
+    for unit in ("offset", "time_ms"):
+        ends: tuple[Any, Any] = getattr(first, unit, None), getattr(last, unit, None)
+        if None not in ends and ends[0] > ends[1]:
+            told = f": {ends[0]} > {ends[1]}" if unit == "offset" else ""
+            raise UsageError(f"{names[0]} is after {names[1]}{told}", hint="exchange them")
+    return Span(first, last or END)
+
+
 async def begin_at_span(log: Log, span: Span) -> tuple[State, Position]:
     """The state to begin a fold with so that all events of the segment get verdicts, as far as possible."""
     return await (begin(log, span.first) if span.first is not None else begin_early(log, None))
