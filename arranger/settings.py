@@ -514,7 +514,7 @@ def _checked(name: str, raw: Any, origin: str) -> Any:
         SETTINGS[name].check_names(value)
     except (msgspec.ValidationError, ValueError) as problem:
         told = shown(name, raw) if isinstance(raw, str) else raw
-        raise UsageError(
-            f"{name}: {told!r} can't be used, from {origin}", hint=f"allowed: {SETTINGS[name].allowed}"
-        ) from problem
+        meant = [one for one in SETTINGS[name].choices if one.casefold() == str(raw).casefold() and one != raw]
+        hint = "".join(f"did you mean {one}? " for one in meant) + f"allowed: {SETTINGS[name].allowed}"
+        raise UsageError(f"{name}: {told!r} can't be used, from {origin}", hint=hint) from problem
     return value

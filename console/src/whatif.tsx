@@ -178,6 +178,8 @@ function ofFields(refusal: string): string {
   const label = (name: string): string => FIELDS.find((one) => one.name === name)?.label ?? name;
   return refusal
     .replace(/^Invalid value for (\w+)/, (_, name: string) => label(name))
+    .replace(/^\w+: (.*) can't be used, from flag (\w+)/, (_, value: string, name: string) => `${label(name)}: ${value} can't be used`)
+    .replace(/ \(arranger \w+ lists the \w+\)$/, "")
     .replace(/^the body(?::(\d+))?/, (_, line?: string) => (line ? `Line ${line} of the added or changed objects` : "The added or changed objects"));
 }
 
@@ -259,6 +261,9 @@ function Result({ value }: { value: Answer }) {
           { name: "What if", cell: (one) => got(one.other), half: true },
         ]}
       />
+      {value.differences.some((one) => one.one?.roomFrom.length || one.other?.roomFrom.length) && (
+        <p class="faint">Work lost is GPU time since the job got its nodes, start-up included, or since its last checkpoint.</p>
+      )}
       {value.supposed.length > 0 && (
         <p class="faint">
           Supposed: in a dry run, the API server takes the pods of {some(value.supposed)}; nobody had asked it yet.

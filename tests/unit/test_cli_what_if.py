@@ -372,3 +372,13 @@ def test_jobs_that_are_not_in_the_order_are_counted_and_shown(
     assert "the plans don't differ" in out
     [row] = [line for line in out.splitlines() if line.startswith("default/lost ")]
     assert row.split()[1:4] == ["both", "-", "0+0/1"] and row.endswith(f"waits: {why}")
+
+
+@pytest.mark.parametrize(("flag", "given", "meant"), [("--queue-policy", "drf", "DRF"), ("--policy", "gang", "Gang")])
+def test_a_policy_in_the_wrong_case_is_suggested_in_the_right_one(
+    flag: str, given: str, meant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = to_file(crowded().entries, tmp_path / "run.log")
+    status, _, err = run(capsys, *log, flag, given)
+    assert status == 2 and f"did you mean {meant}? allowed: " in err
+    assert "did you mean" not in run(capsys, *log, flag, "none")[2]

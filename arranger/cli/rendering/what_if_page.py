@@ -171,6 +171,10 @@ class Answer(msgspec.Struct):
         print_summary(self.one, self.other)
         say()
         print_jobs(self.one, self.other, everything=everything, always=self.changed_job)
+        if any(job.room_from for plan in (self.one, self.other) for job in plan.jobs):
+            print_text(
+                "work lost: GPU time since the job got its nodes, start-up included, or since its last checkpoint"
+            )
         if self.supposed:
             of = few(list(self.supposed), _NAMES_SHOWN)
             print_text(f"supposed: in a dry run, the API server takes the pods of {of}; nobody had asked it yet")
