@@ -3,8 +3,8 @@
 A forecast changes nothing but what people read. So an entry with forecasts leaves the same state as one whose forecasts
 are void, but for the starts that it tells, and each cycle decides the same where no forecast is known. A forecast of a
 job that was edited or got nodes meanwhile is void. Made again from the log at the offset on which it was made, it has
-the same events. A status shows what the log's last valid forecast says, unless a reservation promises a start, and nothing
-of a job whose pods the API server refuses.
+the same events. A status shows what the log's last valid forecast says, unless a reservation promises a start; nothing
+of a job whose pods the API server refuses, or whose reservation waits for an end of which nothing is known.
 
 A forecast runs in a side thread. Here its result comes up to some seconds later, so other entries are often between its
 base and its own entry.
