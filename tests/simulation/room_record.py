@@ -340,10 +340,12 @@ class RoomRecord:
 
     def _back_at_once(self, state: State, event: k.Preempted, cycle_ms: int) -> str:
         """Whether a queue takes room back from a job that took it from this queue, before that job has had it for the
-        least time of its own queue; empty if not."""
+        least time of its own queue; empty if not. Guests leave for their host whenever that can start."""
         by = state.jobs[event.placed.job_uid]
         for victim in event.victims:
             of = state.jobs[victim.job_uid]
+            if victim.kind == PreemptionKind.GUEST:
+                continue
             since_ms, queues = self.took.get(of.uid, (0, {}))
             kept_s = spec_of(state, name_of(state, of)).min_runtime_s
             kept = of.slots.took and victim.kind.whole

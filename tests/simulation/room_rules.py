@@ -472,7 +472,7 @@ def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobR
 
 def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True, guests: bool = True) -> bool:
     """Whether a quorum fits once those have left who leave anyway, assumed pods too, and with `guests` its guests;
-    unless it is `alone`, beside the reservations of others."""
+    unless it is `alone`, beside the reservations of others. What a guest of several leaves is held for the others."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
         hold_for_others(state, placer, cycle, job)
@@ -482,6 +482,8 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
     goes: dict[str, Unit] = {}
     for of in state.jobs.values():
         is_guest, lent = guests and job.uid in of.slots.hosts, of.slots.lent_by(job.uid) if guests else set[SlotKey]()
+        if not alone and not state.reservations.keys().isdisjoint({*of.slots.hosts} - {job.uid}):
+            is_guest = False
         if of.placements and (is_guest or ends_by_itself(state, of) or (lent and _needs(placer, of, lent))):
             goes[of.uid] = (of, tuple(sorted(of.placements)), True)
         elif lent:
