@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from arranger.events import kinds as k
@@ -100,13 +100,13 @@ def _others(state: State, event: k.Preempted) -> Iterator[tuple[str, tuple[tuple
 def _stays(
     state: State, event: k.Preempted, had: dict[str, dict[tuple[int, int], str]]
 ) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
-    """The pods that the victims lost, of jobs that haven't ended since."""
+    """The pods that the victims lost, of jobs that haven't ended since, and slots that haven't done their part."""
     for victim in event.victims:
         job = state.jobs.get(victim.job_uid)
         if job is None or job.ended or job.seen.deleting:
             continue
         for slot, node in expand(victim.pods).items():
-            if slot in had[victim.job_uid] and state.nodes.has(node):
+            if slot in had[victim.job_uid] and state.nodes.has(node) and not job.slots.over(slot):
                 yield node, requests_of(job, slot)
 
 
@@ -199,6 +199,7 @@ def _act(world: World, what: str, number: int) -> None:
     world.pass_time((1, 15)[what == "time"])
 
 
+@example([("end", 0), ("end", 2), ("settle", 0), ("pod", 0)])
 @given(st.lists(st.tuples(st.sampled_from(_ACTIONS), st.integers(0, 11)), min_size=4, max_size=25))
 @settings(max_examples=80, print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_estimate_is_what_a_cycle_says_at_each_point(history: list[Action]) -> None:
