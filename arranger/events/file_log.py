@@ -113,6 +113,12 @@ class FileLog(OnlyRead):
     def authenticity(self) -> Authenticity:
         return self.keys.authenticity
 
+    @property
+    def torn(self) -> bool:
+        """Whether the file ends within a record, as of the last look: the copy of it is incomplete, a crash cut it off,
+        or another program still writes it."""
+        return self._file is not None and self._fault is None and self._scanned < os.fstat(self._file).st_size
+
     def _forget(self) -> None:
         self._index: EntryIndex | None = None
         self._records = _Records()

@@ -114,6 +114,20 @@ def test_verify_names_the_entry_where_one_byte_was_altered_and_verifies_what_com
     assert answer["identical"] == 1 and str(entries[number].first) in answer["damage"]
 
 
+def test_verify_tells_that_a_file_is_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy that wasn't finished has cycles that are all identical, and isn't the whole log."""
+    path = tmp_path / "run.log"
+    options = to_file(crowded().entries, path)
+    path.write_bytes(path.read_bytes()[:-5])
+    last = crowded().entries[-1].first
+    run = Run(capsys, "verify", *options)
+    assert run.status == 1 and f"log entry at offset {last} can't be read: the file ends within it" in run.err
+    assert "the last entry of log file" in run.err and "every cycle is identical" not in run.out
+    assert str(last) in Run(capsys, "verify", *options, "-o", "json").json["damage"]
+    assert Run(capsys, "verify", *options, "--to", str(last - 1)).status == 0
+    assert "is cut off, and isn't read" in Run(capsys, "replay", *options).err
+
+
 def test_verify_takes_a_stretch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = crowded().entries
     options = to_file(entries, tmp_path / "run.log")

@@ -11,6 +11,7 @@ from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     begin_early,
     feed,
+    is_torn,
     opened,
     point_option,
     position_before,
@@ -22,7 +23,7 @@ from arranger.errors import DamagedEntry
 from arranger.events.log_keys import Authenticity
 from arranger.model.text import counted
 from arranger.plugins import installed
-from arranger.replay.reading.history import Point, Span
+from arranger.replay.reading.history import END, Point, Span
 from arranger.replay.reading.verify import Difference, Report, Survey, Verification
 from arranger.settings import Settings
 
@@ -42,7 +43,7 @@ def command(target: str | None, settings: Settings, output: str, plans: IO[str] 
     r"""Re-run every recorded cycle from its own inputs, and compare the results byte for byte.
 
     Exit status 0: every cycle gave an identical result. 1: a cycle differs, a cycle ran with policy versions that
-    aren't installed here, or the log is damaged. The command shows the first difference. It never writes to the log.
+    aren't installed here, or the log is damaged or cut off. The command shows the first difference. It never writes to the log.
     With a key (ARRANGER_LOG_KEY) it checks the signatures too; then a log without any also has the exit status 1.
 
     \b
@@ -55,7 +56,11 @@ def command(target: str | None, settings: Settings, output: str, plans: IO[str] 
     # A file without signatures proves nothing to somebody who has the key.
     unsigned = bool(settings.log_key) and known < Authenticity.PARTLY
     if output == "json":
-        found = {"damage": str(damage) if damage else None, "authenticity": known.name.lower(), "sound": report.sound}
+        found = {
+            "damage": str(damage) if damage else None,
+            "authenticity": known.name.lower(),
+            "sound": report.sound and damage is None,
+        }
         print_json({**msgspec.to_builtins(report), **found})
     else:
         _print(report, damage)
@@ -90,6 +95,8 @@ async def _verify(
             await feed(log, position, verification.feed, until=until, doing="running the cycles again")
         except DamagedEntry as found:
             damage = damage or found
+        if damage is None and span.last == END and is_torn(log):
+            damage = DamagedEntry((await log.end()).offset + 1, "the file ends within it, so it was cut off")
         return verification.report, damage, log.authenticity
 
 

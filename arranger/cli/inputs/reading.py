@@ -18,7 +18,7 @@ from arranger.cli.rendering.output import duration, local_time, say
 from arranger.cli.rendering.pager import Screen
 from arranger.clock import SystemClock
 from arranger.errors import ArrangerError, DamagedEntry, LogError, LogUnavailable, TooOld, UsageError
-from arranger.events.file_log import Copyable
+from arranger.events.file_log import Copyable, FileLog
 from arranger.events.key_source import log_keys
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
@@ -117,11 +117,18 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
     thresholds = gc.get_threshold()
     # Reading and folding create no reference cycles, and collecting them would take an eighth of the time.
     gc.set_threshold(*GC_THRESHOLDS)
+    if is_torn(log):
+        say(f"arranger: the last entry of {log.read_from()} is cut off, and isn't read", err=True)
     try:
         yield log
     finally:
         gc.set_threshold(*thresholds)
         await log.close()
+
+
+def is_torn(log: Copyable) -> bool:
+    """Whether a log in a file ends within an entry."""
+    return isinstance(log, FileLog) and log.torn
 
 
 async def _open(target: str | None, settings: Settings) -> Copyable:
