@@ -43,8 +43,9 @@ def command(target: str | None, settings: Settings, output: str, plans: IO[str] 
     r"""Re-run every recorded cycle from its own inputs, and compare the results byte for byte.
 
     Exit status 0: every cycle gave an identical result. 1: a cycle differs, a cycle ran with policy versions that
-    aren't installed here, or the log is damaged or cut off. The command shows the first difference. It never writes to the log.
-    With a key (ARRANGER_LOG_KEY) it checks the signatures too; then a log without any also has the exit status 1.
+    aren't installed here, or the log is damaged or cut off. The command shows the first difference. It never writes to
+    the log. With a key (ARRANGER_LOG_KEY) it checks the signatures too; then a log without any also has the exit status
+    1.
 
     \b
       arranger verify                                     the log in Redis

@@ -117,7 +117,7 @@ async def opened(target: str | None, settings: Settings) -> AsyncIterator[Copyab
     thresholds = gc.get_threshold()
     # Reading and folding create no reference cycles, and collecting them would take an eighth of the time.
     gc.set_threshold(*GC_THRESHOLDS)
-    if is_torn(log):
+    if isinstance(log, FileLog) and log.torn:
         say(f"arranger: the last entry of {log.read_from()} is cut off, and isn't read", err=True)
     try:
         yield log
