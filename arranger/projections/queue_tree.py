@@ -14,13 +14,14 @@ from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueSp
 
 
 class QueueProblemKind(StrEnum):
-    """What is wrong with a queue. All but ABOVE_PARENT keep its jobs from getting nodes."""
+    """What is wrong with a queue. All but the last two keep its jobs from getting nodes."""
 
     INVALID = "Invalid"
     UNKNOWN_PARENT = "UnknownParent"
     CYCLE = "Cycle"
     TOO_DEEP = "TooDeep"
     ABOVE_PARENT = "AboveParent"
+    ABOVE_CLUSTER = "AboveCluster"
 
 
 class QueueProblem(msgspec.Struct, frozen=True):
@@ -28,7 +29,9 @@ class QueueProblem(msgspec.Struct, frozen=True):
 
     `parent` is what that queue names. `depth` is that of a queue which is too deep. ABOVE_PARENT is of the queue
     itself: its `amount` of a `resource` in `field` (`guarantee`, `deserved`, `capability`) is above the parent's in the
-    same field, else above the parent's capability: `limit`, in the resource's unit.
+    same field, else above the parent's capability: `limit`, in the resource's unit. ABOVE_CLUSTER is of a queue with a
+    guarantee: together, all guarantees of a `resource` are the `amount`, above the `limit` that the nodes offer. The
+    tree doesn't have it, because it comes and goes with nodes; `scheduling.queue_view` adds it.
     """
 
     kind: QueueProblemKind
@@ -43,7 +46,7 @@ class QueueProblem(msgspec.Struct, frozen=True):
     @property
     def blocks(self) -> bool:
         """Whether it keeps jobs of the queue from getting nodes."""
-        return self.kind != QueueProblemKind.ABOVE_PARENT
+        return self.kind not in (QueueProblemKind.ABOVE_PARENT, QueueProblemKind.ABOVE_CLUSTER)
 
 
 class QueueTree(msgspec.Struct, frozen=True):

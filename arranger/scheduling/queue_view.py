@@ -15,7 +15,7 @@ from arranger.model.queue import DEFAULT_QUEUE, QueueSpec, QueueState
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.queue_membership import DenialKind, kept_out, submitter_of
-from arranger.projections.queue_tree import QueueProblem, QueueTree
+from arranger.projections.queue_tree import QueueProblem, QueueProblemKind, QueueTree
 from arranger.projections.queue_use import JOBS, queue_of, sum_of
 from arranger.projections.state import State
 from arranger.scheduling.queue import considered, waiting_jobs
@@ -134,6 +134,7 @@ def queues_view(state: State) -> QueuesView:
         for name in sorted({*tree.specs, *tree.problems, *own})
     }
     _add_below(tree, views)
+    _add_problems(tree, views, standing.total)
     return QueuesView({name: views[name] for name in _tree_order(tree, views)}, standing.total)
 
 
@@ -244,6 +245,37 @@ def _add_below(tree: QueueTree, views: dict[str, QueueView]) -> None:
             _add(above.usage, view.usage)
             counts = {"waiting": above.waiting + view.waiting, "running": above.running + view.running}
             views[parent] = msgspec.structs.replace(above, **counts)
+
+
+def _add_problems(tree: QueueTree, views: dict[str, QueueView], total: Mapping[str, int]) -> None:
+    """Give the queues with a guarantee, and without another problem, that all guarantees are more than the nodes offer.
+    A resource that no node has counts for nothing: no job gets it anyway."""
+    promised = {name: amount for name, amount in _guaranteed(tree).items() if amount > total.get(name, amount)}
+    for name in tree.paths if promised else ():
+        for resource, amount in tree.specs[name].guarantee:
+            if amount and resource in promised and views[name].problem is None:
+                problem = QueueProblem(
+                    QueueProblemKind.ABOVE_CLUSTER,
+                    name,
+                    field="guarantee",
+                    resource=resource,
+                    amount=promised[resource],
+                    limit=total[resource],
+                )
+                views[name] = msgspec.structs.replace(views[name], problem=problem)
+
+
+def _guaranteed(tree: QueueTree) -> Sums:
+    """What all queues together are guaranteed: a queue's guarantee is its own, or the sum of its children's where that
+    is more, and at most its capability."""
+    below: dict[str, Sums] = {}
+    for name in sorted(tree.paths, key=lambda name: -len(tree.paths[name])):
+        spec, most = tree.specs[name], dict(tree.specs[name].capability)
+        amounts, own = below.get(name, {}), dict(spec.guarantee)
+        for resource in {*amounts, *own}:
+            amount = max(amounts.get(resource, 0), own.get(resource, 0))
+            _add(below.setdefault(spec.parent, {}), {resource: min(amount, most.get(resource, amount))})
+    return below.get("", {})
 
 
 def _tree_order(tree: QueueTree, views: Mapping[str, QueueView]) -> list[str]:

@@ -134,8 +134,8 @@ class StoreStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
     """The whole status at `now_ms`. `snapshot` is the end of the newest snapshot, `cycle` the last recorded cycle.
-    `queues` counts the Queues by state. `jobs` are TYJobs, and `stages` counts them by stage; `pods_of_others` and
-    `pod_groups` count those that Arranger only places."""
+    `queues` counts the Queues by state, and `queue_problems` those with a problem by its kind. `jobs` are TYJobs, and
+    `stages` counts them by stage; `pods_of_others` and `pod_groups` count those that Arranger only places."""
 
     cluster: str
     now_ms: int
@@ -150,6 +150,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     queues: dict[str, int] = {}
     pods_of_others: dict[str, int] = {}
     pod_groups: dict[str, int] = {}
+    queue_problems: dict[str, int] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -184,6 +185,7 @@ async def read_status(
         and (kind not in SETTING_OF or state.watches(kind))
     ]
     last_cycle = state.last_cycle
+    queues, queue_problems = _queues(state)
     return Status(
         cluster=cluster,
         now_ms=now_ms,
@@ -195,10 +197,18 @@ async def read_status(
         jobs=sum(not job.of_pods for job in state.jobs.values()),
         stages=_by_stage(job for job in state.jobs.values() if not job.of_pods),
         store=await read_store(client),
-        queues=dict(sorted(Counter(of.state for of in queues_view(state).queues.values() if of.created).items())),
+        queues=queues,
         pods_of_others=_by_stage(job for job in state.jobs.values() if job.of_pods and not job.of_group),
         pod_groups=_by_stage(job for job in state.jobs.values() if job.of_group),
+        queue_problems=queue_problems,
     )
+
+
+def _queues(state: State) -> tuple[dict[str, int], dict[str, int]]:
+    """How many Queues have each state, and each kind of problem."""
+    queues = [of for of in queues_view(state).queues.values() if of.created]
+    problems = Counter(str(of.problem.kind) for of in queues if of.problem is not None)
+    return dict(sorted(Counter(of.state for of in queues).items())), dict(sorted(problems.items()))
 
 
 def _by_stage(jobs: Iterable[JobRecord]) -> dict[str, int]:

@@ -87,6 +87,7 @@ IDLE, GPUS, BEHIND = (
     'arranger_gpus{pool=""}',
     'arranger_waiting_jobs{cause="Reservation"}',
 )
+FREE, PROMISED = 'arranger_gpus_idle{pool=""}', 'arranger_waiting_jobs{cause="Guarantees"}'
 
 CASES = {
     "ArrangerRedisAway": Case(
@@ -157,6 +158,9 @@ CASES = {
     "ArrangerReservedIdle": Case(
         {IDLE: "6x90", GPUS: "100x90", BEHIND: "1x90"}, {IDLE: "4x90", GPUS: "100x90", BEHIND: "1x90"}, minutes=60
     ),
+    "ArrangerGuaranteedIdle": Case(
+        {FREE: "32x90", GPUS: "32x90", PROMISED: "2x90"}, {FREE: "1x90", GPUS: "32x90", PROMISED: "2x90"}
+    ),
     "ArrangerWebhookLate": Case(
         each("arranger_webhook_age_seconds", "0x60", "0+60x60"), each("arranger_webhook_age_seconds", "0x60", "590x60")
     ),
@@ -168,6 +172,7 @@ ALSO_QUIET = {
     "ArrangerRedisNearlyFull": memory(900, 0),
     "ArrangerPreemptionChurn": churn(lost=20, gained=0),
     "ArrangerReservedIdle": {IDLE: "50x90", GPUS: "100x90", BEHIND: "0x90"},
+    "ArrangerGuaranteedIdle": {FREE: "32x90", GPUS: "32x90", PROMISED: "0x90"},
 }
 
 

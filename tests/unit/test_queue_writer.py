@@ -102,6 +102,26 @@ def test_a_status_says_whether_the_queue_can_be_used(
     assert condition["message"] == message
 
 
+def test_a_guarantee_says_that_all_guarantees_are_above_what_the_nodes_offer() -> None:
+    there = World()
+    there.node("n1", cpu=8, gpus=8)
+    there.queue("above", guarantee=((GPU, 6),), capability=((GPU, 7),))
+    there.queue("below", parent="above", guarantee=((GPU, 8),))
+    there.queue("big", guarantee=((GPU, 2), ("example.com/none", 9)))
+    there.queue("plain")
+    there.job("j", leader=shape(gpus=8), of_queue="plain")
+    said = {name: status(there, name)["conditions"][0] for name in ("above", "below", "big", "plain")}
+    message = (
+        "the guarantees of all queues add up to 9 nvidia.com/gpu, above the 8 that the nodes offer, so jobs get none "
+        "beyond the guarantee of their queue: lower guarantees"
+    )
+    told = [(of["status"], of["reason"], of["message"]) for of in said.values()]
+    assert told[0] == told[2] == ("True", "AboveCluster", message)
+    assert (told[1][1], told[3]) == ("AboveParent", ("True", "Open", ""))
+    there.node("n2", cpu=8, gpus=1)
+    assert status(there, "big")["conditions"][0]["reason"] == "Open"
+
+
 def test_a_patch_clears_what_is_no_more_and_keeps_the_time_of_a_condition_that_stays() -> None:
     there = World()
     there.queue("a")

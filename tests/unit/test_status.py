@@ -145,6 +145,7 @@ async def test_a_whole_arranger_is_well(redis_server: RealRedis, cluster: str) -
     assert answer["well"] and answer["problems"] == []
     assert answer["jobs"] == 20 and answer["stages"] == {"Starting": 20}
     assert answer["queues"] == {"Open": 1, "Unusable": 1}
+    assert answer["queueProblems"] == {"UnknownParent": 1}
     members = {one["id"]: one for one in answer["members"]}
     watcher = members["host-1-77-watcher"]
     assert (watcher["host"], watcher["pid"], watcher["roles"]) == ("host-1", 77, ["watcher"])

@@ -195,10 +195,17 @@ def _print_facts(status: Status) -> None:
     if not log.events:
         kept = "no event can be read"
     authenticity = f"not authentic at offset {log.forged}" if log.forged else AUTHENTICITY[log.authenticity]
-    of_others, groups, stages, queues = (
+    of_others, groups, stages, queues, of_queues = (
         ", ".join(f"{count} {name}" for name, count in counts.items())
-        for counts in (status.pods_of_others, status.pod_groups, status.stages, status.queues)
+        for counts in (
+            status.pods_of_others,
+            status.pod_groups,
+            status.stages,
+            status.queues,
+            status.queue_problems,
+        )
     )
+    queues += f"; problems: {of_queues}" if of_queues else ""
     print_table(
         ("what", "now"),
         [
