@@ -13,6 +13,7 @@ from arranger.convert.whole_input import Input
 INDEX_KEYS = ("batch.kubernetes.io/job-completion-index", "job-completion-index")
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 _DEFAULT_BACKOFF_LIMIT = 6
+_DISRUPTIONS = "evictions, drains and lost nodes don't count"
 _MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
@@ -73,8 +74,12 @@ def _limit(spec: Fields, count: int) -> int:
     of_index, of_job = spec.whole("backoffLimitPerIndex"), spec.whole("backoffLimit")
     if of_index is not None:
         spec.lost("backoffLimit", "each pod has its own limit, that of backoffLimitPerIndex")
-    elif count > 1 and of_job:
-        spec.changed("backoffLimit", "restarts are counted for each pod alone, and not for all pods together")
+        spec.changed("backoffLimitPerIndex", _DISRUPTIONS)
+    elif count > 1 and of_job != 0:
+        words = f"restarts are counted for each pod alone, and not for all pods together; {_DISRUPTIONS}"
+        spec.say(NoteKind.CHANGED, "backoffLimit", words)
+    else:
+        spec.changed("backoffLimit", _DISRUPTIONS)
     spec.lost("maxFailedIndexes", "all other pods run to their end, and then the job has failed")
     policy = spec.record("podFailurePolicy")
     for rule in policy.records("rules"):
@@ -84,6 +89,13 @@ def _limit(spec: Fields, count: int) -> int:
             rule.say(NoteKind.NO_EQUIVALENT, "", words)
     limit = of_job if of_index is None else of_index
     return min(_DEFAULT_BACKOFF_LIMIT if limit is None else limit, 1_000_000)
+
+
+def say_others_go_on(spec: Fields, part: JobPart, least: int | None) -> None:
+    """Say that a pod without restarts left doesn't end the others, unless the quorum (`least`) needs every pod."""
+    if least != part.count and "backoffLimitPerIndex" not in spec:
+        words = "a pod beyond its limit is given up: the TYJob fails once the others have ended, unless too few of them"
+        spec.say(NoteKind.CHANGED, "backoffLimit", f"{words} are left for its quorum. A Job fails at once")
 
 
 def _ignores_disruption(rule: Fields) -> bool:
@@ -118,6 +130,7 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
     if meet:
         _rename(head, part, names, first)
     least = _least(head, part, meet=meet)
+    say_others_go_on(spec, part, part.count if least is None and part.count == 1 else least)
     sets = [
         worker_set(
             name, part.template, count, restart={"limit": part.limit}, minCount=minimum, rendezvous={} if meet else None

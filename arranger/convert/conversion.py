@@ -52,6 +52,19 @@ KINDS: Mapping[tuple[str, str], Make] = {
     (KUEUE, "ResourceFlavor"): kueue_queues.resource_flavors_of,
 }
 
+#: The versions of each group, and those of kinds that have others.
+_VERSIONS: Mapping[str, tuple[str, ...]] = {
+    "batch.volcano.sh": ("v1alpha1",),
+    "kubeflow.org": ("v1",),
+    "kubeflow.org MPIJob": ("v2beta1", "v1"),
+    "ray.io": ("v1", "v1alpha1"),
+    "jobset.x-k8s.io": ("v1alpha2",),
+    "leaderworkerset.x-k8s.io": ("v1",),
+    "batch": ("v1",),
+    VOLCANO: ("v1beta1",),
+    KUEUE: ("v1beta2", "v1beta1"),
+}
+
 _TEMPLATE_OF_JOBS = "convert the Job of its template, and apply that TYJob each time"
 #: Kinds that aren't converted, with what to do instead; others are applied as they are.
 _INSTEAD = {
@@ -134,7 +147,11 @@ def _converted(document: Document, around: Input) -> Conversion | Skipped:
         return Skipped(document, kind, name, _reason(group, kind))
     notes = Notes()
     root = Fields(document.value, "", notes)
-    root.ignore("apiVersion", "kind", "status")
+    root.ignore("kind", "status")
+    version, known = root.text("apiVersion"), _VERSIONS.get(f"{group} {kind}", _VERSIONS[group])
+    if version.rpartition("/")[2] not in known:
+        versions = " or ".join(f"{group}/{each}" for each in known)
+        root.fault("apiVersion", f"Unsupported value: {version}: this kind is converted of {versions}")
     objects = make(root, around)
     root.close()
     said = sorted(notes.all(), key=lambda note: document.line(note.path))

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from arranger.convert.batch_job import INDEX_KEYS, INDEX_VARIABLE, JobPart, job_part
+from arranger.convert.batch_job import INDEX_KEYS, INDEX_VARIABLE, JobPart, job_part, say_others_go_on
 from arranger.convert.fields import Fields, NoteKind
 from arranger.convert.parts import (
     Head,
@@ -215,13 +215,17 @@ def _stage_name(head: Head, number: int, stages: list[list[ReplicatedJob]]) -> s
     return head.name if number == last else head.suffixed(f"-before-{last - number}")
 
 
+def _least(of: ReplicatedJob) -> int | None:
+    """How many of its Jobs, or of the pods of its one Job, start together; None if they needn't."""
+    return of.counts if of.part.parallelism >= of.part.count else None
+
+
 def _worker_set(of: ReplicatedJob, stage: list[ReplicatedJob], restart: Json) -> Json:
     before = next((other.set_name for other in stage if other.name == of.after_ready), None)
-    least = of.counts if of.part.parallelism >= of.part.count else None
     size = of.group_size if of.group_size > 1 else None
     own = restart or {"limit": of.part.limit}
     return worker_set(
-        of.set_name, of.part.template, of.counts, minCount=least, groupSize=size, startAfter=before, restart=own,
+        of.set_name, of.part.template, of.counts, minCount=_least(of), groupSize=size, startAfter=before, restart=own,
         rendezvous={}, topology=of.topology,
     )  # fmt: skip
 
@@ -230,16 +234,22 @@ def _restart(spec: Fields, jobs: list[ReplicatedJob]) -> Json:
     """The restart policy of all worker sets; empty if each has its own limit."""
     policy = spec.record("failurePolicy")
     limit = policy.whole("maxRestarts") or 0
-    policy.ignore("restartStrategy")
+    if policy.text("restartStrategy") == "InPlaceRestart":
+        policy.changed("restartStrategy", "pods are deleted and made again, and not restarted in place")
     for rule in policy.records("rules"):
         rule.ignore(*rule.names())
         rule.say(NoteKind.NO_EQUIVALENT, "", "failures are all treated alike: see restart.scope and restart.limit")
     if not limit:
+        for of in jobs:
+            say_others_go_on(of.fields.record("template").record("spec"), of.part, _least(of) and of.part.count)
         return {}
-    policy.changed(
-        "maxRestarts", "the limit holds for each pod alone (restart.limit), and evictions and drains don't count"
-    )
+    words = "the limit holds for each pod alone (restart.limit), and evictions and drains don't count"
+    policy.changed("maxRestarts", f"{words}: they restart the whole job too")
     for of in jobs:
+        if of.part.template.spec.get("restartPolicy") != "Never":
+            of.part.template.spec["restartPolicy"] = "Never"
+            words = "Never: each failure restarts the whole job (restart.scope), and no kubelet a container in place"
+            of.part.template.notes.add(NoteKind.CHANGED, f"{of.part.template.path}.spec.restartPolicy", words)
         if of.part.limit:
             template = of.fields.record("template").record("spec")
             words = "each failure restarts the whole job at once (restart.scope: Job), and isn't retried within its Job"

@@ -170,6 +170,9 @@ def _assembled(
         restart = {"limit": of.limit} if of.limit is not None else None
         minimum = least(of) if whole else None
         more = {"restart": restart, **of_set(of)}
+        if more["restart"] == {"limit": 0} and minimum != of.count:
+            words = "a failed pod is given up, and the others go on while they are enough: Kubeflow fails the job"
+            of.fields.say(NoteKind.CHANGED, "restartPolicy", words)
         sets.append(worker_set(of.name, of.template, of.count, minCount=minimum, **more))
     spec = {**policy.spec, **made, "minWorkersNum": number}
     scheduling = policy.fields.record("schedulingPolicy")
@@ -402,11 +405,23 @@ def mpi_jobs_of(root: Fields, around: Input) -> list[Json]:
     if workers:
         launcher.fields.say(NoteKind.CHANGED, "", "the launcher starts once all workers are ready (startAfter)")
     limit = 6 if policy.limit is None else policy.limit
+    _say_restarts(policy, workers)
     own = {"startAfter": workers[0].name if workers else None, "rendezvous": {}, "restart": {"limit": limit}}
     of_worker: Json = {"rendezvous": {}}
     made = {"successPolicy": success([launcher.name], len(workers))}
     sets = [*workers, launcher]
     return [_assembled(head, policy, None, sets, made, of_set=lambda of: own if of is launcher else of_worker)]
+
+
+def _say_restarts(policy: RunPolicy, workers: Sequence[Replicas]) -> None:
+    """Say how workers restart: the operator counts restarts of the launcher alone."""
+    limit = 3 if policy.limit is None else policy.limit
+    for of in workers:
+        words = f"a worker is restarted {limit} times (restartLimit): the operator has no"
+        words += " limit for workers"
+        if of.limit == 0:
+            words = "a failed worker isn't restarted, and fails the job at once: the launcher isn't tried again"
+        of.fields.say(NoteKind.CHANGED, "restartPolicy", words)
 
 
 def _hostfile(head: Head, spec: Fields, launcher: Replicas, workers: Sequence[Replicas]) -> None:

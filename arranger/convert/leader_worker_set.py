@@ -80,6 +80,10 @@ def _restarts(group: Fields, templates: list[Template]) -> dict[str, Json]:
     words = "restarts are limited to 10 an hour (restart.limit and windowSeconds): a LeaderWorkerSet restarts for ever"
     group.say(NoteKind.CHANGED, "restartPolicy", words)
     if policy in ("None", "Default"):
+        words = "a leader that failed, or whose node is drained or lost, restarts all pods of its replica"
+        group.say(NoteKind.CHANGED, "restartPolicy", words)
+        for template in templates:
+            template.spec["restartPolicy"] = template.spec.get("restartPolicy") or "Always"
         return {"leader": of_leader, "worker": of_leader}
     for template in templates:
         # A kubelet would start one container alone.
@@ -88,6 +92,10 @@ def _restarts(group: Fields, templates: list[Template]) -> dict[str, Json]:
         "a failed pod restarts its replica. One with exit code 0 has finished: with a leader, the TYJob has succeeded"
     )
     group.say(NoteKind.CHANGED, "restartPolicy", words)
+    if policy == "RecreateGroupAfterStart":
+        group.changed(
+            "restartPolicy", "a failed pod restarts its replica also while others of its pods haven't started"
+        )
     return {"leader": of_leader, "worker": {"scope": "Job", **of_leader}}
 
 

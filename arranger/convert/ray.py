@@ -54,6 +54,8 @@ def clusters_of(root: Fields, around: Input) -> list[Json]:
     words = "the cluster runs until the TYJob is deleted, or until its spec.terminating is true"
     spec.say(NoteKind.TO_DO, "", words)
     spec_of["leader"]["restart"] = dict(_WORKER_RESTARTS)
+    words = "the head is restarted 10 times an hour at most (restart): KubeRay restarts for ever"
+    spec.record("headGroupSpec").say(NoteKind.CHANGED, "", words)
     return [tyjob(head, spec_of)]
 
 
@@ -81,6 +83,8 @@ def jobs_of(root: Fields, around: Input) -> list[Json]:
     cluster.ignore("suspend", "managedBy")
     spec_of = _cluster(head, cluster, own_command=own_command, program=program) | made
     spec_of["leader"]["restart"] = {"limit": limit}
+    words = "counts failures of the head alone: one that is evicted, drained or lost starts again, and doesn't count"
+    spec.say(NoteKind.CHANGED, "backoffLimit", words)
     if not interactive:
         cluster.say(
             NoteKind.CHANGED, "", "the program starts once the head runs; Ray waits for the workers that it needs"
@@ -316,6 +320,19 @@ def _ask_for_shared_memory(template: Template) -> None:
         container["volumeMounts"] = [*mounts, {"name": "shared-mem", "mountPath": "/dev/shm"}]
 
 
+def _restart_policy(template: Template, *, first: bool) -> None:
+    """The restart policy of the head (`first`), which is restarted with its cluster, or of a worker."""
+    spec = template.spec
+    kubelet, path = spec.get("restartPolicy") or "Always", f"{template.path}.spec.restartPolicy"
+    if first and kubelet != "Never":
+        words = "Never: a failure of the head restarts all pods of the cluster, and not its container in place"
+        template.notes.add(NoteKind.CHANGED, path, words)
+    elif not first and kubelet == "Always":
+        words = "OnFailure: a worker that has ended with exit code 0 has finished"
+        template.notes.add(NoteKind.CHANGED, path, words)
+    spec["restartPolicy"] = "Never" if first else "OnFailure" if kubelet == "Always" else kubelet
+
+
 def _start(
     template: Template,
     params: Mapping[str, str],
@@ -327,9 +344,8 @@ def _start(
     own: bool,
 ) -> None:
     """Give the first container the command that starts Ray, after the one that it has itself."""
-    spec, container = template.spec, template.spec["containers"][0]
-    if spec.get("restartPolicy") == "Always" or first:
-        spec["restartPolicy"] = "Never" if first else "OnFailure"
+    container = template.spec["containers"][0]
+    _restart_policy(template, first=first)
     where = "127.0.0.1" if first else "$(MASTER_ADDR)"
     told = {"RAY_IP": where, "RAY_PORT": str(port), "RAY_ADDRESS": f"{where}:{port}"}
     _ask_for_shared_memory(template)

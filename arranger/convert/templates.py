@@ -13,9 +13,10 @@ import msgspec
 from arranger.convert.fields import Fields, NoteKind, Notes, Problem, wrong
 from arranger.convert.scheduler_keys import PREEMPTIBLE, instead_of, keeps_room
 from arranger.messages.faults import meant_text
-from arranger.model.checks import below
-from arranger.model.faults import FaultKind
+from arranger.model.checks import anything, below, keyed, record
+from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import LABEL_PREFIX
+from arranger.model.pod_rules import quantity
 from arranger.model.schema import definition
 
 Json = dict[str, Any]
@@ -235,7 +236,7 @@ def _without_unknown(template: Template) -> None:
         unknown = [of for of in faults if of.kind == FaultKind.UNKNOWN_FIELD]
         others = [of for of in faults if of.kind not in (FaultKind.UNKNOWN_FIELD, FaultKind.RESERVED_LABEL)]
         if others:
-            raise wrong(others)
+            raise wrong(dict.fromkeys([*others, *_amounts(template)]))
         for fault in unknown:
             meant = meant_text([fault]).replace(f" in place of {fault.field}?", "?")
             words = "unknown field of a pod, left out" + (f", {meant}" if meant else "")
@@ -245,6 +246,20 @@ def _without_unknown(template: Template) -> None:
         if not unknown:
             _without_reserved_labels(template)
         faults = list(check(template.value, template.path))
+
+
+def _amounts(template: Template) -> Iterator[Fault]:
+    """What is wrong with amounts beside others that are no quantities, because of which the check of the template says
+    nothing of these."""
+    for path, container in template.containers():
+        resources: Json = copy.deepcopy(container.get("resources") or {})
+        if list(record({"requests": keyed(anything), "limits": keyed(anything)})(resources, "")):
+            continue
+        amounts = [resources.get(kind) or {} for kind in ("requests", "limits")]
+        for name in {name for of in amounts for name, value in of.items() if list(quantity(value, ""))}:
+            for of in amounts:
+                of.pop(name, None)
+        yield from definition("ResourceRequirements")(resources, f"{path}.resources")
 
 
 def _without_reserved_labels(template: Template) -> None:

@@ -1,12 +1,12 @@
 """Jobs of Volcano: a job of equals, in which each task is a worker set."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
 
-from arranger.convert.fields import Fields, NoteKind, meant
+from arranger.convert.fields import MAX_INT32, Fields, NoteKind, meant
 from arranger.convert.kubeflow import mount_keys, say_keys, tell_tensorflow
 from arranger.convert.parts import Head, claim_of, point_out_hosts, precedence, success, tyjob, worker_set
 from arranger.convert.templates import Json, Template, template_of
@@ -15,8 +15,12 @@ from arranger.convert.whole_input import Input
 _DEFAULT_RETRIES = 3
 _RESTARTS = {"RestartJob": "Job", "RestartTask": "Set", "RestartPod": "Worker", "RestartPartition": "Set"}
 _ENDS = ("AbortJob", "TerminateJob")
-_FAILURES = ("PodFailed", "TaskFailed", "*")
-_EVICTIONS = ("PodEvicted", "*")
+#: A pod has ended with a failure, its containers restarted in place too often, or it was deleted, as a drain does.
+_FAILED, _WORN, _EVICTED = "PodFailed", "TaskFailed", "PodEvicted"
+#: Scopes of restarts, the widest last, and what each restarts.
+_SCOPES = {"": "nothing", "Worker": "that pod", "Set": "the pods of its task", "Job": "the whole job"}
+#: Restarts of a container in place, which Volcano doesn't limit.
+_IN_PLACE = {"limit": 10, "windowSeconds": 3600}
 #: The fields of a task, and the actions and events of policies: all that Volcano knows.
 _TASK = (
     *("name", "replicas", "minAvailable", "template", "policies", "topologyPolicy", "maxRetry", "dependsOn"),
@@ -52,18 +56,17 @@ class Task(msgspec.Struct):
     #: Whether the job has succeeded when this task has.
     decides: bool
     after: str
+    #: Whether a policy restarts something at an end of its pods.
+    again: bool
     set_name: str = ""
 
 
 class Lifecycle(msgspec.Struct):
-    """What a list of policies says: None where it says nothing."""
+    """What a list of policies says."""
 
-    scope: str | None = None
-    #: Whether the scope is that of failures, of evictions, or of both.
-    failed: bool = False
-    evicted: bool = False
-    #: Whether a failure ends the job, and whether the end of a task is the success of the job.
-    ends: bool = False
+    #: The actions of failures and evictions by their event: the first policy with an event counts.
+    actions: dict[str, str] = msgspec.field(default_factory=dict)
+    #: Whether the end of a task is the success of the job.
     decides: bool = False
 
 
@@ -99,17 +102,17 @@ def _tasks(head: Head, spec: Fields) -> list[Task]:
     retries, of_job = spec.whole("maxRetry"), _lifecycle(spec)
     if of_job.decides and len(spec.records("tasks")) > 1:
         spec.say(NoteKind.NO_EQUIVALENT, "policies", "the end of any task: name the decisive sets in successPolicy")
-    limit = _DEFAULT_RETRIES if retries is None else retries
     tasks = [
         found
         for number, of in enumerate(spec.records("tasks"))
-        if (found := _task(of, f"default{number}", of_job, limit)) is not None
+        if (found := _task(spec, of, f"default{number}", of_job, retries or _DEFAULT_RETRIES)) is not None
     ]
     if not tasks:
         words = "there is no pod to run: each task has 0 replicas, or there is none"
         spec.fault("tasks", words, of=_replica_fields(spec))
-    if any(of.restart.get("limit") for of in tasks):
-        spec.changed("maxRetry", "the limit holds for each pod alone, and evictions and drains don't count")
+    if any(of.again for of in tasks):
+        words = "restarts aren't counted for the job: restart.limit holds for each pod alone"
+        spec.say(NoteKind.CHANGED, "maxRetry", f"{words}, and evictions and drains don't count")
     tasks = _first_master(spec, tasks)
     names = head.named([of.name for of in tasks], [(of.fields, "name") for of in tasks])
     for of, name in zip(tasks, names, strict=True):
@@ -125,44 +128,93 @@ def _worker_set(of: Task, tasks: Sequence[Task], port: int | None) -> Json:
     )
 
 
-def _task(fields: Fields, default_name: str, of_job: Lifecycle, limit: int) -> Task | None:
+def _task(spec: Fields, fields: Fields, default_name: str, of_job: Lifecycle, retries: int) -> Task | None:
     name, replicas = fields.text("name") or default_name, fields.whole("replicas") or 0
     if not replicas and fields.sound("replicas"):
-        for each in _misspelt_replicas(fields):
+        misspelt = _misspelt_replicas(fields)
+        for each in misspelt:
             fields.fault(each, "unknown field, did you mean replicas?")
-        fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
-        fields.ignore(*fields.names())
-        return None
+            replicas = _meant_replicas(fields, each) or 1
+        if not misspelt:
+            fields.say(NoteKind.NO_EQUIVALENT, "", "0 replicas: left out")
+            fields.ignore(*fields.names())
+            return None
     least = fields.whole("minAvailable")
-    own = fields.whole("maxRetry")
-    fields.changed("maxRetry", "the limit holds for each pod alone")
     fields.lost("topologyPolicy", "the NUMA policy of the kubelet counts")
     fields.lost("partitionPolicy", "give the worker set a groupSize (docs/jobs.md, Worker groups)")
     fields.lost("networkTopology", "give the worker set a topology, with the labels of nodes (docs/jobs.md, Topology)")
     policies = _lifecycle(fields)
     template = template_of(fields)
-    chosen = policies if policies.scope or policies.ends else of_job
-    restart = _restart(template, chosen, limit if own is None else own)
-    if chosen.scope and not chosen.evicted and chosen.scope in ("Set", "Job"):
-        restart["event"] = "PodFailed"
-    return Task(fields, name, replicas, least, template, restart, policies.decides, _after(fields))
+    actions = of_job.actions | policies.actions
+    restart = _restart(fields if policies.actions else spec, fields, template, actions, retries)
+    again = any(action in _RESTARTS for action in actions.values())
+    return Task(fields, name, replicas, least, template, restart, policies.decides, _after(fields), again)
 
 
-def _restart(template: Template, of: Lifecycle, limit: int) -> Json:
-    """The restart policy of a task, and the one of its containers."""
+def _restart(policies: Fields, task: Fields, template: Template, actions: Mapping[str, str], retries: int) -> Json:
+    """The restart policy of a task. Notes about its policies are said of `policies`, the task's or the job's."""
+    in_place = _in_place(template)
+    worn = actions.get(_WORN, "") if in_place else ""
+    failed, evicted, again = (_scope(of) for of in (actions.get(_FAILED, ""), actions.get(_EVICTED, ""), worn))
+    evicted = "" if actions.get(_EVICTED) in _ENDS else evicted
+    scope = max(failed, evicted, again, key=[*_SCOPES].index)
+    restart: Json = {"scope": scope} if scope else {}
+    if scope in ("Set", "Job"):
+        if evicted in ("", "Worker"):
+            restart["event"] = _FAILED
+            words = f"a pod of a drained or lost node restarts {_SCOPES[scope]} too (restart.scope)"
+            _say(policies, f"{words}, and one that is deleted on an open node comes back alone (restart.event)")
+        elif evicted != scope:
+            _say(policies, f"an evicted pod restarts {_SCOPES[scope]}, and not only {_SCOPES[evicted]} (restart.scope)")
+    if failed not in ("", scope):
+        words = f"a failed pod restarts {_SCOPES[scope]}, and not only {_SCOPES[failed]}"
+        _say(policies, f"{words}: restart.scope is one for failures and evictions")
+    if "RestartPartition" in actions.values():
+        _say(policies, "all pods of a task restart, and not its partition alone: a groupSize makes worker groups")
+    if in_place:
+        return restart | _limit_in_place(task, template, worn, scope)
+    task.lost("maxRetry", "no effect, as in Volcano: pods with restartPolicy Never don't restart in place")
+    if actions.get(_FAILED) in _RESTARTS:
+        return restart | {"limit": retries}
+    if not failed and scope == "Job":
+        _say(policies, "a failed pod fails the job at once (restart.limit is 0), and the others don't go on")
+    return restart | {"limit": 0}
+
+
+def _scope(action: str) -> str:
+    """The scope that an action needs: only the failure of a pod of the scope Job ends the job."""
+    return "Job" if action in _ENDS else _RESTARTS.get(action, "")
+
+
+def _say(policies: Fields, words: str) -> None:
+    policies.say(NoteKind.CHANGED, "policies", words)
+
+
+def _in_place(template: Template) -> bool:
+    """Whether kubelets restart containers that fail, as they do here then."""
     kubelet = template.spec.get("restartPolicy") or "Always"
     if kubelet == "Always":
         path = f"{template.path}.spec.restartPolicy"
         words = "a pod that has ended with exit code 0 has finished, and isn't run again"
         template.notes.add(NoteKind.CHANGED, path, words)
         template.spec["restartPolicy"] = "OnFailure"
-    if of.ends:
-        return {"scope": "Job", "limit": 0}
-    if of.scope:
-        # A kubelet would start one container alone.
-        template.spec["restartPolicy"] = "Never" if of.scope != "Worker" else template.spec["restartPolicy"]
-        return {"scope": of.scope, "limit": limit}
-    return {"limit": 0 if kubelet == "Never" else limit}
+    return bool(kubelet != "Never")
+
+
+def _limit_in_place(task: Fields, template: Template, worn: str, scope: str) -> Json:
+    """How often kubelets restart containers. `worn` is the action of Volcano once they did so too often in a task."""
+    path, own = f"{template.path}.spec.restartPolicy", task.whole("maxRetry", least=-1) or _DEFAULT_RETRIES
+    end = "the job fails" if scope == "Job" else "the pod is given up"
+    if (worn in _RESTARTS or worn in _ENDS) and own > 0:
+        words = f"containers restart in place {own} times in each pod, not in the task together; then {end}"
+        words += f": this isn't followed by a {worn}" if worn in _RESTARTS or scope != "Job" else ""
+        template.notes.add(NoteKind.CHANGED, path, f"{words} (restart.limit)")
+        task.changed("maxRetry", "the limit holds for each pod alone")
+        return {"limit": own}
+    words = f"containers restart in place at most 10 times an hour in each pod, then {end} (restart.limit and"
+    template.notes.add(NoteKind.CHANGED, path, f"{words} windowSeconds): Volcano doesn't limit this")
+    task.lost("maxRetry", "no effect, as in Volcano without a policy for TaskFailed")
+    return dict(_IN_PLACE)
 
 
 def _lifecycle(fields: Fields) -> Lifecycle:
@@ -184,8 +236,6 @@ def _lifecycle(fields: Fields) -> Lifecycle:
         if "*" in events:
             words = "every event: here failures, evictions and lost nodes"
             policy.say(NoteKind.CHANGED, "event" if "event" in policy else "events", words)
-    if found.scope and not found.failed:
-        fields.changed("policies", "failed pods restart as much as evicted ones do (restart.scope)")
     return found
 
 
@@ -206,18 +256,16 @@ def _supported(policy: Fields, field: str, given: Sequence[str], known: Sequence
 
 def _take(found: Lifecycle, action: str, event: str) -> bool:
     """Whether a TYJob does this at such an event; then it's noted."""
+    events = (_FAILED, _WORN, _EVICTED) if event == "*" else (event,)
+    for each in events:
+        found.actions.setdefault(each, action)
     if event == "TaskCompleted" and action == "CompleteJob":
         found.decides = True
-    elif action in _RESTARTS and event in (*_FAILURES, *_EVICTIONS):
-        # Evicted pods come back anyway: only which others begin again is a choice.
-        found.scope = found.scope if found.scope and event not in _FAILURES else _RESTARTS[action]
-        found.failed |= event in _FAILURES
-        found.evicted |= event in _EVICTIONS
-    elif action in _ENDS and event in _FAILURES:
-        found.ends = True
-    else:
-        return action in ("", "SyncJob", "ResumeJob") or (action == "CompleteJob" and event == "JobCompleted")
-    return True
+        return True
+    if action in _RESTARTS or action in _ENDS:
+        known = (_FAILED, _WORN, _EVICTED) if action in _RESTARTS else (_FAILED, _WORN)
+        return event == "*" or event in known
+    return action in ("", "SyncJob", "ResumeJob") or (action == "CompleteJob" and event == "JobCompleted")
 
 
 def _after(fields: Fields) -> str:
@@ -257,9 +305,19 @@ def _misspelt_replicas(task: Fields) -> list[str]:
     return [name for name in unknown if "replicas" not in task and "replicas" in meant(name, _TASK)]
 
 
+def _meant_replicas(task: Fields, name: str) -> int | None:
+    """The number of a misspelt field; None if it's none."""
+    value = task.raw(name)
+    return value if isinstance(value, int) and 0 < value <= MAX_INT32 else None
+
+
 def _replica_fields(spec: Fields) -> list[str]:
-    """The paths of the tasks' replicas, also where they are misspelt."""
-    return [of.at(name) for of in spec.records("tasks") for name in ("replicas", *_misspelt_replicas(of))]
+    """The paths of the tasks' replicas, also where they are misspelt and no number."""
+    return [
+        of.at(name)
+        for of in spec.records("tasks")
+        for name in ("replicas", *(each for each in _misspelt_replicas(of) if _meant_replicas(of, each) is None))
+    ]
 
 
 def _below_replicas(spec: Fields, tasks: Sequence[Task], given: int) -> None:

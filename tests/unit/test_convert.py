@@ -118,13 +118,13 @@ NOTES = [
     ("vc-plain", "spec.queue", "rl", TO_DO, "spec.queue", "arranger queue create rl"),
     ("vc-plain", "spec.schedulerName", "mine", CHANGED, "spec.schedulerName", "not the scheduler mine"),
     ("vc-plain", "spec.maxRetry", 2, CHANGED, "spec.maxRetry", "each pod alone"),
-    ("vc-plain", f"{TASK}.maxRetry", 2, CHANGED, "spec.tasks[0].maxRetry", "each pod alone"),
+    ("vc-plain", f"{TASK}.maxRetry", 2, LOST, "spec.tasks[0].maxRetry", "no effect, as in Volcano"),
+    ("vc-tensorflow", f"{TASK}.maxRetry", 2, LOST, "spec.tasks[0].maxRetry", "no effect, as in Volcano"),
     ("vc-plain", f"{TASK}.topologyPolicy", "best-effort", LOST, "spec.tasks[0].topologyPolicy", "NUMA"),
     ("vc-plain", f"{TASK}.partitionPolicy", {}, LOST, "spec.tasks[0].partitionPolicy", "groupSize"),
     ("vc-plain", f"{TASK}.networkTopology", {}, LOST, "spec.tasks[0].networkTopology", "topology"),
     ("vc-plain", "spec.networkTopology", {}, LOST, "spec.networkTopology", "topology"),
     ("vc-pytorch", f"{TASK}.replicas", 0, LOST, "spec.tasks[0]", "left out"),
-    ("vc-plain", "spec.policies", [{"event": "PodEvicted", "action": "RestartJob"}], CHANGED, "spec.policies", "as much as evicted"),
     ("vc-plain", "spec.policies", [{"event": "*", "action": "RestartJob"}], CHANGED, "spec.policies[0].event", "every event"),
     ("vc-plain", "spec.policies", [{"event": "PodPending", "action": "RestartJob", "timeout": "10m"}], LOST, "spec.policies[0].timeout", "startGraceSeconds"),
     ("vc-plain", "spec.policies", [{"events": ["Unknown"], "action": "AbortJob"}], LOST, "spec.policies[0].events", "Unknown leads to no AbortJob"),
@@ -219,6 +219,7 @@ NOTES = [
     ("js-slices", "metadata.annotations", {"alpha.jobset.sigs.k8s.io/node-selector": "r"}, LOST, "metadata.annotations.alpha.jobset.sigs.k8s.io/node-selector", "no labels"),
     ("js-slices", "spec.failurePolicy.maxRestarts", 2, CHANGED, "spec.failurePolicy.maxRestarts", "each pod alone"),
     ("js-slices", "spec.replicatedJobs.0.template.spec.backoffLimit", 2, CHANGED, "spec.replicatedJobs[0].template.spec.backoffLimit", "isn't retried"),
+    ("js-slices", "spec.failurePolicy.restartStrategy", "InPlaceRestart", CHANGED, "spec.failurePolicy.restartStrategy", "not restarted in place"),
     ("js-slices", "spec.failurePolicy.rules", [{"name": "r", "action": "FailJobSet"}], LOST, "spec.failurePolicy.rules[0]", "alike"),
     ("js-server", "spec.successPolicy.operator", "Any", CHANGED, "spec.successPolicy.operator", "any has"),
     ("js-driver", "spec.coordinator.jobIndex", 0, CHANGED, "spec.coordinator.replicatedJob", "driver-0.js-driver"),
@@ -492,7 +493,7 @@ def test_all_wrong_fields_are_told_at_once(one: Fault, other: Fault) -> None:
     [
         ("pt-alone", "spec.pytorchReplicaSpecs", {}, "spec.pytorchReplicaSpecs"),
         ("pt-elastic", "spec.pytorchReplicaSpecs", None, "spec.pytorchReplicaSpecs"),
-        ("tf-ps", "spec.tfReplicaSpecs", {"Chef": {}}, "spec.tfReplicaSpecs"),
+        ("tf-ps", "spec.tfReplicaSpecs", {"Chef": {}}, "spec.tfReplicaSpecs.Chef"),
         ("mpi-pi", "spec.mpiReplicaSpecs.Launcher", None, "spec.mpiReplicaSpecs"),
         ("mpi-pi", "spec.mpiReplicaSpecs", None, "spec.mpiReplicaSpecs"),
         (RJ, "spec.rayClusterSpec", None, "spec.rayClusterSpec"),
@@ -707,7 +708,152 @@ def test_minimums_queues_and_policies_are_carried_over() -> None:
     kubeflow = spec_of(SHAPE["pt-policies"])
     assert (kubeflow["minWorkersNum"], kubeflow["restartLimit"], kubeflow["ttlSecondsAfterFinished"]) == (2, 4, 600)
     failing = spec_of(SHAPE["vc-generated-"])["workerSets"][0]
-    assert (failing["restart"], failing["minCount"]) == ({"scope": "Job", "limit": 0}, 2)
+    assert (failing["restart"], failing["minCount"]) == ({"scope": "Job", "event": "PodFailed", "limit": 0}, 2)
+
+
+PLAIN, SPEC, TASK_POLICIES = "vc-plain", "spec.policies", "spec.tasks[0].policies"
+RESTART_POLICY = "spec.tasks[0].template.spec.restartPolicy"
+IN_PLACE = {"limit": 10, "windowSeconds": 3600}
+
+
+def policies(*of: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"event": event, "action": action} for event, action in of]
+
+
+#: Policies of a Volcano Job and of its task, the restart policy of the pods; the TYJob's restart, and by its path what
+#: is said of restarts beside that maxRetry isn't counted for the job.
+VOLCANO_RESTARTS = [
+    # evictions and failures differ
+    (policies(("PodEvicted", "RestartJob"), ("PodFailed", "RestartPod")), [], "Never", {"scope": "Job", "limit": 3}, {SPEC: ["a failed pod restarts the whole job, and not only that pod"]}),
+    (policies(("PodEvicted", "RestartJob"), ("PodFailed", "RestartTask")), [], "Never", {"scope": "Job", "limit": 3}, {SPEC: ["a failed pod restarts the whole job, and not only the pods of its task"]}),
+    (policies(("PodEvicted", "RestartTask"), ("PodFailed", "RestartJob")), [], "Never", {"scope": "Job", "limit": 3}, {SPEC: ["an evicted pod restarts the whole job, and not only the pods of its task"]}),
+    (policies(("PodEvicted", "RestartPod"), ("PodFailed", "RestartJob")), [], "Never", {"scope": "Job", "event": "PodFailed", "limit": 3}, {SPEC: ["drained or lost node restarts the whole job too"]}),
+    (policies(("PodFailed", "RestartTask")), [], "Never", {"scope": "Set", "event": "PodFailed", "limit": 3}, {SPEC: ["drained or lost node restarts the pods of its task too"]}),
+    (policies(("PodEvicted", "RestartJob")), [], "Never", {"scope": "Job", "limit": 0}, {SPEC: ["a failed pod fails the job at once"]}),
+    (policies(("PodEvicted", "RestartTask")), [], "Never", {"scope": "Set", "limit": 0}, {}),
+    (policies(("PodFailed", "RestartPod")), [], "Never", {"scope": "Worker", "limit": 3}, {}),
+    (policies(("*", "RestartJob")), [], "Never", {"scope": "Job", "limit": 3}, {}),
+    ([{"events": ["PodFailed", "PodEvicted"], "action": "RestartPartition"}], [], "Never", {"scope": "Set", "limit": 3}, {SPEC: ["groupSize"]}),
+    # a failure ends the job
+    (policies(("PodEvicted", "RestartJob"), ("PodFailed", "AbortJob")), [], "Never", {"scope": "Job", "limit": 0}, {}),
+    (policies(("PodEvicted", "RestartTask"), ("PodFailed", "AbortJob")), [], "Never", {"scope": "Job", "limit": 0}, {SPEC: ["an evicted pod restarts the whole job"]}),
+    (policies(("PodFailed", "TerminateJob")), [], "Never", {"scope": "Job", "event": "PodFailed", "limit": 0}, {SPEC: ["drained or lost"]}),
+    # kubelets restart containers in place
+    (policies(("PodFailed", "RestartJob")), [], "OnFailure", {"scope": "Job", "event": "PodFailed", **IN_PLACE}, {RESTART_POLICY: ["10 times an hour in each pod, then the job fails"], SPEC: ["drained or lost"]}),
+    (policies(("PodEvicted", "RestartJob")), [], "OnFailure", {"scope": "Job", **IN_PLACE}, {RESTART_POLICY: ["then the job fails"]}),
+    (policies(("PodEvicted", "RestartJob"), ("PodFailed", "RestartPod")), [], "OnFailure", {"scope": "Job", **IN_PLACE}, {RESTART_POLICY: ["then the job fails"], SPEC: ["a failed pod restarts the whole job"]}),
+    (policies(("TaskFailed", "AbortJob")), [], "OnFailure", {"scope": "Job", "event": "PodFailed", "limit": 3}, {RESTART_POLICY: ["in place 3 times in each pod, not in the task together; then the job fails (restart.limit)"], SPEC: ["drained or lost"]}),
+    (policies(("TaskFailed", "RestartPod")), [], "OnFailure", {"scope": "Worker", "limit": 3}, {RESTART_POLICY: ["then the pod is given up: this isn't followed by a RestartPod"]}),
+    (policies(("TaskFailed", "RestartJob")), [], "Never", {"limit": 0}, {}),
+    ([], [], "OnFailure", IN_PLACE, {RESTART_POLICY: ["then the pod is given up"]}),
+    ([], [], None, IN_PLACE, {RESTART_POLICY: ["exit code 0", "then the pod is given up"]}),
+    ([], [], "Never", {"limit": 0}, {}),
+    # a policy of the task counts before one of the job with the same event, and the first of a list
+    (policies(("PodEvicted", "RestartJob")), policies(("PodFailed", "RestartJob")), "Never", {"scope": "Job", "limit": 3}, {}),
+    (policies(("PodFailed", "RestartJob")), policies(("PodFailed", "SyncJob")), "Never", {"limit": 0}, {}),
+    (policies(("PodFailed", "RestartPod"), ("PodFailed", "AbortJob")), [], "Never", {"scope": "Worker", "limit": 3}, {}),
+    (policies(("PodFailed", "RestartPod")), policies(("PodFailed", "RestartTask")), "Never", {"scope": "Set", "event": "PodFailed", "limit": 3}, {TASK_POLICIES: ["drained or lost"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of_job", "of_task", "kubelet", "restart", "words"), VOLCANO_RESTARTS)
+def test_what_a_policy_of_volcano_restarts_restarts_here_or_a_note_says_so(
+    of_job: list[Any], of_task: list[Any], kubelet: str | None, restart: dict[str, Any], words: dict[str, list[str]]
+) -> None:
+    job = with_field(PLAIN, SPEC, of_job)
+    job["spec"]["tasks"][0]["policies"] = of_task
+    job["spec"]["tasks"][0]["template"]["spec"]["restartPolicy"] = kubelet
+    (workers,) = spec_of(job)["workerSets"]
+    assert workers["restart"] == restart
+    assert workers["template"]["spec"]["restartPolicy"] == ("Never" if kubelet == "Never" else "OnFailure")
+    said: dict[str, list[str]] = {}
+    for note in conversion(job).notes:
+        if note.path in (SPEC, TASK_POLICIES, RESTART_POLICY):
+            said.setdefault(note.path, []).append(note.text)
+    assert said.keys() == words.keys(), said
+    for path, expected in words.items():
+        assert len(said[path]) == len(expected), said
+        assert all(any(each in text for text in said[path]) for each in expected), said
+    counted = "spec.maxRetry" in {note.path for note in conversion(job).notes}
+    if not of_task:
+        assert counted == any(each["action"].startswith("Restart") for each in of_job)
+
+
+def test_a_task_of_volcano_that_may_restart_in_place_for_ever_says_what_it_does_here() -> None:
+    job = with_field(PLAIN, SPEC, policies(("TaskFailed", "AbortJob")))
+    for retries, restart in ((-1, IN_PLACE), (0, {"limit": 3}), (7, {"limit": 7})):
+        job["spec"]["tasks"][0]["maxRetry"] = retries
+        assert spec_of(job)["workerSets"][0]["restart"] == {"scope": "Job", "event": "PodFailed"} | restart
+
+
+#: Shape, path of a field, its value; and the path and words of what is said of restarts.
+RESTARTS = [
+    ("job-pi", "spec.backoffLimit", 0, "spec.backoffLimit", "evictions, drains and lost nodes don't count"),
+    ("job-indexed", "spec.backoffLimitPerIndex", 1, "spec.backoffLimitPerIndex", "evictions, drains and lost nodes"),
+    ("job-leader", "spec.backoffLimit", None, "spec.backoffLimit", "for each pod alone"),
+    ("job-leader", "spec.backoffLimit", 0, "spec.backoffLimit", "is given up: the TYJob fails once the others"),
+    ("job-pi", "spec.podFailurePolicy", {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}, "spec.podFailurePolicy.rules[0]", "all counted alike"),
+    ("js-server", "spec.failurePolicy", {"maxRestarts": 2}, "spec.replicatedJobs[1].template.spec.template.spec.restartPolicy", "Never: each failure restarts the whole job"),
+    ("js-slices", "spec.failurePolicy.maxRestarts", 2, "spec.failurePolicy.maxRestarts", "they restart the whole job too"),
+    ("js-initializer", "spec.replicatedJobs.1.template.spec.parallelism", 1, "spec.replicatedJobs[1].template.spec.backoffLimit", "is given up"),
+    ("lws-small", "spec.leaderWorkerTemplate.restartPolicy", "None", "spec.leaderWorkerTemplate.restartPolicy", "a leader that failed"),
+    ("lws-small", "spec.leaderWorkerTemplate.restartPolicy", "RecreateGroupAfterStart", "spec.leaderWorkerTemplate.restartPolicy", "haven't started"),
+    (RC, "spec.rayVersion", "2", "spec.headGroupSpec", "the head is restarted 10 times an hour"),
+    (RC, "spec.headGroupSpec.template.spec.restartPolicy", "OnFailure", "spec.headGroupSpec.template.spec.restartPolicy", "not its container in place"),
+    (RC, f"{GROUP}.template.spec.restartPolicy", "Always", "spec.workerGroupSpecs[0].template.spec.restartPolicy", "exit code 0 has finished"),
+    (RJ, "spec.backoffLimit", 2, "spec.backoffLimit", "evicted, drained or lost"),
+    ("pt-elastic", "spec.pytorchReplicaSpecs.Worker.restartPolicy", "Never", "spec.pytorchReplicaSpecs.Worker.restartPolicy", "Kubeflow fails the job"),
+    ("mpi-pi", "spec.mpiReplicaSpecs.Worker.restartPolicy", "OnFailure", "spec.mpiReplicaSpecs.Worker.restartPolicy", "restarted 3 times (restartLimit)"),
+    ("mpi-pi", "spec.mpiReplicaSpecs.Worker.restartPolicy", "Never", "spec.mpiReplicaSpecs.Worker.restartPolicy", "fails the job at once"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "path", "value", "at", "words"), RESTARTS)
+def test_a_restart_that_differs_is_told(shape: str, path: str, value: Any, at: str, words: str) -> None:
+    found = conversion(with_field(shape, path, value))
+    assert not found.faults
+    assert [of for of in found.notes if of.path == at and words in of.text and of.kind != TO_DO], found.notes
+
+
+def test_restarts_that_a_tyjob_has_too_are_carried_over() -> None:
+    jobset = spec_of(with_field("js-server", "spec.failurePolicy", {"maxRestarts": 2}))
+    assert [of["restart"] for of in jobset["workerSets"]] == [{"scope": "Job", "limit": 2}] * 2
+    assert {of["template"]["spec"]["restartPolicy"] for of in jobset["workerSets"]} == {"Never"}
+    kept = made(with_field("lws-small", "spec.leaderWorkerTemplate.restartPolicy", "None"))[0]["spec"]
+    assert kept["leader"]["template"]["spec"]["restartPolicy"] == "Always"
+    one = with_field("job-pi", f"{JOB_POD}.spec.restartPolicy", "OnFailure")
+    one["spec"]["backoffLimit"] = 4
+    assert spec_of(one)["workerSets"][0]["restart"] == {"limit": 4}
+    assert spec_of(one)["workerSets"][0]["template"]["spec"]["restartPolicy"] == "OnFailure"
+
+
+def test_a_misspelt_number_of_replicas_hides_no_other_fault() -> None:
+    job = with_field(PLAIN, "spec.minAvailable", 9)
+    (task,) = job["spec"]["tasks"]
+    del task["replicas"]
+    limits = {"memory": "16gb", "nvidia.com/gpu": "1.5"}
+    task |= {
+        "replica": 2,
+        "template": {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}},
+    }
+    job["apiVersion"] = "batch.volcano.sh/v7"
+    found = conversion(job).faults
+    at = "spec.tasks[0].template.spec.containers[0].resources.limits"
+    assert {path for path, _ in found} == {
+        *("apiVersion", "spec.minAvailable", "spec.tasks[0].replica", f"{at}.memory", at)
+    }, found
+    assert "which are 2" in dict(found)["spec.minAvailable"]
+
+
+@pytest.mark.parametrize(
+    "name", ["job-pi", "vc-plain", "pt-alone", "mpi-pi", RC, "js-driver", "lws-small", "vq-team", "kq-alone", "kq-mine"]
+)
+def test_an_unknown_version_of_a_known_group_is_a_fault_that_names_the_known(name: str) -> None:
+    known = SHAPE[name]["apiVersion"]
+    group = known.rpartition("/")[0]
+    found = conversion(SHAPE[name] | {"apiVersion": f"{group}/v9"})
+    ((path, words),) = found.faults
+    assert path == "apiVersion" and f"{group}/v9" in words and known in words and not found.objects
 
 
 def keyed(name: str, *where: tuple[str, str, str]) -> dict[str, Any]:
@@ -1231,7 +1377,7 @@ def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path
 
 def test_queues_and_jobs_are_summed_up_apart() -> None:
     text = yaml.safe_dump_all([SHAPE["kq-lends"], SHAPE["kq-mine"], SHAPE["kq-job"]])
-    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 2 objects, 6 notes; 1 without an equivalent\n")
+    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 3 objects, 7 notes; 1 without an equivalent\n")
     assert run("-", text=yaml.safe_dump(SHAPE["vq-weighted"]))[2] == "1 Queue of 1 object, 0 notes\n"
 
 
@@ -1247,7 +1393,7 @@ def test_an_object_of_another_kind_is_named_and_the_others_are_converted() -> No
     wrong = yaml.safe_dump({"apiVersion": "v1", "metadata": {"name": "n"}})
     status, _, err = run("-", text=f"{text}---\n{wrong}")
     assert status == 1
-    assert err.endswith("; 1 not converted; 1 of other kinds skipped\n")
+    assert err.endswith("\n1 TYJob of 3 objects, 1 note; 1 not converted; 1 of other kinds skipped\n")
 
 
 def test_a_shell_completes_files(monkeypatch: pytest.MonkeyPatch) -> None:

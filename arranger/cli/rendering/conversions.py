@@ -27,7 +27,7 @@ def told(found: Sequence[Conversion | Skipped]) -> Iterator[str]:
     more += f"; {failed} not converted" if failed else ""
     more += f"; {skipped} of other kinds skipped" if skipped else ""
     notes = sum(len(each.notes) for each in tried)
-    yield f"{' and '.join(made)} of {counted(sources, 'object')}, {counted(notes, 'note')}{more}"
+    yield f"{' and '.join(made)} of {counted(len(found), 'object')}, {counted(notes, 'note')}{more}"
 
 
 def _lines(each: Conversion | Skipped) -> Iterator[str]:
