@@ -422,7 +422,7 @@ def test_failed_is_told_unlike_succeeded(tmp_path: Path, opened: Opener) -> None
         page.get_by_label("Show").select_option("failed")
         expect(page.get_by_role("img", name="1 job over time")).to_be_visible()
         page.get_by_text("The same as a table").click()
-        expect(page.get_by_role("row").filter(has_text=re.compile("runs, attempt .*failed"))).to_have_count(1)
+        expect(page.get_by_role("row").filter(has_text=re.compile("runs, first attempt, failed"))).to_have_count(1)
         page.close()
 
 
