@@ -49,6 +49,7 @@ def test_the_page_follows_the_log_and_a_paused_one_tells_of_new_events(
     address, grow = growing
     page = opened(f"{address}/#/cluster?at=end")
     expect(page.get_by_role("img", name="2 nodes")).to_be_visible()
+    expect(page.get_by_role("button", name="At the end")).to_be_visible()  # the page knows where the log ended
     here = grow()
     expect_at(page, here)
     expect(page.get_by_role("img", name="3 nodes")).to_be_visible()
