@@ -237,6 +237,39 @@ def test_of_several_edits_of_a_queue_only_the_one_that_matters_is_named(
     ]
 
 
+def test_an_edit_that_a_later_one_undid_or_overwrote_is_no_cause() -> None:
+    """A queue with a guarantee was created, deleted, and created again, and a capability was lowered twice."""
+    world = World()
+    world.node("n1", gpus=8)
+    world.queue("rl")
+    for guarantee in (((GPU, 6),), (), ((GPU, 6),)):
+        world.queue("big", guarantee=guarantee)
+        created = world.state.offset
+        if guarantee == () or world.state.offset < 8:
+            world.queue_gone("big")
+    victim(world)
+    waiting = explained(world.entries, "victim").waiting
+    assert waiting is not None
+    assert [one.offset for one in (*waiting.earlier, *waiting.blockers)] == [created]
+    assert {one.undoes for one in waiting.remedies} - {0} == {created}
+    world = World()
+    world.node("n1", gpus=8)
+    for most in (8, 3, 2):
+        world.queue("rl", capability=((GPU, most),))
+    victim(world)
+    waiting = explained(world.entries, "victim").waiting
+    assert waiting is not None and (waiting.earlier, waiting.blockers) == ((), ())
+    world = World()
+    world.node("n1", gpus=8)
+    world.queue("rl")
+    for gpus in (8, 9, 10):
+        victim(world, gpus)
+    edited = world.state.offset
+    world.queue("other")
+    waiting = explained(world.entries, "victim").waiting
+    assert waiting is not None and waiting.blockers == () and edited not in {one.undoes for one in waiting.remedies}
+
+
 def closed_before(world: World) -> None:
     world.queue("lab", state=QueueState.CLOSED)
     world.queue("rl", parent="lab", state=QueueState.CLOSED)

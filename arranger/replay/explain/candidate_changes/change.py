@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TypeVar, overload
+
+import msgspec
 
 from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
+
+_Edited = TypeVar("_Edited", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,17 @@ class Family:
     together: Join | None = None
     #: The changes grow from first to last; only the first one that is enough is wanted.
     least: bool = False
+
+
+def reverting(
+    now: _Edited, before: _Edited, after: _Edited, later: Iterable[_Edited | None], *, only: tuple[str, ...] = ()
+) -> _Edited:
+    """The present value without an edit: the fields that it changed, of `only` if given, have their former values,
+    unless one of the `later` edits changed them too. Those are given by what they left, None for something invalid."""
+    kept = [value for value in later if value is not None]
+    fields = [of for of in only or before.__struct_fields__ if getattr(before, of) != getattr(after, of)]
+    fields = [of for of in fields if all(getattr(value, of) == getattr(after, of) for value in kept)]
+    return msgspec.structs.replace(now, **{of: getattr(before, of) for of in fields})
 
 
 def join_all(kind: str, words: str) -> Join:

@@ -10,18 +10,23 @@ from arranger.model.quantity import amount_text
 from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Steps
+from arranger.replay.explain.candidate_changes.change import Change, Steps, reverting
 from arranger.replay.reading.edits import told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks
 
 
 def own_edits(case: Case) -> Iterator[Change]:
-    """Revert one of the last edits of the job's spec."""
-    for edit in reversed(case.edits(case.job)[-4:]):
-        if edit.before is not None and edit.after is not None:
-            what = told_from_before(edit.before, edit.after)
-            seen = hypothesis.job_seen(case.job, case.state, edit.before)
+    """Revert one of the last edits of the job's spec, as far as no later one overwrote it."""
+    edits, now = case.edits(case.job)[-4:], case.job.valid_spec
+    for at in range(len(edits) - 1, -1, -1):
+        before, after, edit = edits[at].before, edits[at].after, edits[at]
+        if before is None or after is None:
+            continue
+        former = reverting(now, before, after, [of.after for of in edits[at + 1 :]])
+        if former != now:
+            what = told_from_before(former, now)
+            seen = hypothesis.job_seen(case.job, case.state, former)
             yield Change("spec", f"{what}, as before its edit", (seen,), edit.offset, f"its spec was edited: {what}")
 
 

@@ -1,7 +1,6 @@
 """Changes to Queues and to the job's namespace: what keeps the job out of its queue, limits, and weights."""
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -14,7 +13,7 @@ from arranger.projections.queue_tree import QueueProblemKind
 from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import Case
-from arranger.replay.explain.candidate_changes.change import Change, Steps
+from arranger.replay.explain.candidate_changes.change import Change, Steps, reverting
 from arranger.replay.explain.candidate_changes.job import own_edits
 from arranger.replay.explain.cluster_context import NamespaceEdit, QueueEdit
 from arranger.replay.reading.edits import (
@@ -35,17 +34,22 @@ _HEAVIEST = 65_535
 _PART_OF_HALF_LIFE = 8
 _WAITS = 7
 
-_Edited = TypeVar("_Edited", bound=msgspec.Struct)
-
 
 def reverted(case: Case) -> list[Change]:
-    """Revert a change of a queue or of the job's namespace: first of the queues above the job, the newest first."""
+    """Revert a change of a queue or of the job's namespace: first of the queues above the job, the newest first. What a
+    later change undid or overwrote has no effect any more, and isn't reverted."""
     way, around = _way(case.state, queue_of(case.state, case.job)), case.around
-    queues = [(name not in way, -edit.offset, name, edit) for name, of in around.queue_edits.items() for edit in of]
-    found = [
-        _without_edit(case, name, edit) for _, _, name, edit in sorted(queues, key=lambda one: one[:2])[:_REVERTED]
+    queues = [
+        (name not in way, -edit.offset, name, edit, of[number + 1 :])
+        for name, of in around.queue_edits.items()
+        for number, edit in enumerate(of)
     ]
-    found += [_without_relabelling(case, edit) for edit in around.namespace_edits.get(case.job.seen.namespace, ())]
+    found = [
+        _without_edit(case, name, edit, later)
+        for _, _, name, edit, later in sorted(queues, key=lambda one: one[:2])[:_REVERTED]
+    ]
+    of_namespace = around.namespace_edits.get(case.job.seen.namespace, [])
+    found += [_without_relabelling(case, edit, of_namespace[at + 1 :]) for at, edit in enumerate(of_namespace)]
     return [change for change in found if change is not None]
 
 
@@ -191,10 +195,13 @@ def _way(state: State, name: str) -> list[str]:
     return found
 
 
-def _without_edit(case: Case, name: str, edit: QueueEdit) -> Change | None:
-    """Revert an edit of a queue, its creation or its deletion. Its creation matters to other jobs by its guarantee."""
+def _without_edit(case: Case, name: str, edit: QueueEdit, later: Sequence[QueueEdit]) -> Change | None:
+    """Revert an edit of a queue, its creation or its deletion, unless that object is gone after `later` edits. Its
+    creation matters to other jobs by its guarantee."""
     before, after, state = edit.before, edit.after, case.state
     known = state.queues.get(name)
+    if any(other.before is None or other.after is None for other in later):
+        return None
     if after is None:
         if before is None or known is not None:
             return None
@@ -207,35 +214,39 @@ def _without_edit(case: Case, name: str, edit: QueueEdit) -> Change | None:
             return None
         gone = hypothesis.queue_gone(state, name)
         return Change("queue", f"without queue {name}", (gone,), edit.offset, f"queue {name} was created")
+    return _without_change(case, edit.offset, before, after, known, later)
+
+
+def _without_change(
+    case: Case, offset: int, before: k.QueueSeen, after: k.QueueSeen, known: k.QueueSeen, later: Sequence[QueueEdit]
+) -> Change | None:
+    """Revert an edit of a queue's spec, as far as no later edit overwrote it."""
     if before.spec is None:
         return None
-    former, spec = "the former spec", before.spec
+    former, spec, name = "the former spec", before.spec, known.name
     if after.spec is not None and known.spec is not None:
-        former, spec = queue_told_from_before(before.spec, after.spec), _reverting(known.spec, before.spec, after.spec)
+        specs = [of.after.spec for of in later if of.after is not None]
+        spec = reverting(known.spec, before.spec, after.spec, specs)
+        if spec == known.spec:
+            return None
+        former = queue_told_from_before(spec, known.spec)
     undone = f"queue {name}: {queue_changed(before.spec, after.spec)}"
-    back = hypothesis.queue_seen(state, name, spec)
-    return Change("queue", f"queue {name}: {former}, as before its edit", (back,), edit.offset, undone)
+    back = hypothesis.queue_seen(case.state, name, spec)
+    return Change("queue", f"queue {name}: {former}, as before its edit", (back,), offset, undone)
 
 
-def _without_relabelling(case: Case, edit: NamespaceEdit) -> Change | None:
+def _without_relabelling(case: Case, edit: NamespaceEdit, later: Sequence[NamespaceEdit]) -> Change | None:
     """Revert an edit of the job's namespace."""
     before, after, known = edit.before, edit.after, case.state.namespaces.get(case.job.seen.namespace)
-    if before is None or after is None or known is None:
+    if before is None or after is None or known is None or any(of.after is None for of in later):
         return None
-    back = hypothesis.retold(_reverting(known, before, after, only=("labels", "queue")), case.state)
-    text = f"namespace {after.name}: {namespace_told_from_before(before, after)}, as before its edit"
+    former = reverting(known, before, after, [of.after for of in later], only=("labels", "queue"))
+    if former == known:
+        return None
+    back = hypothesis.retold(former, case.state)
+    text = f"namespace {after.name}: {namespace_told_from_before(former, known)}, as before its edit"
     undone = f"namespace {after.name}: {namespace_changed(before, after)}"
     return Change("queue", text, (back,), edit.offset, undone)
-
-
-def _reverting(now: _Edited, before: _Edited, after: _Edited, *, only: tuple[str, ...] = ()) -> _Edited:
-    """The present value without an edit: the fields that it changed, of `only` if given, have their former values."""
-    fields = only or before.__struct_fields__
-    return msgspec.structs.replace(now, **{of: getattr(before, of) for of in fields if _differ(before, after, of)})
-
-
-def _differ(one: msgspec.Struct, other: msgspec.Struct, field: str) -> bool:
-    return bool(getattr(one, field) != getattr(other, field))
 
 
 def _opened(case: Case, denial: Denial) -> tuple[str, tuple[k.Event, ...]]:
