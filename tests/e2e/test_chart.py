@@ -161,6 +161,13 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     assert (chart["version"], chart["appVersion"]) == (arranger.__version__, arranger.__version__)
 
 
+def test_the_alerts_point_to_ones_own_copy_of_the_runbooks(helm: Helm) -> None:
+    url = "https://wiki.example.com/runbooks.md"
+    rules = of_kind(helm.rendered("metrics.alerts=true", f"metrics.runbooks={url}"), "PrometheusRule")["arranger"]
+    alerts = [alert for group in rules["spec"]["groups"] for alert in group["rules"]]
+    assert alerts and all(alert["annotations"]["runbook_url"].startswith(f"{url}#arranger") for alert in alerts)
+
+
 def test_the_schema_knows_every_value_and_every_setting() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
