@@ -42,7 +42,8 @@ def prerequisites_text(state: State, job: JobRecord) -> str:
             "the API server would refuse its pods: edit the template"
         )
     if (denial := kept_out(state, job)) is not None:
-        parts.append(denial_text(denial, state.unwatched.get(Watched.QUEUE, 0)))
+        inherited = "" if job.valid_spec.queue else job.seen.namespace
+        parts.append(denial_text(denial, state.unwatched.get(Watched.QUEUE, 0), of_namespace=inherited))
     return "; ".join(parts)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from arranger.model.quantity import amount_text
-from arranger.model.queue import MAX_DEPTH
+from arranger.model.queue import MAX_DEPTH, QUEUE_ANNOTATION
 from arranger.projections.queue_membership import Denial, DenialKind
 from arranger.projections.queue_tree import QueueProblem, QueueProblemKind
 
@@ -64,9 +64,10 @@ def passed_text(queue: str, priority: int | None, own: int) -> str:
     return f"priority {priority} against {own}" if priority is not None else "room for it, although it was behind"
 
 
-def denial_text(denial: Denial, refused: int = 0) -> str:
+def denial_text(denial: Denial, refused: int = 0, *, of_namespace: str = "") -> str:
     """Why a job can't use its queue, in one line. `refused` is the HTTP status with which the API server refuses to
-    list queues, 0 if it doesn't."""
+    list queues, 0 if it doesn't. `of_namespace` is the job's namespace if its annotation names the queue, and not the
+    job itself."""
     name = denial.queue
     if denial.kind == DenialKind.PROBLEM and denial.problem is not None:
         return f"can't use queue {name}: {problem_text(denial.problem)}"
@@ -77,4 +78,9 @@ def denial_text(denial: Denial, refused: int = 0) -> str:
         return f"waits for queue {name}, which is closed{above}"
     if refused:
         return f"waits for queue {name}: the API server doesn't let Arranger list queues ({refused})"
+    if of_namespace:
+        return (
+            f"waits for queue {name}, which the annotation {QUEUE_ANNOTATION} of namespace {of_namespace} names and "
+            "which doesn't exist: create it, edit the annotation, or name another in spec.queue"
+        )
     return f"waits for queue {name}, which doesn't exist: create it, or name another in spec.queue"

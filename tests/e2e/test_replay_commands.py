@@ -293,6 +293,20 @@ def test_events_of_a_job_that_nobody_knows_is_an_error_with_the_nearest_names(
     assert (run.status, run.out) == (1, "")
 
 
+def test_events_of_a_queue_or_node_that_nobody_knows_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = crowded()
+    world.queue("gone")
+    world.queue_gone("gone")
+    options = to_file(world.entries, tmp_path / "run.log")
+    for name, said in (("--queue", "there is no queue 'nope'"), ("--node", "there is no node 'nope'")):
+        run = Run(capsys, "events", *options, name, "nope")
+        assert (run.status, run.out) == (1, "") and said in run.err
+    run = Run(capsys, "events", *options, "--queue", "gone", "--kind", "JobSeen")
+    assert (run.status, run.err) == (0, "arranger: no such events\n")
+
+
 def test_a_job_whose_events_lie_outside_of_the_stretch_is_known_all_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,17 @@ CASES = {
 }
 
 
+def test_a_job_says_that_an_annotation_of_its_namespace_names_a_queue_that_does_not_exist() -> None:
+    there = world()
+    there.namespace("default", queue="nope")
+    job = there.job("j", workers=1)
+    there.settle()
+    assert message_of(there.state, job) == (
+        "waits for queue nope, which the annotation arranger.dev/queue of namespace default names and which doesn't "
+        "exist: create it, edit the annotation, or name another in spec.queue"
+    )
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_job_that_cannot_use_its_queue_waits_holds_nothing_and_says_why(case: object) -> None:
     assert callable(case)

@@ -16,13 +16,15 @@ from arranger.cli.inputs.reading import (
     point_option,
     span_of,
     unknown_job,
+    unknown_node,
 )
+from arranger.cli.inputs.variation import unknown_queue
 from arranger.cli.rendering.log_line import as_json
 from arranger.cli.rendering.output import Times, Told, fitting, output_option, print_json_lines, print_table, say
 from arranger.events import kinds
 from arranger.events.log import Entry, Log, Position
 from arranger.model.text import one_line
-from arranger.replay.reading.history import END
+from arranger.replay.reading.history import END, Span
 from arranger.replay.reading.listing import Filter, Line, Listing
 from arranger.settings import Settings
 
@@ -143,12 +145,18 @@ async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printe
 
 
 async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
-    """Report that no events were found. Raises `NotFound` if the log doesn't have the job at all."""
+    """Report that no events were found. Raises `NotFound` if the log doesn't have the job at all, nor, where all of it
+    was read, the queue or the node."""
     if asked.job and not listing.knows(asked.job):
         job_index = await job_index_of(log, END)
         within, _, name = asked.job.rpartition("/")
         if not any(known == name and within in ("", namespace) for namespace, known in job_index.jobs):
             raise unknown_job(asked.job, job_index)
+    if asked.span == Span():
+        if asked.queue and not listing.knows_queue(asked.queue):
+            raise unknown_queue(asked.queue, listing.state)
+        if asked.node and not listing.knows_node(asked.node):
+            raise unknown_node(asked.node, listing.state)
     say("arranger: no such events", err=True)
 
 

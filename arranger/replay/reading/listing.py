@@ -12,6 +12,7 @@ from arranger.events import kinds as k
 from arranger.events import volumes as v
 from arranger.events.log import Entry
 from arranger.model.names import pod_name
+from arranger.model.queue import DEFAULT_QUEUE
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, expand
 from arranger.projections.queue_use import queue_of
@@ -98,12 +99,19 @@ class Listing:
         self._filter = asked
         #: Labels of all jobs that were seen, because events about a job continue after its deletion.
         self._labels = {uid: label(job) for uid, job in state.jobs.items()}
+        #: The names of all queues and nodes that were seen.
+        self._queues_seen = {DEFAULT_QUEUE, *state.queues}
+        self._nodes_seen = set(state.nodes.rows)
 
     def feed(self, entry: Entry) -> list[Line]:
         """Fold one entry. Raises `DamagedEntry`."""
         for event in entry.batch.events:
             if isinstance(event, k.JobSeen):
                 self._labels[event.uid] = f"{event.namespace}/{event.name}"
+            elif isinstance(event, k.QueueSeen):
+                self._queues_seen.add(event.name)
+            elif isinstance(event, k.NodeSeen):
+                self._nodes_seen.add(event.name)
         if not self._filter.span.meets(entry):
             advance(self.state, entry, Changes())
             return []
@@ -116,6 +124,14 @@ class Listing:
     def knows(self, job: str) -> bool:
         """Whether a job of this name, or namespace/name, was seen."""
         return any(_named(job, label) for label in self._labels.values())
+
+    def knows_queue(self, name: str) -> bool:
+        """Whether a queue of this name was seen, or a present job names it."""
+        return name in self._queues_seen or any(queue_of(self.state, job) == name for job in self.state.jobs.values())
+
+    def knows_node(self, name: str) -> bool:
+        """Whether a node of this name was seen."""
+        return name in self._nodes_seen
 
     def _asked_for(self, event: k.Event) -> bool:
         """Whether an event passes the filter, before it is folded."""
