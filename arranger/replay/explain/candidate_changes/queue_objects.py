@@ -214,14 +214,13 @@ def _without_edit(case: Case, name: str, edit: QueueEdit, later: Sequence[QueueE
             return None
         gone = hypothesis.queue_gone(state, name)
         return Change("queue", f"without queue {name}", (gone,), edit.offset, f"queue {name} was created")
-    return _without_change(case, edit.offset, before, after, known, later)
+    return _without_change(case, edit, known, later)
 
 
-def _without_change(
-    case: Case, offset: int, before: k.QueueSeen, after: k.QueueSeen, known: k.QueueSeen, later: Sequence[QueueEdit]
-) -> Change | None:
+def _without_change(case: Case, edit: QueueEdit, known: k.QueueSeen, later: Sequence[QueueEdit]) -> Change | None:
     """Revert an edit of a queue's spec, as far as no later edit overwrote it."""
-    if before.spec is None:
+    before, after = edit.before, edit.after
+    if before is None or before.spec is None or after is None:
         return None
     former, spec, name = "the former spec", before.spec, known.name
     if after.spec is not None and known.spec is not None:
@@ -232,7 +231,7 @@ def _without_change(
         former = queue_told_from_before(spec, known.spec)
     undone = f"queue {name}: {queue_changed(before.spec, after.spec)}"
     back = hypothesis.queue_seen(case.state, name, spec)
-    return Change("queue", f"queue {name}: {former}, as before its edit", (back,), offset, undone)
+    return Change("queue", f"queue {name}: {former}, as before its edit", (back,), edit.offset, undone)
 
 
 def _without_relabelling(case: Case, edit: NamespaceEdit, later: Sequence[NamespaceEdit]) -> Change | None:
