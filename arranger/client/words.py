@@ -75,7 +75,14 @@ def _print_what_if(answer: WhatIf) -> None:
 
     inputs = Inputs(answer.base, answer.time_ms, CycleConfig(), answer.cycle)
     what_if_page.Answer(
-        inputs, answer.otherwise, answer.as_it_was, answer.what_if, answer.reproduced, answer.edits, answer.supposed
+        inputs,
+        answer.otherwise,
+        answer.as_it_was,
+        answer.what_if,
+        answer.reproduced,
+        answer.edits,
+        answer.supposed,
+        answer.changed_job,
     ).print(everything=False)
     if answer.until is not None:
         output.say()

@@ -220,7 +220,7 @@ def test_unknown_names_are_answered_with_the_nearest(log: list[str], capsys: pyt
         (("--job", "big", "--blocked", "--waits"), "--blocked can't be used with other conditions"),
         (("--job", "big", "--waits", "--queue-policy", "DRF"), "leave one out"),
         (("--policy", "Spread"), "pod_policy: 'Spread' can't be used, from flag --policy (allowed: one of"),
-        (("--queue-policy", "Drf"), "queue_policy: 'Drf' can't be used, from flag --queue-policy (allowed: one of"),
+        (("--queue-policy", "Drf"), "can't be used, from flag --queue-policy (did you mean DRF? allowed: one of"),
     ],
 )
 def test_what_cannot_be_sought_is_one_line(

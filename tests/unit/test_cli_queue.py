@@ -265,7 +265,7 @@ def test_a_queue_takes_one_line_and_has_a_bar_on_a_terminal_that_is_wide_enough(
     assert [line.split()[0] for line in lines[:6]] == ["QUEUE", "default", "research", "plans", "robots", "vision"]
     bars = [line.split()[-1] for line in lines if line.rstrip().endswith(("█", "░")) and "█" in line]
     assert bars == (["███████████████░░", "████", "███████████░░", "██"] if columns >= 90 else [])
-    assert any(line.startswith("█ used within the share") for line in lines) == (columns >= 90)
+    assert any(line.startswith("the share is what a queue is entitled to") for line in lines) == (columns >= 90)
     assert ("WEIGHT" in lines[0]) == (columns >= 80) and "USED GPUS" in lines[0] and "RUNNING" in lines[0]
 
 
