@@ -13,7 +13,7 @@ import msgspec
 from arranger.convert.fields import Fields, NoteKind, Notes, Problem, wrong
 from arranger.convert.scheduler_keys import PREEMPTIBLE, instead_of, keeps_room
 from arranger.messages.faults import meant_text
-from arranger.model.checks import anything, below, keyed, record
+from arranger.model.checks import anything, below, items, keyed, record
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import LABEL_PREFIX
 from arranger.model.pod_rules import quantity
@@ -42,6 +42,12 @@ _TOPOLOGY = {
     "kueue.x-k8s.io/podset-required-topology": "Required",
     "kueue.x-k8s.io/podset-preferred-topology": "Preferred",
 }
+#: Templates whose containers' amounts are in their place, whatever they are.
+_AMOUNTS = keyed(anything)
+_OF_CONTAINERS = items(record({"resources": record({"requests": _AMOUNTS, "limits": _AMOUNTS})}))
+_CONTAINERS = record(
+    {"spec": record({"containers": _OF_CONTAINERS, "initContainers": _OF_CONTAINERS})}, required=("spec",)
+)
 _KEY_OF_REFERENCE = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
@@ -251,10 +257,10 @@ def _without_unknown(template: Template) -> None:
 def _amounts(template: Template) -> Iterator[Fault]:
     """What is wrong with amounts beside others that are no quantities, because of which the check of the template says
     nothing of these."""
+    if list(_CONTAINERS(template.value, "")):
+        return
     for path, container in template.containers():
         resources: Json = copy.deepcopy(container.get("resources") or {})
-        if list(record({"requests": keyed(anything), "limits": keyed(anything)})(resources, "")):
-            continue
         amounts = [resources.get(kind) or {} for kind in ("requests", "limits")]
         for name in {name for of in amounts for name, value in of.items() if list(quantity(value, ""))}:
             for of in amounts:

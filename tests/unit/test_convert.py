@@ -682,6 +682,7 @@ def test_fields_have_the_lines_where_they_stand_also_behind_anchors_and_merges()
     assert isinstance(found, Conversion)
     assert {note.path: found.document.line(note.path) for note in found.notes} == {
         "x": 4,
+        "spec.backoffLimit": 5,
         "spec.bad": 6,
         "spec.template.spec.containers[0].what": 13,
     }
@@ -1368,7 +1369,7 @@ def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path
     assert status == 0
     assert yaml.safe_load(out)["kind"] == "TYJob"
     assert "standard input:6: spec.parallelism: changed: without completions" in err
-    assert err.endswith("1 TYJob of 1 object, 1 note\n")
+    assert err.endswith("1 TYJob of 1 object, 3 notes\n")
     target = tmp_path / "out.yaml"
     assert run("-", "--to", str(target), text=yaml.safe_dump(SHAPE["job-pi"]))[:2] == (0, "")
     assert yaml.safe_load(target.read_text())["metadata"]["name"] == "job-pi"
