@@ -12,7 +12,7 @@ from arranger.model.reasons import ReasonKind
 from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
-from arranger.scheduling.cycle import VERSIONS
+from arranger.scheduling.cycle import VERSIONS, Cycles
 from arranger.scheduling.no_room import NoRoomKind, why_no_room
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.registry import BUILT_IN
@@ -188,6 +188,28 @@ def test_a_job_that_never_fits_leaves_reservations_to_others() -> None:
     submit(of, "never", 8, priority=8)
     of.settle()
     assert {low.uid: promised} == {uid: known.decided for uid, known in of.state.reservations.items()}
+
+
+def test_a_reservation_is_revised_once_a_job_that_it_waits_for_has_gone_though_nothing_else_changes() -> None:
+    """It waited for an unknown end. Without that, it has a start, before which another job ends."""
+    of = world(nodes=4)
+    running(of, "holds", 12, preemptible=False, expected_s=240)
+    unknown = running(of, "unknown", 4, preemptible=False)
+    large = submit(of, "large", 16, priority=9)
+    of.settle()
+    assert of.state.reservations[large.uid].decided.start_ms == 0
+    of.job_gone(unknown)
+    for pod in [pod for pod in of.state.pods.values() if pod.owner is not None and pod.owner.job_uid == unknown.uid]:
+        of.pod_gone(pod.uid)
+    short = submit(of, "short", 2, preemptible=False, expected_s=10)
+    cycles = Cycles(BUILT_IN)
+    for _ in range(2):  # the second time, it says what changed reasons are told only after a while
+        while events := cycles.take(of.state, of.config, of.now_ms):
+            of.say(*events)
+        assert not short.placements
+        of.pass_time(15)
+    of.say(*cycles.take(of.state, of.config, of.now_ms))
+    assert of.state.reservations[large.uid].decided.start_ms > of.now_ms and short.placements
 
 
 def test_without_reservations_nothing_is_kept() -> None:
