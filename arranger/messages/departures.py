@@ -3,13 +3,15 @@
 from collections.abc import Collection
 
 from arranger.events.kinds import PodSeen
-from arranger.model.text import rfc3339
+from arranger.model.text import few, rfc3339
 from arranger.projections.jobs import JobRecord
 from arranger.projections.ownership import earlier_pods
 from arranger.projections.state import State
 
 #: A pod that is still there so long after its grace period hangs, in milliseconds.
 HANGS_AFTER_MS = 60_000
+#: The number of nodes that are named.
+_NODES_NAMED = 3
 
 
 def earlier_pods_text(state: State, job: JobRecord) -> str:
@@ -49,14 +51,22 @@ def _deleted(state: State, job: JobRecord) -> list[PodSeen]:
 
 
 def _text(state: State, pods: Collection[PodSeen]) -> str:
-    """The first of the pods, its node, and when its grace period ends: of those that are deleted, the first to go."""
+    """The first of the pods, the nodes of all, and when its grace period ends: of those that are deleted, the first to
+    go."""
     if not pods:
         return ""
     pod = min(pods, key=lambda of: (not of.deleting, of.times.leave_by_ms, of.name, of.uid))
-    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    named = f"pod {pod.name}{_more(state, pod, [of for of in pods if of is not pod])}"
+    if not pod.deleting:
+        return named
+    until = f", with time to end until {rfc3339(pod.times.leave_by_ms)}" if pod.times.leave_by_ms else ""
+    return f"{named} is being deleted{until}"
+
+
+def _more(state: State, pod: PodSeen, others: Collection[PodSeen]) -> str:
+    """The node of a pod, how many others there are, and their nodes if these are not the same."""
     down = bool(pod.node) and state.nodes.down_for_ms(pod.node, state.time_ms) >= 0
     where = f" on {pod.node}{', which is not ready,' if down else ''}" if pod.node else ""
-    if not pod.deleting:
-        return f"pod {pod.name}{more}{where}"
-    until = f", with time to end until {rfc3339(pod.times.leave_by_ms)}" if pod.times.leave_by_ms else ""
-    return f"pod {pod.name}{more}{where} is being deleted{until}"
+    more = f" and {len(others)} more" if others else ""
+    nodes = sorted({of.node for of in others if of.node})
+    return f"{where}{more} on {few(nodes, _NODES_NAMED)}" if nodes not in ([], [pod.node]) else f"{more}{where}"

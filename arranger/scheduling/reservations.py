@@ -210,8 +210,7 @@ class Reservations:
             self._note_due(decided, self._time_ms)
         else:
             self._note_due(decided, known.time_ms)
-            if any(not self._has_nodes(uid) for uid in decided.awaits):
-                self.due_ms = min(self.due_ms, known.time_ms + self._config.reservation_refresh_ms)
+            self._note_gone(decided, known.time_ms)
         self._kept[job.uid] = None
         self.hold(job, decided)
 
@@ -274,9 +273,11 @@ class Reservations:
         if decided.start_ms:
             self.due_ms = min(self.due_ms, max(decided.start_ms, refresh_ms))
 
-    def _has_nodes(self, uid: str) -> bool:
-        job = self._state.jobs.get(uid)
-        return job is not None and bool(job.placements)
+    def _note_gone(self, decided: Reserved, time_ms: int) -> None:
+        """A reservation that waits for the end of a job without nodes is revised as soon as it may be."""
+        awaited = (self._state.jobs.get(uid) for uid in decided.awaits)
+        if any(job is None or not job.placements for job in awaited):
+            self.due_ms = min(self.due_ms, time_ms + self._config.reservation_refresh_ms)
 
     def _outdated(self, job: JobRecord, known: Reservation) -> bool:
         """Whether a reservation is to be revised: it is old enough, the job was edited, its nodes closed, or another

@@ -79,7 +79,9 @@ function taken(one: Explained["takings"][number], now: number): ComponentChildre
 }
 
 function given(one: Explained["givings"][number], now: number): ComponentChildren {
-  const why = one.reclaimed
+  const why = one.guest
+    ? "whose reserved room it used as a guest"
+    : one.reclaimed
     ? `whose queue ${shown(one.toQueue)} was below its share`
     : `which has priority ${one.toPriority}`;
   return (

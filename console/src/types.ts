@@ -187,6 +187,7 @@ export interface Explained {
     toQueue: string;
     toPriority: number;
     reclaimed: boolean;
+    guest: boolean;
     pods: number;
     lostMs: number;
     whole: boolean;

@@ -58,6 +58,8 @@ def test_jobs_behind_use_the_room_until_the_job_in_front_can_start() -> None:
         assert job.decided.reason == StageReason.PREEMPTED and job.decided.facts.taken_by is not None
         assert job.decided.facts.taken_by.guest and job.spent == {} and job.leader.restarts == 0
         assert job.not_before_ms <= of.now_ms
+        [given] = explained(of.entries, job.seen.name).givings
+        assert given.guest and given.taken_by == job.decided.facts.taken_by
     of.state.validate()
     assert snapshot.digest(snapshot.restore(snapshot.encode(of.state))) == of.digest()
 

@@ -10,6 +10,7 @@ from arranger.events import kinds as k
 from arranger.kube.times import parse_time_ms
 from arranger.lifecycle.desired import MESSAGE_LIMIT, desired_pods, desired_status, orphans
 from arranger.messages.decisions import stage_text
+from arranger.messages.departures import deleted_pods_text
 from arranger.messages.shortages import shortage_text
 from arranger.model.allocations import decode_allocations, runs_of
 from arranger.model.config import CycleConfig
@@ -755,6 +756,22 @@ def test_a_running_job_tells_of_a_worker_that_cannot_start_and_of_those_that_hav
     message = desired_status(world.state, job)["message"]
     assert job.stage == Stage.RUNNING and message.startswith("pod ppo-actors-1 can't start on n1: ImagePullBackOff; ")
     assert "cpu" in message
+
+
+def test_pods_that_leave_are_named_with_the_nodes_of_all() -> None:
+    world = World()
+    for number in range(3):
+        world.node(f"n{number}", gpus=1)
+    job = world.job("a", workers=3, min_workers=3, worker=shape(gpus=1))
+    world.settle()
+    assert len(set(job.placements.values())) == 3
+    for pod in list(world.state.pods):
+        world.change_pod(pod, deleting=True)
+    [first, *others] = sorted(world.state.pods.values(), key=lambda of: of.name)
+    on = ", ".join(sorted(of.node for of in others))
+    assert (
+        deleted_pods_text(world.state, job) == f"pod {first.name} on {first.node} and 3 more on {on} is being deleted"
+    )
 
 
 def test_the_message_of_a_job_that_starts_again_says_that_old_pods_have_to_go_first() -> None:

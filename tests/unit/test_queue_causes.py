@@ -11,7 +11,7 @@ from arranger.events import kinds as k
 from arranger.model.pod import Requirement
 from arranger.model.queue import NamespaceRule, QueueState
 from tests.commands import Run, to_file
-from tests.unit.replay_worlds import explained
+from tests.unit.replay_worlds import explained, with_room_rules
 from tests.world import World, shape
 
 GPU = "nvidia.com/gpu"
@@ -235,6 +235,23 @@ def test_of_several_edits_of_a_queue_only_the_one_that_matters_is_named(
     assert f"queue rl: capability unset instead of 3 {GPU}, as before its edit" in [
         one["text"] for one in waiting["remedies"]
     ]
+
+
+def test_an_edit_of_the_job_is_told_from_what_was_to_what_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = with_room_rules()
+    world.queue("rl")
+    world.node("n1", gpus=8)
+    victim(world, priority=8)
+    victim(world, priority=2, generation=2)
+    edited = world.state.offset
+    world.job("other", leader=shape(gpus=8), of_queue="rl", priority=5)
+    world.settle()
+    log = to_file(world.entries, tmp_path / "run.log")
+    waiting = Run(capsys, "explain", "victim", *log, "-o", "json").json["waiting"]
+    assert (edited, "its spec was edited: priority 8 → 2") in [(of["offset"], of["text"]) for of in waiting["blockers"]]
+    assert "priority 8 instead of 2, as before its edit" in [of["text"].partition(";")[0] for of in waiting["remedies"]]
 
 
 def test_an_edit_that_a_later_one_undid_or_overwrote_is_no_cause() -> None:

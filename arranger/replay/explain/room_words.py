@@ -107,7 +107,9 @@ def _spared(of: SparedJob) -> str:
 def _given(given: Giving, now_ms: int, time: _Time) -> str:
     what = f"{counted(given.pods, 'pod')} at {time(given.time_ms)} (offset {given.offset})"
     why = f"which has priority {given.to_priority}"
-    if given.reclaimed:
+    if given.guest:
+        why = "whose reserved room it used as a guest"
+    elif given.reclaimed:
         why = f"whose queue {given.to_queue} is below its share"
     parts = [f"{what} to {given.to}, {why}", f"{gpu_time(given.lost_ms)} of work lost", "no restart counts"]
     if given.whole and given.again_ms:

@@ -65,7 +65,7 @@ class Taking(msgspec.Struct):
 
 class Giving(msgspec.Struct):
     """A decision that took pods of this job for another one. `whole`: it lost all of them, and waits again until
-    `again_ms`, when its quorum had nodes again; 0 if it hasn't yet. `reclaimed` as in `TakenBy`."""
+    `again_ms`, when its quorum had nodes again; 0 if it hasn't yet. `reclaimed` and `guest` as in `TakenBy`."""
 
     offset: int
     time_ms: int
@@ -77,12 +77,13 @@ class Giving(msgspec.Struct):
     lost_ms: int
     whole: bool
     again_ms: int = 0
+    guest: bool = False
 
     @property
     def taken_by(self) -> TakenBy:
         """The facts about the job that got the room."""
         namespace, _, name = self.to.rpartition("/")
-        return TakenBy(namespace, name, self.to_queue, self.to_priority, self.reclaimed)
+        return TakenBy(namespace, name, self.to_queue, self.to_priority, self.reclaimed, self.guest)
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -132,10 +133,19 @@ def _queue(state: State, uid: str) -> str:
 def giving(of: Taking, uid: str) -> Giving:
     """The same decision, for one of its victims."""
     gave = next(victim for victim in of.victims if victim.uid == uid)
-    whole = gave.kind.whole
+    guest = gave.kind in (PreemptionKind.GUEST, PreemptionKind.GUEST_SURPLUS)
     return Giving(
-        of.offset, of.time_ms, of.job, of.queue, of.priority, gave.queue != of.queue, gave.pods, gave.lost_ms, whole
-    )  # fmt: skip
+        of.offset,
+        of.time_ms,
+        of.job,
+        of.queue,
+        of.priority,
+        gave.queue != of.queue and not guest,
+        gave.pods,
+        gave.lost_ms,
+        gave.kind.whole,
+        guest=guest,
+    )
 
 
 def promise(offset: int, time_ms: int, event: k.Reserved, state: State) -> Promise:

@@ -11,7 +11,7 @@ from arranger.model.quota import unit_of
 from arranger.model.tyjob import refused_change
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Steps, reverting
-from arranger.replay.reading.edits import told_from_before
+from arranger.replay.reading.edits import changed, told_from_before
 from arranger.replay.what_if import hypothesis
 from arranger.scheduling import quorum_lacks
 
@@ -27,7 +27,13 @@ def own_edits(case: Case) -> Iterator[Change]:
         if former != now:
             what = told_from_before(former, now)
             seen = hypothesis.job_seen(case.job, case.state, former)
-            yield Change("spec", f"{what}, as before its edit", (seen,), edit.offset, f"its spec was edited: {what}")
+            yield Change(
+                "spec",
+                f"{what}, as before its edit",
+                (seen,),
+                edit.offset,
+                f"its spec was edited: {changed(before, after)}",
+            )
 
 
 def shorter_runs(case: Case) -> Iterator[Change]:

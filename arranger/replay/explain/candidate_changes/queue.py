@@ -11,7 +11,7 @@ from arranger.projections.queue_use import queue_of
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
 from arranger.replay.reading.describe import label
-from arranger.replay.reading.edits import shown, told_from_before
+from arranger.replay.reading.edits import changed, shown, told_from_before
 from arranger.replay.what_if import hypothesis
 
 #: The highest priority that a TYJob may have.
@@ -61,7 +61,8 @@ def edits_ahead(case: Case) -> Iterator[Change]:
         if edit.before is not None and edit.after is not None:
             what = f"{label(other)}: {told_from_before(edit.before, edit.after)}"
             seen = hypothesis.job_seen(other, case.state, edit.before)
-            yield Change("queue", f"{what}, as before its edit", (seen,), edit.offset, f"{what} (edited)", label(other))
+            edited = f"{label(other)} was edited: {changed(edit.before, edit.after)}"
+            yield Change("queue", f"{what}, as before its edit", (seen,), edit.offset, edited, label(other))
 
 
 def configurations(case: Case) -> Iterator[Change]:
