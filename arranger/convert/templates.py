@@ -262,7 +262,7 @@ def _amounts(template: Template) -> Iterator[Fault]:
     for path, container in template.containers():
         resources: Json = copy.deepcopy(container.get("resources") or {})
         amounts = [resources.get(kind) or {} for kind in ("requests", "limits")]
-        for name in {name for of in amounts for name, value in of.items() if list(quantity(value, ""))}:
+        for name in dict.fromkeys(name for of in amounts for name, value in of.items() if list(quantity(value, ""))):
             for of in amounts:
                 of.pop(name, None)
         yield from definition("ResourceRequirements")(resources, f"{path}.resources")

@@ -272,7 +272,7 @@ def _guaranteed(tree: QueueTree) -> Sums:
     for name in sorted(tree.paths, key=lambda name: -len(tree.paths[name])):
         spec, most = tree.specs[name], dict(tree.specs[name].capability)
         amounts, own = below.get(name, {}), dict(spec.guarantee)
-        for resource in {*amounts, *own}:
+        for resource in sorted({*amounts, *own}):
             amount = max(amounts.get(resource, 0), own.get(resource, 0))
             _add(below.setdefault(spec.parent, {}), {resource: min(amount, most.get(resource, amount))})
     return below.get("", {})

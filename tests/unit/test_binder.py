@@ -250,7 +250,10 @@ async def test_a_pod_that_cannot_use_its_queue_says_so() -> None:
     scene.world.namespace("default", queue="robots")
     assert scene.world.cycle() == ()
     await scene.run(lambda: "WaitsForQueue" in scene.events())
-    assert "waits for queue robots, which doesn't exist" in scene.condition["message"]
+    assert (
+        "waits for queue robots, which the annotation arranger.dev/queue of namespace default names and"
+        in scene.condition["message"]
+    )
 
 
 async def test_a_gated_pod_keeps_the_words_of_the_api_server() -> None:
