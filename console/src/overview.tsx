@@ -87,6 +87,13 @@ function Links({ jobs, at }: { jobs: readonly string[]; at: number }) {
 
 const named = (sort: string, name: string): string => (sort === "user" && name ? person(name) : shown(name));
 
+/** Who held the room, and whether it was placed only while the other job waited; or for whom room is kept. */
+const holder = (row: Waits["rows"][number]): string => {
+  const who = named(heldBy.value, row.holder);
+  if (row.cause === "Reservation" && who) return `kept for ${who}`;
+  return row.cause === "Order" ? `${who}, placed first` : who || "–";
+};
+
 const BY = ["queue", "job", "namespace", "user", "day"];
 const HELD_BY = ["queue", "job", "user"];
 
@@ -115,7 +122,7 @@ function Waited({ to }: { to: number }) {
           columns={[
             { name: by.value[0]!.toUpperCase() + by.value.slice(1), cell: (row) => named(by.value, row.group), key: (row) => row.group },
             { name: "Waited for", cell: (row) => awaited(row.cause), key: (row) => row.cause },
-            { name: "Held by", cell: (row) => named(heldBy.value, row.holder) || "–", key: (row) => row.holder },
+            { name: "Held by", cell: holder, key: (row) => row.holder },
             { name: "Time waited", cell: (row) => duration(row.waitMs / 1000), key: (row) => row.waitMs, number: true },
             { name: "GPU hours", cell: (row) => hours(row.gpuMs), key: (row) => row.gpuMs, number: true },
           ]}

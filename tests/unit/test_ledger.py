@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from arranger.cli.rendering.ledger_page import _CAUSES
 from arranger.events import kinds as k
 from arranger.events.log import Entry
 from arranger.model.job import Stage
@@ -114,8 +115,37 @@ def test_reservations_cordons_and_preempted_room_are_causes_of_their_own() -> No
     world.settle()
     world.pass_time(20)
     world.node("n2", cpu=16, gpus=4, cordoned=True)
-    assert causes(waits(world.entries), "small") == {("Reservation", ""): 20_000}
+    assert causes(waits(world.entries), "small") == {("Reservation", "default/large"): 20_000}
     assert causes(waits(preempting().entries), "high") == {("PreemptedRoom", ""): 7_000}
+
+
+def test_free_room_that_is_kept_for_another_job_is_no_room_that_others_held() -> None:
+    world = with_room_rules(preemption=None)
+    world.node("n2", cpu=16, gpus=4)
+    gpu_job(world, "full", 4)
+    gpu_job(world, "half", 2)
+    world.settle()
+    world.pass_time(1)
+    gpu_job(world, "large", 4, priority=9)
+    world.cycle()
+    world.pass_time(1)
+    small = gpu_job(world, "small", 1, priority=1)
+    world.cycle()
+    reasons = world.state.jobs[small.uid].waits
+    assert reasons is not None and len(reasons.shortage.reasons) == 2, "a full node, and one with room that is kept"
+    world.pass_time(20)
+    world.node("n9", cpu=1)
+    assert causes(waits(world.entries), "small") == {("Reservation", "default/large"): 20_000}
+
+
+def test_a_cause_has_one_name_where_jobs_and_where_accounts_are_told() -> None:
+    for world in (crowded(), preempting()):
+        told = {_CAUSES[line.cause] for line in waits(world.entries).lines}
+        state, found = State(), set()
+        for entry in world.entries:
+            advance(state, entry, Changes())
+            found |= {_CAUSES[cause] for job in state.jobs.values() for cause, _ in causes_of(state, job)}
+        assert told <= found
 
 
 def test_what_keeps_a_job_out_of_the_order_is_a_cause() -> None:

@@ -27,7 +27,7 @@ from arranger.replay.ledger.preemptions import (
     PreemptionList,
     by_queue,
 )
-from arranger.replay.ledger.waits import WaitSums
+from arranger.replay.ledger.waits import Row, WaitSums
 from arranger.replay.reading.describe import as_object
 
 #: How many rows of a table are shown without `--all`.
@@ -35,10 +35,12 @@ _SHOWN = 30
 #: How many names a cell has.
 _NAMED = 2
 
+#: What jobs wait for, in words; the console has the same. A cause has one name everywhere, so ROOM and ORDER, which
+#: only this account tells apart, have the same: who got the room first is told of the holder.
 _CAUSES = {
     Cause.ROOM: "room that others held",
-    Cause.ORDER: "room that other jobs got first",
-    Cause.RESERVATION: "room reserved for a job before it",
+    Cause.ORDER: "room that others held",
+    Cause.RESERVATION: "room that is reserved for a job before it",
     Cause.PREEMPTED_ROOM: "others to leave its nodes",
     Cause.CLOSED: "cordoned or not ready nodes",
     Cause.TAINT: "taints of nodes",
@@ -246,7 +248,7 @@ class Waits(WaitSums):
             (
                 self._group(row.group),
                 _CAUSES[row.cause],
-                row.holder or "-",
+                _holder(row),
                 gpu_hours(row.gpu_ms),
                 f"{row.gpu_ms / self.gpu_ms:.1%}" if self.gpu_ms else "-",
                 duration(row.wait_ms),
@@ -267,6 +269,13 @@ class Waits(WaitSums):
         if self.by != "day" or not group.isdecimal():  # an answer has days in words
             return group
         return _day(int(group))
+
+
+def _holder(row: Row) -> str:
+    """Who held the room, and whether it was placed only while the other job waited; or for whom room is kept."""
+    if row.cause == Cause.RESERVATION and row.holder:
+        return f"kept for {row.holder}"
+    return f"{row.holder}, placed first" if row.cause == Cause.ORDER else row.holder or "-"
 
 
 def _day(number: int) -> str:

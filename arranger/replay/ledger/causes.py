@@ -15,7 +15,7 @@ class Cause(StrEnum):
     """What a job waits for. ROOM is held by others since before the job began to wait; ORDER: they got it while the job
     waited. CLOSED and TAINT are nodes that take no pods, or not its pods; RULES is everything else that a node is
     refused for. CAPABILITY, GUARANTEES, MAX_RUNNING and MAX_WAITING are limits of queues, QUOTA one of a namespace.
-    PLUGIN: a group check or a permit of another package. RESERVATION: room that is kept for a job before it.
+    PLUGIN: a group check or a permit of another package. RESERVATION: free room that is kept for a job before it.
     PREEMPTED_ROOM: it has nodes, which others are still to leave. INFEASIBLE: no cluster of these nodes has room.
     QUEUE: it can't use its queue. SCHEDULER: a cycle, or a controller.
     """
@@ -99,7 +99,8 @@ def causes_of(state: State, job: JobRecord) -> Weights:
 
 
 def of_shortage(shortage: ShortageFacts) -> Weights:
-    """The causes that a recorded reason names. Each node that refuses the next pod counts the same."""
+    """The causes that a recorded reason names. Each node that refuses the next pod counts the same; where free room
+    is kept from it, nodes that others use count nothing."""
     if shortage.quota is not None:
         return ((_OF_LIMIT[shortage.quota.limit], 1),)
     if shortage.objection is not None:
@@ -107,8 +108,10 @@ def of_shortage(shortage: ShortageFacts) -> Weights:
     if shortage.infeasible:
         return ((Cause.INFEASIBLE, 1),)
     counted = [one for one in shortage.reasons if one[0].kind not in _OWN_CHOICE] or shortage.reasons
+    kept = any(reason.kind == ReasonKind.RESERVED for reason, _ in counted)
     found: dict[Cause, int] = {}
     for reason, nodes in counted:
         cause = _OF_REASON.get(reason.kind, Cause.RULES)
-        found[cause] = found.get(cause, 0) + nodes
+        if cause != Cause.ROOM or not kept:  # free room is there for the pod: not those keep it out who hold the rest
+            found[cause] = found.get(cause, 0) + nodes
     return tuple(sorted(found.items())) or ((Cause.ROOM, 1),)

@@ -46,7 +46,7 @@ class Holdings:
         #: The GPUs and the millicores that jobs hold together.
         self._ours = (0, 0)
         self._changes = -1
-        #: By UID, also of jobs that hold nothing any more.
+        #: By UID, also of jobs that hold nothing any more, or nothing yet.
         self.holders: dict[str, Holder] = {OTHERS: Holder()}
         #: UID → when the job got the nodes that it holds, in milliseconds.
         self.began_ms: dict[str, int] = {}
@@ -57,13 +57,17 @@ class Holdings:
             job = state.jobs.get(uid)
             amounts = _amounts(job) if job is not None else (0, 0)
             if job is not None and any(amounts):
-                self.holders[uid] = Holder(queue_of(state, job), submitter_of(job), label(job))
+                self.know(state, job)
                 if not self._now(uid):
                     self.began_ms[uid] = state.time_ms
             self._set(uid, amounts, state.time_ms)
         if state.nodes.changes != self._changes:
             self._changes = state.nodes.changes
             self._others(state)
+
+    def know(self, state: State, job: JobRecord) -> None:
+        """Remember who a job is that holds room, or for which room is kept."""
+        self.holders[job.uid] = Holder(queue_of(state, job), submitter_of(job), label(job))
 
     def _now(self, uid: str) -> bool:
         held = self._held.get(uid)

@@ -2,7 +2,7 @@
 
 The parts sum exactly to the whole. A job waits from its creation, or from when it is scheduled again, until it starts;
 not while it is suspended. Its causes are those that the log recorded (`causes`). Where room is held by others, the time
-is shared out among them by what they held meanwhile.
+is shared out among them by what they held meanwhile; where free room is kept for others, equally among those.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,8 @@ class Waiter(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A part of the whole: the time of a waiter for a cause, and who held the room (empty for other causes)."""
+    """A part of the whole: the time of a waiter for a cause, who held the room, or for whom it is kept (empty
+    for other causes)."""
 
     waiter: Waiter
     cause: Cause
@@ -48,7 +49,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class _Open(msgspec.Struct):
-    """A job that waits since `since_ms` for these causes. `sums` are what others held up to then."""
+    """A job that waits since `since_ms` for these causes. `sums` are what others held up to then, `kept_for`
+    the jobs (UIDs) for which room is kept from it."""
 
     waiter: Waiter
     causes: Weights
@@ -57,6 +59,7 @@ class _Open(msgspec.Struct):
     gpus: int
     not_before_ms: int
     sums: dict[str, int]
+    kept_for: tuple[str, ...] = ()
 
 
 class WaitLedger:
@@ -78,6 +81,7 @@ class WaitLedger:
     def feed(self, entry: Entry) -> None:
         """Fold one entry. Raises `DamagedEntry`."""
         state, changes = self.state, Changes()
+        reserved = set(state.reservations)
         for event in entry.batch.events:
             if type(event) is k.CycleTaken:
                 self._config = event.config
@@ -88,7 +92,10 @@ class WaitLedger:
         if begins:
             self.begin_ms = state.time_ms
         if self.begin_ms:
-            for uid in list(state.jobs) if begins else list(changes.jobs):
+            changed = list(changes.jobs)
+            if set(state.reservations) != reserved:  # a job's reason may stay, and another one gets the room
+                changed += [uid for uid, waits in self._open.items() if waits.kept_for]
+            for uid in list(state.jobs) if begins else changed:
                 self._look(uid)
 
     def _look(self, uid: str) -> None:
@@ -97,13 +104,25 @@ class WaitLedger:
         causes = causes_of(self.state, job) if job is not None else ()
         waiter = self._waiter(job) if job is not None else None
         gpus = self._gpus(job) if job is not None and causes else 0
-        if known is not None and (known.causes, known.waiter, known.gpus) == (causes, waiter, gpus):
+        kept_for = self._kept_for(job) if job is not None and Cause.RESERVATION in dict(causes) else ()
+        now = (causes, waiter, gpus, kept_for)
+        if known is not None and (known.causes, known.waiter, known.gpus, known.kept_for) == now:
             return
         if known is not None:
             self._close(uid, self.state.time_ms)
         if job is not None and causes and waiter is not None:
             began_ms = known.began_ms if known is not None else self.state.time_ms
-            self._begin(uid, _Open(waiter, causes, self.state.time_ms, began_ms, gpus, job.not_before_ms, {}))
+            self._begin(uid, _Open(waiter, causes, self.state.time_ms, began_ms, gpus, job.not_before_ms, {}, kept_for))
+
+    def _kept_for(self, job: JobRecord) -> tuple[str, ...]:
+        """The jobs (UIDs) for which the room is kept that this one would use."""
+        state = self.state
+        others = tuple(uid for uid in state.reservations if uid != job.uid and uid in state.jobs)
+        named = job.waits.shortage.kept_by if job.waits is not None else ()
+        found = tuple(uid for uid in others if uid in named) or others
+        for uid in found:
+            self._holdings.know(state, state.jobs[uid])
+        return found
 
     def _waiter(self, job: JobRecord) -> Waiter:
         day = self.state.time_ms // _DAY_MS
@@ -157,6 +176,10 @@ class WaitLedger:
             amounts = times.get(cause, 0), gpu_times.get(cause, 0)
             if cause == Cause.ROOM:
                 self._add_room(waits, uid, time_ms, amounts)
+            elif cause == Cause.RESERVATION and waits.kept_for:
+                parts = [shared_out(amount, dict.fromkeys(waits.kept_for, 1)) for amount in amounts]
+                for of in waits.kept_for:
+                    self._put(waits.waiter, cause, of, (parts[0].get(of, 0), parts[1].get(of, 0)))
             else:
                 self._put(waits.waiter, cause, "", amounts)
 
@@ -184,7 +207,7 @@ class WaitLedger:
         """All parts, in the order in which they began."""
         holders, found = self._holdings.holders, []
         for (waiter, cause, uid), (wait_ms, gpu_ms) in self._parts.items():
-            holder = holders[uid] if cause in (Cause.ROOM, Cause.ORDER) else None
+            holder = holders[uid] if uid or cause in (Cause.ROOM, Cause.ORDER) else None
             found.append(Line(waiter, cause, holder, wait_ms, gpu_ms))
         return found
 
@@ -207,7 +230,8 @@ def quorum_gpus(spec: JobSpec, *, whole: bool) -> int:
 
 
 class Row(msgspec.Struct):
-    """The time of a group of waiters for a cause, and who held the room. `group` and `holder` are names."""
+    """The time of a group of waiters for a cause, and who held the room, or for whom it is kept. `group` and
+    `holder` are names."""
 
     group: str
     cause: Cause

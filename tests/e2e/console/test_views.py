@@ -62,6 +62,20 @@ def test_the_overview_sums_up_disturbances_waits_and_preemptions(room: str, open
     expect(page.get_by_role("heading", name="default/train")).to_be_visible()
 
 
+def test_jobs_are_found_by_what_the_overview_says_that_they_waited_for(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/overview?at=end")
+    ready(page)
+    rows = page.get_by_role("table", name="What jobs waited for").get_by_role("row")
+    expect(rows.nth(1)).to_be_visible()
+    causes = {row.get_by_role("cell").nth(1).inner_text() for row in rows.all()[1:]}
+    page.goto(f"{room}/#/gantt?at=end")
+    held = [cause for cause in causes if cause.startswith("room that")]
+    assert len(held) == 2
+    for cause in held:
+        page.get_by_label("Search").fill(cause)
+        expect(page.get_by_role("listitem").filter(has_text=f"waits: {cause}")).to_be_visible()
+
+
 def test_the_overview_counts_deleted_jobs(room: str, opened: Opener) -> None:
     page = opened(f"{room}/#/overview?at=476")
     ready(page)
