@@ -54,7 +54,7 @@ async def _measure(mix: Sequence[Sequence[str]], *, jobs: int, delay_s: float) -
     """Seconds from each of so many TYJobs to the last of its pods, which the kubelets run then."""
     nodes = [NodeTemplate(f"node-{number}", cpu="64", memory="256Gi") for number in range(4)]
     async with contextlib.AsyncExitStack() as stack:
-        url = await stack.enter_async_context(private_redis())
+        url = (await stack.enter_async_context(private_redis())).url
         url = await stack.enter_async_context(delayed(url, delay_s))
         cluster = await stack.enter_async_context(EmbeddedCluster(crds=CRD_FILES, nodes=nodes))
         folder = Path(stack.enter_context(scratch_folder()))

@@ -1,4 +1,4 @@
-"""A private, real server that speaks Redis, from a wheel: on a free loopback port, in memory, for one demo."""
+"""A private, real server that speaks Redis, from a wheel: on a free loopback port, for one demo."""
 
 import asyncio
 import contextlib
@@ -18,27 +18,52 @@ _START_S = 10.0
 _PR_SET_PDEATHSIG = 1
 
 
+class PrivateRedis:
+    """A server of our own. `url` stays the same when it is started again."""
+
+    def __init__(self, port: int, folder: str, *, kept: bool) -> None:
+        self.url = f"redis://127.0.0.1:{port}/0"
+        self._words = (
+            *(str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--dir", folder),
+            *("--save", "", "--appendonly", "yes" if kept else "no", "--appendfsync", "no", "--loglevel", "warning"),
+        )
+        self._server: asyncio.subprocess.Process | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        """As that of a process: None while it runs, below 0 if a signal ended it."""
+        return self._server.returncode if self._server is not None else None
+
+    async def start(self) -> None:
+        """Start it, with the data of the one before if they are kept. Raises `ArrangerError` if it doesn't start."""
+        self._server = await asyncio.create_subprocess_exec(
+            *self._words,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True, preexec_fn=end_with_parent,
+        )  # fmt: skip
+        await _answers(self.url, self._server)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._server.terminate()
+            await self._server.wait()
+
+
 @contextlib.asynccontextmanager
-async def private_redis() -> AsyncIterator[str]:
-    """The URL of a server of our own. Raises `ArrangerError` if it doesn't start."""
+async def private_redis(*, kept: bool = False) -> AsyncIterator[PrivateRedis]:
+    """A server of our own that runs. With `kept`, it writes what it holds into files too, so that one which is killed
+    can be started again with everything that it had answered for. Raises `ArrangerError` if it doesn't start."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="arranger-redis-") as folder:
-        server = await asyncio.create_subprocess_exec(
-            str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--dir", folder,
-            "--save", "", "--appendonly", "no", "--loglevel", "warning",
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True, preexec_fn=end_with_parent,
-        )  # fmt: skip
+        server = PrivateRedis(port, folder, kept=kept)
         try:
-            url = f"redis://127.0.0.1:{port}/0"
-            await _answers(url, server)
-            yield url
+            await server.start()
+            yield server
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                server.terminate()
-            await server.wait()
+            await server.stop()
 
 
 def end_with_parent() -> None:

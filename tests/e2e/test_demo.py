@@ -201,6 +201,46 @@ def test_a_kept_demo_goes_on_without_a_process_that_is_killed_and_starts_another
     assert arranger("events", "--log", str(tmp_path / "log"), "--kind", "EpochBegun")
 
 
+def test_a_kept_demo_starts_a_redis_that_is_killed_again_with_the_same_log(tmp_path: Path) -> None:
+    """The folder is relative: the paths that are printed hold in another working directory too."""
+    demo = subprocess.Popen(
+        [*ARRANGER, "demo", "--keep", "--folder", "here"], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    try:
+        assert demo.stdout is not None
+        hints = []
+        while "explain quickstart" not in (hints or [""])[-1]:
+            hints.append(demo.stdout.readline().strip())
+        assert f"export KUBECONFIG={tmp_path / 'here/kubeconfig'}" in hints
+        [apply] = [hint for hint in hints if hint.startswith("kubectl apply -f ")]
+        assert Path(apply.split()[-1]).expanduser().is_absolute()
+        [url] = [hint.partition("=")[2] for hint in hints if hint.startswith("export ARRANGER_REDIS_URL=")]
+        events = ["events", "--log", url, "-o", "json"]
+        before = arranger(*events)
+        port = url.removesuffix("/0").rpartition(":")[2].encode()
+        [killed] = [pid for pid in children_of(demo.pid) if port in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(killed, signal.SIGKILL)
+        while "Redis ended with status -9: it is started again, with all that it had" not in (
+            told := demo.stdout.readline()
+        ):
+            assert told
+        until_s = time.monotonic() + 30
+        while not (after := arranger(*events, check=False)).startswith(before) and time.monotonic() < until_s:
+            time.sleep(0.1)
+        assert before and after.startswith(before)
+        arranger("queue", "create", "later", "--kubeconfig", str(tmp_path / "here/kubeconfig"))
+        while '"kind":"QueueSeen"' not in (after := arranger(*events)) and time.monotonic() < until_s:
+            time.sleep(0.5)
+        assert '"subject":"later"' in after, "the workers write on"
+        assert len(workers_of(demo.pid)) == 2
+    finally:
+        demo.send_signal(signal.SIGTERM)
+        output, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 0, output
+    log = arranger("events", "--log", str(tmp_path / "here" / "log"), "--kind", "EpochBegun", "-o", "json")
+    assert len(log.splitlines()) == 1
+
+
 @pytest.mark.real
 def test_ctrl_c_at_a_terminal_ends_a_kept_demo_with_its_log_and_leaves_nothing_behind(tmp_path: Path) -> None:
     kubectl = str(kube_assets() / "kubectl")

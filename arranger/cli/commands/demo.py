@@ -12,13 +12,14 @@ import fcntl
 import itertools
 import os
 import re
+import shlex
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
@@ -37,6 +38,9 @@ from arranger.model.faults import Fault
 from arranger.model.queue_rules import validate_queue
 from arranger.model.text import counted
 from arranger.model.validation import validate
+
+if TYPE_CHECKING:
+    from arranger.sandbox.redis_server import PrivateRedis
 
 #: Annotations of TYJobs that only the demo reads.
 EXPECT = "demo.arranger.dev/expect"
@@ -111,7 +115,7 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
     is_story = jobs is None and not keep
     path = _examples() / "story" if is_story else jobs
     manifests = _manifests(path) if path is not None else []
-    with _alone_in(folder or _state_folder()) as chosen:
+    with _alone_in((folder or _state_folder()).absolute()) as chosen:
         demo = _Demo(manifests, is_story=is_story, nodes=nodes, gpus=gpus, keep=keep, folder=chosen)
         return asyncio.run(demo.run())
 
@@ -163,22 +167,23 @@ class _Demo:
         say(f"starting Redis, a Kubernetes API with {counted(self._nodes, 'node')}, and {PROCESSES} processes{lasts}")
         try:
             async with (
-                private_redis() as redis_url,
+                private_redis(kept=self._keep) as redis,
                 EmbeddedCluster(crds=_crds(), nodes=templates) as cluster,
-                self._workers(redis_url, cluster.kubeconfig(self._kubeconfig)) as processes,
+                self._workers(redis.url, cluster.kubeconfig(self._kubeconfig)) as processes,
             ):
                 await self._until_ready(processes)
                 try:
-                    async with self._console(redis_url) as address:
+                    async with self._console(redis.url) as address:
                         if self._keep:
-                            self._say_how_to_use(redis_url, address)
+                            self._say_how_to_use(redis.url, address)
                         user = DirectCluster(cluster.store, strict=True)
                         await self._apply(user)
-                        async with _story(redis_url) as self._story:
-                            await self._watch(cluster.direct, user, processes)
+                        async with _story(redis.url) as self._story:
+                            await self._watch(cluster.direct, user, processes, redis)
                     await self._until_clean(cluster.direct)
                 finally:  # also of a demo that fails
-                    events = await self._keep_log(redis_url)
+                    await self._replace_dead_redis(redis)
+                    events = await self._keep_log(redis.url)
         finally:
             self._kubeconfig.unlink(missing_ok=True)
         return await self._sum_up(events)
@@ -224,6 +229,12 @@ class _Demo:
                 )
                 processes[number] = await self._worker(number)
         self._check_alive(processes)
+
+    async def _replace_dead_redis(self, redis: "PrivateRedis") -> None:
+        """In a cluster that stays, a Redis that ended is started again on its data. Else nobody would write the log."""
+        if self._keep and redis.returncode is not None:
+            say(f"Redis ended with status {redis.returncode}: it is started again, with all that it had")
+            await redis.start()
 
     @contextlib.asynccontextmanager
     async def _console(self, redis_url: str) -> AsyncIterator[str]:
@@ -339,13 +350,16 @@ class _Demo:
 
     # --- watching ------------------------------------------------------------------------------------------
 
-    async def _watch(self, cluster: Cluster, user: Cluster, processes: list[asyncio.subprocess.Process]) -> None:
+    async def _watch(
+        self, cluster: Cluster, user: Cluster, processes: list[asyncio.subprocess.Process], redis: "PrivateRedis"
+    ) -> None:
         """Show the table until every job has ended or the time is up; with `--keep`, until a signal."""
         began_s = time.monotonic()
         deadline_s = began_s + (float("inf") if self._keep else LIMIT_S)
         with Screen(self._rows, self._queues, gpus=self._nodes * self._gpus) as screen:
             while not self._stop.is_set() and time.monotonic() < deadline_s:
                 await self._apply_later(user, time.monotonic() - began_s)
+                await self._replace_dead_redis(redis)
                 await self._look(cluster, processes)
                 await self._tell(screen)
                 screen.show()
@@ -398,7 +412,7 @@ class _Demo:
         heading("the cluster stays up until Ctrl-C; in another terminal:")
         say()
         for line in (
-            f"export KUBECONFIG={self._kubeconfig}",
+            f"export KUBECONFIG={_shown(self._kubeconfig)}",
             f"export ARRANGER_REDIS_URL={redis_url}",
             f"kubectl apply -f {_shown(_examples() / '1-quickstart.yaml')}",
             "kubectl get tyj -w",
@@ -532,16 +546,18 @@ def _runs(pod: Object) -> bool:
 
 
 def _program() -> str:
-    """The program's name as it was called, shortened."""
+    """How the program was called, as a shell understands it in any working directory."""
+    if sys.argv[0].endswith(".py"):  # python -m arranger
+        return f"{_shown(Path(sys.executable))} -m arranger"
     return _shown(Path(sys.argv[0])) if os.sep in sys.argv[0] else "arranger"
 
 
 def _shown(path: Path) -> str:
-    """The shortest form of a path, relative to the working directory or the home directory."""
-    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
-        with contextlib.suppress(ValueError):
-            return f"{prefix}{path.relative_to(base)}"
-    return str(path)
+    """A path as a shell reads it in any working directory: absolute, shortened by the home directory."""
+    absolute = path.absolute()
+    with contextlib.suppress(ValueError):
+        return f"~/{shlex.quote(str(absolute.relative_to(Path.home())))}"
+    return shlex.quote(str(absolute))
 
 
 def _why_refused(refused: ApiError, faults: Sequence[Fault]) -> str:
