@@ -529,7 +529,7 @@ WATCHED: dict[type, Watched] = {
 def watch_of(event: object) -> Watched | None:
     """The watch of an observation of an object; None for other events."""
     if isinstance(event, PodGroupSeen | PodGroupGone):
-        return GROUP_WATCHES[event.group_kind]
+        return GROUP_WATCHES.get(event.group_kind)  # none of a group that only labels make
     return WATCHED.get(type(event))
 
 

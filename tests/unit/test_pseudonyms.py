@@ -22,7 +22,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import Stage
 from arranger.model.node import Taint
-from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement, SpreadRule, Toleration
+from arranger.model.pod import PodRules, PodTerm, PodTraits, Requirement, RuntimeNeeds, SpreadRule, Toleration
 from arranger.model.queue import NamespaceRule
 from arranger.model.reasons import other
 from arranger.model.stages import StageReason
@@ -87,6 +87,8 @@ def secretive() -> World:
     world.queue(
         "a-secret-queue", parent="secret-queue", uid="uid-secret-a", namespaces=NamespaceRule(("secret-space",))
     )
+    world.limit_range("secret-limits", namespace="secret-space")
+    world.runtime_class("secret-runtime", RuntimeNeeds(node_selector=(("secret-key", "secret-value"),)))
     selector = (Requirement("secret-key", "In", ("secret-value",)),)
     world.queue("secret-queue", parent="default", namespaces=NamespaceRule(selector=selector))
     world.pod("secret-pod-1", "secret-node-2", cpu=1, namespace="secret-space", reason="Evicted")

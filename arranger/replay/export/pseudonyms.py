@@ -86,6 +86,8 @@ _SORTS = {
     "member": "m",
     "quota": "q",
     "class": "pc",
+    "runtime": "rt",
+    "limits": "lr",
     "queue": "queue",
     "image": "i",
     **volume_rules.SORTS,
