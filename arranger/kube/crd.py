@@ -13,7 +13,7 @@ def tyjob_crd(policies: PolicyNames = BUILT_IN_POLICIES) -> str:
     """The definition of TYJobs as YAML, comments included, with these policies as the allowed names."""
     text = _text("tyjob.yaml")
     for known, names in ((BUILT_IN_POLICIES.queue, policies.queue), (BUILT_IN_POLICIES.pod, policies.pod)):
-        text = text.replace(_enum(known), _enum(names))
+        text = _replaced(text, _enum(known), _enum(names))
     return text
 
 
@@ -59,6 +59,13 @@ def _objects(node: Any) -> Iterator[dict[str, Any]]:
 
 def _text(name: str) -> str:
     return resources.files("arranger.kube").joinpath(name).read_text(encoding="utf-8")
+
+
+def _replaced(text: str, known: str, new: str) -> str:
+    """The text with the one place replaced that says what is known. Raises `ValueError` if there isn't just one."""
+    if text.count(known) != 1:
+        raise ValueError(f"the definition has {text.count(known)} lines with {known}; there must be one to replace")
+    return text.replace(known, new)
 
 
 def _enum(names: tuple[str, ...]) -> str:
