@@ -45,6 +45,7 @@ from arranger.sandbox.history import Stored, Watch
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.pod_run import requests_of
 from arranger.scheduling.cycle import take_cycle
+from tests.projected import differences
 from tests.simulation import room_rules, worker_groups
 from tests.simulation.autoscalers import is_placeholder
 from tests.simulation.belongings import may_patch
@@ -427,8 +428,11 @@ class Oracle:
         verification = retaken(self.state.epoch, self.entries)
         if snapshot.encode(verification.state) != grown:
             raise Violation("the log folded from its start isn't the state that grew")
-        if snapshot.encode(snapshot.restore(grown)) != grown:
+        restored = snapshot.restore(grown)
+        if snapshot.encode(restored) != grown:
             raise Violation("a state restored from its own bytes is another one")
+        if forgotten := [*differences(self.state, restored)]:
+            raise Violation(f"a snapshot forgets fields of the state: {forgotten[:3]}")
         report = verification.report
         expected = msgspec.structs.replace(report, different=report.different - self._beyond_telling)
         if not expected.sound or report.identical != report.cycles - self._beyond_telling:
