@@ -1,4 +1,5 @@
-"""The rulers of the house: how many ways lead through a function, and on how many modules a module depends.
+"""The rulers of the house: how many ways lead through a function, on how many modules a module depends, and which
+modules import each other in a circle.
 
 Lengths aren't measured: a file may be as long as its subject, and a limit of lines is met by cutting, not by thinking.
 What is above a limit stands in `rulers.json` with its present figure. It may only fall: an entry that is too high, or
@@ -9,8 +10,11 @@ import ast
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 PACKAGE = Path(__file__).parents[2] / "arranger"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -20,10 +24,15 @@ COMPLEXITY = 15
 #: Modules of the product that one module imports.
 FAN_OUT = 20
 
-ABOVE: dict[str, dict[str, int]] = json.loads(Path(__file__).with_name("rulers.json").read_text())
+ABOVE: dict[str, Any] = json.loads(Path(__file__).with_name("rulers.json").read_text())
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
+
+
+@functools.cache
+def parsed(text: str) -> ast.AST:
+    return ast.parse(text)
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
@@ -67,7 +76,7 @@ def imported(tree: ast.AST) -> set[str]:
 @functools.cache
 def figures() -> tuple[dict[str, int], dict[str, int]]:
     """What is above the limits: the complexity by function, and the fan-out by module."""
-    trees = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in FILES}
+    trees = {path.relative_to(PACKAGE).as_posix(): parsed(path.read_text()) for path in FILES}
     ways = {f"{at}:{name}": complexity(each) for at, tree in trees.items() for name, each in functions(tree)}
     fans = {at: len(imported(tree)) for at, tree in trees.items()}
     return (
@@ -82,6 +91,75 @@ def test_no_function_has_more_ways_through_it_than_fifteen_but_those_of_the_tabl
 
 def test_no_module_depends_on_more_than_twenty_others_but_those_of_the_table() -> None:
     assert figures()[1] == ABOVE["fan_out"]
+
+
+def modules(paths: Iterable[Path], root: Path) -> dict[str, ast.AST]:
+    """The modules in these files by their dotted name; a package's name is that of its `__init__`."""
+    found = {}
+    for path in paths:
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = parsed(path.read_text())
+    return found
+
+
+def arrows(trees: Mapping[str, ast.AST]) -> dict[str, set[str]]:
+    """Which modules each one imports: inside functions and for types alone as well. Who imports a module from its
+    package doesn't import the package."""
+    found: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        nodes = [*ast.walk(tree)]
+        names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                inner = {alias: f"{node.module}.{alias}" for alias in (each.name for each in node.names)}
+                names |= {name if name in trees else node.module for name in inner.values()}
+        found[module] = names & trees.keys() - {module}
+    return found
+
+
+def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that all lead to each other."""
+    reach: dict[str, set[str]] = {}
+    for module in arrows:
+        seen, todo = set[str](), [*arrows[module]]
+        while todo:
+            if (each := todo.pop()) not in seen:
+                seen.add(each)
+                todo += arrows[each]
+        reach[module] = seen
+    groups = {frozenset(other for other in reach[one] if one in reach[other]) for one in arrows if one in reach[one]}
+    return sorted(map(sorted, groups))
+
+
+def test_no_modules_import_each_other_in_a_circle_but_those_of_the_table() -> None:
+    assert circles(arrows(modules(FILES, PACKAGE.parent))) == ABOVE["circles"]
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import house.top\n",
+        "from house import top\n",
+        "from house.top import Top\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from house.top import Top\n",
+        "def f():\n    from house.top import Top\n    return Top\n",
+    ],
+    ids=["module", "from the package", "name", "for types", "in a function"],
+)
+def test_a_circle_is_found_however_it_is_closed(tmp_path: Path, back: str) -> None:
+    (tmp_path / "house").mkdir()
+    texts = {
+        "__init__": "",
+        "top": "from house import middle\n",
+        "middle": "from house.ground import x\n",
+        "ground": back,
+    }
+    for name, text in texts.items():
+        (tmp_path / "house" / f"{name}.py").write_text(text)
+    found = circles(arrows(modules(sorted(tmp_path.rglob("*.py")), tmp_path)))
+    assert found == [["house.ground", "house.middle", "house.top"]]
+    (tmp_path / "house" / "ground.py").write_text("x = 1\n")
+    assert circles(arrows(modules(sorted(tmp_path.rglob("*.py")), tmp_path))) == []
 
 
 def test_the_ruler_counts_each_way() -> None:
