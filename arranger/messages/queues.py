@@ -56,12 +56,14 @@ def condition_text(name: str, problem: QueueProblem | None, *, closed: str) -> s
     return f"{text}: arranger queue open {closed} opens {'it' if closed == name else 'that one'}"
 
 
-def passed_text(queue: str, priority: int | None, own: int) -> str:
-    """Because of what a job that came later was placed before a waiting one with the priority `own`: it is of another
-    `queue`, it has a higher `priority`, or else it fit. Both may be unknown."""
+def passed_text(queue: str, priority: int | None, own: int, *, behind: bool) -> str:
+    """Because of what a job was placed before a waiting one with the priority `own`: it is of another `queue`, it has a
+    higher `priority`, it came earlier, or it is `behind` and fit. Queue and priority may be unknown."""
     if queue:
         return f"the turns of its own queue {queue}"
-    return f"priority {priority} against {own}" if priority is not None else "room for it, although it was behind"
+    if priority is not None:
+        return f"priority {priority} against {own}"
+    return "room for it, although it was behind" if behind else "it came earlier"
 
 
 def denial_text(denial: Denial, refused: int = 0, *, of_namespace: str = "") -> str:

@@ -236,10 +236,11 @@ export function Waiting({ waiting }: { waiting: NonNullable<Explained["waiting"]
           </>
         ))}
       </Sentences>
-      <Sentences title="Later jobs that got nodes since it waits">
+      <Sentences title="Other jobs that got nodes since it waits">
         {waiting.passedBy.map((one) => (
           <>
-            {shown(one.job)} got {amounts(one.amounts) || "nodes"} at {clock(one.timeMs / 1000)}, because of {shown(one.why)}{" "}
+            {shown(one.job)} got {amounts(one.amounts) || "nodes"} at {clock(one.timeMs / 1000)}, because of {shown(one.why)}
+            {one.times > 1 && `; it got nodes ${one.times} times by now`}{" "}
             <Point at={one.offset} />
           </>
         ))}

@@ -241,7 +241,7 @@ export interface Explained {
       holds: boolean;
       leaving: boolean;
     }[];
-    passedBy: { offset: number; timeMs: number; job: string; why: string; amounts: [string, number][] }[];
+    passedBy: { offset: number; timeMs: number; job: string; why: string; amounts: [string, number][]; times: number }[];
     blockers: { offset: number; text: string }[];
     remedies: { kind: string; text: string; pods: number; undoes: number }[];
     inQueue: null | {

@@ -131,7 +131,10 @@ def overtaken(world: World) -> Known:
     world.pass_time(1)
     later = first(world, "later", 1)
     end(world, "running")
-    says = "kept waiting by room: a later job got what it needs", f"room for it, although it was behind  1 {GPU} on n1"
+    says = (
+        "kept waiting by room: a job that came later, or is behind it, got what it needs",
+        f"room for it, although it was behind  1 {GPU} on n1",
+    )
     return Known("Overtaken", "", later, says)
 
 

@@ -10,8 +10,10 @@ from arranger.cli.rendering.explain_page import Page
 from arranger.events import kinds as k
 from arranger.events.codec import encode_batch
 from arranger.messages.shortages import shortage_text
+from arranger.model.job import Stage
 from arranger.model.queue import QueueSpec
 from arranger.model.quota import LimitKind
+from arranger.model.stages import StageReason
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord
 from arranger.replay.bisect.cycle_conditions import QuorumFits, WouldBePlaced
@@ -141,6 +143,26 @@ def test_explain_names_later_jobs_that_were_placed_first() -> None:
     }
 
 
+def test_explain_names_a_job_that_came_back_while_this_one_waits_and_each_once() -> None:
+    """It was seen before this job, and lost its nodes: it is behind by its priority, and got nodes anew."""
+    there = world(gpus=8)
+    there.queue("rl")
+    job(there, "first", "rl", 4, priority=8)
+    back = job(there, "back", "rl", 4, created=1, priority=3)
+    there.settle()
+    there.pass_time(1)
+    job(there, "large", "rl", 8, created=2, priority=6)
+    there.cycle()
+    for times in (1, 2):
+        there.pass_time(1)
+        lost = there.state.jobs[back.uid]
+        there.say(k.StageDecided(lost.uid, lost.version, lost.attempt, Stage.RESCHEDULING, StageReason.OTHER))
+        there.settle()
+        [one] = why(there, "large").passed_by
+        assert (one.job, one.behind, one.times) == ("default/back", True, times)
+        assert one.why == "room for it, although it was behind"
+
+
 def test_explain_compares_priorities_as_they_count_in_their_queues() -> None:
     there = world(gpus=1)
     there.queue("rl", max_priority=5)
@@ -159,7 +181,7 @@ def test_the_page_shows_the_queue_and_who_passed(capsys: pytest.CaptureFixture[s
     page = " ".join(capsys.readouterr().out.split())
     text = f"Queue rl: position 1 of 2; {GPU} 4 used, share 4, capability 4; 2 jobs with nodes"
     assert f"{text}; kept waiting by the capability of queue rl" in page
-    assert "Later jobs that got nodes since it waits" in page and "room for it, although it was behind" in page
+    assert "Other jobs that got nodes since it waits" in page and "room for it, although it was behind" in page
 
 
 def test_the_page_shows_that_it_waited_for_its_queue(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ _EXPLANATIONS = 3
 _KEPT_BY = {
     KeptBy.ROOM: "room: no nodes have enough for it",
     KeptBy.RESERVED: "room that is reserved for a job before it",
-    KeptBy.OVERTAKEN: "room: a later job got what it needs",
+    KeptBy.OVERTAKEN: "room: a job that came later, or is behind it, got what it needs",
     KeptBy.ORDER: "the order: it would fit, but jobs before it get the room",
     KeptBy.USAGE: "the order: its queue used more before, so jobs of others get the room",
     KeptBy.QUOTA: "a ResourceQuota of its namespace",
@@ -229,7 +229,7 @@ class Page:
             rows = [(one.position, one.job, one.decided_by, one.gets) for one in waiting.ahead]
             self._cut(("position", "job", "because of", "gets"), rows, "arranger replay", shown=_FEW)
         if waiting.passed_by:
-            heading("Later jobs that got nodes since it waits, the newest first")
+            heading("Other jobs that got nodes since it waits, the newest first")
             passed = [(one.offset, Told(one.time_ms), one.job, *_passed_cells(one)) for one in waiting.passed_by]
             self._some(("offset", "time", "job", "because of", "got"), passed, "earlier ones", right=("offset",))
         self._takers(waiting)
@@ -457,7 +457,8 @@ def _kept_by(there: InQueue) -> str:
 
 
 def _passed_cells(one: Passed) -> tuple[str, str]:
-    return one.why, f"{_amounts(dict(one.amounts)) or 'nodes'} on {few(one.nodes, 3)}"
+    often = f", {one.times} times by now" if one.times > 1 else ""
+    return one.why, f"{_amounts(dict(one.amounts)) or 'nodes'} on {few(one.nodes, 3)}{often}"
 
 
 def _node_rows(short: Shortfall | None) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
-"""Where a waiting job stands in its queue, what keeps it waiting, and later jobs that were placed first."""
+"""Where a waiting job stands in its queue, what keeps it waiting, and the jobs that were placed first."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -24,7 +25,7 @@ class KeptBy(StrEnum):
     """What keeps a job waiting.
 
     ROOM: no node has room for it; RESERVED: only room that is kept for a job before it; OVERTAKEN: no node has room,
-    because of a later job that got nodes since the job waits.
+    because of a job that came later, or is behind it, and got nodes since the job waits.
     PLUGIN: a group check or a permit of another package.
     ORDER: jobs before it in the order get the room; USAGE: the same, only because its queue used more before. The
     others are limits, and why it can't use its queue at all.
@@ -74,7 +75,8 @@ class InQueue(msgspec.Struct, frozen=True):
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """A job that came later than the waiting one and got nodes while that waited. `amounts` are what it got."""
+    """Another job that got nodes while this one waited. `amounts` are what it got. `behind`: it came later, or has a
+    lower priority in the same queue. `times` is how often it got nodes meanwhile; the rest is about the last time."""
 
     offset: int
     time_ms: int
@@ -83,6 +85,8 @@ class Passed(msgspec.Struct, frozen=True):
     why: str
     amounts: tuple[tuple[str, int], ...]
     nodes: tuple[str, ...]
+    behind: bool = True
+    times: int = 1
 
 
 def in_queue(case: Case, waiting: list[JobRecord], shortfall: Shortfall | None, *, overtaken: bool) -> InQueue:
@@ -143,21 +147,32 @@ def _fits_alone(case: Case) -> bool:
     return place_alone(case.state, case.job, case.config, case.policies).quorum_stands
 
 
-def passed_by(story: Story, job: JobRecord) -> tuple[Passed, ...]:
-    """The decisions that gave nodes to later jobs since this one has waited, the newest first."""
+def placed_since(story: Story, job: JobRecord) -> tuple[Passed, ...]:
+    """The decisions that gave nodes to other jobs since this one has waited, the newest first."""
     around, found = story.around, []
     for uid, placements in around.placements.items():
-        if uid == job.uid or around.arrived.get(uid, 0) <= around.arrived.get(job.uid, 0):
+        if uid == job.uid:
             continue
+        later = around.arrived.get(uid, 0) > around.arrived.get(job.uid, 0)
         for placement in placements:
             slots = expand(placement.pods)
             begins = LEADER in slots or not placement.spec.has_leader
             if begins and placement.time_ms >= job.times.scheduled_ms and placement.offset > story.created_at:
-                found.append(_passed(story.state, job, placement, slots))
+                found.append(_passed(story.state, job, placement, slots, later=later))
     return tuple(sorted(found, key=lambda one: -one.offset))
 
 
-def _passed(state: State, job: JobRecord, placement: Placement, slots: dict[SlotKey, str]) -> Passed:
+def once_each(placed: Sequence[Passed]) -> tuple[Passed, ...]:
+    """Each job once, by the last time that it got nodes. `placed` has the newest first."""
+    found: dict[str, Passed] = {}
+    for one in placed:
+        last = found.setdefault(one.job, one)
+        if last is not one:
+            found[one.job] = msgspec.structs.replace(last, times=last.times + 1)
+    return tuple(found.values())
+
+
+def _passed(state: State, job: JobRecord, placement: Placement, slots: dict[SlotKey, str], *, later: bool) -> Passed:
     other, spec = state.jobs.get(placement.job_uid), placement.spec
     name = queue_of(state, other) if other is not None else spec.queue
     own, priority = counted_priority(state, job), spec.priority
@@ -167,12 +182,15 @@ def _passed(state: State, job: JobRecord, placement: Placement, slots: dict[Slot
     for group, _ in slots:
         for resource, amount in spec.groups[group].shape.requests:
             amounts[resource] = amounts.get(resource, 0) + amount
+    elsewhere = name != queue_of(state, job)
+    behind = later or (not elsewhere and priority < own)
     return Passed(
         offset=placement.offset,
         time_ms=placement.time_ms,
         job=placement.job,
         queue=name,
-        why=passed_text(name if name != queue_of(state, job) else "", priority if priority > own else None, own),
+        why=passed_text(name if elsewhere else "", priority if priority > own else None, own, behind=behind),
         amounts=tuple(sorted(amounts.items())),
         nodes=tuple(sorted(set(slots.values()))),
+        behind=behind,
     )

@@ -21,7 +21,7 @@ from arranger.replay.explain.ahead import Ahead, QueueKeys, jobs_ahead
 from arranger.replay.explain.awaited import awaited, awaited_text
 from arranger.replay.explain.candidate_changes.case import Case, Lack
 from arranger.replay.explain.holders import Holder, Taker, who_has_it
-from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, passed_by
+from arranger.replay.explain.in_queue import InQueue, KeptBy, Passed, in_queue, once_each, placed_since
 from arranger.replay.explain.remedies import Blocker, Remedy, Sought, blockers, remedies
 from arranger.replay.explain.shortfall import Added, Shortfall, ShortfallObserver, added_to
 from arranger.replay.explain.story import Story
@@ -36,8 +36,8 @@ class Waiting(msgspec.Struct, frozen=True):
     for the quorum, and the first cycle from `fails_at_ms` gives the job up; both are 0 for a feasible job. `gets` is
     the number of pods that a cycle would place now. `blockers` are events since the job's creation without which it
     would have more nodes, newest first; `earlier` are those before. `remedies` are the changes that help among `tried`
-    ones; there are `untried` more of the same kinds. `in_queue` is its standing in its queue, and `passed_by` are later
-    jobs that got nodes since it waits, newest first."""
+    ones; there are `untried` more of the same kinds. `in_queue` is its standing in its queue, and `passed_by` are the
+    other jobs that got nodes since it waits, newest first, each once."""
 
     why: str
     position: int
@@ -95,7 +95,7 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
-    passed = passed_by(story, job)
+    placed = placed_since(story, job)
     found = Waiting(
         why=_taken_text(gets, givers) if givers else _why(state, job, position, shortfall, gets),
         position=position,
@@ -115,8 +115,8 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         earlier=earlier,
         gets=gets,
         untried=sought.untried,
-        in_queue=in_queue(case, waiting, shortfall, overtaken=_overtaken(passed, since)),
-        passed_by=passed,
+        in_queue=in_queue(case, waiting, shortfall, overtaken=_overtaken(placed, since)),
+        passed_by=once_each(placed),
     )
     return _with_room(found, case, givers)
 
@@ -148,9 +148,9 @@ def _inputs(story: Story, policies: Policies) -> tuple[CycleConfig, Policies]:
     return policies.usable(recorded), policies
 
 
-def _overtaken(passed: Sequence[Passed], since: Sequence[Blocker]) -> bool:
-    """Whether one of the decisions that keep the job waiting gave nodes to a later job."""
-    return not {one.offset for one in passed}.isdisjoint(one.offset for one in since)
+def _overtaken(placed: Sequence[Passed], since: Sequence[Blocker]) -> bool:
+    """Whether one of the decisions that keep the job waiting gave nodes to a job behind it."""
+    return not {one.offset for one in placed if one.behind}.isdisjoint(one.offset for one in since)
 
 
 def _meets_reserved(shortfall: Shortfall) -> bool:
