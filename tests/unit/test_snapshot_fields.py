@@ -7,6 +7,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from arranger.model.decayed_usage import DecayedUsage
+from arranger.model.job import Dependency
+from arranger.model.pod import PodTraits
+from arranger.model.provisioning import HOLDS_FOR_LABEL
 from arranger.projections import snapshot
 from arranger.projections.device_table import DeviceTable
 from arranger.projections.job_parts import BackOffs, JobTimes, LeaderRecord, SetRecord, SlotTable
@@ -17,6 +20,9 @@ from arranger.projections.state import State
 from arranger.projections.volume_table import VolumeTable
 from tests.projected import NODE_CACHES, NODE_PARTS, OF_PROCESS, differences, nodes_of
 from tests.random_worlds import LONG, Step, live_through, steps
+from tests.unit import test_devices as devices
+from tests.unit import test_job_devices as job_devices
+from tests.unit import test_preemption as room
 from tests.values import fields, filled
 from tests.world import World, shape
 
@@ -116,6 +122,37 @@ def test_the_comparison_knows_every_part_of_a_table_of_nodes() -> None:
 def test_a_restored_state_is_the_same_field_by_field(history: list[Step]) -> None:
     state = live_through(history).state
     assert [*differences(state, snapshot.restore(snapshot.encode(state)))] == []
+
+
+def held_back() -> World:
+    """A job that waits for another, a pod that is being deleted, one of a group that has ended, and a placeholder."""
+    world = World()
+    world.node("n1", cpu=8)
+    world.job("later", after=(Dependency("ppo"),))
+    world.pod("leaves", "n1", deleting=True)
+    world.pod_asking("ended", "n1", group="group", phase="Succeeded")
+    world.pod("holds", "", traits=PodTraits(((HOLDS_FOR_LABEL, "uid-later"),)))
+    return world
+
+
+def awaiting_room() -> World:
+    world = room.world()
+    room.running(world, "low", 4, priority=1)
+    room.waiting(world, "high", 4, priority=9)
+    world.cycle()
+    return world
+
+
+WORLDS = (lambda: live_through(LONG), held_back, awaiting_room, devices.busy, job_devices.busy)
+
+
+def test_all_that_follows_is_made_again() -> None:
+    states, made = [world().state for world in WORLDS], set()
+    for state in states:
+        assert [*differences(state, snapshot.restore(snapshot.encode(state)))] == []
+        parts = [state, state.queue_use, state.devices, *(job.slots for job in state.jobs.values())]
+        made |= {(type(part), name) for part in parts for name in FOLLOWS[type(part)] if getattr(part, name)}
+    assert made == {(kind, name) for kind, names in FOLLOWS.items() for name in names}
 
 
 def test_a_forgotten_field_is_noticed_though_the_digests_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
