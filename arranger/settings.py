@@ -5,7 +5,6 @@ flags: the later wins. `--help`, `arranger settings` and the error messages show
 values of each field below. A `UsageError` names an unusable setting, the source of its value, and what is allowed.
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from arranger.errors import UsageError
 from arranger.events.redis_urls import SCHEMES, check_address, without_passwords
 from arranger.lifecycle.config import LifecycleConfig
 from arranger.model.config import VERDICTS, CycleConfig
+from arranger.model.near_names import near_names
 from arranger.model.provisioning import DEFAULT_CLASS, Provisioning
 from arranger.model.queue import Preemption, PreemptionMode, ScheduledFailed
 from arranger.setting_tables import PREEMPTION, Modes, Setting, names_in, table_of
@@ -493,7 +493,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, st
 
 
 def _unknown(name: str, source: str, names: list[str]) -> UsageError:
-    close = difflib.get_close_matches(name, names, n=1)
+    close = near_names(name, names)
     hint = f"did you mean {close[0]}?" if close else "`arranger settings` lists them all"
     return UsageError(f"unknown setting {name} in {source}", hint=hint)
 

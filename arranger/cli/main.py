@@ -5,7 +5,6 @@ Every subcommand is a module with an attribute `command`. An expected error give
 """
 
 import contextlib
-import difflib
 import gc
 import importlib
 import os
@@ -108,7 +107,9 @@ class LazyGroup(click.Group):
         """As in click, but the error for an unknown command suggests a similar name."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], names, n=1)
+            from arranger.model.near_names import near_names
+
+            close = near_names(args[0], names)
             hint = f"did you mean {close[0]}?" if close else "one of " + ", ".join(names)
             raise click.UsageError(f"no command {args[0]!r}: {hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -8,7 +8,6 @@ noted and counts as absent, so that the others are looked at too and all wrong f
 import copy
 import json
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ import msgspec
 from arranger.messages.faults import fault_text
 from arranger.model.checks import Check, anything, below, flag, items, keyed, one_of, record, text, whole
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.near_names import near_names
 
 MAX_INT32 = (1 << 31) - 1
 
@@ -69,7 +69,7 @@ def wrong(faults: Iterable[Fault], value: Any = None) -> Problem:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """What a misspelt name probably means, as the end of a sentence; empty if nothing is near."""
-    close = get_close_matches(name[:60], list(known), n=1)
+    close = near_names(name, known)
     return f", did you mean {close[0]}?" if close else ""
 
 

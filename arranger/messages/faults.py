@@ -1,11 +1,11 @@
 """What is wrong with a TYJob or a Queue, in the words of the Kubernetes API server where that has the same check."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.names import LABEL_PREFIX
+from arranger.model.near_names import near_names
 from arranger.model.text import one_line
 
 #: Limit of the message for one wrong field, in characters: it quotes the user's text.
@@ -57,7 +57,7 @@ def meant_text(faults: Iterable[Fault]) -> str:
 def _nearest(fault: Fault) -> str:
     """The known field whose name is nearest to an unknown one's; empty if none is similar."""
     name = fault.field.rpartition(".")[2]
-    return next(iter(get_close_matches(name, fault.limits, n=1)), "")
+    return next(iter(near_names(name, fault.limits)), "")
 
 
 #: Name of a field that must be empty → why.

@@ -18,6 +18,7 @@ _PROBLEMS: Mapping[QueueProblemKind, str] = MappingProxyType(
         _K.ABOVE_PARENT: "{field} of {resource} is {amount}, above that of the parent {parent}, which is {limit}",
         _K.ABOVE_CLUSTER: "the guarantees of all queues add up to {amount} {resource}, above the {limit} that the "
         "nodes offer, so jobs get none beyond the guarantee of their queue: lower guarantees",
+        _K.UNKNOWN_RESOURCE: "{field} is of {resource}, which no node has: did you mean {meant}?",
     }
 )
 
@@ -33,6 +34,7 @@ def problem_text(problem: QueueProblem) -> str:
         resource=problem.resource,
         amount=amount_text(problem.resource, problem.amount),
         limit=amount_text(problem.resource, problem.limit),
+        meant=problem.meant,
     )
 
 

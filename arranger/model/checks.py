@@ -7,10 +7,10 @@ for an optional field counts as absent.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from arranger.model.faults import Fault, FaultKind
+from arranger.model.near_names import near_names
 
 Faults = Iterator[Fault]
 Check = Callable[[Any, str], Faults]
@@ -214,7 +214,7 @@ def record(
 def _nearest_first(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """The known names, that with the most similar name first: many of them may be cut."""
     names = tuple(known)
-    close = get_close_matches(name[:_QUOTED], names, n=1)
+    close = near_names(name, names)
     return (*close, *(of for of in names if of not in close))
 
 

@@ -4,14 +4,17 @@ Amounts are rounded as for display (`amount_text`): a few bytes more or less are
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from enum import StrEnum
 
 import msgspec
 
+from arranger.model.near_names import near_names
 from arranger.model.node import Taint
 from arranger.model.quantity import rounded
 from arranger.model.quota import LimitKind, QuotaLack, unit_of
+
+#: Resources of different makers are called alike: `amd.com/gpu` and `nvidia.com/gpu`.
+_ALIKE = 0.8
 
 
 class ReasonKind(StrEnum):
@@ -160,8 +163,9 @@ def insufficient(resource: str, needed: int, free: int) -> Reason:
 
 
 def similar_resource(resource: str, known: Iterable[str]) -> str:
-    """The known resource whose name is the most similar; "" if none is similar. It was probably meant."""
-    found = get_close_matches(resource, sorted(known), n=1, cutoff=0.8)
+    """The known resource whose name is the most similar; "" if none is similar, whatever the case of
+    its letters. It was probably meant."""
+    found = near_names(resource, known, alike=_ALIKE)
     return found[0] if found else ""
 
 

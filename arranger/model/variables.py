@@ -6,11 +6,11 @@ such a variable it leaves the text as it is, without a word, and the program get
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from arranger.model.faults import Fault, FaultKind
 from arranger.model.job import RendezvousScope
+from arranger.model.near_names import near_names
 
 MEMBERS_FILE, LEADER_ADDRESS, SETS = "TYJOB_MEMBERS_FILE", "TYJOB_LEADER_ADDRESS", "TYJOB_SETS"
 #: The variables that only a rendezvous sets.
@@ -25,8 +25,6 @@ _OURS = (*ALWAYS, MEMBERS_FILE, LEADER_ADDRESS, *RENDEZVOUS)
 #: A name as Kubernetes replaces it, or an escaped `$`.
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _PREFIX = "TYJOB_"
-#: A longer name is no misspelt one.
-_LONGEST = 60
 
 Json = Mapping[str, Any]
 
@@ -72,7 +70,7 @@ def _unset(spec: Json, path: str, lacks: Mapping[str, str]) -> Iterator[Fault]:
         unknown = name.startswith(_PREFIX) and name not in _OURS
         if name not in said and (unknown or name in lacks):
             said.add(name)
-            limits = get_close_matches(name[:_LONGEST], _OURS, n=1) if unknown else [lacks[name]]
+            limits = near_names(name, _OURS) if unknown else [lacks[name]]
             yield Fault(field, FaultKind.UNSET_VARIABLE, name=name, limits=tuple(limits))
 
 

@@ -14,7 +14,7 @@ from arranger.model.queue import DEFAULT_QUEUE, DEFAULT_SPEC, MAX_DEPTH, QueueSp
 
 
 class QueueProblemKind(StrEnum):
-    """What is wrong with a queue. All but the last two keep its jobs from getting nodes."""
+    """What is wrong with a queue. All but the last three keep its jobs from getting nodes."""
 
     INVALID = "Invalid"
     UNKNOWN_PARENT = "UnknownParent"
@@ -22,6 +22,10 @@ class QueueProblemKind(StrEnum):
     TOO_DEEP = "TooDeep"
     ABOVE_PARENT = "AboveParent"
     ABOVE_CLUSTER = "AboveCluster"
+    UNKNOWN_RESOURCE = "UnknownResource"
+
+
+_WARNINGS = (QueueProblemKind.ABOVE_PARENT, QueueProblemKind.ABOVE_CLUSTER, QueueProblemKind.UNKNOWN_RESOURCE)
 
 
 class QueueProblem(msgspec.Struct, frozen=True):
@@ -30,8 +34,10 @@ class QueueProblem(msgspec.Struct, frozen=True):
     `parent` is what that queue names. `depth` is that of a queue which is too deep. ABOVE_PARENT is of the queue
     itself: its `amount` of a `resource` in `field` (`guarantee`, `deserved`, `capability`) is above the parent's in the
     same field, else above the parent's capability: `limit`, in the resource's unit. ABOVE_CLUSTER is of a queue with a
-    guarantee: together, all guarantees of a `resource` are the `amount`, above the `limit` that the nodes offer. The
-    tree doesn't have it, because it comes and goes with nodes; `scheduling.queue_view` adds it.
+    guarantee: together, all guarantees of a `resource` are the `amount`, above the `limit` that the nodes offer.
+    UNKNOWN_RESOURCE is of a queue with an amount in `field` of a `resource` that no node has had, where one that nodes
+    have had has a similar name: `meant`. The tree has neither, because they come and go with nodes;
+    `scheduling.queue_view` adds them.
     """
 
     kind: QueueProblemKind
@@ -42,11 +48,12 @@ class QueueProblem(msgspec.Struct, frozen=True):
     resource: str = ""
     amount: int = 0
     limit: int = 0
+    meant: str = ""
 
     @property
     def blocks(self) -> bool:
         """Whether it keeps jobs of the queue from getting nodes."""
-        return self.kind not in (QueueProblemKind.ABOVE_PARENT, QueueProblemKind.ABOVE_CLUSTER)
+        return self.kind not in _WARNINGS
 
 
 class QueueTree(msgspec.Struct, frozen=True):

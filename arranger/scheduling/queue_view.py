@@ -4,7 +4,7 @@ The commands, the status of Queues and the metrics show this view. The scheduler
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from operator import itemgetter
 
@@ -12,6 +12,7 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.model.queue import DEFAULT_QUEUE, QueueSpec, QueueState
+from arranger.model.reasons import similar_resource
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.queue_membership import DenialKind, kept_out, submitter_of
@@ -135,6 +136,7 @@ def queues_view(state: State) -> QueuesView:
     }
     _add_below(tree, views)
     _add_problems(tree, views, standing.total)
+    _add_unknown_resources(tree, views, state.nodes.columns)
     return QueuesView({name: views[name] for name in _tree_order(tree, views)}, standing.total)
 
 
@@ -261,6 +263,26 @@ def _add_problems(tree: QueueTree, views: dict[str, QueueView], total: Mapping[s
                     resource=resource,
                     amount=promised[resource],
                     limit=total[resource],
+                )
+                views[name] = msgspec.structs.replace(views[name], problem=problem)
+
+
+def _add_unknown_resources(tree: QueueTree, views: dict[str, QueueView], known: Collection[str]) -> None:
+    """Give the open queues without another problem the first resource that no node has had and that is probably
+    misspelt. Nodes of another one, with no similar name, may still come."""
+    for name in tree.paths:
+        spec = tree.specs[name]
+        amounts = [
+            (field, resource)
+            for field in ("guarantee", "deserved", "capability")
+            for resource, _ in getattr(spec, field)
+            if resource not in known
+        ]
+        for field, resource in amounts:
+            meant = similar_resource(resource, known)
+            if meant and views[name].problem is None and not views[name].closed:
+                problem = QueueProblem(
+                    QueueProblemKind.UNKNOWN_RESOURCE, name, field=field, resource=resource, meant=meant
                 )
                 views[name] = msgspec.structs.replace(views[name], problem=problem)
 

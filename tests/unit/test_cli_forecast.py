@@ -62,7 +62,7 @@ def test_one_job_can_be_asked_for(log: list[str], capsys: pytest.CaptureFixture[
     assert [one["job"] for one in answer(capsys, "default/third", *log)["jobs"]] == ["default/third"]
     assert [one["queue_position"] for one in answer(capsys, "third", *log)["jobs"]] == [2]
     wrong = Run(capsys, "forecast", "thirt", *log)
-    assert wrong.status == 1 and "did you mean third or first?" in wrong.err
+    assert wrong.status == 1 and "did you mean third?" in wrong.err
 
 
 def test_a_job_that_does_not_wait_to_start_has_no_forecast_and_is_told_why(

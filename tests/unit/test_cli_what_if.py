@@ -97,9 +97,9 @@ def test_a_copy_of_a_node_has_its_shape_and_takes_pods_though_the_node_takes_non
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        (("--with-node", "m1"), 1, "there is no node 'm1' at offset 52 (did you mean n1"),
+        (("--with-node", "N1"), 1, "there is no node 'N1' at offset 52 (did you mean n1"),
         (("--without", "bgi"), 1, "there is no job 'bgi' at offset 52 (did you mean big?)"),
-        (("--without-node", "m1"), 1, "there is no node 'm1' at offset 52 (did you mean n1"),
+        (("--without-node", "N1"), 1, "there is no node 'N1' at offset 52 (did you mean n1"),
         (("--policy", "Binpack"), 2, "pod_policy: 'Binpack' can't be used"),
         (("--until", "soon"), 2, "'soon' is not an end; allowed: a duration such as 2h, drained, or an offset"),
         (("--lasting", "2h"), 2, "--lasting needs --until"),

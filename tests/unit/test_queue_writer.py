@@ -122,6 +122,24 @@ def test_a_guarantee_says_that_all_guarantees_are_above_what_the_nodes_offer() -
     assert status(there, "big")["conditions"][0]["reason"] == "Open"
 
 
+def test_a_resource_that_is_probably_misspelt_is_named_with_the_one_that_was_meant() -> None:
+    there = World()
+    there.queue("early", capability=(("nvdia.com/gpu", 4),))
+    assert status(there, "early")["conditions"][0]["reason"] == "Open", "there are no nodes to compare with"
+    there.node("n1", cpu=8, gpus=8)
+    there.queue("cased", guarantee=(("NVIDIA.com/gpu", 4),), capability=((GPU, 4),))
+    there.queue("other", capability=(("amd.com/gpu", 4), ("example.com/licence", 4), ("ephemeral-storage", 1)))
+    there.queue("below", parent="none", capability=(("nvdia.com/gpu", 4),))
+    said = [status(there, name)["conditions"][0] for name in ("early", "cased", "other", "below")]
+    assert [(of["status"], of["reason"]) for of in said] == [
+        ("True", "UnknownResource"), ("True", "UnknownResource"), ("True", "Open"), ("False", "UnknownParent"),
+    ]  # fmt: skip
+    assert said[0]["message"] == "capability is of nvdia.com/gpu, which no node has: did you mean nvidia.com/gpu?"
+    assert said[1]["message"] == "guarantee is of NVIDIA.com/gpu, which no node has: did you mean nvidia.com/gpu?"
+    there.node("n2", cpu=8, **{"nvdia.com/gpu": 1})
+    assert status(there, "early")["conditions"][0]["reason"] == "Open"
+
+
 def test_a_patch_clears_what_is_no_more_and_keeps_the_time_of_a_condition_that_stays() -> None:
     there = World()
     there.queue("a")

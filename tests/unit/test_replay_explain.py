@@ -10,6 +10,7 @@ from arranger.events.log import Entry
 from arranger.lifecycle.desired import desired_status
 from arranger.model.config import CycleConfig
 from arranger.model.job import Dependency, RestartPolicy, RestartScope, Topology
+from arranger.model.near_names import near_names
 from arranger.model.node import Taint
 from arranger.model.pod import STOPPED, PodOwner
 from arranger.model.reasons import Reason, ReasonKind
@@ -18,7 +19,7 @@ from arranger.projections.fold import apply_entry
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import Changes, State
 from arranger.replay.explain.answer import explanation, pod_names
-from arranger.replay.explain.job_index import JobIndex, nearest
+from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.explain.placement_explanations import ExplanationObserver
 from arranger.replay.explain.remedies import TRIES
 from arranger.scheduling.cycle import VERSIONS, take_cycle, turn_of
@@ -520,7 +521,7 @@ def test_names_like_the_one_that_is_unknown_are_offered() -> None:
     assert job_index.nearest("smal") == ["default/small"]
     assert job_index.nearest("zzzz") == []
     story = histories_of(world.entries, "wide").stories["uid-wide"]
-    assert "wide-actors-3" in nearest("wide-actor-3", pod_names(story, story.state.jobs["uid-wide"]))
+    assert "wide-actors-3" in near_names("wide-actor-3", pod_names(story, story.state.jobs["uid-wide"]), most=3)
 
 
 def test_a_job_that_is_gone_is_in_the_index_with_the_offset_where_it_went() -> None:

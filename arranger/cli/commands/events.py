@@ -1,7 +1,6 @@
 """`arranger events`: list and follow the events of a log."""
 
 import asyncio
-import difflib
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -23,6 +22,7 @@ from arranger.cli.rendering.log_line import as_json
 from arranger.cli.rendering.output import Times, Told, fitting, output_option, print_json_lines, print_table, say
 from arranger.events import kinds
 from arranger.events.log import Entry, Log, Position
+from arranger.model.near_names import near_names
 from arranger.model.text import one_line
 from arranger.replay.reading.history import END, Span
 from arranger.replay.reading.listing import Filter, Line, Listing
@@ -49,8 +49,8 @@ class KindType(click.Choice[str]):
         names = {name.lower(): str(name) for name in self.choices}
         kind = names.get(value.lower())
         if kind is None:
-            close = difflib.get_close_matches(value.lower(), names, n=1)
-            hint = f"did you mean {names[close[0]]}? " if close else ""
+            close = near_names(value, names.values())
+            hint = f"did you mean {close[0]}? " if close else ""
             self.fail(f"no kind {value!r}: {hint}allowed: {', '.join(names.values())}", param, ctx)
         return kind
 

@@ -23,10 +23,10 @@ from arranger.errors import ArrangerError
 from arranger.kube.client import HttpCluster
 from arranger.kube.cluster import QUEUES, ApiError, Object
 from arranger.kube.config import find_access
+from arranger.model.near_names import near_names
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_KIND, QueueState
 from arranger.plugins import installed
 from arranger.projections.state import State
-from arranger.replay.explain.job_index import nearest
 from arranger.replay.reading.history import Point
 from arranger.replay.reading.queues import QueueList, queue_detail, queue_list
 from arranger.settings import Settings
@@ -118,7 +118,7 @@ def show(target: str | None, settings: Settings, name: str | None, at: Point | N
 
 def _unknown(name: str, state: State) -> NotFound:
     names = {DEFAULT_QUEUE, *state.queues}
-    hint = did_you_mean(nearest(name, sorted(names)), "arranger queue lists all queues")
+    hint = did_you_mean(near_names(name, names, most=3), "arranger queue lists all queues")
     return NotFound(f"there is no queue {name!r} at offset {state.offset}", hint=hint)
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from arranger.cli.inputs.reading import NotFound, did_you_mean, namespace_and_name
 from arranger.model.job import Stage
+from arranger.model.near_names import near_names
 from arranger.model.text import counted
 from arranger.projections.jobs import JobRecord
 from arranger.projections.state import State
 from arranger.replay.explain.answer import jobs_named
-from arranger.replay.explain.job_index import nearest
 from arranger.replay.forecast.starts import Forecast, JobForecast, waits_to_start
 from arranger.replay.reading.describe import label
 
@@ -34,7 +34,7 @@ def _not_waiting(text: str, jobs: Sequence[JobRecord], found: Forecast, state: S
     """The error for a name that none of the waiting jobs has that were looked at; `jobs` are those that have it."""
     if not jobs:
         names = dict.fromkeys(job.seen.name for job in state.jobs.values())
-        hint = did_you_mean(nearest(text.rpartition("/")[2], names), "arranger replay lists the jobs")
+        hint = did_you_mean(near_names(text.rpartition("/")[2], names, most=3), "arranger replay lists the jobs")
         return NotFound(f"there is no job {text!r} at offset {state.offset}", hint=hint)
     if any(waits_to_start(job) for job in jobs):
         few = f"job {text!r} is behind the first {counted(len(found.jobs), 'waiting job')}, and others aren't looked at"

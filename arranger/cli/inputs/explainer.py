@@ -26,12 +26,12 @@ from arranger.cli.rendering.output import local_time
 from arranger.errors import LogError, UsageError
 from arranger.events.log import Entry, Log, Position
 from arranger.model.job import Stage
+from arranger.model.near_names import near_names
 from arranger.model.stages import StageReason
 from arranger.plugins import installed
 from arranger.projections.state import State
 from arranger.replay.explain.answer import Explanation, explanation, jobs_named, pod_names
 from arranger.replay.explain.job_history import Asked, JobHistories
-from arranger.replay.explain.job_index import nearest
 from arranger.replay.explain.story import Story
 from arranger.replay.explain.waiting import Helped
 from arranger.replay.reading.describe import as_object, label
@@ -92,7 +92,7 @@ class _Reading:
     def _explained(self, story: Story) -> Explanation:
         job, pod = story.state.jobs[story.uid], self.asked.pod
         if pod and pod not in (known := pod_names(story, job)):
-            raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=did_you_mean(nearest(pod, known)))
+            raise NotFound(f"job {label(job)} has no pod {pod!r}", hint=did_you_mean(near_names(pod, known, most=3)))
         if self.asked.node and not pod and self.asked.node not in story.state.nodes.rows:
             raise unknown_node(self.asked.node, story.state)
         retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)

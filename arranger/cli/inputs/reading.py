@@ -23,11 +23,12 @@ from arranger.events.key_source import log_keys
 from arranger.events.log import Entry, Log, Position, StoredSnapshot, entries
 from arranger.events.open_log import open_log
 from arranger.model.names import GROUP_PREFIX
+from arranger.model.near_names import near_names
 from arranger.model.pods_to_place import group_name
 from arranger.points import parse_at, parse_duration
 from arranger.projections import snapshot
 from arranger.projections.state import State
-from arranger.replay.explain.job_index import JobIndex, nearest
+from arranger.replay.explain.job_index import JobIndex
 from arranger.replay.reading.history import END, Journey, Point, Span
 from arranger.settings import Settings
 
@@ -429,5 +430,5 @@ def unknown_job(name: str, job_index: JobIndex) -> NotFound:
 
 def unknown_node(name: str, state: State) -> NotFound:
     """The error for a node that a state doesn't have."""
-    hint = did_you_mean(nearest(name, state.nodes.rows), "arranger replay lists the nodes")
+    hint = did_you_mean(near_names(name, state.nodes.rows, most=3), "arranger replay lists the nodes")
     return NotFound(f"there is no node {name!r} at offset {state.offset}", hint=hint)

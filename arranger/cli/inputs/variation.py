@@ -17,13 +17,13 @@ from arranger.errors import UsageError
 from arranger.events import kinds as k
 from arranger.messages.faults import faults_text
 from arranger.model.names import KIND
+from arranger.model.near_names import near_names
 from arranger.model.node import NodeFacts
 from arranger.model.queue import DEFAULT_QUEUE, QUEUE_KIND
 from arranger.model.validation import tyjob_checks
 from arranger.plugins import inventory
 from arranger.projections.state import State
 from arranger.replay.explain.answer import jobs_named
-from arranger.replay.explain.job_index import nearest
 from arranger.replay.reading.describe import label
 from arranger.replay.what_if.hypothesis import node_copies
 from arranger.replay.what_if.one_cycle import Variation, edit_text
@@ -135,7 +135,7 @@ def queues_in(manifests: Sequence[str]) -> tuple[k.QueueSeen, ...]:
 
 
 def unknown_queue(name: str, state: State) -> NotFound:
-    hint = did_you_mean(nearest(name, state.queues), "arranger queue lists the queues")
+    hint = did_you_mean(near_names(name, state.queues, most=3), "arranger queue lists the queues")
     return NotFound(f"there is no queue {name!r} at offset {state.offset}", hint=hint)
 
 
@@ -157,7 +157,7 @@ def _job(state: State, asked: str) -> str:
         raise UsageError(f"there are several jobs {name!r}: {labels}", hint="use NAMESPACE/NAME")
     if not found:
         known = {job.seen.name for job in state.jobs.values()}
-        hint = did_you_mean(nearest(name, known), "arranger replay lists the jobs")
+        hint = did_you_mean(near_names(name, known, most=3), "arranger replay lists the jobs")
         raise NotFound(f"there is no job {asked!r} at offset {state.offset}", hint=hint)
     return found[0].uid
 

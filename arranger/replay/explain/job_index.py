@@ -1,17 +1,10 @@
-"""The names of the jobs that a log mentions, and the known names that are similar to one that isn't."""
-
-import difflib
-from collections.abc import Iterable
+"""The names of the jobs that a log mentions, and those that are similar to one that isn't there."""
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.near_names import near_names
 from arranger.model.pods_to_place import record_of
 from arranger.projections.jobs import group_of, record_name, record_uid
-
-
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that are similar to this one, at most three."""
-    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
 
 
 class JobIndex:
@@ -52,7 +45,7 @@ class JobIndex:
 
     def nearest(self, name: str) -> list[str]:
         """Labels of jobs whose name is similar to this one."""
-        close = nearest(name, {known for _, known in self.jobs})
+        close = near_names(name, {known for _, known in self.jobs}, most=3)
         return [
             f"{namespace}/{known}" for desired in close for namespace, known in sorted(self.jobs) if known == desired
         ]

@@ -1,0 +1,18 @@
+"""The known names that somebody who wrote an unknown one probably meant."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+#: How alike two names are at least, from 0 to 1 as `difflib` measures it: `quick` and `quickstart` are, `vision` and
+#: `session` aren't. A name that was hardly meant helps nobody.
+_ALIKE = 0.65
+#: A longer name isn't misspelt. It is cut, because it may be of any length.
+_LONGEST = 100
+
+
+def near_names(name: str, known: Iterable[str], *, most: int = 1, alike: float = _ALIKE) -> list[str]:
+    """The known names that are like this one whatever the case of their letters, the nearest first; at most `most`."""
+    folded: dict[str, str] = {}
+    for one in sorted(known):
+        folded.setdefault(one.casefold(), one)
+    return [folded[of] for of in get_close_matches(name[:_LONGEST].casefold(), folded, n=most, cutoff=alike)]
