@@ -307,6 +307,21 @@ def test_events_of_a_queue_or_node_that_nobody_knows_is_an_error(
     assert (run.status, run.err) == (0, "arranger: no such events\n")
 
 
+def test_events_of_a_pod_that_nobody_saw_is_an_error_with_the_nearest_names(
+    written: Writer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = written(crowded().entries)
+    run = Run(capsys, "events", *options, "--pod", "wide-actor-1")
+    assert (run.status, run.out) == (1, "")
+    assert run.err.startswith("arranger: the log has no pod 'wide-actor-1' (did you mean wide-actors-1 or ")
+    run = Run(capsys, "events", *options, "--pod", "default/wide-actor-1")
+    assert run.status == 1 and "did you mean default/wide-actors-1 or " in run.err
+    run = Run(capsys, "events", *options, "--pod", "unlike")
+    assert (run.status, run.err) == (1, "arranger: the log has no pod 'unlike'\n")
+    run = Run(capsys, "events", *options, "--pod", "wide-actors-1", "--kind", "NodeGone")
+    assert (run.status, run.err) == (0, "arranger: no such events\n")
+
+
 def test_a_job_whose_events_lie_outside_of_the_stretch_is_known_all_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

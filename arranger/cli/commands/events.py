@@ -8,7 +8,9 @@ import click
 
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
+    NotFound,
     begin_at_span,
+    did_you_mean,
     feed,
     job_index_of,
     opened,
@@ -146,7 +148,7 @@ async def _follow(log: Log, after: Position, listing: Listing, printer: "_Printe
 
 async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
     """Report that no events were found. Raises `NotFound` if the log doesn't have the job at all, nor, where all of it
-    was read, the queue or the node."""
+    was read, the queue, the node or the pod."""
     if asked.job and not listing.knows(asked.job):
         job_index = await job_index_of(log, END)
         within, _, name = asked.job.rpartition("/")
@@ -157,6 +159,9 @@ async def _say_nothing_found(log: Log, listing: Listing, asked: Filter) -> None:
             raise unknown_queue(asked.queue, listing.state)
         if asked.node and not listing.knows_node(asked.node):
             raise unknown_node(asked.node, listing.state)
+        if asked.pod and asked.pod not in listing.pods_seen:
+            close = near_names(asked.pod, listing.pods_seen, most=3)
+            raise NotFound(f"the log has no pod {asked.pod!r}", hint=did_you_mean(close))
     say("arranger: no such events", err=True)
 
 

@@ -102,6 +102,11 @@ class Listing:
         #: The names of all queues and nodes that were seen.
         self._queues_seen = {DEFAULT_QUEUE, *state.queues}
         self._nodes_seen = set(state.nodes.rows)
+        #: Where a pod is asked for, the names of all pods that were seen or placed, alone and with the namespace.
+        self.pods_seen: set[str] = set()
+        if asked.pod:
+            for pod in state.pods.values():
+                self.pods_seen |= {pod.name, f"{pod.namespace}/{pod.name}"}
 
     def feed(self, entry: Entry) -> list[Line]:
         """Fold one entry. Raises `DamagedEntry`."""
@@ -112,6 +117,8 @@ class Listing:
                 self._queues_seen.add(event.name)
             elif isinstance(event, k.NodeSeen):
                 self._nodes_seen.add(event.name)
+            if self._filter.pod:
+                self.pods_seen.update(self._pods(event))
         if not self._filter.span.meets(entry):
             advance(self.state, entry, Changes())
             return []
