@@ -9,7 +9,8 @@ from arranger.replay.reading.history import END, Point
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d{1,9}(?:\.\d+)?) ?(ms|min|s|m|h|d|w)", re.ASCII)
 _SPAN = re.compile(rf"(?:{_PART.pattern} ?)+", re.ASCII)
-_EVENT = re.compile(r"#?([0-9]{1,15})")
+#: For programs, an event may be followed by the time up to which is counted, in milliseconds since 1970.
+_EVENT = re.compile(r"#?([0-9]{1,15})(?:@([0-9]{1,15}))?")
 #: Without a point that is shown, `-2h` is of now.
 _AGO = re.compile(rf"[-−] ?{_SPAN.pattern}|{_SPAN.pattern}(?:ago)?", re.ASCII)
 _MOMENT = re.compile(
@@ -31,7 +32,7 @@ def parse_at(text: str, *, now_ms: int) -> Point:
     if text in ("end", "now", "start"):
         return Point(offset=1) if text == "start" else END
     if event := _EVENT.fullmatch(text):
-        return Point(offset=int(event[1]))
+        return Point(offset=int(event[1]), time_ms=int(event[2]) if event[2] else None)
     if _AGO.fullmatch(text):
         return Point(time_ms=now_ms - _span_ms(text))
     found = _MOMENT.fullmatch(text)

@@ -12,13 +12,16 @@ ZONE = "Europe/Berlin"
 NOW_MS = 1_780_000_000_000  # 2026-05-28T20:26:40Z
 SHOWN_MS = 1_777_881_600_500  # 2026-05-04T08:00:00.500Z
 
-#: The offset of an event, a time, or "end"; None is refused.
-Meant = int | str | None
+#: The offset of an event, a time, a point with both, or "end"; None is refused.
+Meant = int | str | Point | None
 
 _CASES: list[tuple[str, Meant] | tuple[str, Meant, Meant]] = [
     # Events.
     ("77", 77),
     ("#77", 77),
+    ("77@1777881600500", Point(offset=77, time_ms=SHOWN_MS), None),
+    ("77@", None),
+    ("77@10:30", None),
     (" 77 ", 77),
     ("# 77", None),
     ("-5", None),
@@ -135,6 +138,8 @@ _CASES: list[tuple[str, Meant] | tuple[str, Meant, Meant]] = [
 def _point(meant: Meant) -> Point | None:
     if meant == "end" or meant is None:
         return END if meant else None
+    if isinstance(meant, Point):
+        return meant
     if isinstance(meant, int):
         return Point(offset=meant)
     return Point(time_ms=round(datetime.fromisoformat(meant).timestamp() * 1000))

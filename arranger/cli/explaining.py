@@ -15,6 +15,7 @@ from arranger.cli.inputs.reading import namespace_and_name, opened
 from arranger.cli.moments import limited, refusal, serve, standard_input, write
 from arranger.errors import ArrangerError
 from arranger.events.log import Log
+from arranger.points import parse_at
 from arranger.replay.explain.job_history import Asked
 from arranger.replay.reading.history import Point
 from arranger.settings import Settings
@@ -38,8 +39,8 @@ class Explanations:
         return Explainer(self._log, lambda remark: None)
 
     async def answer(self, name: str, values: Mapping[str, str], *, end: int = 0) -> tuple[bytes, bool]:
-        """The answer as JSON in the API's names, which is final. `at` is an offset. Raises `NotFound`, `UsageError` and
-        errors of the log."""
+        """The answer as JSON in the API's names, which is final. `at` has an offset. Raises `NotFound`, `UsageError`
+        and errors of the log."""
         if self._forgetting is not None:
             self._forgetting.cancel()
         try:
@@ -48,7 +49,7 @@ class Explanations:
                 self._epoch, self._explainer = epoch, self._new()
             namespace, job = namespace_and_name(values["job"])
             asked = Asked(job, namespace, values.get("pod", ""), values.get("node", ""))
-            point = Point(offset=int(values.get("at", end)))
+            point = parse_at(values["at"], now_ms=0) if "at" in values else Point(offset=end)
             with contextlib.redirect_stderr(io.StringIO()):  # remarks are for who is at a terminal
                 return encoded(as_json(await self._explainer.explain(asked, point))), True
         finally:

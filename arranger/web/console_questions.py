@@ -7,7 +7,7 @@ def _number(name: str, meaning: str, *, most: int = 10**18) -> Parameter:
     return Parameter(name, f"--{name}", meaning, point=name in ("at", "from", "to", "after", "before"), most=most)
 
 
-_AT = _number("at", "the point of the log that the answer is about: an offset")
+_AT = _number("at", "the point of the log that the answer is about: an offset, or OFFSET@MILLISECONDS")
 _SPAN = (
     _number("from", "the offset with whose time the bars begin"),
     _number("to", "the offset with whose time they end"),
@@ -20,10 +20,12 @@ _TIME = (
 CONSOLE = {
     one.name: one
     for one in (
-        Question("moment", "The cluster at a point: jobs, nodes with their GPUs, queues.", (_AT,), (), "at"),
+        Question(
+            "moment", "The cluster at a point: jobs, nodes with their GPUs, queues.", (_AT,), (), "at", grows=True,
+        ),
         Question(
             "standings", "Of each job at a point: its place in the queue, expected start, user, and GPU hours.", (_AT,),
-            (), "at",
+            (), "at", grows=True,
         ),
         Question(
             "timeline", "The number of events over the log or a span of its time, and marks of what went wrong.",
@@ -41,7 +43,7 @@ CONSOLE = {
         ),
         Question(
             "job", "A job's events up to a point, and its pods there.",
-            (Parameter("job", "", "a name, or namespace/name", required=True), _AT), (), "at",
+            (Parameter("job", "", "a name, or namespace/name", required=True), _AT), (), "at", grows=True,
         ),
     )
 }  # fmt: skip

@@ -9,7 +9,7 @@ import gc
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -21,13 +21,14 @@ from arranger.events.kinds import Event
 from arranger.events.log import Entry, Log, Position
 from arranger.model.text import safe_json
 from arranger.plugins import installed
+from arranger.points import parse_at
 from arranger.projections import snapshot
 from arranger.projections.state import Changes, State
 from arranger.replay.console.job_page import MOST_OF_A_JOB, LifeEvent, job_page, life_event
 from arranger.replay.console.log_index import LogIndex
 from arranger.replay.console.moment import moment, standings
 from arranger.replay.console.snapshots import continuing
-from arranger.replay.reading.history import advance
+from arranger.replay.reading.history import END, Point, advance
 from arranger.web.damage import until_gone
 from arranger.web.refusals import refuse
 
@@ -229,15 +230,19 @@ class Moments:
     # --- answers -------------------------------------------------------------------------------------------
 
     async def _moment(self, index: LogIndex, values: Values) -> object:
-        return moment(await self._at(index, self._point(index, values)))
+        at, point = self._point(index, values)
+        with _as_of(await self._at(index, at), point) as state:
+            return moment(state)
 
     async def _standings(self, index: LogIndex, values: Values) -> object:
-        at = self._point(index, values)
-        state = await self._at(index, at)
-        return standings(state, index.gantt.gpu_ms, installed(), complete=at <= index.position.offset)
+        at, point = self._point(index, values)
+        with _as_of(await self._at(index, at), point) as state:
+            return standings(state, index.gantt.gpu_ms, installed(), complete=at <= index.position.offset)
 
-    def _point(self, index: LogIndex, values: Values) -> int:
-        return int(values["at"]) if "at" in values else max(self._end, index.position.offset)
+    def _point(self, index: LogIndex, values: Values) -> tuple[int, Point]:
+        """The offset that is asked about, and the point."""
+        point = parse_at(values["at"], now_ms=0) if "at" in values else END
+        return max(self._end, index.position.offset) if point.offset is None else point.offset, point
 
     async def _timeline(self, index: LogIndex, values: Values) -> object:
         return index.timeline.timeline(
@@ -279,7 +284,7 @@ class Moments:
     async def _job(self, index: LogIndex, values: Values) -> object:
         """The job's page at the point, or, while the index is on its way there, at the latest point that it has
         reached: an answer about each new end of a log that grows fast would never be done."""
-        asked = self._point(index, values)
+        asked, point = self._point(index, values)
         await self._has(index, asked)
         at = min(asked, index.position.offset)
         label, uid = index.jobs.find(values["job"], at)
@@ -290,7 +295,8 @@ class Moments:
         state = await self._at(index, at)
         offsets = index.jobs.offsets(uid, at)
         life = await self._life(index, uid, offsets[-MOST_OF_A_JOB:])
-        page = job_page(state, label, uid, life, max(len(offsets) - MOST_OF_A_JOB, 0))
+        with _as_of(state, point if at == asked else END) as seen:
+            page = job_page(seen, label, uid, life, max(len(offsets) - MOST_OF_A_JOB, 0))
         return msgspec.structs.replace(page, complete=at == asked)
 
     async def _life(self, index: LogIndex, uid: str, offsets: list[int]) -> list[tuple[LifeEvent, Event]]:
@@ -326,6 +332,17 @@ class Moments:
             if not entries:
                 break
         return entries
+
+
+@contextlib.contextmanager
+def _as_of(state: State, point: Point) -> Iterator[State]:
+    """The state with the time up to which an answer about the point counts. Meanwhile, nobody may fold it on."""
+    last_ms = state.time_ms
+    state.time_ms = point.as_of_ms(last_ms, now_ms=None, goes_on=True)
+    try:
+        yield state
+    finally:
+        state.time_ms = last_ms
 
 
 def _span(values: Values) -> dict[str, int]:

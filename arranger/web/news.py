@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
+from arranger.clock import wall_clock_ms
 from arranger.errors import DamagedEntry, EntriesTrimmed, EpochLost, LogError, LogUnavailable
 from arranger.events.log import Log, Position
 from arranger.logs import log_event
@@ -71,6 +72,11 @@ class News:
         self._moved = asyncio.Event()
         #: Why nothing new is read, empty if all is well.
         self.problem = _READING
+
+    @property
+    def now_ms(self) -> int | None:
+        """The present time, which is that of the end of a log to which others write; None for one that has ended."""
+        return wall_clock_ms() if self._log.live else None
 
     @property
     def epoch(self) -> int:

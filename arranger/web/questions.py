@@ -37,7 +37,8 @@ class Question(msgspec.Struct, frozen=True):
     """One question. `command` are the words of the command line, `pinned` is the parameter that is set to the present
     end of the log unless it is given. `reads_on`: events after the point may change the answer. `lines`: the command
     prints one JSON value in each line. `live`: the answer depends on more than the log. `manifests`: the option by
-    which the command takes Kubernetes objects, the body of a POST; empty if it takes none."""
+    which the command takes Kubernetes objects, the body of a POST; empty if it takes none. `grows`: something in the
+    answer grows with time, up to the time of the point, which is now at the end of a live log."""
 
     name: str
     summary: str
@@ -48,6 +49,7 @@ class Question(msgspec.Struct, frozen=True):
     lines: bool = False
     live: bool = False
     manifests: str = ""
+    grows: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -63,8 +65,11 @@ class Asked(msgspec.Struct, frozen=True):
     values: tuple[tuple[str, str], ...] = ()
 
 
+_POINT = "an offset or a time; or OFFSET@MILLISECONDS, after that event but as seen at that time since 1970"
+
+
 def _point(name: str, meaning: str) -> Parameter:
-    return Parameter(name, f"--{name}", f"{meaning}: an offset or a time", point=True)
+    return Parameter(name, f"--{name}", f"{meaning}: {_POINT}", point=True)
 
 
 _AT = _point("at", "the point of the log that the answer is about")
@@ -97,7 +102,7 @@ QUESTIONS = {
                 Parameter("job", "", _NAME, required=True), _AT,
                 Parameter("pod", "--pod", "a pod of the job"),
                 Parameter("node", "--node", "a node to compare with"),
-            ), ("explain",), "at",
+            ), ("explain",), "at", grows=True,
         ),
         Question("verify", "Whether every recorded cycle gives the same again.", (_FROM, _TO), ("verify",), "to"),
         Question(
@@ -121,7 +126,7 @@ QUESTIONS = {
                 Parameter("everyJob", "--every-job", "apply the policies also to jobs that name one", switch=True),
                 Parameter("until", "--until", "where both runs end: an offset, a time, a duration, or drained"),
                 Parameter("lasting", "--lasting", "how long an attempt lasts if its end isn't in the log"),
-            ), ("what-if",), "at", reads_on=True, manifests="--with",
+            ), ("what-if",), "at", reads_on=True, manifests="--with", grows=True,
         ),
         Question(
             "diff", "What changed between two points of the log.",
@@ -144,7 +149,7 @@ QUESTIONS = {
                 _FROM, _TO,
                 Parameter("by", "--by", "queue, user, namespace, day or job"),
                 Parameter("heldBy", "--held-by", "queue, user or job"),
-            ), ("waits",), "to",
+            ), ("waits",), "to", grows=True,
         ),
         Question(
             "forecast", "When each waiting job would start.",
@@ -152,19 +157,22 @@ QUESTIONS = {
                 Parameter("job", "", _NAME, many=True), _AT,
                 Parameter("until", "--until", "how far to look ahead, such as 6h"),
                 Parameter("first", "--first", "how many waiting jobs to look at"),
-            ), ("forecast",), "at", reads_on=True,
+            ), ("forecast",), "at", reads_on=True, grows=True,
         ),
         Question(
             "preemptions", "Who gave room to whom, and what it cost.",
             (_FROM, _TO, Parameter("within", "--within", "a duration, such as 5m")), ("preemptions",), "to",
-            reads_on=True,
+            reads_on=True, grows=True,
         ),
     )
 }  # fmt: skip
 
 
-def asked(question: Question, given: Sequence[tuple[str, str]], *, epoch: int, end: int) -> Asked:
-    """The question with its arguments, as of a log that ends at the offset `end`. Raises `Refusal`."""
+def asked(
+    question: Question, given: Sequence[tuple[str, str]], *, epoch: int, end: int, now_ms: int | None = None
+) -> Asked:
+    """The question with its arguments, as of a log that ends at the offset `end`, and to which others write at
+    `now_ms`; None for one that has ended. Raises `Refusal`."""
     values: dict[str, list[str]] = {}
     for name, value in given:
         values.setdefault(name, []).append(value)
@@ -177,7 +185,9 @@ def asked(question: Question, given: Sequence[tuple[str, str]], *, epoch: int, e
     for one in question.parameters:
         _check(one, values.get(one.name, []))
     if question.pinned and question.pinned not in values:
-        values[question.pinned] = [str(end)]
+        # To the second, so that all who ask meanwhile get one answer.
+        now = f"@{now_ms // 1000 * 1000}" if question.grows and now_ms is not None else ""
+        values[question.pinned] = [f"{end}{now}"]
     arguments = _arguments(question, values)
     tag = _tag(question, values, arguments, epoch=epoch, end=end)
     single = tuple(
@@ -211,7 +221,7 @@ def _check(one: Parameter, values: Sequence[str]) -> None:
     for value in values:
         if not value or len(value) > _LONGEST or not value.isprintable():
             refuse("BadRequest", f"{one.name}: a value has 1 to {_LONGEST} printable characters")
-        if one.most and not (value.isascii() and value.isdigit() and (not one.point) <= int(value) <= one.most):
+        if one.most and not _counts(one, value):
             refuse("BadRequest", f"{one.name}: {value!r} is not a whole number up to {one.most}")
         if one.point and not _is_point(value):
             refuse(
@@ -219,6 +229,12 @@ def _check(one: Parameter, values: Sequence[str]) -> None:
             )
         if one.switch and value not in ("true", "false"):
             refuse("BadRequest", f"{one.name}: {value!r} is neither true nor false")
+
+
+def _counts(one: Parameter, value: str) -> bool:
+    """Whether a value is a whole number that the parameter allows. That of a point may have a time behind it."""
+    number = value.partition("@")[0] if one.point and _is_point(value) else value
+    return number.isascii() and number.isdigit() and (not one.point) <= int(number) <= one.most
 
 
 def _is_point(value: str) -> bool:
@@ -249,7 +265,7 @@ def _tag(
 
     A time has none: it may be one that the log hasn't reached yet.
     """
-    points = [value for one in question.parameters if one.point for value in values.get(one.name, ())]
+    points = [value.partition("@")[0] for one in question.parameters if one.point for value in values.get(one.name, ())]
     if question.live or not all(point.isdigit() for point in points):
         return ""
     offset = end if question.reads_on else max((min(int(point), end) for point in points), default=end)

@@ -188,7 +188,7 @@ class ApiServer:
             missing = await lacking(viewer)
             end = await self._news.position()
             query = [*request.query.items()]
-            inquiry = asked(question, query, epoch=end.epoch, end=end.offset)
+            inquiry = asked(question, query, epoch=end.epoch, end=end.offset, now_ms=self._news.now_ms)
             if missing:
                 await check(inquiry, viewer, missing)
                 whole = msgspec.json.decode((await self._content(inquiry, end))[0])

@@ -1,6 +1,7 @@
 """`arranger forecast`, run as a user runs it on a log file."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,32 @@ def test_an_answer_about_the_end_of_a_live_log_is_of_now(
     late = Run(capsys, "explain", *log, "second")
     assert ", for 30.0s" in late.out.splitlines()[0] and ", for 30.0s" not in explained and "last event" not in late.err
     assert Run(capsys, "what-if", *log, "-o", "json").json["time_ms"] == last_ms + 30_000
+
+
+def test_an_answer_about_a_time_counts_up_to_that_time(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the log goes on after it, or is live: a file that has ended says nothing of later."""
+    monkeypatch.setattr("arranger.cli.inputs.reading.SystemClock", lambda: Late(last_ms + 30_000))
+    before_ms = world.state.time_ms
+    world.now_ms += 60_000
+    world.node("late")
+    log, last_ms, between_ms = to_file(world.entries, tmp_path / "later.log"), world.state.time_ms, before_ms + 20_000
+    assert before_ms < between_ms < last_ms
+
+    def as_of(time_ms: int) -> list[int]:
+        words = ("--at", datetime.fromtimestamp(time_ms / 1000, UTC).isoformat())
+        explained = Run(capsys, "explain", *log, *words, "second", "-o", "json").json["time_ms"]
+        waited = Run(capsys, "waits", *log, "--to", words[1], "-o", "json").json["end_ms"]
+        return [answer(capsys, *log, *words)["time_ms"], explained, waited]
+
+    assert as_of(between_ms) == [between_ms] * 3
+    assert as_of(last_ms + 10_000) == [last_ms] * 3
+    monkeypatch.setattr(FileLog, "live", True)
+    assert as_of(last_ms + 10_000) == [last_ms + 10_000] * 3
+    assert as_of(last_ms + 90_000) == [last_ms + 30_000] * 3, "not up to a time that is still to come"
+    at = f"{world.state.offset}@{last_ms + 5_000}"
+    assert answer(capsys, *log, "--at", at)["time_ms"] == last_ms + 5_000
 
 
 def test_what_was_expected_by_now_and_did_not_come_is_expected_later(

@@ -69,6 +69,16 @@ SAME = {
 }
 
 
+class Standing:
+    """A clock that stands."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+
 class Serving:
     """A server on a log, and requests to it."""
 
@@ -153,6 +163,46 @@ def test_events_and_a_job_are_explained_as_on_the_command_line(capsys: pytest.Ca
     shown = Run(capsys, "explain", job, "--log", str(HISTORY), "--at", "300", "-o", "json").json
     assert told == named(shown)
     assert "time" not in told, "the server's local time isn't the reader's"
+
+
+def test_of_a_quiet_live_log_the_server_and_the_commands_count_up_to_the_same_moment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "HISTORY", HISTORY.parent / "a-job-that-waits.log")
+    silence_ms = 3_600_000
+    last_ms = asyncio.run(history())[-1].batch.time_ms
+    now_ms = (last_ms + silence_ms) // 1000 * 1000
+    monkeypatch.setattr(FileLog, "live", True)
+    monkeypatch.setattr("arranger.web.news.wall_clock_ms", lambda: now_ms)
+    monkeypatch.setattr("arranger.cli.inputs.reading.SystemClock", lambda: Standing(now_ms))
+    same = {
+        "explain?job=default/train": ("explain", "default/train"),
+        "forecast": ("forecast",),
+        "what-if?queuePolicy=DRF": ("what-if", "--queue-policy", "DRF"),
+        "waits?by=job": ("waits", "--by", "job"),
+        "preemptions": ("preemptions",),
+    }
+    console = ("moment", "job?job=default/train", "standings", f"standings?at=177@{now_ms}", "standings?at=177")
+
+    async def answers() -> list[tuple[int, Any, str]]:
+        async with serving(FileLog(HISTORY)) as api:
+            while not (await api.get("timeline"))[1]["complete"]:  # noqa: ASYNC110  # nobody tells
+                await asyncio.sleep(0.1)
+            return [await api.get(path) for path in (*same, *console)]
+
+    found = asyncio.run(answers())
+    for (path, words), (status, answer, _) in zip(same.items(), found, strict=False):
+        shown = Run(capsys, *words, "--log", str(HISTORY), "-o", "json").json
+        assert (status, answer) == (200, named(shown)), path
+    (_, told, _), (_, foreseen, _), _, (_, waited, _) = found[:4]
+    assert told["timeMs"] == foreseen["timeMs"] == waited["endMs"] == now_ms
+    assert [status for status, _, _ in found] == [200] * len(found), found
+    moment, page, *standings = [answer for _, answer, _ in found[len(same) :]]
+    assert moment["time"] == page["time"] == now_ms / 1000
+    now, given, then = [{one["job"]: one["gpuMs"] for one in answer["jobs"]} for answer in standings]
+    assert now == given
+    assert now["default/sweep"] - then["default/sweep"] == 8 * (now_ms - last_ms)
+    assert now["default/eval"] == then["default/eval"], "it has ended"
 
 
 def test_names_of_fields_change_and_keys_that_are_data_do_not() -> None:

@@ -10,12 +10,12 @@ from arranger.cli.inputs.asked_forecasts import asked_of
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     DURATION_TYPE,
+    as_of,
     begin_at_span,
     feed,
     opened,
     point_option,
     position_before,
-    present_ms,
     progress,
     span_of,
     stand_at,
@@ -120,7 +120,7 @@ async def _starts(target: str | None, settings: Settings, options: dict[str, Any
     async with opened(target, settings) as log:
         await feed(log, await position_before(log, point), scout.feed, until=point, doing="going to the point")
         state, last = await stand_at(log, point, doing="going to the point")
-        state.time_ms = present_ms(log, point, state.time_ms) or state.time_ms
+        state.time_ms = (await as_of(log, point, last))(state.time_ms)
         if scout.config is None:
             await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
     if not state.synced:

@@ -8,6 +8,7 @@ import click
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     DURATION_TYPE,
+    as_of,
     begin_at_span,
     feed,
     opened,
@@ -17,7 +18,7 @@ from arranger.cli.inputs.reading import (
 from arranger.cli.rendering.ledger_page import Preemptions
 from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.replay.ledger.preemptions import PreemptionLedger
-from arranger.replay.reading.history import Point, Span
+from arranger.replay.reading.history import END, Span
 from arranger.settings import Settings
 
 _WITHIN_MS = 600_000
@@ -70,5 +71,8 @@ async def _read(target: str | None, settings: Settings, span: Span) -> Preemptio
     async with opened(target, settings) as log:
         state, position = await begin_at_span(log, span)
         ledger = PreemptionLedger(state, span)
-        await feed(log, position, ledger.feed, until=Point(), doing="reading the log")
+        after = await feed(log, position, ledger.feed, until=END, doing="reading the log")
+        # It counts up to the end, unless the server says until when.
+        until = span.last if None not in (span.last.offset, span.last.time_ms) else END
+        ledger.state.time_ms = (await as_of(log, until, after))(ledger.state.time_ms)
         return ledger

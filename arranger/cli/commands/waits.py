@@ -7,6 +7,7 @@ import click
 
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
+    as_of,
     begin_at_span,
     feed,
     opened,
@@ -72,7 +73,7 @@ async def _read(target: str | None, settings: Settings, span: Span, by: str, hel
     async with opened(target, settings) as log:
         state, position = await begin_at_span(log, span)
         ledger = WaitLedger(state, span, inventory().policies)
-        await feed(log, position, ledger.feed, until=span.last, doing="reading the log")
-        ledger.finish()
+        after = await feed(log, position, ledger.feed, until=span.last, doing="reading the log")
+        ledger.finish((await as_of(log, span.last, after))(ledger.state.time_ms))
     rows = rows_of(ledger.lines, by, held_by)
     return Waits(by, held_by, ledger.begin_ms, ledger.end_ms, ledger.wait_ms, ledger.gpu_ms, rows)

@@ -17,12 +17,12 @@ from arranger.cli.inputs.reading import (
     DURATION_TYPE,
     NotFound,
     TextType,
+    as_of,
     end_offset,
     feed,
     opened,
     point_option,
     position_before,
-    present_ms,
     progress,
     stand_at,
 )
@@ -301,5 +301,5 @@ async def _cut(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] 
         return inputs, record, state, last
     if scout.config is None:
         await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
-    state.time_ms = present_ms(log, point, state.time_ms) or state.time_ms
+    state.time_ms = (await as_of(log, point, last))(state.time_ms)
     return Inputs(state.offset, state.time_ms, scout.config or CycleConfig()), None, state, last

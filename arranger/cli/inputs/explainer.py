@@ -3,7 +3,6 @@ the log is folded from the job's beginning only the first time.
 """
 
 import asyncio
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +10,13 @@ import msgspec
 
 from arranger.cli.inputs.reading import (
     NotFound,
+    as_of,
     before_beginning,
     begin_without,
     did_you_mean,
     feed,
     job_index_of,
     job_label,
-    present_ms,
     unknown_job,
     unknown_node,
 )
@@ -60,7 +59,7 @@ class _Reading:
     async def read(self, log: Log, point: Point) -> None:
         """Read up to a point. Cancelled, it can be told again."""
         await feed(log, self.position, self._feed, until=point, doing="reading the job's life")
-        self.job_histories.finish(functools.partial(present_ms, log, point))
+        self.job_histories.finish(await as_of(log, point, self.position))
 
     def _feed(self, entry: Entry) -> None:
         self.job_histories.feed(entry)

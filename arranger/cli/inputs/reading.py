@@ -273,21 +273,22 @@ async def position_before(log: Log, point: Point | None) -> Position:
 
 async def feed(
     log: Log, after: Position, take: Callable[[Entry], object], *, until: Point, doing: str, beyond: bool = False
-) -> None:
-    """Pass every entry after a position to `take`, up to a point, or until `take` returns False.
+) -> Position:
+    """Pass every entry after a position to `take`, up to a point, or until `take` returns False. Returns the position
+    of the last entry that it passed.
 
     Raises `LogError` if the log ends before the requested offset, and the errors of reading. With `beyond`, these
     include what stands after the end of the log, where something else wrote it: running processes meet that, too.
     """
     last = until.offset if until.offset is not None else await end_offset(log)
     reached = shown = after.offset
-    time_ms = 0
+    time_ms, last_taken = 0, None
     with progress(doing, last - after.offset) as moved:
         while reached < last and (found := await log.read(after, limit=min(last - reached, _ENTRIES_A_READ))):
             for entry in found:
                 if until.before(entry) or take(entry) is False:
-                    return
-                reached, time_ms = entry.last, max(time_ms, entry.batch.time_ms)
+                    return _behind(last_taken, after)
+                last_taken, reached, time_ms = entry, entry.last, max(time_ms, entry.batch.time_ms)
                 if reached >= last:
                     break
             after = Position(after.epoch, reached, entry.chain)
@@ -300,6 +301,12 @@ async def feed(
         _say_if_later(until, time_ms)
     if until.offset is not None and reached < until.offset:
         raise LogError(f"the log has no offset {last} yet, it ends at {reached}", hint="use an earlier point")
+    return after
+
+
+def _behind(entry: Entry | None, began: Position) -> Position:
+    """The position behind an entry; without one, the position with which reading began."""
+    return began if entry is None else Position(began.epoch, entry.last, entry.chain)
 
 
 async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Position]:
@@ -315,16 +322,20 @@ async def stand_at(log: Log, point: Point, *, doing: str) -> tuple[State, Positi
     return state, journey.position(position)
 
 
-def present_ms(log: Log, point: Point, last_ms: int) -> int | None:
-    """The present time for an answer about the end of a log to which others write, whose last event is of `last_ms`:
-    nothing has happened since. None if the answer isn't about the present."""
-    if not log.live or point != END:
-        return None
-    now_ms = max(SystemClock().now_ms(), last_ms)
-    if now_ms - last_ms > _QUIET_MS:
-        ago = duration(now_ms - last_ms)
-        say(f"arranger: the log's last event is of {local_time(last_ms)}, {ago} ago; times are as of now", err=True)
-    return now_ms
+async def as_of(log: Log, point: Point, after: Position) -> Callable[[int], int]:
+    """Up to when an answer about a point counts, given the time of the last event up to there: `Point.as_of_ms`.
+    `after` is the position of that event."""
+    goes_on = point.offset is None and point.time_ms is not None and bool(await log.read(after, limit=1))
+    now_ms = SystemClock().now_ms() if log.live else None
+
+    def as_of_ms(last_ms: int) -> int:
+        found_ms = point.as_of_ms(last_ms, now_ms=now_ms, goes_on=goes_on)
+        if point == END and found_ms - last_ms > _QUIET_MS:
+            ago = duration(found_ms - last_ms)
+            say(f"arranger: the log's last event is of {local_time(last_ms)}, {ago} ago; times are as of now", err=True)
+        return found_ms
+
+    return as_of_ms
 
 
 async def state_at(target: str | None, settings: Settings, point: Point | None) -> State:

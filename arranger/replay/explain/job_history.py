@@ -85,6 +85,8 @@ class JobHistories:
         self._records = {uid: of for uid, pod in state.pods.items() if (of := record_uid(pod))}
         self._waiting: deque[Entry] = deque()
         self._held = 0
+        #: The time of the last event, while the state has another one.
+        self._last_ms: int | None = None
         #: First offsets of entries that delete a job of the name.
         self._partings: dict[int, None] = {}
         #: Base of a cycle → later placements of these jobs by that cycle, as arguments of `_placement`.
@@ -115,20 +117,28 @@ class JobHistories:
 
     def feed(self, entry: Entry) -> None:
         """Add one entry to the window and fold the oldest ones. Raises `DamagedEntry`."""
+        self._resume()
         self._look_ahead(entry)
         self._waiting.append(entry)
         self._held += len(entry.batch.events)
         while self._held > WINDOW:
             self._fold_next()
 
-    def finish(self, present_ms: Callable[[int], int | None] = lambda _: None) -> None:
-        """The end of the log. `present_ms` gives for the time of its last event the present one, if that counts; if
-        not, entries may be fed later and `finish` called again."""
+    def finish(self, as_of_ms: Callable[[int], int] = lambda last_ms: last_ms) -> None:
+        """The end of what is read so far. `as_of_ms` gives for the time of its last event that up to which is counted:
+        it is the state's time until entries are fed again, or `finish` is called again."""
+        self._resume()
         while self._waiting:
             self._fold_next()
-        self.state.time_ms = present_ms(self.state.time_ms) or self.state.time_ms
+        self._last_ms = self.state.time_ms
+        self.state.time_ms = as_of_ms(self._last_ms)
         for story in self.stories.values():
             story.finish()
+
+    def _resume(self) -> None:
+        """Give the state the time of its last event again."""
+        if self._last_ms is not None:
+            self.state.time_ms, self._last_ms = self._last_ms, None
 
     def _look_ahead(self, entry: Entry) -> None:
         cycle: _Cycle | None = None

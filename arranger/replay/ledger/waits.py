@@ -150,9 +150,10 @@ class WaitLedger:
                     again.waiter = msgspec.structs.replace(waits.waiter, day=day)
                     self._begin(uid, again)
 
-    def finish(self) -> None:
-        """Account for the jobs that still wait."""
-        self.end_ms = self.state.time_ms
+    def finish(self, as_of_ms: int = 0) -> None:
+        """Account for the jobs that still wait, up to a time, or to the last event if that is later."""
+        self.end_ms = max(as_of_ms, self.state.time_ms)
+        self._to_midnight(self.end_ms)
         for uid in list(self._open):
             self._close(uid, self.end_ms)
 

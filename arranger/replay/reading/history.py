@@ -3,6 +3,9 @@
 An offset in the middle of an entry means the state after that entry, because readers never see part of an entry. A time
 means the state before the first entry with a later time. The clocks of writers differ a little; with this rule, a point
 never skips an entry on which later ones are based.
+
+What grows with time (ages, waits, GPU hours, lost work, the time until a start) counts up to the time that
+`Point.as_of_ms` gives, in every answer.
 """
 
 import msgspec
@@ -14,7 +17,8 @@ from arranger.projections.state import Changes, State
 
 
 class Point(msgspec.Struct, frozen=True):
-    """An offset, or a time in milliseconds since 1970. With neither, the end of the log."""
+    """An offset, or a time in milliseconds since 1970. With neither, the end of the log. With both, the state after the
+    event at the offset, as it was seen at that time: nothing had happened since."""
 
     offset: int | None = None
     time_ms: int | None = None
@@ -30,6 +34,22 @@ class Point(msgspec.Struct, frozen=True):
         if self.offset is not None:
             return state.offset <= self.offset
         return self.time_ms is None or state.time_ms <= self.time_ms
+
+    def as_of_ms(self, last_ms: int, *, now_ms: int | None, goes_on: bool) -> int:
+        """Up to when an answer about this point counts, in milliseconds since 1970. `last_ms` is the time of the last
+        event up to the point. `now_ms` is the present time, of a log to which others write; None of one that has ended.
+        `goes_on`: the log has an event after the point.
+
+        That is the time of the point: the given one, or that of its event. The end of a log that has ended is its last
+        event, and that of a live one is now."""
+        end_ms = last_ms if now_ms is None else now_ms
+        if self.offset is not None:
+            asked_ms = last_ms if self.time_ms is None else self.time_ms
+        elif self.time_ms is not None:
+            asked_ms = self.time_ms if goes_on else min(self.time_ms, end_ms)
+        else:
+            asked_ms = end_ms
+        return max(asked_ms, last_ms)
 
 
 END = Point()
@@ -53,10 +73,10 @@ class Span(msgspec.Struct, frozen=True):
         first, last, time_ms = self.first or END, self.last, entry.batch.time_ms
         if first.offset is not None and high < first.offset:
             return False
-        if first.time_ms is not None and time_ms < first.time_ms:
+        if first.offset is None and first.time_ms is not None and time_ms < first.time_ms:
             return False
-        if last.offset is not None and low > last.offset:
-            return False
+        if last.offset is not None:
+            return low <= last.offset
         return last.time_ms is None or time_ms <= last.time_ms
 
 
