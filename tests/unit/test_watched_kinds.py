@@ -1,0 +1,72 @@
+"""Every kind of object that is watched is known wherever objects are: observed, compared, told and forgotten again."""
+
+from typing import Any, get_args
+
+import pytest
+
+from arranger.events import kinds as k
+from arranger.events.log import Entry
+from arranger.projections import fold
+from arranger.projections.fold import apply_entry
+from arranger.projections.state import Changes, State
+from arranger.workers import observed, observer
+from arranger.workers.observed import gone_event, known, projected
+from tests.values import filled
+
+TERM = filled(int)
+
+#: Each observation of an object that isn't its deletion, as an event of each kind that is watched.
+SEEN: dict[k.Watched, Any] = {
+    kind: event
+    for each in get_args(observed.Seen)
+    for event in (filled(each, pick) for pick in range(8))
+    if (kind := k.watch_of(event))
+}
+EVERY = sorted(k.Watched)
+
+
+def after(*events: k.Event) -> State:
+    """The state after some events of the current terms."""
+    state = State(terms=dict.fromkeys(k.Watched, TERM))
+    apply_entry(state, Entry(1, len(events), "", k.Batch("role@member", 1, 1_000, events)), Changes())
+    return state
+
+
+def unknown() -> list[str]:
+    """The kinds that a table doesn't have, with the table."""
+    own = {k.Watched.POD, k.Watched.JOB}
+    tables = {"observations": {*SEEN}, "resources": {*observer.RESOURCES}, "translations": {*observed._PLAIN} | own}
+    return [f"{kind.name} isn't among the {name}" for name, of in tables.items() for kind in EVERY if kind not in of]
+
+
+def test_every_watched_kind_is_in_every_table_of_them() -> None:
+    assert unknown() == []
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_what_is_observed_is_known_then_and_gone_after_its_deletion(kind: k.Watched) -> None:
+    seen = SEEN[kind]
+    nothing, there = after(), after(seen)
+    assert not known(nothing, seen) and known(there, seen)
+    [(uid, gone)] = projected(there, kind, TERM)
+    assert (uid, gone) == (seen.uid, gone_event(seen, TERM)) and k.watch_of(gone) == kind
+    left = after(seen, gone)
+    assert projected(left, kind, TERM) == [] and not known(left, seen)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EVERY if kind in k.OPTIONAL])
+def test_of_a_kind_whose_watch_is_refused_nothing_is_known(kind: k.Watched) -> None:
+    left = after(SEEN[kind], k.WatchRefused(kind, TERM, 403))
+    assert projected(left, kind, TERM) == [] and not known(left, SEEN[kind])
+
+
+def test_a_kind_that_a_table_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(observed._PLAIN, k.Watched.QUOTA)
+    monkeypatch.delitem(observer.RESOURCES, k.Watched.CLAIM)
+    assert unknown() == ["CLAIM isn't among the resources", "QUOTA isn't among the translations"]
+
+
+def test_a_kind_whose_deletion_is_folded_by_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fold._APPLY, k.QuotaGone, fold._only_recorded)
+    with pytest.raises(AssertionError):
+        test_what_is_observed_is_known_then_and_gone_after_its_deletion(k.Watched.QUOTA)
