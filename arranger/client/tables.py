@@ -11,6 +11,7 @@ from typing import Any, get_args
 import msgspec
 
 from arranger.errors import UsageError
+from arranger.install import install_hint
 
 #: The columns of events. What is particular to a kind is in `event`.
 EVENT_COLUMNS = ("offset", "time_ms", "writer", "kind", "subject", "job", "verdict", "reason", "text", "event")
@@ -108,6 +109,4 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(
-            f"{name} isn't installed", hint="pip install '.[tables]' in the checkout, or use columns()"
-        ) from error
+        raise UsageError(f"{name} isn't installed", hint=f"{install_hint('tables')}, or use columns()") from error

@@ -15,6 +15,7 @@ from arranger.events.log import StoredSnapshot
 from arranger.feeds.following import Following
 from arranger.feeds.starts import PODS_MOST, Span, Starts
 from arranger.feeds.traces import OtlpExport, Traces
+from arranger.install import install_hint
 from arranger.model.job import Stage
 from arranger.projections import snapshot
 from arranger.projections.fold import apply_entry
@@ -241,4 +242,4 @@ def test_without_the_library_the_command_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "arranger.feeds.traces", None)
     assert main(["traces"], prog_name="arranger") == 2
-    assert "pip install '.[traces]'" in capsys.readouterr().err
+    assert install_hint("traces") in capsys.readouterr().err

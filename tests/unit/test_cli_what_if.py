@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from arranger.events import kinds as k
+from arranger.install import install_hint
 from arranger.model.node import Taint
 from arranger.model.pod import Phase
 from arranger.replay.what_if.hypothesis import node_copies
@@ -174,9 +175,7 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_read(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     status, _, err = run(capsys, "--log", "nowhere.log", "--until", "2h", "--plot", "courses.png")
-    assert (
-        status == 2 and "--plot needs matplotlib, which isn't installed (pip install '.[plot]' in the checkout)" in err
-    )
+    assert status == 2 and f"--plot needs matplotlib, which isn't installed ({install_hint('plot')})" in err
 
 
 def _tainted_node(path: Path) -> list[str]:

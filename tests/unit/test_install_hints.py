@@ -1,7 +1,14 @@
 """`arranger` on PyPI is another project, so until there is a release, nothing may tell anybody to install that."""
 
+import json
 import re
+from importlib.metadata import PathDistribution
 from pathlib import Path
+
+import pytest
+
+from arranger import install
+from arranger.install import install_hint
 
 ROOT = Path(__file__).parents[2]
 #: All that people read and copy commands from.
@@ -20,3 +27,33 @@ def test_no_hint_installs_the_project_of_others_that_pypi_has_under_this_name() 
         for found in [wrong.search(path.read_text())]
         if found
     ]
+
+
+@pytest.mark.parametrize(
+    ("origins", "command"),
+    [
+        ((None, {"url": "file:///here", "dir_info": {"editable": True}}), "pip install -e '.[plot]'"),
+        (({"url": "file:///here", "dir_info": {}},), "pip install '.[plot]'"),
+        (({"url": "https://example.com/a.whl", "archive_info": {}},), "pip install '.[plot]'"),
+        ((), "pip install '.[plot]'"),
+    ],
+)
+def test_an_editable_install_stays_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origins: tuple[dict[str, object] | None, ...], command: str
+) -> None:
+    found = []
+    for number, origin in enumerate(origins):
+        folder = tmp_path / f"arranger-{number}.dist-info"
+        folder.mkdir()
+        if origin is not None:
+            (folder / "direct_url.json").write_text(json.dumps(origin))
+        found.append(PathDistribution(folder))
+    monkeypatch.setattr(install, "distributions", lambda name: found)
+    assert install_hint("plot") == f"{command} in the checkout"
+
+
+def test_hints_on_extras_look_at_how_arranger_was_installed() -> None:
+    written = {
+        path.name for path in (ROOT / "arranger").rglob("*.py") if re.search(r"pip install '\.\[", path.read_text())
+    }
+    assert not written

@@ -32,6 +32,7 @@ from arranger.events import kinds as k
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.log import Position, entries
 from arranger.events.redis_log import RedisLog
+from arranger.install import install_hint
 from arranger.kube.cluster import PODS, QUEUES, TYJOBS, ApiError, Cluster, Object
 from arranger.messages.faults import meant_text
 from arranger.model.faults import Fault
@@ -110,7 +111,7 @@ def command(nodes: int, gpus: int, jobs: Path | None, keep: bool, folder: Path |
         from arranger.sandbox import redis_server  # noqa: F401 - reports a missing package early
     except ImportError as missing:
         raise UsageError(
-            f"the demo needs {missing.name}, which isn't installed", hint="pip install '.[sandbox]' in the checkout"
+            f"the demo needs {missing.name}, which isn't installed", hint=install_hint("sandbox")
         ) from missing
     is_story = jobs is None and not keep
     path = _examples() / "story" if is_story else jobs

@@ -11,6 +11,7 @@ from arranger.errors import UsageError
 from arranger.events.key_source import log_keys
 from arranger.events.open_log import log_at
 from arranger.feeds.following import Following
+from arranger.install import install_hint
 from arranger.logs import configure_logging
 from arranger.metrics import Metrics
 from arranger.settings import Settings
@@ -32,9 +33,7 @@ def command(settings: Settings) -> None:
     try:
         import arranger.feeds.traces  # noqa: F401
     except ImportError as problem:
-        raise UsageError(
-            "traces need OpenTelemetry, which isn't installed", hint="pip install '.[traces]' in the checkout"
-        ) from problem
+        raise UsageError("traces need OpenTelemetry, which isn't installed", hint=install_hint("traces")) from problem
     configure_logging(settings.log_level, settings.log_format)
     asyncio.run(_run(settings))
 

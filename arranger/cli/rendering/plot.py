@@ -5,6 +5,7 @@ from pathlib import Path
 
 from arranger.cli.rendering.output import local_time
 from arranger.errors import UsageError
+from arranger.install import install_hint
 from arranger.replay.what_if.utilisation import Utilisation
 
 _ENDINGS = (".png", ".svg")
@@ -22,9 +23,7 @@ def check_plot(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as problem:
-        raise UsageError(
-            "--plot needs matplotlib, which isn't installed", hint="pip install '.[plot]' in the checkout"
-        ) from problem
+        raise UsageError("--plot needs matplotlib, which isn't installed", hint=install_hint("plot")) from problem
 
 
 def plot(path: Path, utilisations: Sequence[tuple[str, Utilisation]]) -> None:
