@@ -40,6 +40,49 @@ def test_every_account_of_arranger_is_told() -> None:
     assert accounts == named("ServiceAccount", *FOLDERS)
 
 
+def rules_of(role: str) -> list[dict[str, Any]]:
+    roles = [one for _, one in deployed("base") if one["kind"] == "ClusterRole"]
+    [found] = [one for one in roles if one["metadata"]["name"] == role]
+    rules: list[dict[str, Any]] = found["rules"]
+    return rules
+
+
+def test_every_right_to_change_something_is_told_and_no_other() -> None:
+    texts = {names[0]: text for names, text in told("account")}
+    for account in ("arranger-watcher", "arranger-applier"):
+        found = {
+            resource: tuple(sorted(changing))
+            for rule in rules_of(account)
+            for resource in rule["resources"]
+            if (changing := set(rule["verbs"]) - {"get", "list", "watch"})
+        }
+        rights = re.findall(
+            r"`([a-z/]+)`: ((?:create|update|patch|delete)(?:, (?:create|update|patch|delete))*)", texts[account]
+        )
+        assert {resource: tuple(sorted(verbs.split(", "))) for resource, verbs in rights} == found, account
+        assert len(rights) == len(found)
+    without = {account for account, text in texts.items() if text.startswith("nothing")}
+    bound = {
+        subject["name"]: one["roleRef"]["name"]
+        for _, one in deployed(*FOLDERS)
+        if one["kind"] == "ClusterRoleBinding"
+        for subject in one["subjects"]
+        if subject["name"] in without
+    }
+    assert (
+        bound == {"arranger-console": "system:auth-delegator"}
+        and "`system:auth-delegator`" in texts["arranger-console"]
+    )
+
+
+def test_no_right_of_arranger_changes_or_makes_a_tyjob_or_a_queue() -> None:
+    for account in ("arranger-watcher", "arranger-applier"):
+        for rule in rules_of(account):
+            if {"tyjobs", "queues"} & set(rule["resources"]):
+                assert set(rule["verbs"]) <= {"get", "list", "watch", "delete"}
+                assert "delete" not in rule["verbs"] or rule["resources"] == ["tyjobs"]
+
+
 def test_every_role_for_people_is_told_with_who_has_it() -> None:
     roles = {names[0]: has for names, has in told("ClusterRole")}
     found = {one["metadata"]["name"]: one for _, one in deployed("base") if one["kind"] == "ClusterRole"}
