@@ -36,12 +36,7 @@ class Quota(msgspec.Struct):
 
 def cluster_queues_of(root: Fields, around: Input) -> list[Json]:
     """The Queue of a ClusterQueue."""
-    head, spec = QueueHead(root), root.record("spec")
-    field = cohort_field({"apiVersion": root.text("apiVersion")}, "ClusterQueue")
-    parent = _parent(head, spec, field, around)
-    if parent in around.parents:
-        spec.changed(field, f"the Queue {parent} above it is in the output too: {_TOGETHER}")
-    quotas = _quotas(spec, field, "cohort")
+    head, spec, parent, quotas = _read(root, around, "ClusterQueue", "cohort")
     if quotas:
         words = "a resource that isn't named has no limit: Kueue admits nothing that asks for it"
         spec.changed("resourceGroups", words)
@@ -74,12 +69,7 @@ def cluster_queues_of(root: Fields, around: Input) -> list[Json]:
 
 def cohorts_of(root: Fields, around: Input) -> list[Json]:
     """The Queue of a Cohort, which is above those of its ClusterQueues."""
-    head, spec = QueueHead(root), root.record("spec")
-    field = cohort_field({"apiVersion": root.text("apiVersion")}, "Cohort")
-    parent = _parent(head, spec, field, around)
-    if parent in around.parents:
-        spec.changed(field, f"the Queue {parent} above it is in the output too: {_TOGETHER}")
-    quotas = _quotas(spec, field, "parent")
+    head, spec, parent, quotas = _read(root, around, "Cohort", "parent")
     total: Totals = around.totals.get(head.source_name, {})
     whole = {name: total.get(name, of.nominal) for name, of in quotas.items()}
     if not parent and total:
@@ -94,6 +84,17 @@ def cohorts_of(root: Fields, around: Input) -> list[Json]:
         "capability": written(capability if parent else total),
     }
     return [head.queue(made)]
+
+
+def _read(root: Fields, around: Input, kind: str, what: str) -> tuple[QueueHead, Fields, str, dict[str, Quota]]:
+    """Read what both kinds have: the metadata, the spec, the Queue of the cohort above (empty without one, which faults
+    call `what`), and the quotas by resource."""
+    head, spec = QueueHead(root), root.record("spec")
+    field = cohort_field({"apiVersion": root.text("apiVersion")}, kind)
+    parent = _parent(head, spec, field, around)
+    if parent in around.parents:
+        spec.changed(field, f"the Queue {parent} above it is in the output too: {_TOGETHER}")
+    return head, spec, parent, _quotas(spec, field, what)
 
 
 def local_queues_of(root: Fields, around: Input) -> list[Json]:
