@@ -26,7 +26,16 @@ def shortage_text(facts: ShortageFacts) -> str:
         return f"{head}; {objection_text(facts.objection)}"
     if facts.topology is not None:
         head = f"{head}; {unit_text(facts.topology, facts.group)}"
-    return f"{head}; {nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)}{tail}"
+    beside = beside_text(facts.found) if facts.topology is None else ""
+    return f"{head}; {beside}{nodes_text(facts.group, facts.reasons, alone=facts.topology is not None)}{tail}"
+
+
+def beside_text(own: int, others: int = 0) -> str:
+    """The pods that the next one was tried beside: what they use isn't free for it. `own` are of its job, `others` of
+    other jobs."""
+    parts = [("it" if own == 1 else "them")] if own else []
+    parts += [f"{counted(others, 'pod')} of other jobs that get nodes first"] if others else []
+    return f"beside {' and '.join(parts)}, " if parts else ""
 
 
 def no_guest_text(*, no_guest: bool) -> str:

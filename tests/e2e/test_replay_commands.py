@@ -377,7 +377,7 @@ def test_explain_says_why_a_job_waits(written: Writer, capsys: pytest.CaptureFix
     for part in (
         "Why it waits: 0 of 1 required pods fit; learner: 0 of 6 nodes fit: 4 insufficient nvidia.com/gpu (needs 2, at "
         "most 0 free), 1 cordoned, ",
-        "closest node  n1 (and 3 more like it): would take it with 2 more nvidia.com/gpu (needs 2, has 0 free)",
+        "closest node  n1 (and 3 more like it): would take it with 2 more nvidia.com/gpu (needs 2, has 0 of 4 free)",
         "order         position 3 of 4 among the jobs that ask for nodes, by Priority",
         "start         at ",
         ": a guess by a forecast as of this point, because nothing is known of the end of default/small, default",

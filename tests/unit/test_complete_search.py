@@ -216,7 +216,7 @@ def test_a_search_that_ends_at_its_bound_says_so_and_never_that_nothing_fits() -
     assert isinstance(waits, k.Waits) and waits.shortage.searched == 50
     text = shortage_text(waits.shortage)
     assert text.startswith(
-        "2 of 4 required pods found nodes; nodes for all of them were not found within 50 steps; b: "
+        "2 of 4 required pods found nodes; nodes for all of them were not found within 50 steps; beside them, b: "
     )
     assert "pods fit" not in text and not waits.shortage.infeasible
 
@@ -230,7 +230,7 @@ def test_a_search_that_is_complete_keeps_the_present_words() -> None:
     taken, waits = world.cycle()
     assert isinstance(taken, k.CycleTaken) and taken.search_steps > 0
     assert isinstance(waits, k.Waits) and waits.shortage.searched == 0
-    assert shortage_text(waits.shortage).startswith("3 of 4 required pods fit; b: ")
+    assert shortage_text(waits.shortage).startswith("3 of 4 required pods fit; beside them, b: ")
 
 
 def unfitting(world: World, jobs: int) -> list[JobRecord]:

@@ -280,7 +280,7 @@ def test_who_would_not_fit_as_a_guest_either_is_told_what_it_lacks_there() -> No
     of = world()
     job = small(of, "wide", 32, priority=1)
     lacks = "actors: 0 of 4 nodes fit: 4 insufficient nvidia.com/gpu (needs 1, at most 0 free)"
-    assert desired_status(of.state, job)["message"] == f"31 of 32 required pods fit; {lacks}"
+    assert desired_status(of.state, job)["message"] == f"31 of 32 required pods fit; beside them, {lacks}"
     waiting = explained(of.entries, "wide").waiting
     assert waiting is not None and waiting.why.startswith("31 of 32 required pods fit; ") and not waiting.reserved
 

@@ -306,9 +306,9 @@ def test_nodes_are_counted_by_reason_and_those_that_fit_are_not_among_the_reason
 def test_a_shortage_says_how_many_pods_fit_of_which_set_the_next_is_and_what_keeps_it_off_the_nodes() -> None:
     facts = ShortageFacts("actors", 2, 3, reasons=((insufficient("nvidia.com/gpu", 8, 0), 4),))
     lack = "0 of 4 nodes fit: 4 insufficient nvidia.com/gpu (needs 8, at most 0 free)"
-    assert shortage_text(facts) == f"2 of 3 required pods fit; actors: {lack}"
+    assert shortage_text(facts) == f"2 of 3 required pods fit; beside them, actors: {lack}"
     further = ShortageFacts("actors", 1, 2, further=True, reasons=((Reason(K.CORDONED), 1),))
-    assert shortage_text(further) == "1 of 2 further pods fit; actors: 0 of 1 nodes fit: 1 cordoned"
+    assert shortage_text(further) == "1 of 2 further pods fit; beside it, actors: 0 of 1 nodes fit: 1 cordoned"
     never = ShortageFacts("learner", 0, 1, infeasible=True)
     assert shortage_text(never) == (
         "0 of 1 required pods fit; learner: there are no nodes; even an empty cluster of these nodes can't hold it"

@@ -79,7 +79,7 @@ def test_the_closest_node_is_the_one_that_lacks_least() -> None:
     assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
     assert waiting.shortfall.closest.node == "near"
     assert waiting.shortfall.closest.lacks == ((GPU, 8, 6),)
-    assert waiting.shortfall.closest.text == f"would take it with 2 more {GPU} (needs 8, has 6 free)"
+    assert waiting.shortfall.closest.text == f"would take it with 2 more {GPU} (needs 8, has 6 of 6 free)"
 
 
 def test_with_every_node_ruled_out_the_closest_says_by_what() -> None:
@@ -819,7 +819,7 @@ def test_room_that_only_this_cycle_gives_away_is_told_where_a_node_lacks_room() 
         "1 of 2 required pods fit; beside it and 1 pod of other jobs that get nodes first, actors: 0 of 1 nodes fit"
     )
     assert short.closest is not None
-    assert short.closest.text == f"would take it with 5 more {GPU} (needs 8, has 3 free), {beside}"
+    assert short.closest.text == f"would take it with 5 more {GPU} (needs 8, has 3 of 8 free), {beside}"
     assert short.node is not None and short.node.refused == f"insufficient {GPU} (needs 8, 3 free), {beside}"
 
 

@@ -128,7 +128,9 @@ def test_where_the_nodes_together_have_no_room_the_reason_says_that() -> None:
     job = submitted(world, 4, within=SET)
     world.cycle()
     assert job.waits is not None and job.waits.shortage.topology is None
-    assert waits(job).startswith("3 of 5 required pods fit; actors: 0 of 64 nodes fit: 64 insufficient nvidia.com/gpu")
+    assert waits(job).startswith(
+        "3 of 5 required pods fit; beside them, actors: 0 of 64 nodes fit: 64 insufficient nvidia.com/gpu"
+    )
 
 
 def test_nodes_without_the_label_are_in_no_domain() -> None:

@@ -92,8 +92,9 @@ def test_worker_groups_get_nodes_whole_or_not_at_all(gpus: int, found: int) -> N
     assert placed(job) == list(range(found)) and job.stage == (Stage.RUNNING if found else Stage.PENDING)
     status = desired_status(world.state, job)
     if found in (2, 4) and gpus > found:
-        assert status["message"].startswith("1 of 4 further pods fit; serve: 0 of 3 nodes fit" if found == 2 else
-                                            "3 of 4 further pods fit; serve: 0 of 5 nodes fit")  # fmt: skip
+        one = "1 of 4 further pods fit; beside it, serve: 0 of 3 nodes fit"
+        three = "3 of 4 further pods fit; beside them, serve: 0 of 5 nodes fit"
+        assert status["message"].startswith(one if found == 2 else three)
 
 
 @pytest.mark.parametrize("policy", ["Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity",

@@ -221,9 +221,10 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
         alone = refusal.kind == ReasonKind.FITS
         text = "would take one pod alone" if alone else node_text(refusal, _selector(shape))
         return Closest(view.names[row], lacks, text, same - 1)
+    totals = {name: int(view.allocatable[row, c]) for c, of in _by_column(view, shape).items() for name, _ in of}
     missing = [
-        f"{amount_text(name, need - free)} more {name}"
-        f" (needs {amount_text(name, need)}, has {amount_text(name, free)} free)"
+        f"{amount_text(name, need - free)} more {name} (needs {amount_text(name, need)}, has {amount_text(name, free)}"
+        f" of {amount_text(name, totals[name])} free)"
         for name, need, free in lacks
         if name in view.known
     ]

@@ -9,7 +9,15 @@ from arranger.messages.departures import earlier_pods_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.provisioning import request_text
-from arranger.messages.shortages import fits_text, no_guest_text, nodes_text, objection_text, quota_text, unit_text
+from arranger.messages.shortages import (
+    beside_text,
+    fits_text,
+    no_guest_text,
+    nodes_text,
+    objection_text,
+    quota_text,
+    unit_text,
+)
 from arranger.model.config import CycleConfig
 from arranger.model.job import ScheduleState
 from arranger.model.reasons import ReasonKind
@@ -213,7 +221,7 @@ def _why(state: State, job: JobRecord, position: int, shortfall: Shortfall | Non
             lack, own = f"{unit_text(shortfall.topology, shortfall.group)}; {lack}", 0
         searched = shortfall.searched
         head = fits_text(shortfall.found, shortfall.asked, further=shortfall.further, searched=searched)
-        first = _first(own, shortfall.others) if shortfall.objection is None else ""
+        first = beside_text(own, shortfall.others) if shortfall.objection is None else ""
         return f"{_room(job, gets) if gets else head}; {first}{lack}{no_guest_text(no_guest=shortfall.no_guest)}"
     if not state.synced:
         return "not everything has been listed in this epoch yet, so there are no decisions"
@@ -254,10 +262,3 @@ def _room(job: JobRecord, gets: int) -> str:
     if gets < lacks:
         what = f"{gets} of the {lacks} pods that have no node" if job.placements else f"{gets} of its {lacks} pods"
     return f"there is room for it now: the next scheduling cycle places {what}"
-
-
-def _first(own: int, others: int) -> str:
-    """In words, the pods that the explaining cycle places before the one that finds no node."""
-    parts = [("it" if own == 1 else "them")] if own else []
-    parts += [f"{counted(others, 'pod')} of other jobs that get nodes first"] if others else []
-    return f"beside {' and '.join(parts)}, " if parts else ""
