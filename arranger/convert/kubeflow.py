@@ -19,6 +19,7 @@ from arranger.convert.parts import (
 )
 from arranger.convert.templates import Json, Template, stand_in, template_of
 from arranger.convert.whole_input import Input
+from arranger.model.text import counted
 
 #: Characters of a variable's value that surely fit: Linux has 131,072 bytes for name and value.
 LONGEST_VARIABLE = 130_000
@@ -142,9 +143,16 @@ def _minimums(policy: RunPolicy, replicas: Sequence[Replicas], leaders: int) -> 
     """`minWorkersNum`, and whether all workers are needed instead."""
     if policy.min_available is None:
         return None, True
+    scheduling = policy.fields.record("schedulingPolicy")
     workers = sum(of.count for of in replicas) - leaders
     least = policy.min_available - leaders
-    return (None, True) if least >= workers else (max(least, 1 - leaders), False)
+    if least >= workers:
+        scheduling.changed("minAvailable", "all workers are needed (minCount)")
+        return None, True
+    least = max(least, 1 - leaders)
+    uncounted = ": it doesn't count the leader, which is always needed" if leaders else ""
+    scheduling.changed("minAvailable", f"minWorkersNum is {least}{uncounted}")
+    return least, False
 
 
 def _assembled(
@@ -214,6 +222,9 @@ def pytorch_jobs_of(root: Fields, around: Input) -> list[Json]:
     if least is not None and policy.min_available is not None:
         _started_together(policy, elastic, least + int(leader is not None))
         least = None
+    elif least is not None:
+        words = f"a worker set needs {counted(least, 'worker')} (minCount): those above get nodes as there is room"
+        elastic.changed("minReplicas", words)
     told = _told_of_torch(per_node, sum(of.count for of in replicas), elastic="elasticPolicy" in spec)
     if not workers:  # no rendezvous with anybody
         told = {"PYTHONUNBUFFERED": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}

@@ -16,6 +16,11 @@ from arranger.model.schema import definition
 _PER_KIND = "a Queue has no amounts for one kind of node: templates select it (nodeSelector, tolerations), as its"
 _TOGETHER = "what the input has below it is its capability, so convert all ClusterQueues of a cohort at once"
 
+_TEMPLATES = (
+    "jobs that are converted together with it, their LocalQueue and a ClusterQueue of this flavor alone have it: give "
+    "the templates of its other jobs"
+)
+
 
 class Quota(msgspec.Struct):
     """The quota of one resource over all its flavors, in the resource's unit."""
@@ -128,11 +133,9 @@ def resource_flavors_of(root: Fields, around: Input) -> list[Json]:
     labels = spec.pairs("nodeLabels")
     if labels:
         selector = ", ".join(f"{name}: {value}" for name, value in labels.items())
-        spec.to_do(
-            "nodeLabels", f"give the templates of its jobs the nodeSelector {{{selector}}}: Kueue adds it to pods"
-        )
+        spec.to_do("nodeLabels", f"{_TEMPLATES} the nodeSelector {{{selector}}}: Kueue adds it to pods")
     if spec.raw("tolerations", items(definition("Toleration"))):
-        spec.to_do("tolerations", "give the templates of its jobs these tolerations: Kueue adds them to pods")
+        spec.to_do("tolerations", f"{_TEMPLATES} these tolerations: Kueue adds them to pods")
     # Kueue asks whether a pod tolerates them, and so does every scheduler of the nodes themselves.
     for taint in spec.records("nodeTaints"):
         taint.ignore("key", "value", "effect", "timeAdded")

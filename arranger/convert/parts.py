@@ -1,5 +1,6 @@
 """What all kinds have: names, labels, the queue and the priority of the object, and the TYJob that comes of it."""
 
+import copy
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from arranger.convert.names import fitting, label, queue_name
 from arranger.convert.rights import host_access
 from arranger.convert.scheduler_keys import MOST_SECONDS, PREEMPTIBLE, instead_of, keeps_room
 from arranger.convert.templates import Json, Template
-from arranger.convert.whole_input import Input
+from arranger.convert.whole_input import Flavor, Input
 from arranger.model.names import MAX_NAMES_LENGTH
 from arranger.model.queue import MAX_QUEUE_NAME
 from arranger.model.schema import DNS_LABEL, definition
@@ -55,6 +56,8 @@ class Head:
         self._room = MAX_NAMES_LENGTH
         #: Whether Kueue starts the object.
         self.kueue = _KUEUE in self.labels or _KUEUE in self.annotations
+        #: Where the ClusterQueue is named of which the object gets its nodes in Kueue, and that, if it is in the input.
+        self._cluster_queue: tuple[Fields, str, str] | None = None
         self.queue = self._queue(root, queue)
         #: The longest time with nodes; None without a limit.
         self.most_s = self._most_s()
@@ -151,6 +154,7 @@ class Head:
         named = fields.text(name)
         of_tree = named.rpartition(".")[2] if name.startswith("yunikorn") else named
         if name == _KUEUE and (cluster_queue := self._around.local.get((self.namespace, named))):
+            self._cluster_queue = (fields, name, cluster_queue)
             return self._queue_of_local(fields, name, queue_name(cluster_queue))
         local = (
             " Convert its LocalQueue with it: that says which Queue. A LocalQueue is its namespace's alone, and a "
@@ -185,6 +189,49 @@ class Head:
             words = f"the job waits for a Queue named {queue}, of the ClusterQueue of this LocalQueue: convert that too"
             fields.to_do(name, f"{words}, or arranger queue create {queue} (docs/queues.md)")
         return queue
+
+    def give_flavor(self, templates: Sequence[Json]) -> None:
+        """Write what Kueue adds to pods of the object's ClusterQueue into these templates, if it has one flavor."""
+        if self._cluster_queue is None:
+            return
+        fields, name, queue = self._cluster_queue
+        names = self._around.flavors_of.get(queue, ())
+        if len(names) > 1:
+            words = (
+                f"Kueue chooses one of the flavors {', '.join(names)} for each pod, and adds its node selector and "
+                "tolerations: give the templates those of one"
+            )
+            fields.to_do(name, words)
+            return
+        for flavor_name in names:
+            flavor = self._around.flavors.get(flavor_name)
+            if flavor is None:
+                words = f"Kueue adds what the ResourceFlavor {flavor_name} says to pods: convert that with it"
+                fields.to_do(name, words)
+            elif flavor.selector or flavor.tolerations:
+                self._write_flavor(fields, name, flavor_name, flavor, templates)
+
+    @staticmethod
+    def _write_flavor(fields: Fields, name: str, flavor_name: str, flavor: Flavor, templates: Sequence[Json]) -> None:
+        for template in templates:
+            spec = template["spec"]
+            selector = spec.get("nodeSelector") or {}
+            if any(selector.get(key, value) != value for key, value in flavor.selector.items()):
+                words = (
+                    f"a template selects other nodes than the ResourceFlavor {flavor_name}, so Kueue never starts the "
+                    "object: correct its nodeSelector"
+                )
+                fields.to_do(name, words)
+                continue
+            there = spec.get("tolerations") or []
+            tolerations = [*there, *(copy.deepcopy(dict(of)) for of in flavor.tolerations if of not in there)]
+            made = {"nodeSelector": {**selector, **flavor.selector}, "tolerations": tolerations}
+            spec |= {field: value for field, value in made.items() if value}
+            words = (
+                f"the templates have the node selector and the tolerations of the ResourceFlavor {flavor_name}, which "
+                "Kueue adds to pods"
+            )
+            fields.changed(name, words)
 
     def need(self, rights: Sequence[tuple[str, str]]) -> None:
         """Say which rights a user needs to apply the TYJob, each once, with the path of the first field that asks."""
@@ -238,6 +285,8 @@ def tyjob(head: Head, spec: Json, name: str = "") -> Json:
     limits = [limit for limit in (spec.get("activeDeadlineSeconds"), head.most_s) if limit is not None]
     spec = spec | {"activeDeadlineSeconds": min(limits, default=None)}
     made = {name: value for name, value in spec.items() if value not in (None, "")}
+    leader = made.get("leader")
+    head.give_flavor([of["template"] for of in (*([leader] if leader else ()), *made.get("workerSets", ()))])
     return {"apiVersion": "arranger.dev/v1", "kind": "TYJob", "metadata": head.metadata(name), "spec": made}
 
 

@@ -5,7 +5,7 @@ Read before anything is converted, and tolerant: what is wrong in an object is t
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,11 +13,13 @@ import msgspec
 
 from arranger.convert.names import queue_name
 from arranger.convert.reading import Document, kind_of
+from arranger.model.checks import items
 from arranger.model.pod_rules import amounts_of_nodes, quantity
 from arranger.model.quantity import amount
 from arranger.model.quantity import quantity as as_written
 from arranger.model.queue import MAX_DEPTH
 from arranger.model.queue_rules import MAX_WEIGHT
+from arranger.model.schema import definition
 
 KUEUE = "kueue.x-k8s.io"
 VOLCANO = "scheduling.volcano.sh"
@@ -28,6 +30,14 @@ HIERARCHY, HIERARCHY_WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-wei
 _WEIGHT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 Totals = Mapping[str, int]
+_TOLERATIONS = items(definition("Toleration"))
+
+
+class Flavor(msgspec.Struct, frozen=True):
+    """What Kueue writes into the pods that it gives a ResourceFlavor: a node selector and tolerations."""
+
+    selector: Mapping[str, str]
+    tolerations: Sequence[Mapping[str, Any]]
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -42,6 +52,9 @@ class Input(msgspec.Struct, frozen=True):
     totals: Mapping[str, Totals] = {}
     #: The specs of Queues that are named as parents, and that no object stands for.
     parents: Mapping[str, Mapping[str, Any]] = {}
+    #: The names of the flavors of each ClusterQueue, and the ResourceFlavors.
+    flavors_of: Mapping[str, Sequence[str]] = {}
+    flavors: Mapping[str, Flavor] = {}
 
 
 def whole_input(documents: Iterable[Document]) -> Input:
@@ -68,7 +81,21 @@ def whole_input(documents: Iterable[Document]) -> Input:
         },
         totals,
         {name: spec for name, spec in parents.items() if name not in made},
+        {_text(_record(of, "metadata"), "name"): _flavor_names(of) for of in cluster},
+        {_text(_record(of, "metadata"), "name"): _flavor(of) for of in by_kind.get((KUEUE, "ResourceFlavor"), [])},
     )
+
+
+def _flavor_names(queue: Any) -> list[str]:
+    groups = _records(_record(queue, "spec"), "resourceGroups")
+    return list(dict.fromkeys(_text(of, "name") for group in groups for of in _records(group, "flavors")))
+
+
+def _flavor(of: Any) -> Flavor:
+    spec = _record(of, "spec")
+    tolerations = _records(spec, "tolerations")
+    labels = {name: value for name, value in _record(spec, "nodeLabels").items() if isinstance(value, str)}
+    return Flavor(labels, [] if list(_TOLERATIONS(tolerations, "")) else tolerations)
 
 
 def _queue_names(objects: Iterable[Any]) -> frozenset[str]:

@@ -1023,7 +1023,21 @@ def test_an_elastic_job_with_a_minimum_of_its_gang_starts_with_that(
     assert (spec.get("minWorkersNum"), workers.get("minCount")) == (started, None if started else 4)
     said = {note.path: note.text for note in conversion(job).notes}
     assert "minAvailable" in said["spec.elasticPolicy.minReplicas"]
-    assert ("spec.runPolicy.schedulingPolicy.minAvailable" in said) == (available < least)
+    notes = [of.text for of in conversion(job).notes if of.path == "spec.runPolicy.schedulingPolicy.minAvailable"]
+    assert notes[-1] == (f"minWorkersNum is {started}" if started else "all workers are needed (minCount)")
+    assert (len(notes) == 2) == (available < least)
+
+
+def test_an_elastic_job_says_what_becomes_of_its_minimums() -> None:
+    job = with_field("pt-elastic", "spec.elasticPolicy.minReplicas", 1)
+    said = {note.path: note.text for note in conversion(job).notes}
+    assert "a worker set needs 1 worker (minCount)" in said["spec.elasticPolicy.minReplicas"]
+    led = next(name for name, of in SHAPE.items() if "Master" in of["spec"].get("pytorchReplicaSpecs", {}))
+    gang = with_field(led, "spec.runPolicy", {"schedulingPolicy": {"minAvailable": 2}})
+    gang["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
+    said = {note.path: note.text for note in conversion(gang).notes}
+    assert "minWorkersNum is 1: it doesn't count" in said["spec.runPolicy.schedulingPolicy.minAvailable"]
+    assert spec_of(gang)["minWorkersNum"] == 1
 
 
 def test_the_deadline_of_one_job_is_said_to_be_that_of_the_whole_tyjob() -> None:
@@ -1183,6 +1197,10 @@ def cluster_queue(name: str, cohort: str = "", **quota: Any) -> dict[str, Any]:
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
 
 
+def flavor(name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec}
+
+
 def cohort(name: str, parent: str = "", version: str = "v1beta2") -> dict[str, Any]:
     spec = {"parentName" if version == "v1beta2" else "parent": parent}
     return {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": "Cohort", "metadata": {"name": name}, "spec": spec}
@@ -1289,7 +1307,9 @@ def test_a_job_of_a_local_queue_is_in_the_queue_of_its_cluster_queue() -> None:
         job = with_field("job-kueue", "metadata", {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "mine"}})
         if namespace:
             job["metadata"]["namespace"] = namespace
-        found = converted(documents("f.yaml", json.dumps({"kind": "List", "items": [job, *others]}).encode()))
+        found = converted(
+            documents("f.yaml", json.dumps({"kind": "List", "items": [job, *others, flavor("f")]}).encode())
+        )
         assert isinstance(found[0], Conversion)
         (note,) = [note for note in found[0].notes if note.path.endswith("queue-name")]
         return found[0].objects[0]["spec"]["queue"], note.kind, note.text
@@ -1376,9 +1396,61 @@ def test_notes_go_to_standard_error_and_tyjobs_to_standard_output(tmp_path: Path
     assert main(["convert", str(target), "--to", str(target)], prog_name="arranger") == 2
 
 
+def in_flavors(
+    *flavors: dict[str, Any], names: tuple[str, ...] = ("f",), pod: dict[str, Any] | None = None
+) -> tuple[dict[str, Any], list[tuple[NoteKind, str]]]:
+    """The pod's spec of a Job whose ClusterQueue has flavors of these names, and the notes on its queue."""
+    job = with_field("job-kueue", "metadata", {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "mine"}})
+    job["metadata"]["namespace"] = "n"
+    job["spec"]["template"]["spec"] |= pod or {}
+    local = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "mine", "namespace": "n"},
+        "spec": {"clusterQueue": "q"},
+    }  # fmt: skip
+    queue = cluster_queue("q", nominalQuota=8)
+    [group] = queue["spec"]["resourceGroups"]
+    group["flavors"] = [{**group["flavors"][0], "name": name} for name in names]
+    found = converted(
+        documents("f.yaml", json.dumps({"kind": "List", "items": [job, local, queue, *flavors]}).encode())
+    )
+    assert isinstance(found[0], Conversion) and not found[0].faults
+    [made] = found[0].objects
+    assert validate(made) == []
+    said = [(of.kind, of.text) for of in found[0].notes if of.path.endswith("queue-name")]
+    return made["spec"]["workerSets"][0]["template"]["spec"], said
+
+
+TOLERATION = {"key": "spot", "operator": "Exists"}
+
+
+def test_a_job_whose_queue_has_one_flavor_gets_its_node_selector_and_tolerations() -> None:
+    spot = flavor("f", nodeLabels={"price": "spot"}, tolerations=[TOLERATION])
+    pod, said = in_flavors(spot)
+    assert (pod["nodeSelector"], pod["tolerations"]) == ({"price": "spot"}, [TOLERATION])
+    assert said[-1][0] == CHANGED and "of the ResourceFlavor f" in said[-1][1]
+    other = {"key": "other", "operator": "Exists"}
+    pod, _ = in_flavors(spot, pod={"nodeSelector": {"zone": "a"}, "tolerations": [other, TOLERATION]})
+    assert (pod["nodeSelector"], pod["tolerations"]) == ({"zone": "a", "price": "spot"}, [other, TOLERATION])
+    pod, said = in_flavors(flavor("f"))
+    assert "nodeSelector" not in pod and "tolerations" not in pod and len(said) == 1
+
+
+def test_a_flavor_that_cannot_be_written_is_told() -> None:
+    spot, fast = flavor("f", nodeLabels={"price": "spot"}), flavor("g", nodeLabels={"price": "full"})
+    pod, said = in_flavors(spot, fast, names=("f", "g"))
+    assert "nodeSelector" not in pod and said[-1][0] == TO_DO and "one of the flavors f, g" in said[-1][1]
+    pod, said = in_flavors()
+    assert "nodeSelector" not in pod and said[-1][0] == TO_DO and "ResourceFlavor f says" in said[-1][1]
+    pod, said = in_flavors(spot, pod={"nodeSelector": {"price": "full"}})
+    assert pod["nodeSelector"] == {"price": "full"}
+    assert said[-1][0] == TO_DO and "Kueue never starts the object" in said[-1][1]
+    wrong = flavor("f", nodeLabels={"price": 3}, tolerations=[{"operator": "None"}])
+    assert "tolerations" not in in_flavors(wrong)[0]
+
+
 def test_queues_and_jobs_are_summed_up_apart() -> None:
     text = yaml.safe_dump_all([SHAPE["kq-lends"], SHAPE["kq-mine"], SHAPE["kq-job"]])
-    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 3 objects, 7 notes; 1 without an equivalent\n")
+    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 3 objects, 8 notes; 1 without an equivalent\n")
     assert run("-", text=yaml.safe_dump(SHAPE["vq-weighted"]))[2] == "1 Queue of 1 object, 0 notes\n"
 
 

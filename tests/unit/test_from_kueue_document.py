@@ -73,13 +73,12 @@ def test_convert_makes_these_queues_of_both_cluster_queues_of_the_cohort() -> No
 
 
 def test_the_tyjob_is_that_of_the_job_with_the_flavor() -> None:
-    given, tyjob = copy.deepcopy([of_kind(kind) for kind in ("Job", "LocalQueue", "ClusterQueue")]), of_kind("TYJob")
+    kinds = ("Job", "LocalQueue", "ClusterQueue", "ResourceFlavor")
+    given, tyjob = copy.deepcopy([of_kind(kind) for kind in kinds]), of_kind("TYJob")
     objects = [one for of in given for one in of.values()]
     [conversion, *_] = converted(documents("job.yaml", yaml.safe_dump_all(objects).encode()))
     assert isinstance(conversion, Conversion)
     [made] = conversion.objects
-    pod = made["spec"]["workerSets"][0]["template"]["spec"]
-    pod |= {"nodeSelector": FLAVOR["nodeLabels"], "tolerations": FLAVOR["tolerations"]}
     assert made == tyjob["train"]
 
 
