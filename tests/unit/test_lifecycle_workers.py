@@ -396,6 +396,36 @@ def test_an_evicted_worker_restarts_its_set_too_and_costs_nothing() -> None:
     assert not job.slots.charged
 
 
+@pytest.mark.parametrize("under_pressure", [True, False])
+def test_an_evicted_worker_is_replaced_alone_and_keeps_off_its_node_while_that_is_under_pressure(
+    under_pressure: bool,
+) -> None:
+    """No eviction is counted, and none is remembered of the node: what keeps pods off is the taint of Kubernetes."""
+    world, job = running(nodes=1, restart_limit=0)
+    for times in range(1, 6):
+        node = job.placements[(1, 1)]
+        pressure = [Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule")] if under_pressure else []
+        world.node(node, cpu=4, taints=pressure)
+        other = f"further-{times}"
+        world.node(other, cpu=1)
+        fail(world, job, 1, reason="Evicted")
+        [worker] = decided(world).workers
+        assert (worker.slot.index, worker.how) == (1, Replacement.ELSEWHERE)
+        if not under_pressure:
+            world.node(other, cpu=0)
+        later(world)
+        assert job.placements[(1, 1)] == (other if under_pressure else node)
+        assert (job.stage, job.attempt, job.slots.charged, job.slots.given_up) == (Stage.RUNNING, 0, {}, {})
+
+
+def test_an_evicted_worker_of_the_quorum_takes_the_job_to_a_new_attempt_and_costs_nothing() -> None:
+    world, job = running(min_workers=3, restart_limit=0)
+    fail(world, job, 1, reason="Evicted")
+    world.settle()
+    assert (job.stage, job.attempt, job.leader.restarts, job.slots.charged) == (Stage.RUNNING, 1, 0, {})
+    assert any(of.reason == "WorkersLost" for of, _ in job.steps)
+
+
 def test_workers_that_fail_with_their_leader_use_up_no_limit_of_the_job() -> None:
     world, job = running(restart_limit=9, restart={"actors": JOB})
     for attempt in (1, 2, 3):

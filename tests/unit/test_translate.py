@@ -26,6 +26,7 @@ from arranger.model.pod import (
     Requirement,
 )  # fmt: skip
 from arranger.model.tyjob import job_spec
+from arranger.projections.jobs import blameless
 from tests.unit.tyjob_table import BAD, tyjob, tyjob_with
 
 NODE: dict[str, Any] = {
@@ -242,6 +243,18 @@ def test_a_container_on_its_way_is_no_trouble(reason: str) -> None:
 def test_a_failed_pod_tells_its_own_reason_first() -> None:
     seen = pod_with({"status/phase": "Failed", "status/reason": "Evicted", "status/message": "disk"})
     assert (seen.reason, seen.message) == ("Evicted", "disk")
+
+
+def test_a_pod_that_its_kubelet_evicted_for_its_nodes_sake_failed_through_no_fault_of_its_program() -> None:
+    """As a kubelet leaves it: its containers were killed, and look like those of a program that failed."""
+    killed = {"terminated": {"exitCode": 137, "reason": "Error"}}
+    told = {"status/phase": "Failed", "status/containerStatuses/0/state": killed}
+    words = "The node was low on resource: memory."
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": words}
+    evicted = {"status/reason": "Evicted", "status/message": words, "status/conditions": [why]}
+    seen = pod_with(told | evicted)
+    assert (seen.reason, seen.message, seen.ended) == ("Evicted", words, ContainerEnd("main", 137, 0, "Error"))
+    assert blameless(seen) and not blameless(pod_with(told))
 
 
 def test_a_failed_pod_without_a_reason_tells_its_containers() -> None:
