@@ -1,22 +1,20 @@
 """The record of what a cycle does for one job, and the interface of observers that explain it."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from arranger.events.facts import Objection, UnitLack
 from arranger.events.kinds import Preempted
-from arranger.model.job import PodGroup
+from arranger.model.job import WHOLE_JOB, Path, PodGroup, Unit
 from arranger.model.quota import QuotaLack
 from arranger.model.reasons import ReasonCounts
 from arranger.projections.jobs import JobRecord
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.placement import Scores
+from arranger.scheduling.pod_filters import domains_on
 from arranger.scheduling.policies.base import PlacementRequest, PodPolicy
 from arranger.scheduling.view import Chosen, ClusterView, Taken
-
-if TYPE_CHECKING:
-    from arranger.scheduling.topology import UnitPods
 
 
 @dataclass(slots=True)
@@ -60,6 +58,61 @@ class Piece:
 
 
 @dataclass(slots=True)
+class There:
+    """The pods of a unit that have nodes. `codes` are the domains that all of these nodes share, by level, 0 for none;
+    None if none of the nodes exists."""
+
+    pods: int = 0
+    codes: list[int] | None = None
+
+
+class UnitPods:
+    """The pods of one try's job that have nodes, by the unit of their topology."""
+
+    def __init__(self, tried: "PlacementTry", view: ClusterView) -> None:
+        self._tried, self._read = tried, 0
+        self._view, spec = view, tried.job.valid_spec
+        self._sizes = [spec.unit_size(group) for group in range(len(spec.groups))]
+        topologies, rules = map(spec.topology_of, range(len(spec.groups))), view.verdicts
+        self._paths = [of.paths(rules) if of is not None else () for of in topologies]
+        self._whole = spec.whole_topology.paths(rules) if spec.whole_topology is not None else ()
+        self._known: dict[Unit, There] = {}
+        rows = view.node_index.rows()
+        for (group, index), node in tried.job.placements.items():
+            self._add(group, index, 1, rows.get(node))
+
+    def of(self, group: int, number: int = 0) -> There | None:
+        """What there is of a unit; None for nothing."""
+        pieces = self._tried.pieces
+        for piece in pieces[self._read :]:
+            size, at = self._sizes[piece.group], 0
+            while at < len(piece.indices):
+                end = bisect_left(piece.indices, (piece.indices[at] // size + 1) * size, at)
+                self._add(piece.group, piece.indices[at], end - at, piece.row)
+                at = end
+        self._read = len(pieces)
+        return self._known.get((group, number))
+
+    def begun(self, group: int, number: int) -> There | None:
+        """As `of`, without the pods placed since the last call of that."""
+        return self._known.get((group, number))
+
+    def _add(self, group: int, index: int, pods: int, row: int | None) -> None:
+        if self._whole:
+            self._note((WHOLE_JOB, 0), self._whole, pods, row)
+        if self._paths[group]:
+            self._note((group, index // self._sizes[group]), self._paths[group], pods, row)
+
+    def _note(self, unit: Unit, paths: Sequence[Path], pods: int, row: int | None) -> None:
+        there = self._known.setdefault(unit, There())
+        there.pods += pods
+        if row is not None:
+            codes = [int(domains_on(self._view, path)[row]) for path in paths]
+            old = there.codes
+            there.codes = codes if old is None else [a if a == b else 0 for a, b in zip(old, codes, strict=True)]
+
+
+@dataclass(slots=True)
 class PlacementTry:
     """One cycle's try to place the pods of one job."""
 
@@ -84,7 +137,7 @@ class PlacementTry:
     #: Group → indices still to place beyond the quorum, and how many there were at first.
     left: dict[int, tuple[Sequence[int], int]] | None = None
     #: The domains of the job's pods by unit, for a job with a topology; computed on first use.
-    units: "UnitPods | None" = None
+    units: UnitPods | None = None
     #: The level of the area in which the whole job is placed; the number of levels for all nodes.
     area: int = 0
     #: Units go to the domains with the most room, not those with the least.

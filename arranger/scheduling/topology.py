@@ -10,26 +10,41 @@ are placed in one step, with the same result as one by one.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from arranger.events.facts import LevelLack, UnitLack
-from arranger.model.job import LEADER_GROUP, WHOLE_JOB, Path, Topology, TopologyMode, TopologyScope, Unit
+from arranger.model.job import LEADER_GROUP, WHOLE_JOB, Path, Topology, TopologyMode, TopologyScope
+from arranger.model.pod import PodShape
 from arranger.model.reasons import Reason, ReasonKind, unlabelled
+from arranger.projections.jobs import JobRecord
 from arranger.projections.nodes import Amounts
 from arranger.scheduling.filters import Filters
 from arranger.scheduling.needs import free_indices
-from arranger.scheduling.placement_try import Piece, PlacementTry
+from arranger.scheduling.neighbours import Neighbour
+from arranger.scheduling.placement_try import Piece, PlacementTry, There, UnitPods
 from arranger.scheduling.pod_filters import domains_on, sums_of
 from arranger.scheduling.view import ClusterView
 
-if TYPE_CHECKING:
-    from arranger.scheduling.placing import Placing
-
 #: How many domains are tried for one unit. More than one is needed only for pods with rules about each other.
 DOMAINS = 8
+
+
+class Placing(Protocol):
+    """What places pods on nodes, wherever their domains are (`placing.Placing`)."""
+
+    view: ClusterView
+    filters: Filters
+
+    @property
+    def units(self) -> "Units": ...
+    def place(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int: ...
+    def place_on_nodes(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int: ...
+    def pod(self, job: JobRecord, group: int) -> Neighbour | None: ...
+    def concerned(self, shape: PodShape, pod: Neighbour | None) -> bool: ...
+    def mark(self) -> tuple[int, int]: ...
+    def undo(self, tried: PlacementTry, mark: tuple[int, int], pieces: int = 0, taken: int = 0) -> None: ...
 
 
 def outside(path: Path) -> Reason:
@@ -59,61 +74,6 @@ def first_rows(view: ClusterView, path: Path) -> Amounts:
         ("first rows of domains", path),
         lambda: np.array([int(rows[0]) if len(rows) else 0 for rows in rows_of(view, path)], np.int64),
     )
-
-
-@dataclass(slots=True)
-class There:
-    """The pods of a unit that have nodes. `codes` are the domains that all of these nodes share, by level, 0 for none;
-    None if none of the nodes exists."""
-
-    pods: int = 0
-    codes: list[int] | None = None
-
-
-class UnitPods:
-    """The pods of one try's job that have nodes, by the unit of their topology."""
-
-    def __init__(self, tried: PlacementTry, view: ClusterView) -> None:
-        self._tried, self._read = tried, 0
-        self._view, spec = view, tried.job.valid_spec
-        self._sizes = [spec.unit_size(group) for group in range(len(spec.groups))]
-        topologies, rules = map(spec.topology_of, range(len(spec.groups))), view.verdicts
-        self._paths = [of.paths(rules) if of is not None else () for of in topologies]
-        self._whole = spec.whole_topology.paths(rules) if spec.whole_topology is not None else ()
-        self._known: dict[Unit, There] = {}
-        rows = view.node_index.rows()
-        for (group, index), node in tried.job.placements.items():
-            self._add(group, index, 1, rows.get(node))
-
-    def of(self, group: int, number: int = 0) -> There | None:
-        """What there is of a unit; None for nothing."""
-        pieces = self._tried.pieces
-        for piece in pieces[self._read :]:
-            size, at = self._sizes[piece.group], 0
-            while at < len(piece.indices):
-                end = bisect_left(piece.indices, (piece.indices[at] // size + 1) * size, at)
-                self._add(piece.group, piece.indices[at], end - at, piece.row)
-                at = end
-        self._read = len(pieces)
-        return self._known.get((group, number))
-
-    def begun(self, group: int, number: int) -> There | None:
-        """As `of`, without the pods placed since the last call of that."""
-        return self._known.get((group, number))
-
-    def _add(self, group: int, index: int, pods: int, row: int | None) -> None:
-        if self._whole:
-            self._note((WHOLE_JOB, 0), self._whole, pods, row)
-        if self._paths[group]:
-            self._note((group, index // self._sizes[group]), self._paths[group], pods, row)
-
-    def _note(self, unit: Unit, paths: Sequence[Path], pods: int, row: int | None) -> None:
-        there = self._known.setdefault(unit, There())
-        there.pods += pods
-        if row is not None:
-            codes = [int(domains_on(self._view, path)[row]) for path in paths]
-            old = there.codes
-            there.codes = codes if old is None else [a if a == b else 0 for a, b in zip(old, codes, strict=True)]
 
 
 def unit_pods(tried: PlacementTry, view: ClusterView) -> UnitPods:
@@ -171,7 +131,7 @@ class _Rooms:
 class Units:
     """Places pods of jobs with a topology on one cycle's view."""
 
-    def __init__(self, placing: "Placing") -> None:
+    def __init__(self, placing: Placing) -> None:
         self._placing = placing
 
     def place(self, filters: Filters, tried: PlacementTry, group: int, indices: Sequence[int]) -> int:
@@ -259,9 +219,7 @@ class Units:
 class _Turn:
     """The units of one group of a job, placed one after the other."""
 
-    def __init__(
-        self, placing: "Placing", filters: Filters, tried: PlacementTry, group: int, topology: Topology
-    ) -> None:
+    def __init__(self, placing: Placing, filters: Filters, tried: PlacementTry, group: int, topology: Topology) -> None:
         self._placing, self._filters, self._tried = placing, filters, tried
         self._group, self._topology, self._paths = group, topology, topology.paths(placing.view.verdicts)
         spec = tried.job.valid_spec

@@ -10,6 +10,7 @@ import ast
 import functools
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHand
 
 
 @functools.cache
-def parsed(text: str) -> ast.AST:
+def parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
@@ -93,7 +94,7 @@ def test_no_module_depends_on_more_than_twenty_others_but_those_of_the_table() -
     assert figures()[1] == ABOVE["fan_out"]
 
 
-def modules(paths: Iterable[Path], root: Path) -> dict[str, ast.AST]:
+def modules(paths: Iterable[Path], root: Path) -> dict[str, ast.Module]:
     """The modules in these files by their dotted name; a package's name is that of its `__init__`."""
     found = {}
     for path in paths:
@@ -160,6 +161,17 @@ def test_a_circle_is_found_however_it_is_closed(tmp_path: Path, back: str) -> No
     assert found == [["house.ground", "house.middle", "house.top"]]
     (tmp_path / "house" / "ground.py").write_text("x = 1\n")
     assert circles(arrows(modules(sorted(tmp_path.rglob("*.py")), tmp_path))) == []
+
+
+@pytest.mark.parametrize("package", ["scheduling", "projections", "workers"])
+def test_every_module_of_a_package_with_wings_is_in_one_of_them(package: str) -> None:
+    contracts = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(of["layers"] for of in contracts if of["id"] == f"{package}-wings")
+    named = [name.strip() for layer in layers for name in layer.split(":")]
+    within = f"arranger.{package}."
+    there = [name for name, tree in modules(FILES, PACKAGE.parent).items() if len(tree.body) > 1]
+    inner = [name for name in there if name.startswith(within) and name.rpartition(".")[0] not in named]
+    assert sorted(named) == sorted(inner)
 
 
 def test_the_ruler_counts_each_way() -> None:
