@@ -15,6 +15,7 @@ from arranger.model.queue import DEFAULT_QUEUE, QueueSpec, QueueState
 from arranger.model.reasons import similar_resource
 from arranger.projections.job_parts import SlotKey
 from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.preemption import leaves
 from arranger.projections.queue_membership import DenialKind, kept_out, submitter_of
 from arranger.projections.queue_tree import QueueProblem, QueueProblemKind, QueueTree
 from arranger.projections.queue_use import JOBS, queue_of, sum_of
@@ -103,14 +104,16 @@ class HolderKind(StrEnum):
 
 class HolderView(msgspec.Struct, frozen=True):
     """What the placements of some jobs hold: the jobs of one queue, namespace or submitter, or one job
-    (`namespace/name`). `queue` is that of a single job. The name is empty for all pods that fill no slot of a job:
-    those of other owners, and those that are leaving."""
+    (`namespace/name`). `queue` is that of a single job. The name is empty for pods that fill no slot of a job:
+    with `leaving` those of jobs that are about to leave their room, which may be another job's already, and all others
+    without."""
 
     name: str
     amounts: Sums
     jobs: int
     pods: int
     queue: str = ""
+    leaving: bool = False
 
 
 class _Own:
@@ -152,7 +155,7 @@ def positions(state: State, order: Iterable[JobRecord]) -> dict[str, tuple[str, 
 
 
 def holders(state: State, by: HolderKind, *, within: str = "") -> list[HolderView]:
-    """Who holds something, by name, and in the end, all pods that fill no slot. `within` selects the jobs of one queue
+    """Who holds something, by name, and in the end, the pods that fill no slot. `within` selects the jobs of one queue
     and of those below it, and leaves such pods out."""
     paths = state.queue_tree.paths
     found: dict[str, tuple[Sums, list[int], str]] = {}
@@ -184,15 +187,18 @@ def _holder_name(job: JobRecord, queue: str, by: HolderKind) -> str:
 
 
 def _in_no_slot(state: State) -> list[HolderView]:
-    """The pods that hold something without a slot of a job."""
+    """The pods that hold something without a slot of a job, and of them apart those that leave."""
     bound = {uid for job in state.jobs.values() for uid in job.bound.values()}
-    amounts: Sums = {}
-    count = 0
-    for uid, pod in state.pods.items():
-        if uid not in bound and holds(pod):
+    pods = [pod for uid, pod in state.pods.items() if uid not in bound and holds(pod)]
+    found = []
+    for leaving in (True, False):
+        these = [pod for pod in pods if leaves(state, pod) == leaving]
+        amounts: Sums = {}
+        for pod in these:
             _add(amounts, dict(pod.requests))
-            count += 1
-    return [HolderView("", amounts, 0, count)] if count else []
+        if these:
+            found.append(HolderView("", amounts, 0, len(these), leaving=leaving))
+    return found
 
 
 def _own(state: State, considered_jobs: Iterable[JobRecord]) -> dict[str, _Own]:

@@ -13,6 +13,8 @@ from tests.unit.replay_worlds import entry_with, gpu_job, preempting, with_room_
 from tests.unit.test_cli_simulate_files import node
 from tests.world import World
 
+GPU = "nvidia.com/gpu"
+
 
 @pytest.fixture
 def world() -> World:
@@ -36,6 +38,22 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 def offset(world: World, kind: type) -> str:
     return str(world.entries[entry_with(world.entries, kind)].first)
+
+
+# --- replay, top -------------------------------------------------------------------------------------------------
+
+
+def test_no_node_has_more_used_than_it_has_while_pods_leave_and_those_that_leave_are_named(
+    world: World, log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ("--at", offset(world, k.Preempted))
+    [node] = answer(capsys, "replay", *at, *log)["nodes"]
+    assert (node["used"][GPU], node["leaving"][GPU], node["allocatable"][GPU]) == (7, 3, 4)
+    assert "4/4 and 3 leaving" in run(capsys, "replay", "--all", *at, *log)
+    shown = run(capsys, "top", "--by", "job", *at, *log)
+    leaving = answer(capsys, "top", "--by", "job", *at, *log)["holders"][-1]
+    assert (leaving["name"], leaving["leaving"], leaving["amounts"][GPU]) == ("", True, 3)
+    assert "(pods that leave)" in shown and "100%" not in shown
 
 
 # --- explain, what-if, bisect, diff, simulate ---------------------------------------------------------------------

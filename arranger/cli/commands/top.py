@@ -38,8 +38,8 @@ def command(target: str | None, settings: Settings, at: Point | None, by: str, *
     r"""Show who holds GPUs, the largest holders first: queues, namespaces, users or jobs.
 
     A job holds what its pods with nodes request. The row of a queue counts its own jobs, and not those of the queues
-    below it. The last row counts all pods that fill no slot of a job: those of other owners, and those that are being
-    deleted.
+    below it. The last rows count the pods that fill no slot of a job: those that leave, whose room another job may have
+    already, and those of other owners.
 
     \b
       arranger top                                        by queue, now

@@ -109,10 +109,12 @@ def _node_cells(node: NodeLine, resources: tuple[str, ...]) -> tuple[object, ...
     health = "gone" if not node.present else "ready" if node.ready else "not ready"
     health += ", cordoned" if node.cordoned else ""
     health += "".join(f", taint {taint}" for taint in node.taints)
-    use = (
-        f"{amount_text(name, node.used.get(name, 0))}/{amount_text(name, node.allocatable.get(name, 0))}"
-        if name in node.used
-        else "-"
-        for name in resources
-    )
-    return (node.name, health, *use)
+    return (node.name, health, *(_use(node, name) if name in node.used else "-" for name in resources))
+
+
+def _use(node: NodeLine, resource: str) -> str:
+    """What is used of a resource. What pods leave, and others have already, is told beside it."""
+    used, there = node.used[resource], node.allocatable.get(resource, 0)
+    left = min(max(used - there, 0), node.leaving.get(resource, 0))
+    leaving = f" and {amount_text(resource, left)} leaving" if left else ""
+    return f"{amount_text(resource, used - left)}/{amount_text(resource, there)}{leaving}"

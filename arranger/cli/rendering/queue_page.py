@@ -31,7 +31,7 @@ _TOP = 10
 #: Columns that narrow terminals don't show: the message says whatever of the state isn't Open.
 _LEFT_OUT = ("use", "weight", "state", "demand")
 #: The name of all pods that fill no slot of a job.
-_OTHERS = "(other pods)"
+_OTHERS, _LEAVING = "(other pods)", "(pods that leave)"
 
 
 def print_queues(found: QueueList, resource: str) -> None:
@@ -144,11 +144,11 @@ def _print_holders(
     others = sorted({name for name in ("cpu", "memory") if name != resource})
     rows = [
         (
-            *(of.name or _OTHERS, of.queue or "-")[: len(columns)],
+            *(of.name or (_LEAVING if of.leaving else _OTHERS), of.queue or "-")[: len(columns)],
             *([] if "job" in columns else [of.jobs or "-"]),
             of.pods,
             _text(resource, amount_of(of.amounts, resource)),
-            f"{amount_of(of.amounts, resource) * 100 / whole:.0f}%" if whole else "-",
+            f"{amount_of(of.amounts, resource) * 100 / whole:.0f}%" if whole and not of.leaving else "-",
             *(_text(name, of.amounts.get(name, 0)) for name in others),
         )
         for of in holders

@@ -11,6 +11,8 @@ from arranger.model.job import Stage
 from arranger.model.taints import taint_text
 from arranger.projections import snapshot
 from arranger.projections.jobs import JobRecord, holds
+from arranger.projections.nodes import PODS
+from arranger.projections.preemption import leaves
 from arranger.projections.state import State
 from arranger.replay.reading.describe import message_of
 from arranger.replay.reading.gpus import gpu_totals
@@ -41,7 +43,8 @@ class JobLine(msgspec.Struct, frozen=True):
 
 class NodeLine(msgspec.Struct, frozen=True):
     """One node. `used` and `allocatable` are by resource, units as in `PodShape`. Placements count as used before their
-    pods are seen. A node that isn't `present` was deleted, but pods still use it."""
+    pods are seen. A node that isn't `present` was deleted, but pods still use it. `leaving` is what of `used` is about to
+    be left: the room may be another job's already, so `used` may be more than there is."""
 
     name: str
     present: bool
@@ -50,6 +53,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     taints: tuple[str, ...]
     used: dict[str, int]
     allocatable: dict[str, int]
+    leaving: dict[str, int] = {}
 
 
 class OtherPod(msgspec.Struct, frozen=True):
@@ -102,6 +106,7 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
     largest = heapq.nsmallest(
         _LARGEST, strangers, key=lambda pod: (-_part(state, pod), pod.namespace, pod.name, pod.uid)
     )
+    leaving = _leaving(state)
     others.sort(key=lambda job: (job.ended, job.seen.namespace, job.seen.name, job.uid))
     return Overview(
         offset=state.offset,
@@ -112,7 +117,7 @@ def overview(state: State, policies: Policies = BUILT_IN) -> Overview:
         last_cycle=state.last_cycle,
         pods=len(state.pods),
         jobs=tuple(_job_line(state, job, positions.get(job.uid, 0)) for job in [*waiting, *others]),
-        nodes=tuple(_node_line(state, name) for name in sorted(state.nodes.rows)),
+        nodes=tuple(_node_line(state, name, leaving.get(name, {})) for name in sorted(state.nodes.rows)),
         other_pods=len(strangers),
         largest_other_pods=tuple(OtherPod(pod.namespace, pod.name, pod.node, dict(pod.requests)) for pod in largest),
         totals=_totals(state, len(waiting)),
@@ -165,7 +170,18 @@ def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
     )
 
 
-def _node_line(state: State, name: str) -> NodeLine:
+def _leaving(state: State) -> dict[str, dict[str, int]]:
+    """Node → what pods of jobs use there that are about to leave it."""
+    found: dict[str, dict[str, int]] = {}
+    for pod in state.pods.values():
+        if leaves(state, pod):
+            amounts = found.setdefault(pod.node, {})
+            for resource, amount in (*pod.requests, (PODS, 1)):
+                amounts[resource] = amounts.get(resource, 0) + amount
+    return found
+
+
+def _node_line(state: State, name: str, leaving: dict[str, int]) -> NodeLine:
     nodes = state.nodes
     row = nodes.rows[name]
     facts = nodes.facts[row]
@@ -178,4 +194,5 @@ def _node_line(state: State, name: str) -> NodeLine:
         taints=tuple(map(taint_text, facts.taints)),
         used={resource: used for resource, (used, _) in amounts.items()},
         allocatable={resource: allocatable for resource, (_, allocatable) in amounts.items() if allocatable},
+        leaving=leaving,
     )
