@@ -43,8 +43,8 @@ class JobLine(msgspec.Struct, frozen=True):
 
 class NodeLine(msgspec.Struct, frozen=True):
     """One node. `used` and `allocatable` are by resource, units as in `PodShape`. Placements count as used before their
-    pods are seen. A node that isn't `present` was deleted, but pods still use it. `leaving` is what of `used` is about to
-    be left: the room may be another job's already, so `used` may be more than there is."""
+    pods are seen. A node that isn't `present` was deleted, but pods still use it. `leaving` is what of `used` is
+    about to be left: the room may be another job's already, so `used` may be more than there is."""
 
     name: str
     present: bool
