@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -201,7 +202,7 @@ def test_a_kept_demo_goes_on_without_a_process_that_is_killed_and_starts_another
     assert arranger("events", "--log", str(tmp_path / "log"), "--kind", "EpochBegun")
 
 
-def test_a_kept_demo_starts_a_redis_that_is_killed_again_with_the_same_log(tmp_path: Path) -> None:
+def test_a_kept_demo_starts_a_redis_that_is_killed_again_with_the_same_log_and_a_console_too(tmp_path: Path) -> None:
     """The folder is relative: the paths that are printed hold in another working directory too."""
     demo = subprocess.Popen(
         [*ARRANGER, "demo", "--keep", "--folder", "here"], stdout=subprocess.PIPE, text=True, cwd=tmp_path
@@ -233,6 +234,21 @@ def test_a_kept_demo_starts_a_redis_that_is_killed_again_with_the_same_log(tmp_p
             time.sleep(0.5)
         assert '"subject":"later"' in after, "the workers write on"
         assert len(workers_of(demo.pid)) == 2
+        [console] = [
+            pid for pid in children_of(demo.pid) if b"ui" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        ]
+        os.kill(console, signal.SIGKILL)
+        while "the console ended with status -9: it is started again at http://" not in (
+            told := demo.stdout.readline()
+        ):
+            assert told
+        address = told.split()[-1]
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10) as page:
+                assert page.status == 200
+                break
+            assert time.monotonic() < until_s
+            time.sleep(0.2)
     finally:
         demo.send_signal(signal.SIGTERM)
         output, _ = demo.communicate(timeout=60)

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 import yaml
@@ -148,6 +149,7 @@ class _Demo:
         self._story: _Told | None = None
         #: The environment of the workers.
         self._environ: dict[str, str] = {}
+        self._console_process: asyncio.subprocess.Process | None = None
         self._stop = asyncio.Event()
         self._began_s = time.monotonic()
 
@@ -180,7 +182,7 @@ class _Demo:
                         user = DirectCluster(cluster.store, strict=True)
                         await self._apply(user)
                         async with _story(redis.url) as self._story:
-                            await self._watch(cluster.direct, user, processes, redis)
+                            await self._watch(cluster.direct, user, processes, redis, address)
                     await self._until_clean(cluster.direct)
                 finally:  # also of a demo that fails
                     await self._replace_dead_redis(redis)
@@ -243,25 +245,38 @@ class _Demo:
         if not self._keep:
             yield ""
             return
+        address = await self._start_console(redis_url)
+        try:
+            yield address
+        finally:
+            if self._console_process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._console_process.terminate()
+                await self._console_process.wait()
+
+    async def _start_console(self, redis_url: str, port: int = 0) -> str:
+        """Run the console on this port, on any for 0; its address."""
         from arranger.sandbox.redis_server import end_with_parent
 
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
         with (self._folder / "console.log").open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "arranger.cli.main", "ui", "--port=0", "--no-browser",
+                sys.executable, "-m", "arranger.cli.main", "ui", f"--port={port}", "--no-browser",
                 env=environ | {"ARRANGER_REDIS_URL": redis_url}, stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE, stderr=output, start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
-        try:
-            assert process.stdout is not None
-            found = _ADDRESS.search((await process.stdout.readline()).decode())
-            if found is None:
-                raise ArrangerError("the console didn't start", hint=f"see {self._folder / 'console.log'}")
-            yield found[0]
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            await process.wait()
+        self._console_process = process
+        assert process.stdout is not None
+        found = _ADDRESS.search((await process.stdout.readline()).decode())
+        if found is None:
+            raise ArrangerError("the console didn't start", hint=f"see {self._folder / 'console.log'}")
+        return found[0]
+
+    async def _replace_dead_console(self, address: str, redis_url: str) -> None:
+        process = self._console_process
+        if process is not None and process.returncode is not None:
+            say(f"the console ended with status {process.returncode}: it is started again at {address}")
+            await self._start_console(redis_url, urlsplit(address).port or 0)
 
     def _output(self, number: int) -> Path:
         return self._folder / f"workers-{number + 1}.log"
@@ -352,7 +367,12 @@ class _Demo:
     # --- watching ------------------------------------------------------------------------------------------
 
     async def _watch(
-        self, cluster: Cluster, user: Cluster, processes: list[asyncio.subprocess.Process], redis: "PrivateRedis"
+        self,
+        cluster: Cluster,
+        user: Cluster,
+        processes: list[asyncio.subprocess.Process],
+        redis: "PrivateRedis",
+        console: str,
     ) -> None:
         """Show the table until every job has ended or the time is up; with `--keep`, until a signal."""
         began_s = time.monotonic()
@@ -361,6 +381,7 @@ class _Demo:
             while not self._stop.is_set() and time.monotonic() < deadline_s:
                 await self._apply_later(user, time.monotonic() - began_s)
                 await self._replace_dead_redis(redis)
+                await self._replace_dead_console(console, redis.url)
                 await self._look(cluster, processes)
                 await self._tell(screen)
                 screen.show()
