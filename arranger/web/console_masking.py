@@ -64,7 +64,7 @@ def _standings(answer: Json, sight: Sight) -> Json:
 
 
 def _timeline(answer: Json, sight: Sight) -> Json:
-    names = ("first", "last", "firstTime", "lastTime", "buckets", "complete", "busiest", "stored")
+    names = ("first", "last", "firstTime", "lastTime", "buckets", "complete", "busiest", "stored", "decided")
     marks = []
     for mark in answer["marks"]:
         if mark["kind"] not in _MARKS_OF_NODES:

@@ -39,6 +39,8 @@ _WAIT_S, _RETRY_S = 1.0, 2.0
 _GIVE_WAY_S = 0.05
 #: How many states of points that were asked for are kept, to go on from them.
 _LATEST = 4
+#: A file that has grown is taken for one that goes on for so long after it, in seconds.
+_WRITTEN_S = 600.0
 #: Of how many jobs the events are kept that were read for their pages.
 _HISTORIES = 4
 #: A log's own snapshot is used only if it saves folding so many events: it takes longer to restore than one in memory.
@@ -71,6 +73,9 @@ class Moments:
         self._attended = attended
         self._index: LogIndex | None = None
         self._epoch = self._end = 0
+        #: The end of the log when it was opened, and when it was seen to have grown since.
+        self._opened_end = 0
+        self._grew_s: float | None = None
         self._asking = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -134,6 +139,8 @@ class Moments:
                 self._end = max(self._end, end)
                 found = await self._answers[name](self._index, values)
                 final = getattr(found, "complete", self.complete or name == "moment")
+                # Whether a log that has grown goes on is another question later.
+                final = final and (name != "timeline" or self._grew_s is None)
                 return safe_json(msgspec.json.encode(found)), final
         finally:
             self._asking -= 1
@@ -148,6 +155,7 @@ class Moments:
         state, position = await _oldest(self._log)
         state.epoch = state.epoch or position.epoch
         self._index, self._end, self.problem = LogIndex(state, position), end.offset, ""
+        self._opened_end, self._grew_s = end.offset, None
         self._begun.set()
         marks = await self._log.snapshot_marks()
         if marks and end.offset - marks[-1].offset <= _WORTH:  # what is asked first, ready when it is asked
@@ -162,6 +170,8 @@ class Moments:
         entries = await self._log.read(index.position, limit=_ENTRIES_A_READ, wait_s=_WAIT_S)
         if not entries and time.monotonic() - since_s < _WAIT_S:
             await asyncio.sleep(_WAIT_S)  # an archive doesn't wait for entries
+        if entries and entries[-1].last > self._opened_end:  # before anybody is told of the new end
+            self._grew_s = time.monotonic()
         for entry in entries:
             index.feed(entry)
             if time.monotonic() - since_s > _SLICE_S:
@@ -257,7 +267,7 @@ class Moments:
         """Whether the log's last event may be its end. Where nobody works on a log, but jobs wait or run, somebody has
         to see how they stand."""
         if isinstance(self._log, FileLog | ArchiveLog):
-            return True
+            return self._grew_s is None or time.monotonic() - self._grew_s > _WRITTEN_S
         return not await self._attended() and not any(job.active for job in state.jobs.values())
 
     async def _series(self, index: LogIndex, values: Values) -> object:

@@ -5,7 +5,7 @@ import { Facts, InQueue } from "./explained";
 import { History } from "./history";
 import { AsOf, Brief, JobLink, Missing, Names, Note, Point, Sentences, Table } from "./parts";
 import { see } from "./seen";
-import { chosen, goToTime, moment, openJob, settledAt, timeline, until } from "./store";
+import { chosen, goToTime, moment, openJob, settledPoint, timeline, until } from "./store";
 import { Stage } from "./jobs";
 import type { Explained, Gantt, Life } from "./types";
 import { useAnswer } from "./use";
@@ -34,8 +34,8 @@ export function JobView() {
 }
 
 function About({ job }: { job: string }) {
-  const offset = settledAt.value;
-  const life = useAnswer<Life>(offset ? "job" : "", { job, at: offset });
+  const at = settledPoint.value;
+  const life = useAnswer<Life>(at ? "job" : "", { job, at });
   useEffect(() => see([job]), [job]);
   const value = life.value;
   if (!value) {
@@ -58,7 +58,7 @@ function About({ job }: { job: string }) {
           <History life={value} />
         </>
       ) : (
-        <Why life={value} at={offset} />
+        <Why life={value} at={at} />
       )}
     </div>
   );
@@ -132,7 +132,7 @@ function Pods({ life }: { life: Life }) {
 }
 
 /** What matters of a job, in one column: its state, why it waits and what would help, when, where, and what came before. */
-function Why({ life, at }: { life: Life; at: number }) {
+function Why({ life, at }: { life: Life; at: string }) {
   const answer = useAnswer<Explained>("explain", { job: life.job, at });
   const value = answer.value;
   const known = moment.value?.jobs.find((one) => one.job === life.job);

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { AsOf, JobLink, Missing, Table } from "./parts";
-import { moment, problem, timeline } from "./store";
+import { moment, problem, settledPoint, timeline } from "./store";
 import type { Gantt, Job, Standing, Standings } from "./types";
 import { useAnswer } from "./use";
 import { amount, awaited, count, hours, many, person, shown, spell } from "./words";
@@ -31,7 +31,7 @@ const age = (job: Row, now: number): number => now - (job.submitted ?? now);
 export function Jobs() {
   const now = moment.value;
   const gone = useDeleted(deleted.value);
-  const standings = useAnswer<Standings>(now ? "standings" : "", { at: now?.at });
+  const standings = useAnswer<Standings>(now ? "standings" : "", { at: settledPoint.value });
   const jobs = useMemo((): Row[] | undefined => {
     const of = new Map(standings.value?.jobs.map((one) => [one.job, one]));
     const there = now?.jobs.map((one): Row => ({ ...one, standing: of.get(one.job) }));

@@ -5,7 +5,7 @@ import { VICTIMS } from "./explained";
 import { useDeleted } from "./jobs";
 import { AsOf, Figure, JobLink, Missing, Note, Point, Table } from "./parts";
 import { see } from "./seen";
-import { moment, problem, timeline } from "./store";
+import { moment, problem, settledPoint, timeline } from "./store";
 import type { Mark, Preemptions, Waits } from "./types";
 import { useAnswer } from "./use";
 import { awaited, clock, count, duration, hours, many, person, plain, shown, stamp } from "./words";
@@ -41,9 +41,9 @@ export function Overview() {
       </dl>
       <h3>What disturbed nodes and jobs</h3>
       <Marks marks={marks} />
-      <Waited to={now.at} />
+      <Waited to={settledPoint.value} />
       <h3>Who gave room to whom</h3>
-      <Preempted to={now.at} />
+      <Preempted to={settledPoint.value} />
     </>
   );
 }
@@ -97,7 +97,7 @@ const holder = (row: Waits["rows"][number]): string => {
 const BY = ["queue", "job", "namespace", "user", "day"];
 const HELD_BY = ["queue", "job", "user"];
 
-function Waited({ to }: { to: number }) {
+function Waited({ to }: { to: string }) {
   const answer = useAnswer<Waits>(to ? "waits" : "", { to, by: by.value, heldBy: heldBy.value });
   const value = answer.value;
   return (
@@ -147,7 +147,7 @@ function Choice({ label, of, options }: { label: string; of: typeof by; options:
   );
 }
 
-function Preempted({ to }: { to: number }) {
+function Preempted({ to }: { to: string }) {
   const answer = useAnswer<Preemptions>(to ? "preemptions" : "", { to });
   const value = answer.value;
   if (!value) return <Missing {...answer} none="" />;

@@ -275,7 +275,7 @@ export function Missing({ problem, busy, none }: { problem: string; busy: boolea
 
 /** Says of which point an answer is, where the page shows a later one already. */
 export function AsOf({ at, time }: { at: Parameters[string]; time?: number }) {
-  const point = Number(at);
+  const point = parseInt(String(at), 10);
   if (!point || point >= settledAt.value) return null;
   return (
     <p class="faint as-of">

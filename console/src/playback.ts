@@ -94,6 +94,7 @@ export class Playback {
     const known = [
       { at: first, timeMs: firstMs },
       ...this.jobs.flatMap((one) => one.steps),
+      ...this.jobs.flatMap((one) => one.told.map(({ offset, timeMs }) => ({ at: offset, timeMs }))),
       ...this.happenings,
       ...series.times.map((time, number) => ({ at: series.offsets[number]!, timeMs: Math.round(time * 1000) })),
       { at: last, timeMs: lastMs },
@@ -131,9 +132,9 @@ export class Playback {
   step(job: Played, timeMs: number): Step | undefined {
     return job.steps[lastUpTo(job.steps, timeMs, byTime)];
   }
-  /** The explanation of this state, if it has one. */
-  told(job: Played, step: Step): Told | undefined {
-    return job.told.find((one) => one.offset === step.at);
+  /** The latest explanation of this state up to a time, if it has one. */
+  told(job: Played, step: Step, timeMs: number): Told | undefined {
+    return job.told.findLast((one) => one.offset >= step.at && one.timeMs <= Math.max(timeMs, step.timeMs));
   }
   /** Whether pods of the job wait for nodes. */
   waits(step: Step | undefined): step is Step {
@@ -143,14 +144,15 @@ export class Playback {
     const { times } = this.facts.playback.series;
     return Math.max(0, lastUpTo(times, timeMs / 1000 + 1e-6, (time) => time));
   }
-  /** The longest wait that is explained: where the page opens. */
+  /** The longest wait that is explained, at the event of its explanation: where the page opens. */
   telling(): { job: string; timeMs: number } | undefined {
     let best: { job: string; timeMs: number; longMs: number } | undefined;
     for (const job of this.jobs) {
       job.steps.forEach((step, number) => {
         const longMs = (job.steps[number + 1]?.timeMs ?? this.lastMs) - step.timeMs;
-        if (!this.waits(step) || !this.told(job, step)?.waiting?.shortfall || longMs <= (best?.longMs ?? 0)) return;
-        best = { job: job.job, timeMs: step.timeMs + longMs / 2, longMs };
+        const told = this.told(job, step, step.timeMs + longMs / 2);
+        if (!this.waits(step) || !told?.waiting?.shortfall || longMs <= (best?.longMs ?? 0)) return;
+        best = { job: job.job, timeMs: told.timeMs, longMs };
       });
     }
     return best;

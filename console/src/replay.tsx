@@ -245,7 +245,7 @@ function Job() {
     return <Note>{none}Choose a job: click its bar, or its name.</Note>;
   }
   const step = log.step(job, now.value);
-  const told = step && log.told(job, step);
+  const told = step && log.told(job, step, now.value);
   return (
     <section class="side job" aria-label="The chosen job">
       <h2>
@@ -262,7 +262,8 @@ function Job() {
       ) : (
         <>
           <p class="faint">
-            As of event {count(step.at)}, {ago(step)} ago, when it changed last:
+            As of event {count(told?.offset ?? step.at)}, {ago(told?.timeMs ?? step.timeMs)} ago
+            {(told?.offset ?? step.at) === step.at && ", when it changed last"}:
           </p>
           <p class="lead reason">
             {log.waits(step) && <strong>Waits for {step.waitingFor}. </strong>}
@@ -279,7 +280,7 @@ function Job() {
             </>
           )}
           <p class="faint shell">
-            The same from the log: <code>{`arranger explain ${job.job} --at ${step.at} --log LOG`}</code>
+            The same from the log: <code>{`arranger explain ${job.job} --at ${told?.offset ?? step.at} --log LOG`}</code>
           </p>
         </>
       )}
@@ -287,7 +288,7 @@ function Job() {
   );
 }
 
-const ago = (step: Step): string => duration((now.value - step.timeMs) / 1000);
+const ago = (timeMs: number): string => duration((now.value - timeMs) / 1000);
 
 const ROWS = 30;
 

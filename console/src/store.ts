@@ -8,6 +8,12 @@ export type View = (typeof VIEWS)[number];
 
 /** The offset that every view shows; 0: the end of the log, as it grows. */
 export const at = signal(0);
+/** The time as of which that point is shown, in milliseconds since 1970; 0: that of its event. */
+const seenMs = signal(0);
+/** A point for questions and addresses: an offset, with the time up to which is counted if it isn't that of its event. */
+const pointOf = (offset: number, timeMs: number): string => (timeMs ? `${offset}@${timeMs}` : String(offset));
+/** The point that every view shows; empty: the end of the log, as it grows. */
+const shownPoint = computed(() => (at.value ? pointOf(at.value, seenMs.value) : ""));
 export const view = signal<View>("overview");
 /** The job of the view of one job, as namespace/name. */
 export const chosen = signal("");
@@ -52,51 +58,60 @@ export const ended = computed(() => !!timeline.value?.stored && !grew.value);
 export const shownAt = computed(() => at.value || (timeline.value?.last ?? 0));
 /** The offset that questions of single views ask about: it follows the answer, not each move of the slider. */
 export const settledAt = computed(() => moment.value?.at ?? 0);
+/** The same with the time up to which answers about it count, for what grows with time. */
+export const settledPoint = computed(() => (settledAt.value ? pointOf(settledAt.value, countedMs.value) : ""));
+/** Up to when the last answer about the point counted; 0: up to its event. */
+const countedMs = signal(0);
 
 /** Whether names are replaced, for an export that leaves the house. */
 export const masked = signal(false);
 
 /** The end of the batch in which the shown point is, if it is not the point itself: a batch is never split. */
-export const batchEnd = computed(() => (answered.value === at.value && settledAt.value > at.value ? settledAt.value : 0));
-/** The point that `moment` was asked for. */
-const answered = signal(-1);
+export const batchEnd = computed(() => (answered.value === shownPoint.value && settledAt.value > at.value ? settledAt.value : 0));
+/** The point that `moment` was asked for; null: none. */
+const answered = signal<string | null>(null);
 
-const hasEnded = (): boolean => ended.peek();
+/** Whether the log may go on: then its end is now. */
+const runsOn = (): boolean => !!timeline.peek() && !ended.peek();
+/** The time of the log's end, in seconds: now, of one that goes on. */
+export const endTime = (): number => Math.max(timeline.peek()?.lastTime ?? 0, runsOn() ? now() : 0);
 /** The question that is asked, and its point. */
-let asking: { offset: number; ended: AbortController } | null = null;
-let wanted = -1;
+let asking: { point: string; ended: AbortController } | null = null;
+let wanted: string | null = null;
 /** How long a question about another point is waited for before it is given up. */
 const PATIENCE_MS = 300;
 /** When a question is asked again that wasn't answered, for a reason that may pass. */
 const RETRY_MS = 2000;
 
 /** Ask for the moment; while an answer is awaited, only the newest wish is kept. */
-async function refresh(offset: number): Promise<void> {
-  wanted = offset;
+async function refresh(point: string): Promise<void> {
+  wanted = point;
   if (asking) {
     const { ended } = asking;
-    if (asking.offset !== offset) setTimeout(() => ended.abort(), PATIENCE_MS);
+    if (asking.point !== point) setTimeout(() => ended.abort(), PATIENCE_MS);
     return;
   }
-  while (wanted >= 0) {
-    const [now, began] = [wanted, performance.now()];
-    wanted = -1;
+  while (wanted !== null) {
+    const [asked, began]: [string, number] = [wanted, performance.now()];
+    wanted = null;
     const ended = new AbortController();
-    asking = { offset: now, ended };
+    asking = { point: asked, ended };
     try {
-      const found = await ask<Moment>("moment", now ? { at: now } : {}, ended);
+      const found = await ask<Moment>("moment", { at: asked }, ended);
       batch(() => {
-        // While the log is followed, the clock that runs doesn't go back to the time of an event.
-        const ran = now || hasEnded() ? 0 : (moment.peek()?.time ?? 0);
-        moment.value = { ...found, time: Math.max(found.time, ran) };
-        answered.value = now;
+        // While the log is followed, the clock runs, and doesn't go back to the time of an event.
+        const runs = !asked && runsOn();
+        const time = runs ? Math.max(found.time, moment.peek()?.time ?? 0, now()) : found.time;
+        moment.value = { ...found, time };
+        countedMs.value = !asked || asked.includes("@") ? Math.round(time * 1000) : 0;
+        answered.value = asked;
       });
       problem.value = "";
-      measured(began, now);
+      measured(began, parseInt(asked || "0", 10));
     } catch (caught) {
       if (ended.signal.aborted) continue;
       problem.value = words(caught);
-      if (passes(caught)) setTimeout(() => void refresh(at.peek()), RETRY_MS);
+      if (passes(caught)) setTimeout(() => void refresh(shownPoint.peek()), RETRY_MS);
     } finally {
       asking = null;
     }
@@ -125,7 +140,10 @@ export async function readTimeline(): Promise<void> {
   do {
     readAgain = false;
     try {
+      const before = timeline.peek();
       const log = (timeline.value = await ask<Timeline>("timeline", { buckets: 400 }));
+      problem.value = "";
+      if (before && before.complete !== false && log.last > before.last) goesOn();
       // An address may name a point that the log doesn't have.
       if (log.complete !== false && at.value > log.last) at.value = log.last;
       if (log.complete !== false) open(log);
@@ -148,7 +166,7 @@ export async function readTimeline(): Promise<void> {
 /** Whether the address that the page was opened with names no point. */
 const pointless = signal(false);
 /** Whether the shown point is the one that the page shall be opened at, and its answer is there. */
-export const settled = computed(() => settledAt.value > 0 && !pointless.value && answered.value === at.value);
+export const settled = computed(() => settledAt.value > 0 && !pointless.value && answered.value === shownPoint.value);
 const OPENED_MS = 5000;
 
 /** The point that the page chose at its opening; 0: none. */
@@ -162,7 +180,7 @@ function open(log: Timeline): void {
 
 /** The log goes on after all: a page that has just been opened follows it. */
 function goesOn(): void {
-  if (!grew.value && opened && at.value === opened && performance.now() < OPENED_MS) at.value = 0;
+  if (!grew.peek() && opened && at.peek() === opened && performance.now() < OPENED_MS) at.value = 0;
   grew.value = true;
 }
 
@@ -170,27 +188,34 @@ export function words(caught: unknown): string {
   return caught instanceof Refused || caught instanceof Error ? caught.message : String(caught);
 }
 
-/** Show the point after the event at `offset`. */
-export function goTo(offset: number): void {
+/** Show the point after the event at `offset`, as of the time of that event, or of another one. */
+export function goTo(offset: number, timeMs = 0): void {
   pointless.value = false;
   const log = timeline.value;
   const last = log?.last ?? offset;
-  at.value = Math.max(log?.first ?? 1, Math.min(Math.round(offset), last));
+  batch(() => {
+    at.value = Math.max(log?.first ?? 1, Math.min(Math.round(offset), last));
+    seenMs.value = timeMs;
+  });
 }
+
+/** Show the event before: of a point some time after an event, that event. */
+export const goBack = (): void => goTo(shownAt.value - (seenMs.value ? 0 : 1));
 
 export function goToEnd(): void {
   pointless.value = false;
   at.value = 0;
 }
 
-/** Show the point after the last event up to a time in seconds. */
-export async function goToTime(time: number): Promise<void> {
+/** Show the point after the last event up to a time in seconds; with `exact`, as of that time: in a quiet stretch the
+ * clock moves though nothing happened. */
+export async function goToTime(time: number, exact = false): Promise<void> {
   const log = timeline.value;
   if (!log) return;
-  const timeMs = Math.round(Math.max(log.firstTime, Math.min(time, log.lastTime)) * 1000);
+  const timeMs = Math.round(Math.max(log.firstTime, Math.min(time, exact ? endTime() : log.lastTime)) * 1000);
   try {
     const { buckets } = await ask<Timeline>("timeline", { buckets: 1, sinceMs: timeMs, untilMs: timeMs });
-    goTo(buckets[0]?.at ?? log.last);
+    goTo(buckets[0]?.at ?? log.last, exact ? timeMs : 0);
     problem.value = "";
   } catch (caught) {
     problem.value = words(caught);
@@ -216,8 +241,9 @@ function readAddress(): void {
   const [name = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const given = new URLSearchParams(query);
   const shows = (view.value = VIEWS.find((one) => one === name) ?? "overview");
-  const offset = Number(given.get("at"));
-  at.value = Number.isSafeInteger(offset) && offset > 0 ? offset : 0;
+  const [, offset = 0, timeMs = 0] = (/^(\d{1,15})(?:@(\d{1,15}))?$/.exec(given.get("at") ?? "") ?? []).map(Number);
+  at.value = offset;
+  seenMs.value = offset ? timeMs || 0 : 0;
   chosen.value = given.get("job") ?? "";
   readOthers(given, shows);
   given.delete("at");
@@ -229,7 +255,7 @@ function readAddress(): void {
 export function address(to: { view?: View; at?: number; job?: string }): string {
   const query = new URLSearchParams();
   const offset = to.at ?? at.value;
-  if (offset || ended.value) query.set("at", offset ? String(offset) : "end");
+  if (offset || ended.value) query.set("at", offset ? pointOf(offset, to.at ? 0 : seenMs.value) : "end");
   const job = to.job ?? chosen.value;
   if (job) query.set("job", job);
   const shows = to.view ?? view.value;
@@ -248,7 +274,10 @@ function tick(): void {
   const shown = moment.peek();
   const quiet = live.peek() && timeline.peek() && !ended.peek() && !lost.peek() && !document.hidden;
   if (shown && quiet && now() > shown.time) moment.value = { ...shown, time: now() };
+  if (quiet && now() - countedMs.peek() / 1000 > QUIET_S) void refresh("");
 }
+/** After so long without an event, what the server counts is counted anew. */
+const QUIET_S = 30;
 
 export function start(): void {
   readAddress();
@@ -266,7 +295,7 @@ export function start(): void {
   });
   effect(() => {
     void token.value;
-    void refresh(at.value);
+    void refresh(shownPoint.value);
   });
   effect(() => {
     void token.value;
@@ -280,10 +309,12 @@ export function start(): void {
     const onNews = (offset: number): void => {
       if (offset > (timeline.peek()?.last ?? Infinity)) goesOn();
       newest.value = offset || newest.peek();
+      // A file may have grown between the page's first questions and this connection.
+      if (!offset && timeline.peek()?.stored) void readTimeline();
       if (!live.peek()) return;
       due ||= window.setTimeout(() => {
         due = 0;
-        if (live.peek()) void Promise.all([refresh(0), readTimeline()]);
+        if (live.peek()) void Promise.all([refresh(""), readTimeline()]);
       }, 500);
     };
     void watch(onNews, ended.signal);

@@ -3,12 +3,12 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { lost } from "./api";
 import { Slider, Zooming } from "./slider";
-import { batchEnd, ended, goTo, goToEnd, goToTime, live, moment, shownAt, step, timeline, unread } from "./store";
+import { batchEnd, ended, endTime, goBack, goTo, goToEnd, goToTime, live, moment, shownAt, step, timeline, unread } from "./store";
 import type { Timeline } from "./types";
 import { colour, narrow, useAnswer } from "./use";
 import { WHEN, when } from "./when";
 import { clock, count, many, plain, shown, stamp, zone } from "./words";
-import { ofPart, pan, part, reveal, showAll, whole, zoom, zoomBy } from "./zoom";
+import { ofPart, pan, part, reveal, showAll, zoom, zoomBy } from "./zoom";
 
 /** How high the slider is; a phone has little room. */
 const high = (): number => (narrow.value ? 32 : 54);
@@ -147,10 +147,11 @@ const unknown = signal("");
 function beyond(found: Exclude<ReturnType<typeof when>, null>, typed: string): string {
   const log = timeline.value;
   if (!log || found === "end" || typed.trim().toLowerCase() === "start") return "";
+  const [begin, end] = [log.firstTime, endTime()];
   const [first, last, value] =
-    "at" in found ? [log.first, log.last, found.at] : [Math.floor(whole.value[0]), Math.ceil(whole.value[1]), found.time];
+    "at" in found ? [log.first, log.last, found.at] : [Math.floor(begin), Math.ceil(end), found.time];
   if (value >= first && value <= last) return "";
-  const has = `events ${count(log.first)} to ${count(log.last)}, ${stamp(whole.value[0])} to ${stamp(whole.value[1])}`;
+  const has = `events ${count(log.first)} to ${count(log.last)}, ${stamp(begin)} to ${stamp(end)}`;
   return value < first
     ? `“${typed}” is before the log (${has}): this is its beginning.`
     : `“${typed}” is after the log (${has}): this is its end.`;
@@ -167,11 +168,11 @@ function When({ time }: { time: number }) {
       value={stamp(time)}
       describedBy={unknown.value ? "unknown-time" : undefined}
       go={(text) => {
-        const found = when(text, time, whole.value[1]);
+        const found = when(text, time, endTime());
         unknown.value = found ? beyond(found, text) : `“${text}” is no time: try ${WHEN}.`;
         if (found === "end") goToEnd();
         else if (found && "at" in found) goTo(found.at);
-        else if (found) void goToTime(found.time);
+        else if (found) void goToTime(found.time, true);
       }}
     />
   );
@@ -188,6 +189,11 @@ function Unknown() {
     </p>
   );
 }
+
+/** Whether the log may have a decision before an offset, or after it. */
+const decidesBefore = (log: Timeline | null, offset: number): boolean => (log?.decided?.[0] ?? 0) < offset;
+const decidesAfter = (log: Timeline | null, offset: number): boolean =>
+  !log?.decided || log.decided[1] > offset || unread.value > 0;
 
 const BUCKETS = 400;
 
@@ -249,6 +255,7 @@ export function Time() {
         <span class="buttons">
           <button
             type="button"
+            disabled={!decidesBefore(log, offset)}
             onClick={() => void step("before")}
             aria-label="‹ Decision"
             title="the decision before this point (p)"
@@ -257,6 +264,7 @@ export function Time() {
           </button>
           <button
             type="button"
+            disabled={!decidesAfter(log, offset)}
             onClick={() => void step("after")}
             aria-label="Decision ›"
             title="the decision after this point (n)"
@@ -322,7 +330,7 @@ function toggleLive(): void {
 }
 
 const KEYS: Record<string, () => unknown> = {
-  ArrowLeft: () => goTo(shownAt.value - 1),
+  ArrowLeft: goBack,
   ArrowRight: () => goTo(shownAt.value + 1),
   PageUp: () => leap(-1),
   PageDown: () => leap(1),

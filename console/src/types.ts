@@ -20,6 +20,8 @@ export interface Timeline {
   busiest?: number;
   /** The log is a file or an archive. */
   stored?: boolean;
+  /** The offsets of the first decision and the last one; 0: there is none. */
+  decided?: [number, number];
 }
 export interface Job {
   job: string;

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Parameters } from "./api";
 import { Chart } from "./chart";
 import { JobLink, Names, Note, Point, Table } from "./parts";
-import { changes, chosen, moment, settled, settledAt, words } from "./store";
+import { changes, chosen, moment, settled, settledAt, settledPoint, words } from "./store";
 import type { Course, Outcome, WhatIf as Answer, WhatIfJob } from "./types";
 import { useAsking } from "./use";
 import { amount, clock, count, duration, many, shown } from "./words";
@@ -60,10 +60,11 @@ export function WhatIf() {
     const lacks = incomplete(query, !!objects);
     if (lacks) return setAnswer({ problem: lacks });
     setBusy(true);
+    setAnswer(({ value }) => (value ? { value } : {}));
     const { signal } = begin();
     const body = { signal, objects: String(objects ?? "") };
     try {
-      setAnswer({ value: await ask<Answer>("what-if", { at: settledAt.value, ...query }, body) });
+      setAnswer({ value: await ask<Answer>("what-if", { at: settledPoint.value, ...query }, body) });
     } catch (caught) {
       if (!signal.aborted) setAnswer({ problem: ofFields(words(caught)) });
     } finally {
@@ -119,7 +120,7 @@ export function WhatIf() {
       {answer.value ? (
         <Result value={answer.value} />
       ) : (
-        !answer.problem && <Note>Change something, and see the cycle at this point as it was and as it would have been.</Note>
+        !answer.problem && !busy && <Note>Change something, and see the cycle at this point as it was and as it would have been.</Note>
       )}
     </>
   );

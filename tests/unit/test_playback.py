@@ -98,9 +98,12 @@ def test_no_change_of_a_job_is_missed(make: Callable[[], World]) -> None:
 
 def test_longest_waits_are_explained_first() -> None:
     _, entries = read(LOG)
-    _, [first] = play(entries, most=1)
+    _, [first, middle] = play(entries, most=1)
     assert (first.standing.job, first.standing.stage) == ("default/waits-its-turn", "Pending")
     assert first.waiting is not None and first.waiting.shortfall is not None
+    # The page opens in the middle of the longest wait, and has the explanation for that point.
+    assert (middle.standing.job, middle.standing.stage) == ("default/waits-its-turn", "Pending")
+    assert middle.offset > first.offset and middle.waiting is not None and middle.waiting.shortfall is not None
 
 
 def test_what_happened_has_decisions_and_changes_but_nothing_seen_again() -> None:

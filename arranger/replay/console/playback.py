@@ -27,6 +27,8 @@ from arranger.replay.reading.describe import describe, label, label_of, message_
 from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
 from arranger.scheduling import BUILT_IN, Policies
 
+#: How many of the longest waits are explained in their middle.
+_OPENINGS = 3
 #: The most states that are explained, those in which jobs wait first, and of them the longest.
 EXPLAINED = 200
 #: The most samples of the lines, and the most steps and happenings together: a page with more would be slow.
@@ -247,7 +249,8 @@ class PlaybackIndex:
         )
 
     def to_explain(self, most: int = EXPLAINED) -> dict[int, list[str]]:
-        """The offsets at which jobs shall be explained, with their UIDs."""
+        """The offsets at which jobs shall be explained, with their UIDs: at the beginning of states, and once more in
+        the middle of the longest waits, where the page may open."""
         now_ms = self.state.time_ms
 
         def rank(interval: _Interval) -> tuple[bool, int]:
@@ -256,8 +259,14 @@ class PlaybackIndex:
         found: dict[int, list[str]] = {}
         # A state that passed within the same millisecond is never seen.
         lasted = [one for one in self._intervals if one.until_ms != one.since_ms]
-        for interval in sorted(lasted, key=rank)[:most]:
+        ranked = sorted(lasted, key=rank)[:most]
+        for interval in ranked:
             found.setdefault(interval.at, []).append(interval.uid)
+        for interval in ranked[:_OPENINGS]:
+            until_ms = interval.until_ms if interval.until_ms >= 0 else now_ms
+            middle = self._timeline.offset_at((interval.since_ms + until_ms) // 2)
+            if interval.waits and middle > interval.at:
+                found.setdefault(middle, []).append(interval.uid)
         return found
 
 

@@ -49,7 +49,8 @@ class Timeline(msgspec.Struct, frozen=True, rename="camel"):
     """The log from `first` to `last`. `buckets` and `marks` are those of the span of time that was asked about. Of a
     long log, marks are thinned. `complete`: all of it is read. `busiest` is the offset after which most jobs waited or
     ran at once, 0 if none did. `stored`: its last event may be its end, because it is a file or an archive, or because
-    no process works on it and no job waits or runs."""
+    no process works on it and no job waits or runs. `decided` has the offsets of the first and the last decision; 0
+    without one."""
 
     first: int
     last: int
@@ -60,6 +61,7 @@ class Timeline(msgspec.Struct, frozen=True, rename="camel"):
     complete: bool = True
     busiest: int = 0
     stored: bool = False
+    decided: tuple[int, int] = (0, 0)
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel"):
@@ -196,7 +198,8 @@ class TimelineIndex:
         ]
         marks.sort(key=lambda mark: (mark.at, mark.kind))
         found, times = self._buckets(buckets, since_ms, until_ms), (self._first_ms / 1000, self._last_ms / 1000)
-        return Timeline(self.first, self.last, *times, found, tuple(marks), complete, busiest, stored)
+        decided = (self._decided[0], self._decided[-1]) if self._decided else (0, 0)
+        return Timeline(self.first, self.last, *times, found, tuple(marks), complete, busiest, stored, decided)
 
     def _buckets(self, count: int, since_ms: int, until_ms: int) -> tuple[Bucket, ...]:
         if not self.first:
@@ -224,6 +227,11 @@ class TimelineIndex:
         if not 0 <= number < len(self._decided):
             return None
         return Decision(self._decided[number], self._decided_ms[number] / 1000)
+
+    def offset_at(self, time_ms: int) -> int:
+        """The offset of the last entry up to a time; 0 if there is none."""
+        there = bisect_right(self._points.times_ms, time_ms)
+        return self._points.offsets[there - 1] if there else 0
 
     def time_ms(self, offset: int) -> int:
         """The time at an offset, in milliseconds."""

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.e2e.console.pages import AXE, HISTORIES, SLIDER, Opener, expect_at, export, offset_of, ready
 from tests.servers import REPOSITORY
@@ -68,6 +68,27 @@ def test_the_page_follows_the_log_and_a_paused_one_tells_of_new_events(
     expect(new).to_be_empty()
     expect(lost).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="not ready")).to_be_visible()
+
+
+def test_a_file_that_grew_while_the_page_opened_has_not_ended(
+    growing: tuple[str, Callable[[], int]], opened: Opener
+) -> None:
+    address, grow = growing
+    page = opened(f"{address}/#/cluster?at=end")
+    expect(page.get_by_role("button", name="At the end")).to_be_visible()
+    held: list[Route] = []
+    page.route("**/api/v1/live", lambda one: held.append(one))  # noqa: PLW0108  # Playwright looks at its code
+    page.reload()
+    expect(page.get_by_role("button", name="At the end")).to_be_visible()
+    here = grow()
+    expect(page.get_by_role("button", name="At the end")).to_be_visible()
+    for one in held:
+        one.continue_()
+    expect(page.get_by_role("button", name="Following · stay")).to_be_visible()
+    expect_at(page, here)
+    page.unroute("**/api/v1/live")
+    page.reload()  # the server knows it, too
+    expect(page.get_by_role("button", name="Following · stay")).to_be_visible()
 
 
 def test_a_waiting_job_is_explained_with_links_to_its_events(waits: str, opened: Opener) -> None:

@@ -119,7 +119,9 @@ def test_a_log_file_of_this_minute_opens_where_most_happened_too(tmp_path: Path,
     written(file, *world.entries)
     serving = served(str(file))
     address = next(serving)
-    most = answer(address, "timeline")["busiest"]
+    while not (log := answer(address, "timeline"))["complete"]:
+        time.sleep(0.1)
+    most = log["busiest"]
     page = opened(f"{address}/#/jobs")
     expect(page.get_by_role("button", name="At the end")).to_be_visible()
     expect_at(page, most)
@@ -175,6 +177,53 @@ def test_a_time_is_typed(month: tuple[str, list[int], World], typed: str, hours:
         there = datetime.fromisoformat(wanted)
     exact = max(entry.last for entry in world.entries if entry.batch.time_ms <= there.timestamp() * 1000)
     expect_at(page, exact)
+
+
+def test_in_a_quiet_stretch_a_step_moves_the_clock_and_ages_go_with_it(tmp_path: Path, opened: Opener) -> None:
+    world = World()
+    world.node("node-1", gpus=4)
+    world.job("train", leader=shape(gpus=2), created=world.now_ms)
+    world.cycle()
+    here, here_ms = world.state.offset, world.state.time_ms
+    world.pass_time(3_600)
+    world.node("node-2", gpus=4)
+    file = tmp_path / "quiet.log"
+    written(file, *world.entries)
+    for address in served(str(file)):
+        while not answer(address, "timeline")["complete"]:
+            time.sleep(0.1)
+        page = opened(f"{address}/#/jobs?at={here}")
+        expect_at(page, here)
+        shown = page.get_by_role("textbox", name="Time", exact=True)
+        row = page.get_by_role("row").filter(has_text="default/train")
+        for step_s in (1_800, 3_000):
+            shown.fill("+30m" if step_s == 1_800 else "+20m")
+            shown.press("Enter")
+            there = datetime.fromtimestamp(here_ms // 1000 + step_s).strftime("%Y-%m-%d %H:%M:%S")
+            expect(shown).to_have_value(there)
+            expect_at(page, here)
+            expect(page).to_have_url(re.compile(f"at={here}(@|%40){here_ms + step_s * 1000}"))
+            expect(row.get_by_role("cell", name=f"{2 * step_s / 3600:.2f}", exact=True)).to_be_visible()
+            expect(row).to_contain_text(f"{step_s // 60} min")
+        page.reload()
+        expect(shown).to_have_value(there)
+        page.locator(SLIDER).focus()
+        page.keyboard.press("ArrowLeft")
+        expect(shown).to_have_value(datetime.fromtimestamp(here_ms // 1000).strftime("%Y-%m-%d %H:%M:%S"))
+        expect_at(page, here)
+        page.close()
+
+
+def test_after_the_last_decision_there_is_no_next_one(room: str, opened: Opener) -> None:
+    page = opened(f"{room}/#/jobs?at=end")
+    after, before = page.get_by_role("button", name="Decision ›"), page.get_by_role("button", name="‹ Decision")
+    expect(after).to_be_disabled()
+    before.click()
+    before.click()
+    expect(after).to_be_enabled()
+    page.keyboard.press("Home")
+    expect(before).to_be_disabled()
+    expect(after).to_be_enabled()
 
 
 def test_a_month_is_zoomed_to_a_second_and_no_decision_is_lost(

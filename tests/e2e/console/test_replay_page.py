@@ -63,6 +63,10 @@ def test_it_opens_where_a_job_waits_and_says_why_and_what_would_help(offline: _O
     expect(job.locator(".reason")).to_contain_text("Waits for nodes for its quorum: insufficient nvidia.com/gpu.")
     expect(job.locator(".reason")).to_contain_text("0 of 2 required pods fit; learner: 0 of 4 nodes fit")
     expect(job.get_by_role("heading", name="What would give it nodes")).to_be_visible()
+    point = re.search(r"at=(\d+)", page.url)
+    assert point is not None
+    expect(job).to_contain_text(f"As of event {point[1]}, 0")
+    expect(job.locator(".shell")).to_contain_text(f"arranger explain default/waits-its-turn --at {point[1]} ")
     expect(page.get_by_label("Who waits now")).to_contain_text("default/never-fits waits for nodes for its quorum")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.e2e.console.pages import HISTORIES, Opener, expect_at, export, offset_of, ready, served, written
 from tests.servers import REPOSITORY
@@ -177,7 +177,14 @@ def test_the_form_says_what_is_wrong_in_its_own_words(room: str, opened: Opener)
     ask.click()
     expect(problem).to_contain_text("Queue policy: 'drf' can't be used (did you mean DRF? allowed: ")
     page.get_by_label("Queue policy").fill("DRF")
+    held: list[Route] = []
+    page.route("**/api/v1/what-if?*", lambda one: held.append(one))  # noqa: PLW0108  # Playwright looks at its code
     ask.click()
+    expect(page.get_by_role("button", name="Working it out …")).to_be_disabled()
+    expect(problem).to_have_count(0)
+    for one in held:
+        one.continue_()
+    page.unroute("**/api/v1/what-if?*")
     expect(page.get_by_role("region", name="What if")).to_contain_text("taken on the state at")
     page.get_by_text("More to change").click()
     page.get_by_label("Added or changed jobs").fill("a: [\nb")
