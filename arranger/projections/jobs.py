@@ -533,3 +533,8 @@ def exists(spec: JobSpec, slot: SlotKey) -> bool:
 def requests_of(job: JobRecord, slot: SlotKey) -> tuple[tuple[str, int], ...]:
     """The requests of a slot's pod, as in `PodShape`."""
     return job.valid_spec.groups[slot[0]].shape.requests
+
+
+def has_started(job: JobRecord) -> bool:
+    """Whether a job's quorum has nodes that no other job is still to leave."""
+    return job.quorum_placed() and job.slots.room is None

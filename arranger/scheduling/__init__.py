@@ -3,7 +3,7 @@
 Other packages import only this module and, for experiments on traces, `experiment`. import-linter checks that.
 """
 
-from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of
+from arranger.scheduling.cycle import Cycles, facts_of, take_cycle, turn_of, turns_to
 from arranger.scheduling.filters import Filter, Filters
 from arranger.scheduling.fragmentation import GPU_MILLI, Mix, NodeStates, Request, covering, fragments
 from arranger.scheduling.neighbours import Neighbour, neighbour_of
@@ -90,6 +90,7 @@ __all__ = [
     "quorum_lacks",
     "take_cycle",
     "turn_of",
+    "turns_to",
     "waiting_jobs",
     "why_no_room",
 ]

@@ -59,11 +59,22 @@ def turn_of(
 ) -> PlacementTry | None:
     """What a cycle would do for one job's quorum (with `further`: for the whole job), after serving the jobs before it.
 
-    None if the job isn't in the queue. The result doesn't depend on the jobs behind it, so they are skipped.
+    None if the job isn't in the queue.
+    """
+    tries = turns_to(state, uid, config, time_ms, policies=policies, further=further)
+    return next((tried for tried in tries if tried.job.uid == uid), None)
+
+
+def turns_to(
+    state: State, uid: str, config: CycleConfig, time_ms: int, *, policies: Policies = BUILT_IN, further: bool = False
+) -> list[PlacementTry]:
+    """What a cycle would do for the jobs before this one and for its quorum (with `further`: for the whole job).
+
+    Empty if the job isn't in the queue. The result doesn't depend on the jobs behind it, so they are skipped.
     """
     jobs = queue.waiting_jobs(state, time_ms, by_qos=config.qos_order)
     if not state.synced or all(job.uid != uid for job in jobs):
-        return None
+        return []
     placer = Placer(state, config, policies, time_ms=time_ms)
     jobs, over = queue.considered(state, jobs)
     tries = [placer.left_out(job, lack) for job, lack in over if job.uid == uid]
@@ -75,7 +86,7 @@ def turn_of(
             Reservations(state, config, placer, jobs, time_ms=time_ms),
         )
         tries = _take_turns(placer, turns, room, until=uid, further=further)
-    return next(tried for tried in tries if tried.job.uid == uid)
+    return tries
 
 
 class Cycles:

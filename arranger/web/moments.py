@@ -5,6 +5,7 @@ It works in a process of its own (`moment_process`), or in the caller's where no
 
 import asyncio
 import contextlib
+import functools
 import gc
 import sys
 import time
@@ -19,6 +20,7 @@ from arranger.events.archive import ArchiveLog
 from arranger.events.file_log import FileLog
 from arranger.events.kinds import Event
 from arranger.events.log import Entry, Log, Position
+from arranger.model.config import CycleConfig
 from arranger.model.text import safe_json
 from arranger.plugins import installed
 from arranger.points import parse_at
@@ -28,6 +30,8 @@ from arranger.replay.console.job_page import MOST_OF_A_JOB, LifeEvent, job_page,
 from arranger.replay.console.log_index import LogIndex
 from arranger.replay.console.moment import moment, standings
 from arranger.replay.console.snapshots import continuing
+from arranger.replay.console.starts_now import starts_now
+from arranger.replay.explain.expected import Start
 from arranger.replay.reading.history import END, Point, advance
 from arranger.web.damage import until_gone
 from arranger.web.refusals import refuse
@@ -46,6 +50,8 @@ _HISTORIES = 4
 #: A log's own snapshot is used only if it saves folding so many events: it takes longer to restore than one in memory.
 _WORTH = 20_000
 _ENTRIES_A_READ = 1000
+#: The most time that a forecast takes, for jobs of whose start the log says nothing.
+_FORECAST_S = 0.3
 
 Values = Mapping[str, str]
 
@@ -246,8 +252,15 @@ class Moments:
 
     async def _standings(self, index: LogIndex, values: Values) -> object:
         at, point = self._point(index, values)
+        complete = at <= index.position.offset
         with _as_of(await self._at(index, at), point) as state:
-            return standings(state, index.gantt.gpu_ms, installed(), complete=at <= index.position.offset)
+            made = functools.partial(self._starts, state, index.config(at))
+            return standings(state, index.gantt.gpu_ms, installed(), complete=complete, made=made)
+
+    def _starts(self, state: State, config: CycleConfig) -> Mapping[str, Start]:
+        until_s = time.monotonic() + _FORECAST_S
+        made = starts_now(state, config, installed().closest(config), enough=lambda: time.monotonic() > until_s)
+        return made or {}
 
     def _point(self, index: LogIndex, values: Values) -> tuple[int, Point]:
         """The offset that is asked about, and the point."""

@@ -20,6 +20,7 @@ from arranger.model.pod import ContainerEnd
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.job_parts import LEADER
+from arranger.replay.console import starts_now
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
@@ -83,7 +84,7 @@ def test_where_a_forecast_would_take_too_long_the_command_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = to_file(crowded().entries, tmp_path / "run.log")
-    monkeypatch.setattr(start_forecast, "_JOBS", 1)
+    monkeypatch.setattr(starts_now, "_JOBS", 1)
     assert "  start         unknown: the cluster is too large for a forecast here: arranger forecast\n" in (
         Run(capsys, "explain", "big", *log).out
     )

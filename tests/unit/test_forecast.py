@@ -13,9 +13,9 @@ from arranger.model.job import Dependency, Stage
 from arranger.model.queue import Preemption
 from arranger.model.steps import Steps
 from arranger.projections import snapshot
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, has_started
 from arranger.replay.forecast.ends import Case, Ends
-from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast, has_started
+from arranger.replay.forecast.starts import Forecast, JobForecast, Unknown, forecast
 from arranger.replay.what_if import hypothesis
 from arranger.replay.what_if.hypothesis import job_gone
 from arranger.scheduling.cycle import VERSIONS, Cycles, take_cycle

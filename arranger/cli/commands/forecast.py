@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from arranger.cli.inputs.asked_forecasts import asked_of
+from arranger.cli.inputs.cycle_at import config_of
 from arranger.cli.inputs.log_options import log_options
 from arranger.cli.inputs.reading import (
     DURATION_TYPE,
@@ -25,7 +26,6 @@ from arranger.cli.rendering.output import csv_output_option, print_json
 from arranger.errors import LogError
 from arranger.events import kinds as k
 from arranger.events.log import Entry
-from arranger.model.config import CycleConfig
 from arranger.plugins import inventory
 from arranger.replay.forecast.score import Scorer
 from arranger.replay.forecast.starts import forecast
@@ -121,12 +121,11 @@ async def _starts(target: str | None, settings: Settings, options: dict[str, Any
         await feed(log, await position_before(log, point), scout.feed, until=point, doing="going to the point")
         state, last = await stand_at(log, point, doing="going to the point")
         state.time_ms = (await as_of(log, point, last))(state.time_ms)
-        if scout.config is None:
-            await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
+        config = await config_of(log, scout, last)
     if not state.synced:
         hint = "use a later point"
         raise LogError(f"not everything had been listed yet at offset {state.offset}, so no cycle could run", hint=hint)
-    config, until_ms = scout.config or CycleConfig(), options["until_ms"]
+    until_ms = options["until_ms"]
     policies, first = inventory().policies.closest(config), options["first"]
     horizon_ms = state.time_ms + until_ms if until_ms is not None else None
     total = 3 * min(first, len(state.jobs))

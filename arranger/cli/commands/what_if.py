@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from arranger.cli.inputs.alternative import other_configuration
+from arranger.cli.inputs.cycle_at import cycle_at
 from arranger.cli.inputs.flags import completing
 from arranger.cli.inputs.reading import (
     AT_ALLOWED,
@@ -17,31 +18,26 @@ from arranger.cli.inputs.reading import (
     DURATION_TYPE,
     NotFound,
     TextType,
-    as_of,
     end_offset,
     feed,
     opened,
     point_option,
-    position_before,
     progress,
-    stand_at,
 )
 from arranger.cli.inputs.variation import Otherwise, job_edit
 from arranger.cli.rendering.output import local_time, output_option, print_json
 from arranger.cli.rendering.plot import check_plot, plot
 from arranger.cli.rendering.what_if_page import Answer, Sequel
 from arranger.errors import LogError, UsageError
-from arranger.events import kinds as k
 from arranger.events.log import Log, Position
 from arranger.model.config import CycleConfig
-from arranger.model.pod import PodShape
 from arranger.plugins import inventory
 from arranger.projections import snapshot
 from arranger.projections.state import State
 from arranger.replay.reading.history import END, Point
 from arranger.replay.reading.recording import Recording
 from arranger.replay.what_if.continuation import Continuation, Future
-from arranger.replay.what_if.one_cycle import Inputs, Scout, Variation, changed_plan, take_plan, vary
+from arranger.replay.what_if.one_cycle import Inputs, Variation, changed_plan, take_plan, vary
 from arranger.replay.what_if.overrides import Overrides
 from arranger.replay.what_if.utilisation import Meter, Utilisation, likeness, typical_pods
 from arranger.scheduling import Mix, Policies
@@ -185,7 +181,7 @@ class _Asked(msgspec.Struct, frozen=True):
 async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Answer:
     policies = inventory().policies
     async with opened(target, settings) as log:
-        inputs, record, state, position = await _cut(log, asked.at)
+        inputs, record, state, position = await cycle_at(log, asked.at)
         content = snapshot.encode(state)
         changed = snapshot.restore(content)
         edits: list[str] = []
@@ -211,7 +207,7 @@ async def _what_if(target: str | None, settings: Settings, asked: _Asked) -> Ans
         answer.lasting_ms = asked.lasting_ms
         future = Future(recording.observations, recording.intervals, asked.lasting_ms)
         horizon_ms = _horizon_ms(asked, inputs, recording)
-        typical = typical_pods(_shapes(state, recording))
+        typical = typical_pods(recording.shapes(state))
         go_on = functools.partial(_go_on, inputs=inputs, future=future, horizon_ms=horizon_ms, typical=typical)
         as_it_was, what_if = go_on(state, usual, had, Variation()), go_on(changed, config, by, variation)
         alike = likeness(recording.starts(as_it_was.end_ms), as_it_was.starts)
@@ -264,42 +260,3 @@ def _horizon_ms(asked: _Asked, inputs: Inputs, recording: Recording) -> int | No
     if moment_ms < inputs.time_ms:
         raise UsageError(f"--until: {local_time(moment_ms)} is before the point, {local_time(inputs.time_ms)}")
     return moment_ms
-
-
-def _shapes(state: State, recording: Recording) -> Iterator[tuple[PodShape, int]]:
-    """The pods of all jobs in the state and of all that were created later: (shape, number)."""
-    specs = {job.uid: job.spec for job in state.jobs.values() if job.active}
-    specs |= {event.uid: event.spec for _, event in recording.observations if isinstance(event, k.JobSeen)}
-    for spec in specs.values():
-        for group in spec.groups if spec is not None else ():
-            yield group.shape, group.count
-
-
-async def _cut(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
-    """The inputs of the cycle at a point, its record if there is one, the state at its base, and the position there.
-
-    Raises `LogError` if the log doesn't reach the point, or if the listings weren't complete there.
-    """
-    point = at or END
-    scout = Scout()
-    just_before = Point(offset=point.offset - 1) if point.offset else point
-    await feed(log, await position_before(log, just_before), scout.feed, until=point, doing="going to the point")
-    found = scout.cycle(point.offset) if point.offset is not None else None
-    base = Point(offset=found[0].base) if found is not None else point
-    state, last = await stand_at(log, base, doing="going to the point")
-    if not state.synced:
-        raise LogError(
-            f"not everything had been listed yet at offset {state.offset}, so no cycle could run there",
-            hint="use a later point",
-        )
-    if found is not None:
-        inputs, record = found
-        if state.offset != inputs.base:
-            raise LogError(
-                f"the cycle's base, offset {inputs.base}, is not the end of an entry, so the cycle can't run again"
-            )
-        return inputs, record, state, last
-    if scout.config is None:
-        await feed(log, last, scout.first_cycle, until=END, doing="looking for a cycle")
-    state.time_ms = (await as_of(log, point, last))(state.time_ms)
-    return Inputs(state.offset, state.time_ms, scout.config or CycleConfig()), None, state, last

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from arranger.cli.inputs.cycle_at import config_of
 from arranger.cli.inputs.reading import (
     NotFound,
     as_of,
@@ -17,6 +18,7 @@ from arranger.cli.inputs.reading import (
     feed,
     job_index_of,
     job_label,
+    stand_at,
     unknown_job,
     unknown_node,
 )
@@ -35,6 +37,7 @@ from arranger.replay.explain.story import Story
 from arranger.replay.explain.waiting import Helped
 from arranger.replay.reading.describe import as_object, label
 from arranger.replay.reading.history import Point
+from arranger.replay.what_if.one_cycle import Inputs, Scout
 
 
 def as_json(answer: Explanation) -> dict[str, Any]:
@@ -55,15 +58,47 @@ class _Reading:
         self.job_histories = JobHistories(state, asked, policies=installed(), leaving=self._leaving)
         #: Of a job that failed, by the offset of its last wait: what would have helped it.
         self.helped: dict[tuple[str, int], Helped] = {}
+        self._scout, self._point = Scout(), Point()
+        #: The state that the cycle at the last point was taken on, at its time; None if no cycle is recorded there.
+        self._recorded: State | None = None
 
     async def read(self, log: Log, point: Point) -> None:
         """Read up to a point. Cancelled, it can be told again."""
+        self._recorded, self._point = None, point
         await feed(log, self.position, self._feed, until=point, doing="reading the job's life")
         self.job_histories.finish(await as_of(log, point, self.position))
+        if (cycle := self._cycle()) is not None and any(map(self._waits, self.job_histories.stories)):
+            self._recorded = await self._base_of(cycle, log)
+        around = self.job_histories.around
+        if around.config is None:
+            around.config = await config_of(log, self._scout, self.position)
 
     def _feed(self, entry: Entry) -> None:
+        self._scout.feed(entry)
+        if (cycle := self._cycle()) is not None:
+            self.job_histories.keep(cycle.base)
         self.job_histories.feed(entry)
         self.position, self.least = Position(self.position.epoch, entry.last, entry.chain), entry.first
+
+    def _waits(self, uid: str) -> bool:
+        job = self.job_histories.state.jobs.get(uid)
+        return job is not None and job.active and len(job.placements) < job.pods_desired()
+
+    def _cycle(self) -> Inputs | None:
+        """The inputs of the cycle at the point, if the last entry is its record."""
+        found = self._scout.cycle(self._point.offset) if self._point.offset is not None else None
+        return found[0] if found is not None else None
+
+    async def _base_of(self, cycle: Inputs, log: Log) -> State | None:
+        """The state that a recorded cycle was taken on, at its time; None if it can't be taken again."""
+        if (kept := self.job_histories.kept(cycle.base, cycle.time_ms)) is not None:
+            return kept
+        try:
+            base, _ = await stand_at(log, Point(offset=cycle.base), doing="going to the cycle's base")
+        except LogError:  # the log begins behind it
+            return None
+        base.time_ms = cycle.time_ms
+        return base if base.offset == cycle.base else None
 
     def answer(self) -> tuple[Explanation | None, int]:
         """The explanation of the job that exists at the end, or else of the last deleted one with the offset of its
@@ -95,7 +130,9 @@ class _Reading:
         if self.asked.node and not pod and self.asked.node not in story.state.nodes.rows:
             raise unknown_node(self.asked.node, story.state)
         retaken = self.job_histories.retaken(job.uid, None if pod else job.attempt)
-        return explanation(story, job, retaken, policies=installed(), node=self.asked.node)
+        return explanation(
+            story, job, retaken, policies=installed(), node=self.asked.node, recorded=self._recorded
+        )  # fmt: skip
 
     def with_forecast(self, answer: Explanation) -> Explanation:
         """With a forecast of the start, if the job exists at the end and the log has none."""

@@ -1,7 +1,10 @@
 """What a single pass over the log finds, kept up to date by each further entry, all of bounded size."""
 
+from bisect import bisect_right
+
 from arranger.events import kinds as k
 from arranger.events.log import Entry, Position
+from arranger.model.config import CycleConfig
 from arranger.projections.state import Changes, State
 from arranger.replay.console.gantt import GanttIndex
 from arranger.replay.console.job_page import JobEvents
@@ -25,16 +28,26 @@ class LogIndex:
         self.began = position.offset
         self.snapshots = snapshots if snapshots is not None else Snapshots()
         self.timeline, self.series, self.gantt, self.jobs = TimelineIndex(), SeriesIndex(), GanttIndex(), JobEvents()
+        #: The configurations of cycles, each with the offset of the first cycle that had it.
+        self.configs: list[tuple[int, CycleConfig]] = []
         self.jobs.begin(state)
         self.series.note(state, state.jobs)
         self.gantt.note(state, dict.fromkeys(state.jobs))
         self.snapshots.note(state, position, {}, None)
 
+    def config(self, offset: int) -> CycleConfig:
+        """The configuration of the last cycle up to an offset, else of the first one behind it."""
+        number = bisect_right(self.configs, offset, key=lambda of: of[0])
+        return self.configs[max(number - 1, 0)][1] if self.configs else CycleConfig()
+
     def feed(self, entry: Entry) -> None:
         """Fold and index one entry. Raises `DamagedEntry`."""
         state, changes, pods = self.state, Changes(), dict[str, None]()
-        for event in entry.batch.events:
-            if isinstance(event, k.PodSeen | k.PodGone):
+        for offset, event in enumerate(entry.batch.events, start=entry.first):
+            if isinstance(event, k.CycleTaken):
+                if not self.configs or event.config != self.configs[-1][1]:
+                    self.configs.append((offset, event.config))
+            elif isinstance(event, k.PodSeen | k.PodGone):
                 pods[event.uid] = None
             elif isinstance(event, k.JobSeen):  # it may disown pods that were seen before it
                 pods.update(dict.fromkeys(state.pods_of.get(event.uid, ())))

@@ -3,7 +3,7 @@
 Times are in seconds since 1970, and GPUs are those of all vendors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from arranger.projections.nodes import Amounts, NodeTable
 from arranger.projections.queue_membership import submitter_of
 from arranger.projections.queue_use import queue_of
 from arranger.projections.state import State
-from arranger.replay.explain.expected import start_of
+from arranger.replay.explain.expected import NoStart, Start, start_of
 from arranger.replay.ledger.causes import causes_of
 from arranger.replay.reading.describe import label
 from arranger.replay.reading.gpus import gpu_totals, gpu_use
@@ -102,8 +102,8 @@ class MomentQueue(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class Standing(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """One job. `position` counts from 1 among the jobs that wait for nodes, in the order of `arranger replay`; 0 if it
     isn't one of them. `expected` (seconds since 1970) is the start that a reservation promises or that was forecast
-    last; None if the log has none. `user` is the submitter's name, else the namespace. `gpu_ms` are the GPUs that it
-    held, times milliseconds; None if that is too long ago to be known."""
+    last, else that a forecast of this state expects; None if it is unknown. `user` is the submitter's name, else the
+    namespace. `gpu_ms` are the GPUs that it held, times milliseconds; None if that is too long ago to be known."""
 
     job: str
     user: str
@@ -154,15 +154,24 @@ def moment(state: State) -> Moment:
 
 
 def standings(
-    state: State, gpu_ms: Callable[[str, int], int | None], policies: Policies = BUILT_IN, *, complete: bool
+    state: State,
+    gpu_ms: Callable[[str, int], int | None],
+    policies: Policies = BUILT_IN,
+    *,
+    complete: bool,
+    made: Callable[[], Mapping[str, Start]] = lambda: {},
 ) -> Standings:
     """Where the jobs of a state stand. `gpu_ms` says what a job, by its UID, held up to a time: of all that was, unless
-    the answer isn't `complete`."""
+    the answer isn't `complete`. `made` makes a forecast, if there is a job of whose start the log says nothing."""
     waiting = in_order(state, CycleConfig(), policies)
     positions = {job.uid: number for number, job in enumerate(waiting, start=1)}
     found = []
+    starts = {uid: start for uid, job in state.jobs.items() if (start := start_of(state, job)) is not None}
+    if state.synced and any(start.why == NoStart.NOT_FORECAST for start in starts.values()):
+        now = made()
+        starts = {uid: now.get(uid, of) if of.why == NoStart.NOT_FORECAST else of for uid, of in starts.items()}
     for job in sorted(state.jobs.values(), key=lambda job: (label(job), job.uid)):
-        start = start_of(state, job) if job.uid in positions and not job.placements else None
+        start = starts.get(job.uid)
         found.append(
             Standing(
                 job=label(job),

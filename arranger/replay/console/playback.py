@@ -291,15 +291,27 @@ class Explaining:
         # No pod has an empty name, so no placement is repeated.
         self._histories = JobHistories(state, Asked(EVERY_JOB, pod=EVERY_JOB), policies=policies, folded=self._folded)
         self._asked, self._told, self._policies = asked, told, policies
-        self.feed, self.finish = self._histories.feed, self._histories.finish
+        self.finish = self._histories.finish
+        #: The offset at which jobs are explained → the cycle that is recorded there.
+        self._cycles: dict[int, k.CycleTaken] = {}
         if state.offset in asked:
             self._folded()
 
+    def feed(self, entry: Entry) -> None:
+        """Raises `DamagedEntry`."""
+        for event in entry.batch.events if entry.last in self._asked else ():
+            if isinstance(event, k.CycleTaken):
+                self._cycles[entry.last] = event
+                self._histories.keep(event.base)
+        self._histories.feed(entry)
+
     def _folded(self) -> None:
         histories = self._histories
+        cycle = self._cycles.get(histories.state.offset)
+        recorded = histories.kept(cycle.base, cycle.time_ms) if cycle is not None else None
         for uid in self._asked.get(histories.state.offset, ()):
             story, job = histories.stories.get(uid), histories.state.jobs.get(uid)
             if story is not None and job is not None:
                 retaken = histories.retaken(uid, job.attempt)
-                found = explanation(story, job, retaken, policies=self._policies)
+                found = explanation(story, job, retaken, policies=self._policies, recorded=recorded)
                 self._told(msgspec.structs.replace(found, rejected=(), intervals=(), timeline=()))

@@ -153,9 +153,16 @@ def pod_names(story: Story, job: JobRecord) -> dict[str, None]:
 
 
 def explanation(
-    story: Story, job: JobRecord, retaken: Retaken, *, policies: Policies = BUILT_IN, node: str = ""
+    story: Story,
+    job: JobRecord,
+    retaken: Retaken,
+    *,
+    policies: Policies = BUILT_IN,
+    node: str = "",
+    recorded: State | None = None,
 ) -> Explanation:
-    """The explanation as of the end of the story. With `node`, it says why the job's next pod can't use that node."""
+    """The explanation as of the end of the story. With `node`, it says why the job's next pod can't use that node. If
+    the story ends with a recorded cycle, `recorded` is the state that this cycle was taken on, at its time."""
     state = story.state
     return Explanation(
         offset=state.offset,
@@ -163,7 +170,7 @@ def explanation(
         time_ms=state.time_ms,
         began=story.began,
         standing=_standing(story, job),
-        waiting=explain_waiting(story, job, policies, node=node),
+        waiting=explain_waiting(story, job, policies, node=node, recorded=recorded),
         placement_explanations=_with_present(retaken.placement_explanations, job),
         unexplained=retaken.out_of_reach,
         other_versions=retaken.other_versions,

@@ -7,7 +7,7 @@ import msgspec
 from arranger.model.job import Stage
 from arranger.projections.awaited_room import refused_by_dry_run
 from arranger.projections.forecasts import expected_start
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
 from arranger.projections.state import Forecasted, Reservation, State
 from arranger.replay.reading.describe import awaited_labels
@@ -72,8 +72,7 @@ class Start(msgspec.Struct, frozen=True):
 
 def start_of(state: State, job: JobRecord) -> Start | None:
     """The start of a job as the log has it; None if it doesn't wait to start."""
-    waits = job.stage in (Stage.PENDING, Stage.RESCHEDULING) and not job.quorum_placed()
-    if not waits or job.spec is None:
+    if job.stage not in (Stage.PENDING, Stage.RESCHEDULING) or has_started(job) or job.spec is None:
         return None
     if not job.active or job.stands_still:
         return Start(Certainty.UNKNOWN, why=NoStart.HELD)

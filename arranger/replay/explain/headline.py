@@ -26,7 +26,7 @@ def headline(answer: Explanation, local_time: Callable[[int], str]) -> str:
             return f"{job.job} runs since {since}, for {lasts}{stuck if usual else why}{_times(answer)}"
         case Stage.STARTING:
             return f"{job.job} starts since {since}, for {lasts}{why if answer.waiting is None else stuck}"
-    if answer.start is None and answer.waiting is None:
+    if answer.waiting is None:
         since, lasts = local_time(job.scheduled_since_ms), duration(max(answer.time_ms - job.scheduled_since_ms, 0))
         return f"{job.job} has nodes since {since}, for {lasts}, and is about to start"
     if job.stage == Stage.RESCHEDULING:

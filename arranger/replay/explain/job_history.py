@@ -22,6 +22,7 @@ from arranger.replay.explain.story import Story
 from arranger.replay.reading.describe import label, placed_in, victims_of
 from arranger.replay.reading.history import advance
 from arranger.replay.reading.verdicts import ACCEPTED, VOID, Judged, fold_noting
+from arranger.replay.what_if.hypothesis import private_copy
 from arranger.scheduling import BUILT_IN, Policies
 
 #: The number of events that wait in the window. Cycles with an older base aren't explained.
@@ -93,6 +94,9 @@ class JobHistories:
         self._expected: dict[int, list[tuple[int, k.Placed, _Cycle, int]]] = {}
         self._taken: dict[int, list[PlacementExplanation] | None] = {}
         self._retaken: dict[tuple[str, int], Retaken] = {}
+        #: The offsets of `keep`, and copies of the states there that were reached.
+        self._keep: dict[int, None] = {}
+        self._kept: dict[int, State] = {}
         for job in list(state.jobs.values()):
             if self._named(job.seen.namespace, job.seen.name):
                 self._begin(job.uid)
@@ -123,6 +127,20 @@ class JobHistories:
         self._held += len(entry.batch.events)
         while self._held > WINDOW:
             self._fold_next()
+
+    def keep(self, offset: int) -> None:
+        """Keep a copy of the state at this offset, if that isn't behind it yet."""
+        self._keep[offset] = None
+
+    def kept(self, offset: int, time_ms: int) -> State | None:
+        """The copy of the state at this offset, with another time; None if it wasn't kept. Those before it go."""
+        for other in [of for of in self._keep if of < offset]:
+            del self._keep[other]
+            self._kept.pop(other, None)
+        state = self._kept.get(offset)
+        if state is not None:
+            state.time_ms = time_ms
+        return state
 
     def finish(self, as_of_ms: Callable[[int], int] = lambda last_ms: last_ms) -> None:
         """The end of what is read so far. `as_of_ms` gives for the time of its last event that up to which is counted:
@@ -169,6 +187,8 @@ class JobHistories:
 
     def _fold_next(self) -> None:
         self._take_cycles()
+        if self.state.offset in self._keep and self.state.offset not in self._kept:
+            self._kept[self.state.offset] = private_copy(self.state)
         entry = self._waiting.popleft()
         self._take_leave(entry)
         self._held -= len(entry.batch.events)

@@ -1,19 +1,22 @@
 """Find the changes to the cluster, the queue or the job that would give a waiting job its nodes. Each is tried in a
-cycle. The events that a successful change reverts are those that keep the job waiting.
+cycle, with the same answers of the API server as `arranger what-if` supposes: both say the same of a change. The events
+that a successful change reverts are those that keep the job waiting.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from arranger.model.text import counted
+from arranger.projections.state import State
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Join, Steps
 from arranger.replay.explain.candidate_changes.families import families
-from arranger.replay.reading.describe import room_from
-from arranger.replay.what_if.hypothesis import answers, supposed, with_answers
-from arranger.scheduling import turn_of
+from arranger.replay.reading.describe import label, room_from
+from arranger.replay.what_if.hypothesis import answered, supposed
+from arranger.replay.what_if.one_cycle import Turns
+from arranger.scheduling import PlacementTry, take_cycle, turns_to
 
 #: The maximum number of cycles to find remedies in a cluster of up to `_SMALL` nodes. A larger cluster gets fewer.
 TRIES = 80
@@ -91,7 +94,7 @@ class _Search:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._state = supposed(case.state, answers(case.state))
+        self._untried = _untried_now(case)
         nodes = max(len(case.state.nodes.by_name()), 1)
         self._left = max(_FEWEST_TRIES, min(TRIES, TRIES * _SMALL // nodes))
         self.tried = self.untried = 0
@@ -118,10 +121,11 @@ class _Search:
         return found
 
     def _least(self, changes: Sequence[Change]) -> tuple[int, list[Remedy]]:
-        low, high = 0, len(changes)
-        if not changes or not self._tried(changes[-1]):
+        best = self._tried(changes[-1]) if changes else []
+        if not best:
             return 0, []
-        best: list[Remedy] = []
+        low, high = 0, len(changes) - 1
+        self._left = max(self._left, high.bit_length())  # a search that has begun is finished: else it isn't the least
         while low < high:
             middle = (low + high) // 2
             helps = self._tried(changes[middle])
@@ -129,7 +133,7 @@ class _Search:
                 best, high = helps, middle
             else:
                 low = middle + 1
-        return (low, best) if best else (len(changes) - 1, self._tried(changes[-1]))
+        return low, best
 
     def _tried(self, change: Change) -> list[Remedy]:
         if self._left <= 0:
@@ -153,10 +157,29 @@ class _Search:
         """The number of pods that a cycle places with the change (-1 if the job isn't in its queue), and the jobs that
         give room to it, in words."""
         case = self._case
-        state = supposed(self._state, with_answers(self._state, change.events))
         time_ms = change.time_ms or case.state.time_ms
         config, uid = change.config or case.config, case.job.uid
-        tried = turn_of(state, uid, config, time_ms, policies=case.policies, further=True)
-        if tried is None:
-            return -1, ()
-        return tried.pods, room_from(tried.preempted, state) if tried.preempted is not None else ()
+
+        def take(state: State) -> tuple[tuple[int, tuple[str, ...]], list[str]]:
+            tries = turns_to(state, uid, config, time_ms, policies=case.policies, further=True)
+            tried = next((one for one in tries if one.job.uid == uid), None)
+            if tried is None:
+                return (-1, ()), []
+            givers = room_from(tried.preempted, state) if tried.preempted is not None else ()
+            return (tried.pods, givers), _untried(tries)
+
+        return answered(supposed(case.state, change.events), case.state, self._untried, take, supposed)[0]
+
+
+def _untried_now(case: Case) -> list[str]:
+    """The jobs that would take room in a cycle without changes, but for a dry run that is still to come."""
+    if not case.config.dry_run or not case.state.synced:
+        return []
+    turns = Turns()
+    take_cycle(case.state, case.config, case.state.time_ms, turns, policies=case.policies)
+    return _untried(turns.tries.values())
+
+
+def _untried(tries: Iterable[PlacementTry]) -> list[str]:
+    short = [one for one in tries if one.shortage is not None and one.preempted is None]
+    return [label(one.job) for one in short if one.shortage is not None and one.shortage.untried]

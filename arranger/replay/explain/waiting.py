@@ -1,6 +1,7 @@
 """Explain why a job waits, from a cycle that is taken at the point of the explanation."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -87,8 +88,13 @@ class Helped(msgspec.Struct, frozen=True):
     tried: int
 
 
-def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "") -> Waiting | None:
-    """Why this job waits at the end of the story, by a cycle as recorded last; None if it needs no more nodes."""
+def explain_waiting(
+    story: Story, job: JobRecord, policies: Policies = BUILT_IN, *, node: str = "", recorded: State | None = None
+) -> Waiting | None:
+    """Why this job waits at the end of the story, by a cycle as recorded last; None if it needs no more nodes.
+
+    Where the story ends with a recorded cycle, `recorded` is the state that it was taken on, at its time. The changes
+    that help are then those with which that cycle gives the job nodes: what-if repeats the same one."""
     state, spec = story.state, job.spec
     if spec is None or job.ended or len(job.placements) >= job.pods_desired():
         return None
@@ -99,8 +105,11 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
     given, givers = _given(state, config, policies, observer) if position else ({}, ())
     shortfall, gets = observer.shortfall, given.get(job.uid, 0)
     before, counted_job = tuple(waiting[: max(position - 1, 0)]), waiting[position - 1] if position else job
-    case = Case(story, job, config, policies, _lack(shortfall), before)
-    sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
+    case = Case(story, state, job, config, policies, _lack(shortfall), before)
+    if recorded is not None:
+        sought = _sought_then(case, recorded)
+    else:
+        sought = remedies(case) if state.synced and (shortfall is not None or not position) else Sought()
     takers, holders = who_has_it(story, shortfall) if shortfall is not None else ((), ())
     since, earlier = blockers(case, sought.found)
     placed = placed_since(story, job)
@@ -127,6 +136,21 @@ def explain_waiting(story: Story, job: JobRecord, policies: Policies = BUILT_IN,
         passed_by=once_each(placed),
     )
     return _with_room(found, case, givers)
+
+
+def _sought_then(case: Case, state: State) -> Sought:
+    """The changes with which a recorded cycle would give the job nodes. `state` is what it was taken on."""
+    job, observer = state.jobs.get(case.job.uid), ShortfallObserver(case.job.uid)
+    if job is None or job.spec is None or not state.synced:
+        return Sought()
+    waiting = in_order(state, case.config, case.policies)
+    position = _position(waiting, job)
+    if position:
+        take_cycle(state, case.config, state.time_ms, observer, policies=case.policies)
+        if observer.shortfall is None:
+            return Sought()
+    before, lack = tuple(waiting[: max(position - 1, 0)]), _lack(observer.shortfall)
+    return remedies(replace(case, state=state, job=job, ahead=before, lack=lack))
 
 
 def _position(waiting: Sequence[JobRecord], job: JobRecord) -> int:

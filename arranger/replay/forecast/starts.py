@@ -19,7 +19,7 @@ from arranger.events import kinds as k
 from arranger.model.config import CycleConfig
 from arranger.model.job import DEFAULT_GRACE_S, Stage
 from arranger.projections.awaited_room import refused_by_dry_run
-from arranger.projections.jobs import JobRecord
+from arranger.projections.jobs import JobRecord, has_started
 from arranger.projections.preemption import leaves
 from arranger.projections.queue_membership import kept_out
 from arranger.projections.state import State
@@ -192,11 +192,6 @@ def waiting(state: State, config: CycleConfig, policies: Policies, time_ms: int)
             found.setdefault(job.uid, waits[job.uid])
     rest = sorted(waits.values(), key=lambda job: (job.seen.created_ms, job.uid))
     return list((found | {job.uid: job for job in rest if job.uid not in found}).values())
-
-
-def has_started(job: JobRecord) -> bool:
-    """Whether a job's quorum has nodes that no other job is still to leave."""
-    return job.quorum_placed() and job.slots.room is None
 
 
 def waits_to_start(job: JobRecord) -> bool:

@@ -4,10 +4,13 @@ A what-if continues with them: other decisions meet the same arrivals, the same 
 did. Pods of jobs aren't kept, because they follow from decisions, and those may differ.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.log import Entry
+from arranger.model.pod import PodShape
 from arranger.model.stages import StageReason
 from arranger.projections.jobs import JobRecord, holds
 from arranger.projections.state import Changes, State
@@ -68,6 +71,14 @@ class Recording:
             for key, interval in self.intervals.items()
             if key not in self._before and interval.placed_ms <= until_ms
         }
+
+    def shapes(self, state: State) -> Iterator[tuple[PodShape, int]]:
+        """The pods of all jobs in the state at the point and of all that were created later: (shape, number)."""
+        specs = {job.uid: job.spec for job in state.jobs.values() if job.active}
+        specs |= {event.uid: event.spec for _, event in self.observations if isinstance(event, k.JobSeen)}
+        for spec in specs.values():
+            for group in spec.groups if spec is not None else ():
+                yield group.shape, group.count
 
     @property
     def end_ms(self) -> int:

@@ -130,7 +130,7 @@ class Continuation:
     ) -> None:
         """As `run`, but without figures, and no further than it is `enough`."""
         if self._refuses:
-            self._say(answers(self.state, every=True))
+            self._say(answers(self.state))
         self._meter.begin(self.state)
         for uid in list(self.state.jobs):
             self._meter.look(self.state, uid, self._now_ms)

@@ -5,7 +5,7 @@ cordon, and to end a job is to delete the job and its pods.
 """
 
 import dataclasses
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -31,6 +31,7 @@ from arranger.replay.what_if.quota_account import accounted
 #: So many jobs are copied in one step.
 _AT_ONCE = 256
 
+_Result = TypeVar("_Result")
 _Observation = TypeVar("_Observation", bound=msgspec.Struct)
 _PodsOf = dict[str, dict[str, k.PodSeen]]
 
@@ -276,22 +277,42 @@ def _forked(state: State, jobs: dict[str, JobRecord], pods_of: _PodsOf, *, nodes
 # that it refuses these pods.
 
 
-def answers(state: State, *, every: bool = False) -> tuple[k.PodsTried, ...]:
-    """The answers about all waiting jobs that have none; about `every` job, where those with nodes may wait again."""
-    return tuple(_answer(job, job.seen) for job in _unanswered(state, every=every))
+def answers(state: State) -> tuple[k.PodsTried, ...]:
+    """The answers about all jobs that have none. Those with nodes may wait again."""
+    return tuple(_answer(job, job.seen) for job in _unanswered(state))
 
 
-def say_answers(state: State, before: State, names: Collection[str], time_ms: int) -> list[str]:
-    """Fold the answers about the waiting jobs of these names, and return the names of those of whose pods the log has
-    no answer. `before` is the state before any of them was edited."""
-    asked = [(job, before.jobs.get(job.uid)) for job in _unanswered(state) if label(job) in names]
-    say(state, time_ms, [_answer(was, job.seen) for job, was in asked])
-    return [label(job) for job, was in asked if was is None or _known(was, job.seen) is None]
+def answered(
+    state: State,
+    before: State,
+    waits: Collection[str],
+    take: Callable[[State], tuple[_Result, Collection[str]]],
+    tell: Callable[[State, Sequence[k.Event]], State],
+) -> tuple[_Result, tuple[str, ...]]:
+    """The result of a cycle on a state with changes, with the supposed answers; `before` is the state without them.
+
+    Some jobs may take room only because of the changes, so nobody has asked the API server yet whether it takes their
+    pods. It is supposed to take them, unless the log says that it refuses them. Also returns the names of those jobs of
+    which the log says nothing. The jobs of the names `waits` wait for the answer without the changes too, and go on
+    waiting: else the changes would seem to give the room that only the answer lacks.
+
+    `take` takes the cycle, and names the jobs that would take room but for the answer. `tell` adds answers to a state.
+    """
+    done, supposed = list(waits), list[str]()
+    while True:
+        result, untried = take(state)
+        names = [name for name in untried if name not in done]
+        if not names:
+            return result, tuple(supposed)
+        waiting = [job for job in _unanswered(state) if not job.placements and label(job) in names]
+        asked = [(job, before.jobs.get(job.uid)) for job in waiting]
+        state = tell(state, [_answer(was, job.seen) for job, was in asked])
+        supposed += [label(job) for job, was in asked if was is None or _known(was, job.seen) is None]
+        done += names
 
 
-def _unanswered(state: State, *, every: bool = False) -> list[JobRecord]:
-    jobs = [job for job in state.jobs.values() if job.active and (every or not job.placements) and job.dry_run is None]
-    return [job for job in jobs if not job.of_pods]
+def _unanswered(state: State) -> list[JobRecord]:
+    return [job for job in state.jobs.values() if job.active and job.dry_run is None and not job.of_pods]
 
 
 def with_answers(state: State, events: Sequence[k.Event]) -> tuple[k.Event, ...]:

@@ -5,7 +5,7 @@ Additions and removals are folded as one more entry of observations, so they hav
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ from arranger.projections.state import State
 from arranger.projections.worker_groups import with_whole
 from arranger.replay.reading.describe import amounts_text, label, placed_in, pods_text, room_from, told_of, victims_of
 from arranger.replay.reading.edits import namespace_changed, queue_changed
-from arranger.replay.what_if.hypothesis import job_alone_gone, pods_gone, queue_gone, retold, say, say_answers
+from arranger.replay.what_if.hypothesis import answered, job_alone_gone, pods_gone, queue_gone, retold, say
 from arranger.replay.what_if.overrides import Overrides
 from arranger.scheduling import (
     BUILT_IN,
@@ -129,7 +129,7 @@ def take_plan(
 ) -> tuple[Plan, tuple[k.Event, ...]]:
     """Take a cycle. Returns its plan and the events that it would record."""
     before = {job.uid: len(job.placements) for job in waiting_jobs(state, time_ms)} if state.synced else {}
-    turns = _Turns()
+    turns = Turns()
     events = take_cycle(state, config, time_ms, turns, policies=policies)
     placed = {found.job_uid: found for found in map(placed_in, events) if found is not None}
     preempted = {event.placed.job_uid: event for event in events if isinstance(event, k.Preempted)}
@@ -200,21 +200,22 @@ def _given(state: State, placed: Iterable[k.Placed]) -> dict[str, Counter[str]]:
 def changed_plan(
     state: State, before: State, as_it_was: Plan, config: CycleConfig, policies: Policies
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The plan of the cycle `as_it_was`, which ran on `before`, on that state with changes, to which this adds answers.
+    """The plan of the cycle `as_it_was`, which ran on `before`, on that state with changes, to which this adds answers
+    (see `answered`). Also returns the names of the jobs whose pods the API server is supposed to take."""
 
-    Some jobs may take room only because of the changes, so nobody has asked the API server yet whether it takes their
-    pods. It is supposed to take them, unless the log says that it refuses them. Also returns the names of those jobs of
-    which the log says nothing. A job that waits for the answer in the plan as it was waits for it here too: else the
-    change would seem to give the room that only the answer lacks.
-    """
-    done, supposed = {job.job for job in as_it_was.jobs if job.untried}, list[str]()
-    while True:
-        plan, _ = take_plan(state, config, as_it_was.time_ms, policies=policies)
-        names = {job.job for job in plan.jobs if job.untried} - done
-        if not names:
-            return plan, tuple(supposed)
-        supposed += say_answers(state, before, names, as_it_was.time_ms)
-        done |= names
+    def take(of: State) -> tuple[Plan, list[str]]:
+        plan, _ = take_plan(of, config, as_it_was.time_ms, policies=policies)
+        return plan, _untried(plan)
+
+    def tell(of: State, events: Sequence[k.Event]) -> State:
+        say(of, as_it_was.time_ms, events)
+        return of
+
+    return answered(state, before, _untried(as_it_was), take, tell)
+
+
+def _untried(plan: Plan) -> list[str]:
+    return [job.job for job in plan.jobs if job.untried]
 
 
 def _in_words(amounts: Mapping[str, int]) -> str:
@@ -255,8 +256,8 @@ def _job_plan(
     )
 
 
-class _Turns(CycleObserver):
-    """Collects the placement tries of a cycle, in the order of the jobs' first turns."""
+class Turns(CycleObserver):
+    """Collects the placement tries of a cycle by the jobs' UIDs, in the order of the jobs' first turns."""
 
     def __init__(self) -> None:
         self.tries: dict[str, PlacementTry] = {}

@@ -33,18 +33,16 @@ class Lack:
 
 @dataclass(frozen=True)
 class Case:
-    """A waiting job at the end of its story, with the configuration and the policies for cycles there."""
+    """A job that waits in a cycle: the state that the cycle is taken on, at that state's time, with the configuration
+    and the policies for it. `story` is the job's story, which goes on to the point of the explanation."""
 
     story: Story
+    state: State
     job: JobRecord
     config: CycleConfig
     policies: Policies
     lack: Lack | None
     ahead: tuple[JobRecord, ...]
-
-    @property
-    def state(self) -> State:
-        return self.story.state
 
     @property
     def around(self) -> ClusterContext:

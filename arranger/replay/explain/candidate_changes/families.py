@@ -76,7 +76,7 @@ def _beyond_quota(case: Case) -> Iterator[Family]:
 
 def _in_turn(case: Case) -> Iterator[Family]:
     """Let the job have its turn before others: by priority, without them, or by the weights and the use of queues."""
-    yield Family(list(priorities(case)), least=True)
+    yield Family(priorities(case), least=True)
     yield Family(ahead(case))
     for name in way_of(case):
         yield Family(heavier(case, name), least=True)

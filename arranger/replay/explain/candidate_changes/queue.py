@@ -6,8 +6,6 @@ import msgspec
 
 from arranger.model.job import Stage
 from arranger.projections.ownership import has_earlier_pods
-from arranger.projections.queue_membership import counted_priority
-from arranger.projections.queue_use import queue_of
 from arranger.replay.explain.candidate_changes.case import Case
 from arranger.replay.explain.candidate_changes.change import Change, Steps, names_text
 from arranger.replay.reading.describe import label
@@ -82,24 +80,25 @@ def configurations(case: Case) -> Iterator[Change]:
             )
 
 
-def priorities(case: Case) -> Iterator[Change]:
-    """Raise the priority above that of some jobs ahead, or of some that run in its queue and may give it room, in the
-    smallest steps."""
-    spec, state = case.spec, case.state
-    if spec.priority_class:
-        return  # the value of a class can't be edited
+def priorities(case: Case) -> Sequence[Change]:
+    """Raise the priority step by step: above that of jobs ahead, or of those that may give the job room."""
+    spec = case.spec
+    alone = not case.ahead and not any(other.placements for other in case.state.jobs.values())
+    if spec.priority_class or alone:  # the value of a class can't be edited
+        return ()
     first: dict[int, str] = {}
     for other in case.ahead:
         if other.spec is not None:
             first.setdefault(other.spec.priority, f" would put it before {label(other)}")
-    for other in state.jobs.values() if spec.preempts else ():
-        if other.placements and other.valid_spec.preemptible and queue_of(state, other) == queue_of(state, case.job):
-            first.setdefault(counted_priority(state, other), "")
-    for level in sorted(first):
-        if spec.priority <= level < _HIGHEST:
-            seen = hypothesis.job_seen(case.job, state, msgspec.structs.replace(spec, priority=level + 1))
-            raised = f"priority {level + 1}"
-            yield Change("queue", raised + first[level], (seen,), taking=f"{raised} would let it")
+
+    def raised(number: int) -> Change:
+        priority = spec.priority + 1 + number
+        seen = hypothesis.job_seen(case.job, case.state, msgspec.structs.replace(spec, priority=priority))
+        text = f"priority {priority}"
+        below = max((level for level in first if level < priority), default=0)
+        return Change("queue", text + first.get(below, ""), (seen,), taking=f"{text} would let it")
+
+    return Steps(_HIGHEST - spec.priority, raised)
 
 
 def ahead(case: Case) -> Sequence[Change]:

@@ -1,0 +1,47 @@
+"""The cycle that the questions about a point of a log take: the same one for all of them."""
+
+from arranger.cli.inputs.reading import as_of, feed, position_before, stand_at
+from arranger.errors import LogError
+from arranger.events import kinds as k
+from arranger.events.log import Log, Position
+from arranger.model.config import CycleConfig
+from arranger.projections.state import State
+from arranger.replay.reading.history import END, Point
+from arranger.replay.what_if.one_cycle import Inputs, Scout
+
+
+async def config_of(log: Log, scout: Scout, after: Position) -> CycleConfig:
+    """The configuration of the last cycle that `scout` read, up to the position; of the first cycle behind it, if it
+    read none."""
+    if scout.config is None:
+        await feed(log, after, scout.first_cycle, until=END, doing="looking for a cycle")
+    return scout.config or CycleConfig()
+
+
+async def cycle_at(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, ...] | None, State, Position]:
+    """The inputs of the cycle at a point, its record if there is one, the state at its base, and the position there.
+
+    Raises `LogError` if the log doesn't reach the point, or if the listings weren't complete there.
+    """
+    point = at or END
+    scout = Scout()
+    just_before = Point(offset=point.offset - 1) if point.offset else point
+    await feed(log, await position_before(log, just_before), scout.feed, until=point, doing="going to the point")
+    found = scout.cycle(point.offset) if point.offset is not None else None
+    base = Point(offset=found[0].base) if found is not None else point
+    state, last = await stand_at(log, base, doing="going to the point")
+    if not state.synced:
+        raise LogError(
+            f"not everything had been listed yet at offset {state.offset}, so no cycle could run there",
+            hint="use a later point",
+        )
+    if found is not None:
+        inputs, record = found
+        if state.offset != inputs.base:
+            raise LogError(
+                f"the cycle's base, offset {inputs.base}, is not the end of an entry, so the cycle can't run again"
+            )
+        return inputs, record, state, last
+    config = await config_of(log, scout, last)
+    state.time_ms = (await as_of(log, point, last))(state.time_ms)
+    return Inputs(state.offset, state.time_ms, config), None, state, last
