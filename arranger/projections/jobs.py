@@ -323,6 +323,13 @@ class JobRecord:
             desired += group.count
         return desired
 
+    def pods_told(self) -> int:
+        """The number of pods as people are told: of an ended job all that it had, for those that have finished are
+        desired no more."""
+        if not self.ended or self.spec is None:
+            return self.pods_desired()
+        return sum([group.count for group in self.spec.groups])
+
     @property
     def least(self) -> list[int]:
         """How many pods of each group have nodes in each quorum. What others start after isn't needed once it is given

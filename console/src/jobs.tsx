@@ -120,7 +120,11 @@ export function Jobs() {
           {
             name: "Pods",
             cell: (job) =>
-              job.podsWanted === undefined ? "–" : `${count(job.podsPlaced ?? 0)}/${count(job.podsWanted)}`,
+              job.podsWanted === undefined
+                ? "–"
+                : ["Succeeded", "Failed"].includes(job.stage)
+                  ? count(job.podsWanted) // which it had
+                  : `${count(job.podsPlaced ?? 0)}/${count(job.podsWanted)}`,
             key: (job) => job.podsPlaced ?? -1,
             number: true,
           },

@@ -207,6 +207,8 @@ export interface Explained {
     forecastMs: number;
     /** What the reservation promised at first, if it was moved; else 0. */
     firstMs: number;
+    /** Whether the reservation's time follows from earlier runs, and not from what jobs declare. */
+    estimated: boolean;
     /** The pods that still have to leave, once the promised time is over. */
     leaving: string[];
   };

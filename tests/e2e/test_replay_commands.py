@@ -640,7 +640,7 @@ def test_explain_of_an_ended_job_speaks_of_the_past_and_of_what_it_waited_for(
     run = Run(capsys, "explain", "waits", *options)
     assert run.out.startswith("default/waits succeeded at ")
     assert run.out.splitlines()[0].endswith(": the leader has finished; it waited 30.0s and ran 7.0s")
-    assert "pods      1 desired; the job has ended, 1 of its pods still exists" in run.out
+    assert "pods      it had 1; the job has ended, 1 of its pods still exists" in run.out
     assert "Why waits-learner-0 was on n1: " in run.out and " is on n1" not in run.out
     line = next(line for line in run.out.splitlines() if line.startswith("  waited"))
     said, _, command = line.partition(": ")

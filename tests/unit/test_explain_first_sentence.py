@@ -20,7 +20,9 @@ from arranger.model.pod import ContainerEnd
 from arranger.model.reasons import Reason, ReasonKind
 from arranger.model.stages import TRANSITIONS, StageReason
 from arranger.projections.job_parts import LEADER
+from arranger.projections.run_times import TIMES_NEEDED
 from arranger.replay.console import starts_now
+from arranger.replay.console.moment import moment
 from arranger.sandbox.direct import DirectCluster
 from arranger.sandbox.listing import Selection
 from arranger.sandbox.store import Store
@@ -132,12 +134,32 @@ def test_a_promise_that_a_forecast_expects_as_well_is_said_alone(
     assert Run(capsys, "forecast", "large", *log).out.splitlines()[1].endswith("+00:00")  # nothing to note
 
 
+def test_a_start_that_is_estimated_from_earlier_runs_is_not_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = with_room_rules(preemption=None, learned_runtimes=True)
+    for number in range(TIMES_NEEDED):
+        job = gpu_job(world, f"before-{number}", 4, image="i")
+        world.settle()
+        world.pass_time(100)
+        for pod in list(job.bound.values()):
+            world.change_pod(pod, phase="Succeeded", ready=False)
+        world.settle()
+    gpu_job(world, "hog", 4, image="i")
+    world.settle()
+    world.pass_time(60)
+    gpu_job(world, "large", 4, priority=9, expected_s=50)
+    world.settle()
+    told = start_line(world, "large", capsys, tmp_path)
+    assert told.endswith(": expected by its reservation (estimated from earlier runs)")
+
+
 def test_a_promise_that_was_missed_or_moved_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = reserved(expected_s=100)
     world.pass_time(45)
     world.node("n2", cpu=1)  # an event, so that the log knows the time
     log = to_file(world.entries, tmp_path / "missed.log")
-    assert "  its reservation promised " in Run(capsys, "forecast", "large", *log).out
+    assert "  its reservation said " in Run(capsys, "forecast", "large", *log).out
     assert "overdue since " in (told := start_line(world, "large", capsys, tmp_path))
     assert ", for 5.0s, by its reservation: it waits for default/hog to end; `arranger forecast` expects " in told
     world.cycle()
@@ -226,3 +248,18 @@ def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
     both = remedy(ReasonKind.INSUFFICIENT, ReasonKind.NODE_SELECTOR, ReasonKind.TAINT)
     assert "request less" in both and "or correct the nodeSelector, the tolerations of its pods" in both
     assert remedy(ReasonKind.INSUFFICIENT).startswith("request less for a pod") and "correct" not in remedy()
+
+
+def test_an_ended_job_of_one_worker_had_one_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A worker that has finished is desired no more, so 0 of 0 was told of it."""
+    world = with_room_rules()
+    job = gpu_job(world, "alone", 1)
+    world.settle()
+    world.change_pod(next(iter(job.bound.values())), phase="Succeeded", ready=False)
+    world.settle()
+    assert job.ended and job.pods_desired() == 0
+    log = to_file(world.entries, tmp_path / "run.log")
+    assert "  pods      it had 1; the job has ended" in Run(capsys, "explain", "alone", *log).out
+    assert "  had 1" in Run(capsys, "replay", *log).out
+    [line] = moment(world.state).jobs
+    assert line.pods_desired == 1

@@ -506,7 +506,7 @@ def _pods(job: Standing) -> str:
         return f"{job.pods_placed} of {job.pods_desired} have nodes, {job.pods_seen} were seen"
     left = job.pods_present
     still = f"{left} of its pods still {'exists' if left == 1 else 'exist'}" if left else "its pods are gone"
-    return f"{job.pods_desired} desired; the job has ended, {still}"
+    return f"it had {job.pods_desired}; the job has ended, {still}"
 
 
 def _first_few(remedy: Remedy, remedies: Sequence[Remedy]) -> bool:

@@ -102,7 +102,7 @@ class Starts(msgspec.Struct):
             yield f"a guess: {_WHY[one.why]}" if one.guess else _WHY[one.why]
         if one.promised_ms and one.promised_ms != one.expected_ms:
             over = one.promised_ms <= self.found.time_ms
-            yield f"its reservation {'promised' if over else 'says'} {times.text(one.promised_ms)}"
+            yield f"its reservation {'said' if over else 'says'} {times.text(one.promised_ms)}"
 
 
 class Scores(msgspec.Struct):

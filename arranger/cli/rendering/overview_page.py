@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from arranger.cli.rendering.output import local_time, print_table, print_text, resource_columns, say, screen_lines
 from arranger.cli.rendering.terminal import folded, terminal_width
+from arranger.model.job import ENDED
 from arranger.model.quantity import amount_text
 from arranger.model.text import counted
 from arranger.replay.reading.describe import amounts_text
@@ -101,6 +102,8 @@ def _others(seen: Overview) -> str:
 
 def _job_cells(job: JobLine) -> tuple[object, ...]:
     pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_desired}"
+    if job.stage in ENDED:
+        pods = f"had {job.pods_desired}" + (f", {job.pods_seen} still there" if job.pods_seen else "")
     name = f"{job.namespace}/{job.name}"
     return (job.queue or "-", name, job.stage, job.schedule_state, job.priority, job.attempt, pods, job.message)
 

@@ -305,7 +305,7 @@ def _job(state: State, name: str, job: JobRecord, number: int, on_node: _OnNode)
         submitted=job.seen.created_ms / 1000,
         attempt=job.attempt,
         pods_placed=len(job.placements),
-        pods_desired=job.pods_desired(),
+        pods_desired=job.pods_told(),
         pods_minimum=_minimum(spec) if spec is not None else 0,
         gpus=sum([of.count * gpus for of, gpus in zip(spec.groups, of_group, strict=True)]) if spec is not None else 0,
         gpus_held=held,

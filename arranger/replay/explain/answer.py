@@ -255,7 +255,7 @@ def _standing(story: Story, job: JobRecord) -> Standing:
         created_at=story.created_at,
         version=job.version,
         leader_address=job.leader.address,
-        pods_desired=job.pods_desired(),
+        pods_desired=job.pods_told(),
         pods_placed=len(job.placements),
         pods_seen=len(job.bound),
         min_workers=spec.min_workers if spec is not None else 0,

@@ -1,5 +1,6 @@
 """When a waiting job is expected to start, and how sure that is: promised by a reservation, forecast, or unknown."""
 
+from collections.abc import Collection
 from enum import StrEnum
 
 import msgspec
@@ -63,6 +64,9 @@ class Start(msgspec.Struct, frozen=True):
     first_ms: int = 0
     #: The pods that still have to leave the reserved nodes, once the promised time is over.
     leaving: tuple[str, ...] = ()
+    #: Of a reservation: its time follows from how long earlier runs took, not from what the specs of the jobs say for
+    #: whose end it waits. Nobody promised that.
+    estimated: bool = False
 
     @property
     def guess(self) -> bool:
@@ -95,12 +99,27 @@ def _reserved(state: State, reservation: Reservation) -> Start:
     if not decided.start_ms:
         return Start(Certainty.UNKNOWN, why=NoStart.AWAITED, endless=awaited)
     moved_ms = first_ms if first_ms != decided.start_ms else 0
+    estimated = _estimated(state, decided.awaits)
     if decided.start_ms > state.time_ms:
-        return Start(Certainty.PROMISED, decided.start_ms, first_ms=moved_ms)
+        return Start(Certainty.PROMISED, decided.start_ms, first_ms=moved_ms, estimated=estimated)
     nodes = {pods.node for pods in decided.pods}
     there = (pod for pod in state.pods.values() if pod.node in nodes)
     leaving = tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in there if pod.deleting or leaves(state, pod)))
-    return Start(Certainty.PROMISED, decided.start_ms, endless=awaited, first_ms=moved_ms, leaving=leaving)
+    return Start(
+        Certainty.PROMISED,
+        decided.start_ms,
+        endless=awaited,
+        first_ms=moved_ms,
+        leaving=leaving,
+        estimated=estimated,
+    )
+
+
+def _estimated(state: State, awaits: Collection[str]) -> bool:
+    """Whether the end of one of these jobs is known from earlier runs alone."""
+    running = [job for uid in awaits if (job := state.jobs.get(uid)) is not None and not job.ended]
+    specs = [job.spec for job in running if job.spec is not None and not job.seen.deleting]
+    return any(spec.expected_s is None and spec.deadline_s is None for spec in specs)
 
 
 def _forecast(found: Forecasted, now_ms: int) -> Start:

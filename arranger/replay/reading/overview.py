@@ -162,7 +162,7 @@ def _job_line(state: State, job: JobRecord, position: int) -> JobLine:
         priority=job.spec.priority if job.spec is not None else 0,
         attempt=job.attempt,
         restarts=job.leader.restarts,
-        pods_desired=job.pods_desired(),
+        pods_desired=job.pods_told(),
         pods_placed=len(job.placements),
         pods_seen=len(job.bound),
         created_ms=job.seen.created_ms,
