@@ -226,7 +226,13 @@ def test_an_answer_about_the_end_of_a_live_log_is_of_now(
     assert Run(capsys, "explain", *log, "--at", end, "second").out == explained
     late = Run(capsys, "explain", *log, "second")
     assert ", for 30.0s" in late.out.splitlines()[0] and ", for 30.0s" not in explained and "last event" not in late.err
-    assert Run(capsys, "what-if", *log, "-o", "json").json["time_ms"] == last_ms + 30_000
+    supposed = Run(capsys, "what-if", *log, "-o", "json").json
+    assert supposed["time_ms"] == last_ms + 30_000
+    # As the API asks: about the end, also where that is a cycle, and not about that cycle.
+    now = f"{end}@{last_ms + 30_000}"
+    assert Run(capsys, "what-if", *log, "--at", now, "-o", "json").json == supposed
+    told = Run(capsys, "explain", *log, "second", "-o", "json").json
+    assert Run(capsys, "explain", *log, "second", "--at", now, "-o", "json").json == told
 
 
 def test_an_answer_about_a_time_counts_up_to_that_time(

@@ -27,7 +27,7 @@ async def cycle_at(log: Log, at: Point | None) -> tuple[Inputs, tuple[k.Event, .
     scout = Scout()
     just_before = Point(offset=point.offset - 1) if point.offset else point
     await feed(log, await position_before(log, just_before), scout.feed, until=point, doing="going to the point")
-    found = scout.cycle(point.offset) if point.offset is not None else None
+    found = scout.cycle(point.event) if point.event is not None else None
     base = Point(offset=found[0].base) if found is not None else point
     state, last = await stand_at(log, base, doing="going to the point")
     if not state.synced:

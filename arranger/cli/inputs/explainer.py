@@ -86,7 +86,7 @@ class _Reading:
 
     def _cycle(self) -> Inputs | None:
         """The inputs of the cycle at the point, if the last entry is its record."""
-        found = self._scout.cycle(self._point.offset) if self._point.offset is not None else None
+        found = self._scout.cycle(self._point.event) if self._point.event is not None else None
         return found[0] if found is not None else None
 
     async def _base_of(self, cycle: Inputs, log: Log) -> State | None:

@@ -35,6 +35,11 @@ class Point(msgspec.Struct, frozen=True):
             return state.offset <= self.offset
         return self.time_ms is None or state.time_ms <= self.time_ms
 
+    @property
+    def event(self) -> int | None:
+        """The offset, if the point is that of an event, and not some time after it."""
+        return self.offset if self.time_ms is None else None
+
     def as_of_ms(self, last_ms: int, *, now_ms: int | None, goes_on: bool) -> int:
         """Up to when an answer about this point counts, in milliseconds since 1970. `last_ms` is the time of the last
         event up to the point. `now_ms` is the present time, of a log to which others write; None of one that has ended.
