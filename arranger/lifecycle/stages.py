@@ -315,6 +315,8 @@ def _beyond_quorum(job: JobRecord) -> StageDecided | None:
         facts = StageFacts(count=sum(given_up[group] for group in spec.success))
     of_given_up = [group for group, count in enumerate(given_up) if count]
     strictest = min(of_given_up, key=lambda group: spec.restart_of(group).limit, default=LEADER_GROUP)
+    last = next((of for of in job.last_failures() if of.worker_set), None)
+    facts = msgspec.structs.replace(facts, ended=last.ended if last is not None else None)
     return _decide(job, R.WORKERS_FAILED, _with_limit(facts, spec, strictest))
 
 

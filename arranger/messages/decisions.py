@@ -355,6 +355,7 @@ _STAGE: dict[StageReason, Callable[[StageFacts], str]] = {
     _R.DEPENDENCY_FAILED: lambda facts: f"job {facts.job} failed, which had to succeed first",
     _R.WORKERS_FAILED: lambda facts: (
         f"{_workers(facts.count, 'is', 'are')} given up ({_limit(facts)}) and {_needed(facts)}"
+        + (f"; the last failure: {container_text(facts.ended)}" if facts.ended is not None else "")
     ),
     _R.RESTART_LIMIT: _restart_limit,
     _R.IMAGE_ERROR: lambda facts: f"{_whose(facts)} image can't be pulled ({facts.words})",

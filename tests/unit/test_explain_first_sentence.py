@@ -263,3 +263,20 @@ def test_an_ended_job_of_one_worker_had_one_pod(tmp_path: Path, capsys: pytest.C
     assert "  had 1" in Run(capsys, "replay", *log).out
     [line] = moment(world.state).jobs
     assert line.pods_desired == 1
+
+
+def test_a_failed_job_names_the_exit_code_of_the_worker_that_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = with_room_rules()
+    job = gpu_job(world, "fails", 2, restart_limit=0)
+    world.settle()
+    ended = ContainerEnd("main", 137, 9, "OOMKilled")
+    world.change_pod(next(iter(job.bound.values())), phase="Failed", ready=False, reason="Error", ended=ended)
+    world.settle()
+    world.pass_time(30)  # the window in which failures are replaced together
+    world.settle()
+    told = Run(capsys, "explain", "fails", *to_file(world.entries, tmp_path / "run.log")).out
+    said = "OOMKilled, exit code 137 (SIGKILL) of container main"
+    assert job.stage == Stage.FAILED and f"; the last failure: {said}" in told.splitlines()[0]
+    assert f" failed ({said})" in told

@@ -10,7 +10,7 @@ import msgspec
 
 from arranger.events import kinds as k
 from arranger.events.facts import EndCause, EndKind, ShortageFacts, StageFacts
-from arranger.messages.decisions import replaced_text, scaled_text, stage_text
+from arranger.messages.decisions import failure_text, replaced_text, scaled_text, stage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup, Slot, Stage
 from arranger.model.node import NodeFacts
 from arranger.model.pod import DISRUPTED, REFUSALS, Phase
@@ -234,7 +234,7 @@ class PodHistories:
 
     def _keep_cause(self, offset: int, time_ms: int, pod: k.PodSeen, history: _PodHistory) -> None:
         """Keep what happened to a pod as the cause of later decisions."""
-        why = pod.reason or pod.message
+        why = failure_text(pod.ended, pod.reason or pod.message)
         said = f" ({why})" if why else ""
         if pod.restarts > history.restarts:
             history.restarts = pod.restarts

@@ -9,7 +9,7 @@ import msgspec
 from arranger.events import kinds as k
 from arranger.events.facts import PreemptionKind, Victim
 from arranger.lifecycle.desired import standing_text
-from arranger.messages.decisions import replaced_text, stage_text
+from arranger.messages.decisions import failure_text, replaced_text, stage_text
 from arranger.messages.faults import faults_text
 from arranger.messages.prerequisites import prerequisites_text
 from arranger.messages.readiness import (
@@ -27,7 +27,7 @@ from arranger.messages.readiness import (
 from arranger.messages.shortages import shortage_text
 from arranger.model.job import LEADER_GROUP, JobSpec, PlacedPods
 from arranger.model.node import NodeFacts
-from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED, GroupAsked, GroupKind
+from arranger.model.pod import POD_MESSAGE_LIMIT, STOPPED, GroupAsked, GroupKind, Phase
 from arranger.model.pods_to_place import group_uid
 from arranger.model.provisioning import Provisioning
 from arranger.model.quantity import amount_text, quantity
@@ -234,6 +234,7 @@ def _pod_seen(event: k.PodSeen, _state: State) -> str:
     # Kubernetes gives both times in whole seconds. If a pod ended in the second of its deletion request, the order is
     # unknown.
     reason = "told to terminate before it ended, or in the same second" if event.reason == STOPPED else event.reason
+    reason = failure_text(event.ended, reason) if event.phase == Phase.FAILED else reason
     message = first_line(event.message, POD_MESSAGE_LIMIT)  # messages in older logs may be longer
     parts += [text for text in (event.waiting, reason, message, _checkpoint(event), _asks(event)) if text]
     return ", ".join(parts)
