@@ -216,6 +216,8 @@ function Result({ value }: { value: Answer }) {
   const first = untried(value.asItWas).filter((name) => untried(value.whatIf).includes(name));
   const changed = value.whatIf.jobs.find((one) => one.job === value.changedJob);
   const alike = value.differences.some((one) => one.job === value.changedJob) ? undefined : changed;
+  const reasonOnly = (of: Difference) => of.job !== value.changedJob && of.differs.every((field) => field === "waits" || field === "queue");
+  const reasons = value.differences.filter(reasonOnly);
   const same = !differ.length && !value.differences.length && !course?.starts.length;
   return (
     <section aria-label="What if" class="results">
@@ -253,15 +255,13 @@ function Result({ value }: { value: Answer }) {
         ]}
       />
       {value.differences.length > 0 && <h3>What differs in this cycle</h3>}
-      <Table
-        caption="Jobs for which it differs"
-        rows={value.differences}
-        columns={[
-          { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
-          { name: "As it was", cell: (one) => got(one.one), half: true },
-          { name: "What if", cell: (one) => got(one.other), half: true },
-        ]}
-      />
+      <Differences caption="Jobs for which it differs" rows={value.differences.filter((one) => !reasonOnly(one))} />
+      {reasons.length > 0 && (
+        <details>
+          <summary>{many(reasons.length, "job")} with the same nodes in both, for another reason or in another order</summary>
+          <Differences caption="Jobs with the same nodes in both" rows={reasons} />
+        </details>
+      )}
       {value.differences.some((one) => one.one?.roomFrom.length || one.other?.roomFrom.length) && (
         <p class="faint">Work lost is GPU time since the job got its nodes, start-up included, or since its last checkpoint.</p>
       )}
@@ -301,6 +301,22 @@ function Result({ value }: { value: Answer }) {
       )}
       {course && JSON.stringify(course.asItWas.curve) !== JSON.stringify(course.whatIf.curve) && <Courses one={course.asItWas} other={course.whatIf} />}
     </section>
+  );
+}
+
+type Difference = Answer["differences"][number];
+
+function Differences({ caption, rows }: { caption: string; rows: readonly Difference[] }) {
+  return (
+    <Table
+      caption={caption}
+      rows={rows}
+      columns={[
+        { name: "Job", cell: (one) => <JobLink job={one.job} />, key: (one) => one.job },
+        { name: "As it was", cell: (one) => got(one.one), half: true },
+        { name: "What if", cell: (one) => got(one.other), half: true },
+      ]}
+    />
   );
 }
 
