@@ -1,7 +1,14 @@
-"""How this Arranger was installed, for hints on what to install besides."""
+"""How this Arranger was installed: what its other processes run, and hints on what to install besides."""
 
 import json
+import sys
 from importlib.metadata import distributions
+
+
+def python_module(name: str) -> tuple[str, ...]:
+    """The command that runs a module of this Arranger in a process of its own. Without `-P`, a folder `arranger` in
+    the working directory, such as a clone of the project, would be taken for the package."""
+    return (sys.executable, "-P", "-m", name)
 
 
 def install_hint(extra: str) -> str:

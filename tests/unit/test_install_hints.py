@@ -2,13 +2,14 @@
 
 import json
 import re
+import subprocess
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
 
 from arranger import install
-from arranger.install import install_hint
+from arranger.install import install_hint, python_module
 
 ROOT = Path(__file__).parents[2]
 #: All that people read and copy commands from.
@@ -57,3 +58,12 @@ def test_hints_on_extras_look_at_how_arranger_was_installed() -> None:
         path.name for path in (ROOT / "arranger").rglob("*.py") if re.search(r"pip install '\.\[", path.read_text())
     }
     assert not written
+
+
+def test_a_clone_in_the_working_directory_is_not_taken_for_the_package(tmp_path: Path) -> None:
+    """A clone is called `arranger` too, and its commands are called from the folder that it is in."""
+    (tmp_path / "arranger").mkdir()
+    command = [*python_module("arranger.cli.main"), "--version"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout.startswith(b"arranger")
+    files = [path for path in (ROOT / "arranger").rglob("*.py") if path.name != "install.py"]
+    assert not [path for path in files if '"-m", "arranger' in path.read_text()]

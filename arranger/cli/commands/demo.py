@@ -33,7 +33,7 @@ from arranger.events import kinds as k
 from arranger.events.file_log import FileLog, copy_log
 from arranger.events.log import Position, entries
 from arranger.events.redis_log import RedisLog
-from arranger.install import install_hint
+from arranger.install import install_hint, python_module
 from arranger.kube.cluster import PODS, QUEUES, TYJOBS, ApiError, Cluster, Object
 from arranger.messages.faults import meant_text
 from arranger.model.faults import Fault
@@ -216,7 +216,7 @@ class _Demo:
 
         with self._output(number).open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "arranger.cli.main", "run",
+                *python_module("arranger.cli.main"), "run",
                 env=self._environ, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
@@ -261,7 +261,7 @@ class _Demo:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ARRANGER_")}
         with (self._folder / "console.log").open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "arranger.cli.main", "ui", f"--port={port}", "--no-browser",
+                *python_module("arranger.cli.main"), "ui", f"--port={port}", "--no-browser",
                 env=environ | {"ARRANGER_REDIS_URL": redis_url}, stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE, stderr=output, start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
@@ -569,8 +569,8 @@ def _runs(pod: Object) -> bool:
 
 def _program() -> str:
     """How the program was called, as a shell understands it in any working directory."""
-    if sys.argv[0].endswith(".py"):  # python -m arranger
-        return f"{_shown(Path(sys.executable))} -m arranger"
+    if sys.argv[0].endswith(".py"):  # python -m arranger.cli.main
+        return f"{_shown(Path(sys.executable))} -P -m arranger.cli.main"
     return _shown(Path(sys.argv[0])) if os.sep in sys.argv[0] else "arranger"
 
 

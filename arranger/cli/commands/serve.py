@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from arranger.cli.inputs.log_options import log_options
-from arranger.cli.inputs.server import server_of
+from arranger.cli.inputs.other_readers import log_of
 from arranger.cli.rendering.output import say
 from arranger.errors import UsageError
-from arranger.events.redis_urls import SCHEMES, scheme_of
+from arranger.install import python_module
 from arranger.logs import configure_logging
-from arranger.settings import SERVER_VARIABLE, SETTINGS, Settings
+from arranger.settings import Settings
 from arranger.web.moment_process import MomentProcess
 from arranger.web.naming import LOOPBACK
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from arranger.web.rights import Gate
     from arranger.web.server import ApiServer
 
-#: The settings that say which log is read. Variables, unlike arguments, can't be seen by other users.
-_OF_THE_LOG = ("redis_url", "cluster", "archive_url", "log_key")
 #: How long what opens a page has the processors for itself, in seconds.
 _OPENING_S = 2.0
 
@@ -133,8 +131,8 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     environment, path = log_of(target, settings)
-    moments = MomentProcess((sys.executable, "-m", "arranger.cli.moments"), environment, log=path)
-    explaining = MomentProcess((sys.executable, "-m", "arranger.cli.explaining"), environment, log=path)
+    moments = MomentProcess(python_module("arranger.cli.moments"), environment, log=path)
+    explaining = MomentProcess(python_module("arranger.cli.explaining"), environment, log=path)
     await moments.start()  # first of all: it reads the log while the server is imported and starts
     try:
         from arranger.cli.inputs.reading import opened
@@ -187,7 +185,7 @@ def _server(
 
     (environment, path), (host, port), (moments, explaining) = named, address, processes
     news = News(log, after=moments.warmed)
-    asker = Asker((sys.executable, "-m", "arranger.cli.answering"), environment, log=path)
+    asker = Asker(python_module("arranger.cli.answering"), environment, log=path)
     copies = LogCopies(copied, news)
     context = tls.context if tls is not None else None
     return ApiServer(
@@ -211,13 +209,3 @@ async def _gate(settings: Settings, *, ask_cluster: bool) -> AsyncIterator["Gate
         yield ClusterGate(cluster, SystemClock())
     finally:
         await cluster.close()
-
-
-def log_of(target: str | None, settings: Settings) -> tuple[dict[str, str], str]:
-    """The environment that names the log to another process, and the file for its arguments; empty for none."""
-    environment = {SETTINGS[name].env: str(getattr(settings, name)) for name in _OF_THE_LOG}
-    environment[SERVER_VARIABLE] = server_of(target)
-    if target is not None and scheme_of(target) in SCHEMES:
-        environment[SETTINGS["redis_url"].env] = target
-        target = None
-    return environment, target or ""

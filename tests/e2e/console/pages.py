@@ -53,6 +53,16 @@ def new_page(browser: Browser, *, width: int, height: int, scheme: str = "light"
     return context.new_page()
 
 
+def until(page: Page, expression: str) -> None:
+    """Wait until an expression holds in the page. `wait_for_function` evaluates it by a script of the page's own, which
+    the page's policy forbids as soon as it isn't true at once."""
+    for _ in range(200):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"10 s went by, and it doesn't hold: {expression}")
+
+
 def answered(page: Page) -> None:
     """Every answer that the view asks for is there: one may lead to another question."""
     for _ in range(3):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Route, expect
 
-from tests.e2e.console.pages import AXE, HISTORIES, SLIDER, Opener, expect_at, export, offset_of, ready
+from tests.e2e.console.pages import AXE, HISTORIES, SLIDER, Opener, expect_at, export, offset_of, ready, until
 from tests.servers import REPOSITORY
 from tests.unit.test_cli_simulate_files import job
 
@@ -262,7 +262,7 @@ def test_the_keyboard_alone_reaches_everything(room: str, opened: Opener) -> Non
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     # An answer about a point between would take the nodes away, and the focus with them.
-    page.wait_for_function(f"performance.getEntriesByName('moment')[0]?.detail === {offset_of(page)}")
+    until(page, f"performance.getEntriesByName('moment')[0]?.detail === {offset_of(page)}")
     page.locator(".canvas canvas").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator("[aria-live=polite]")).to_contain_text("node-2:")

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.console.pages import AXE, SLIDER, Opener, expect_at, export, offset_of, ready, served, written
+from tests.e2e.console.pages import AXE, SLIDER, Opener, expect_at, export, offset_of, ready, served, until, written
 from tests.world import World, shape
 
 pytestmark = pytest.mark.real
@@ -287,7 +287,7 @@ def test_an_address_names_a_zoom_beside_a_point_that_is_elsewhere(
     assert f"zoom={zoom}" in page.url
     page.keyboard.press("p")
     expect_at(page, decisions[-2])
-    page.wait_for_function(f"!location.hash.includes('zoom={zoom}')")  # the part follows
+    until(page, f"!location.hash.includes('zoom={zoom}')")  # the part follows
     assert zoom_of(page) is not None
 
 
@@ -307,7 +307,7 @@ def test_the_zoom_and_what_is_looked_for_are_in_the_address(room: str, opened: O
     page.keyboard.down("Control")
     page.mouse.wheel(0, -300)
     page.keyboard.up("Control")
-    page.wait_for_function(f"!location.hash.includes('zoom={first[0]}-{first[1]}')")  # type: ignore[index]
+    until(page, f"!location.hash.includes('zoom={first[0]}-{first[1]}')")  # type: ignore[index]
     second = zoom_of(page)
     assert first and second and second[1] - second[0] < first[1] - first[0]
     page.get_by_label("Order").select_option("user")
@@ -399,7 +399,7 @@ def test_a_job_has_one_colour_by_every_path(room: str, opened: Opener) -> None:
     page.goto(f"{room}/#/cluster?at=192")
     ready(page)
     expect_at(page, 192)
-    page.wait_for_function("performance.getEntriesByName('moment')[0]?.detail === 192")
+    until(page, "performance.getEntriesByName('moment')[0]?.detail === 192")
     drawn = set(page.evaluate(_COLOURS))
     held = {job["job"] for job in answer(room, "moment?at=192")["jobs"] if job["gpusHeld"]}
     assert held
