@@ -8,6 +8,7 @@ Redis keys: the hash `arranger:<cluster>:members` (member id -> JSON and its exp
 `arranger:<cluster>:lease:<name>` (the holder's id, with a time to live).
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Iterable
@@ -145,6 +146,8 @@ class Membership:
         self._timekeeper = timekeeper
         self._writes = writes
         self._aside = False
+        #: Set while the last heartbeat says otherwise of `_aside`.
+        self._turned = asyncio.Event()
         self._told = Member(
             *(member_id, roles, 0, 0, clock.now_ms()),
             heartbeat_ms=round(heartbeat_s * 1000),
@@ -171,8 +174,11 @@ class Membership:
         )
 
     def stand_aside(self, aside: bool) -> None:
-        """Set whether this process may not write for a reason other than its clock; the next heartbeat reports it."""
-        self._aside = aside
+        """Set whether this process may not write for a reason other than its clock. A change is reported at once: if
+        all stood aside until their next heartbeats, as when the first ones start, nobody would have a share."""
+        if aside != self._aside:
+            self._aside = aside
+            self._turned.set()
 
     async def compare_clocks(self) -> None:
         """Request the server's time until it arrives: nothing is written before the clocks were compared."""
@@ -196,6 +202,7 @@ class Membership:
         """Send heartbeats until cancelled; an outage of Redis is logged once and retried."""
         reachable = True
         while True:
+            self._turned.clear()
             try:
                 await self.join()
                 if not reachable:
@@ -205,7 +212,19 @@ class Membership:
                 if reachable:
                     log_event(_log, "heartbeat failed", level=logging.WARNING, problem=problem.message)
                 reachable = False
-            await self._clock.sleep(self._heartbeat_s)
+            if reachable:
+                await self._rest()
+            else:
+                await self._clock.sleep(self._heartbeat_s)
+
+    async def _rest(self) -> None:
+        """Wait until the next heartbeat is due, or this process begins or ends to stand aside."""
+        tasks = [asyncio.ensure_future(one) for one in (self._clock.sleep(self._heartbeat_s), self._turned.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def live(self, role: str | None = None) -> tuple[Member, ...]:
         """The members alive now, by id; only those with a role if one is given."""

@@ -1,6 +1,7 @@
 """Members see each other, share the work without talking, and hold back trimming; on a real Redis."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 import redis.asyncio
@@ -9,7 +10,8 @@ from redis.backoff import NoBackoff
 
 from arranger.clock import SystemClock
 from arranger.errors import LogUnavailable
-from arranger.workers.membership import Lease, owner, read_lease, read_members
+from arranger.workers.cancelling import end
+from arranger.workers.membership import Lease, Member, Membership, owner, read_lease, read_members
 from arranger.workers.timekeeping import Timekeeper
 from tests.interpreter import told_elsewhere
 from tests.members import connected, member
@@ -219,3 +221,29 @@ async def test_a_member_that_may_not_write_leaves_its_share_to_the_others(
         two.stand_aside(True)
         await two.join()
         assert not any(two.owns(key, "controller") for key in KEYS), "nobody is left"
+
+
+async def eventually_seen(of: Membership, holds: Callable[[tuple[Member, ...]], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds(await of.live()):  # noqa: ASYNC110 (another process would be looked at like this)
+            await asyncio.sleep(0.01)
+
+
+async def test_processes_that_stood_aside_when_they_started_have_shares_at_once(
+    redis_server: RealRedis, cluster: str
+) -> None:
+    """All that start with a new log stand aside until it holds the cluster. Jobs that came meanwhile would wait for a
+    heartbeat, and then for a sweep."""
+    async with connected(redis_server) as client:
+        one, two = (member(client, cluster, name, heartbeat_s=60.0) for name in ("one", "two"))
+        for each in (one, two):
+            each.stand_aside(True)
+        running = [asyncio.create_task(each.run()) for each in (one, two)]
+        try:
+            await eventually_seen(one, lambda seen: len(seen) == 2)
+            for each in (one, two):
+                each.stand_aside(False)
+            await eventually_seen(one, lambda seen: not any(each.aside for each in seen))
+        finally:
+            await end(running)
+        assert any(one.owns(key, "controller") for key in KEYS)
