@@ -80,7 +80,7 @@ function folded(explained: Explained, events: Event[]): Fold[] {
     let last = folds.at(-1);
     // What passes at once is no time of its own.
     const passed = last && !last.decisions.length && last.untilMs - last.sinceMs < 1000;
-    if (last && passed && !decisions.length) Object.assign(last, { stage: one.stage, sinceMs: one.sinceMs });
+    if (last && passed && last.stage !== one.stage && !decisions.length) Object.assign(last, { stage: one.stage, sinceMs: one.sinceMs });
     if (!last || last.stage !== one.stage || decisions.length) {
       folds.push((last = { ...one, causes: new Map(), waits: false, decisions, events: [] }));
     }

@@ -82,6 +82,20 @@ def test_the_closest_node_is_the_one_that_lacks_least() -> None:
     assert waiting.shortfall.closest.text == f"would take it with 2 more {GPU} (needs 8, has 6 of 6 free)"
 
 
+def test_a_node_that_the_jobs_own_pods_would_fill_is_not_like_one_that_is_full() -> None:
+    world = World()
+    for name in ("n1", "n2", "n3"):
+        world.node(name, gpus=8)
+    world.job("runs", leader=shape(gpus=8), workers=1, worker=shape(gpus=8), min_workers=1)
+    world.cycle()
+    world.job("waits", leader=shape(gpus=8), workers=1, worker=shape(gpus=8), min_workers=1)
+    waiting = explained(world.entries, "waits").waiting
+    assert waiting is not None and waiting.shortfall is not None and waiting.shortfall.closest is not None
+    full = f"would take it with 8 more {GPU} (needs 8, has 0 of 8 free)"
+    assert waiting.shortfall.found == 1  # on the third node
+    assert (waiting.shortfall.closest.text, waiting.shortfall.closest.alike) == (full, 1)
+
+
 def test_with_every_node_ruled_out_the_closest_says_by_what() -> None:
     world = World()
     world.node("a", gpus=1, taints=[Taint("k", "v", "NoSchedule")])

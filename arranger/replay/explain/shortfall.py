@@ -1,5 +1,6 @@
 """Where a cycle stops placing a job: the pod that fits no node, the reasons, and the node that lacks the least."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -140,32 +141,33 @@ class ShortfallObserver(CycleObserver):
         candidates = np.flatnonzero(filters.allowed(shape, pod))
         # The resource that most candidates lack comes first.
         columns = [int(c) for c in np.argsort(-(short[candidates] > 0).sum(axis=0), kind="stable")]
-        closest = _closest(view, filters, shape, pod)
-        if closest is not None:
-            beside = self._beside(tried, view.node_index.rows()[closest.node])
-            closest = msgspec.structs.replace(closest, text=closest.text + beside)
+        coming = self._coming(tried)
         unselected = any(reason.kind == ReasonKind.NODE_SELECTOR for reason, _ in shortfall.reasons)
         return msgspec.structs.replace(
             shortfall,
-            closest=closest,
+            closest=_closest(view, filters, shape, pod, coming),
             resources=tuple(name for c in columns if (short[candidates, c] > 0).any() for name, _ in asked[c]),
             candidates=tuple(view.names[row] for row in candidates.tolist()),
-            node=self._asked(tried, view, filters, shape, pod),
+            node=self._asked(view, filters, shape, pod, coming),
             selector=_selector(shape) if unselected else "",
         )
 
-    def _beside(self, tried: PlacementTry, row: int) -> str:
-        """In words, the pods that this cycle puts on a node: they use room there but don't exist yet."""
-        own, others = 0, 0
+    def _coming(self, tried: PlacementTry) -> dict[int, tuple[int, int]]:
+        """Row → the job's pods, and those of others, that this cycle puts there: they use room but don't exist yet."""
+        found: dict[int, tuple[int, int]] = {}
         for other in self._served.values():
-            pods = sum(len(piece.indices) for piece in other.pieces if piece.row == row)
-            own, others = (own + pods, others) if other is tried else (own, others + pods)
-        told = [(own, "its own"), (others, "other jobs")]
-        parts = [f"{counted(pods, 'pod')} of {whose}" for pods, whose in told if pods]
-        return f", beside {' and '.join(parts)} that the same cycle puts there" if parts else ""
+            for piece in other.pieces:
+                (own, others), pods = found.get(piece.row, (0, 0)), len(piece.indices)
+                found[piece.row] = (own + pods, others) if other is tried else (own, others + pods)
+        return found
 
     def _asked(
-        self, tried: PlacementTry, view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour
+        self,
+        view: ClusterView,
+        filters: Filters,
+        shape: PodShape,
+        pod: Neighbour,
+        coming: Mapping[int, tuple[int, int]],
     ) -> NodeAnswer | None:
         """Why the pod can't use the requested node."""
         if not self._node:
@@ -176,7 +178,7 @@ class ShortfallObserver(CycleObserver):
         refusal = filters.refusal(shape, row, pod)
         alone = refusal.kind == ReasonKind.FITS
         refused = "would take one pod alone" if alone else node_text(refusal, _selector(shape))
-        return NodeAnswer(self._node, refused + self._beside(tried, row))
+        return NodeAnswer(self._node, refused + _beside(coming.get(row)))
 
 
 def _selector(shape: PodShape) -> str:
@@ -199,9 +201,19 @@ def _by_column(view: ClusterView, shape: PodShape) -> dict[int, list[tuple[str, 
     return found
 
 
-def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour) -> Closest | None:
+def _beside(coming: tuple[int, int] | None) -> str:
+    """In words, the job's own pods and those of others that this cycle puts on a node."""
+    told = zip(coming or (0, 0), ("its own", "other jobs"), strict=True)
+    parts = [f"{counted(pods, 'pod')} of {whose}" for pods, whose in told if pods]
+    return f", beside {' and '.join(parts)} that the same cycle puts there" if parts else ""
+
+
+def _closest(
+    view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbour, coming: Mapping[int, tuple[int, int]]
+) -> Closest | None:
     """Of the nodes that lack only resources, the one that lacks the fewest of them, then the smallest part of the need.
-    If something else rules out every node, the first node with room, or else the first by name."""
+    If something else rules out every node, the first node with room, or else the first by name. `coming` is row → the
+    job's own pods and those of others that this cycle puts there."""
     if not len(view):
         return None
     request, short = view.request(shape), _short(view, shape)
@@ -209,7 +221,8 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
     ruled_out = ~filters.allowed(shape, pod)
     kinds = (short > 0).sum(axis=1)
     row = int(np.lexsort((np.arange(len(view)), part, kinds, ruled_out))[0])
-    alike = np.flatnonzero((short == short[row]).all(axis=1) & (ruled_out == ruled_out[row])).tolist()
+    same_lack = np.flatnonzero((short == short[row]).all(axis=1) & (ruled_out == ruled_out[row])).tolist()
+    alike, beside = [other for other in same_lack if coming.get(other) == coming.get(row)], _beside(coming.get(row))
     lacks = tuple(
         (name, need, max(int(view.free_with_held[row, c]), 0))
         for c in np.flatnonzero(short[row]).tolist()
@@ -220,7 +233,14 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
         same = sum(filters.refusal(shape, other, pod) == refusal for other in alike[:_COMPARED])
         alone = refusal.kind == ReasonKind.FITS
         text = "would take one pod alone" if alone else node_text(refusal, _selector(shape))
-        return Closest(view.names[row], lacks, text, same - 1)
+        return Closest(view.names[row], lacks, text + beside, same - 1)
+    free = view.free_with_held[alike] == view.free_with_held[row]
+    same = int((free | (request == 0)).all(axis=1).sum())
+    return Closest(view.names[row], lacks, _with_more(view, shape, row, lacks) + beside, same - 1)
+
+
+def _with_more(view: ClusterView, shape: PodShape, row: int, lacks: Sequence[tuple[str, int, int]]) -> str:
+    """In words, with how much more of what it lacks, (resource, needed, free), a node would take the pod."""
     totals = {name: int(view.allocatable[row, c]) for c, of in _by_column(view, shape).items() for name, _ in of}
     missing = [
         f"{amount_text(name, need - free)} more {name} (needs {amount_text(name, need)}, has {amount_text(name, free)}"
@@ -230,6 +250,4 @@ def _closest(view: ClusterView, filters: Filters, shape: PodShape, pod: Neighbou
     ]
     if unknown := [f"{amount_text(name, need)} {name}" for name, need, _ in lacks if name not in view.known]:
         missing.append(f"{' and '.join(unknown)}, which no node has")
-    free = view.free_with_held[alike] == view.free_with_held[row]
-    same = int((free | (request == 0)).all(axis=1).sum())
-    return Closest(view.names[row], lacks, "would take it with " + " and ".join(missing), same - 1)
+    return "would take it with " + " and ".join(missing)
