@@ -159,8 +159,8 @@ class Promises:
                 self._let_go(uid, ITSELF)
             elif any(of in order[: order.index(uid)] for of in served):
                 self._let_go(uid, BEFORE_IT)
-            elif self._config.dry_run and state.jobs[uid].dry_run is None and _has_guests(state, uid):
-                continue  # they aren't asked to leave before its pods have been tried
+            elif self._config.dry_run and state.jobs[uid].dry_run is None and _takes_room(state, uid):
+                continue  # nobody is asked to leave before its pods have been tried
             elif uid not in served:
                 late_ms = state.time_ms - promise.start_ms
                 return uid, f"{promise.seen.name} was promised nodes {late_ms} ms ago, and a cycle gives it none"
@@ -266,6 +266,8 @@ def _outlived(state: State, promise: Promise) -> str:
     return OUTLIVED if any(of in late for of in (*pods, *held)) else ""
 
 
-def _has_guests(state: State, uid: str) -> bool:
-    """Whether other jobs use the room that is reserved for a job."""
-    return any(uid in job.slots.hosts and job.placements for job in state.jobs.values())
+def _takes_room(state: State, uid: str) -> bool:
+    """Whether guests of a job, or others, would give room to it."""
+    waits = state.jobs[uid].waits
+    guests = any(uid in job.slots.hosts and job.placements for job in state.jobs.values())
+    return guests or (waits is not None and waits.shortage.untried)
