@@ -325,7 +325,7 @@ class Page:
             self._explanation(placed)
         if len(shown) < len(answer.placement_explanations):
             more = len(answer.placement_explanations) - len(shown)
-            heading(f"{more} more nodes got pods of it: --pod NAME, or --all")
+            heading(f"{counted(more, 'more node')} got pods of it: --pod NAME, or --all")
         elif len(answer.placement_explanations) == MOST:
             heading(f"The first {MOST} placements are explained; --pod explains any other")
 

@@ -344,7 +344,7 @@ def _nodes_requested(event: k.NodesRequested, state: State) -> str:
 def _placed(event: k.Placed, state: State) -> str:
     job = state.jobs.get(event.job_uid)
     pods = pods_text(event.pods, *names_of(job))
-    return f"{event.schedule_state}: {len(expand(event.pods))} pods: {pods}{decided_text(event.devices)}"
+    return f"{event.schedule_state}: {counted(len(expand(event.pods)), 'pod')}: {pods}{decided_text(event.devices)}"
 
 
 def _preempted(event: k.Preempted, state: State) -> str:
