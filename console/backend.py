@@ -1,7 +1,8 @@
 """The build backend: setuptools, with the console's page in wheels and in source distributions.
 
 Their build gets Node from PyPI, unless the page was built before, as in the image. An editable installation is
-setuptools' alone, so that it stays fast.
+setuptools' alone, so that it stays fast; it adds the checkout to the path of imports. Setuptools' own way, a finder of
+its own, comes after the working directory, and there a clone of the project would be taken for the package.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,6 @@ from typing import Any
 import page
 from setuptools import build_meta
 from setuptools.build_meta import (
-    build_editable,
     get_requires_for_build_editable,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
@@ -28,6 +28,13 @@ __all__ = [
 ]
 
 Settings = Mapping[str, Any] | None
+
+
+def build_editable(
+    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
+) -> str:
+    settings = {"editable_mode": "compat", **(config_settings or {})}
+    return build_meta.build_editable(wheel_directory, settings, metadata_directory)
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:

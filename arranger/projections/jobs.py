@@ -325,9 +325,11 @@ class JobRecord:
 
     def pods_told(self) -> int:
         """The number of pods as people are told: of an ended job all that it had, for those that have finished are
-        desired no more."""
+        desired no more; none if it never had nodes."""
         if not self.ended or self.spec is None:
             return self.pods_desired()
+        if not self.times.start_ms:
+            return 0
         return sum([group.count for group in self.spec.groups])
 
     @property

@@ -57,7 +57,7 @@ export function Facts({ value, now }: { value: Omit<Explained, "intervals" | "pl
 
 function pods(standing: Explained["standing"]): string {
   if (!standing.ended) return `${standing.podsPlaced} of ${standing.podsDesired} have nodes, and ${standing.podsSeen || "none"} of them exist`;
-  return standing.podsPresent ? `${many(standing.podsPresent, "pod")} still there` : "all gone: the job has ended";
+  return standing.podsPresent ? `${many(standing.podsPresent, "pod")} still there` : standing.podsDesired ? "all gone: the job has ended" : "it never had nodes";
 }
 
 function taken(one: Explained["takings"][number], now: number): ComponentChildren {

@@ -250,6 +250,18 @@ def test_a_job_that_its_selector_keeps_from_all_nodes_is_told_of_it() -> None:
     assert remedy(ReasonKind.INSUFFICIENT).startswith("request less for a pod") and "correct" not in remedy()
 
 
+def test_a_job_that_failed_without_nodes_had_no_pods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = with_room_rules()
+    job = gpu_job(world, "large", 1000)
+    world.settle()
+    world.pass_time(world.config.infeasible_grace_ms / 1000 + 1)
+    world.settle()
+    assert job.ended and job.pods_told() == 0
+    log = to_file(world.entries, tmp_path / "run.log")
+    assert "  pods      it never had nodes" in Run(capsys, "explain", "large", *log).out
+    assert "  had none" in Run(capsys, "replay", *log).out
+
+
 def test_an_ended_job_of_one_worker_had_one_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A worker that has finished is desired no more, so 0 of 0 was told of it."""
     world = with_room_rules()

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
@@ -65,5 +66,8 @@ def test_a_clone_in_the_working_directory_is_not_taken_for_the_package(tmp_path:
     (tmp_path / "arranger").mkdir()
     command = [*python_module("arranger.cli.main"), "--version"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout.startswith(b"arranger")
+    # So do scripts and notebooks there: an editable installation adds the checkout to the path of imports.
+    imports = [sys.executable, "-c", "from arranger.client import Client"]
+    subprocess.run(imports, cwd=tmp_path, check=True)
     files = [path for path in (ROOT / "arranger").rglob("*.py") if path.name != "install.py"]
     assert not [path for path in files if '"-m", "arranger' in path.read_text()]

@@ -504,6 +504,8 @@ def _moments(answer: Explanation) -> Iterator[int]:
 def _pods(job: Standing) -> str:
     if not job.ended:
         return f"{job.pods_placed} of {job.pods_desired} have nodes, {job.pods_seen} were seen"
+    if not job.pods_desired:
+        return "it never had nodes"
     left = job.pods_present
     still = f"{left} of its pods still {'exists' if left == 1 else 'exist'}" if left else "its pods are gone"
     return f"it had {job.pods_desired}; the job has ended, {still}"

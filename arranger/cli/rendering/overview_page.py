@@ -103,7 +103,7 @@ def _others(seen: Overview) -> str:
 def _job_cells(job: JobLine) -> tuple[object, ...]:
     pods = f"{job.pods_seen} seen, {job.pods_placed} placed of {job.pods_desired}"
     if job.stage in ENDED:
-        pods = f"had {job.pods_desired}" + (f", {job.pods_seen} still there" if job.pods_seen else "")
+        pods = f"had {job.pods_desired or 'none'}" + (f", {job.pods_seen} still there" if job.pods_seen else "")
     name = f"{job.namespace}/{job.name}"
     return (job.queue or "-", name, job.stage, job.schedule_state, job.priority, job.attempt, pods, job.message)
 
