@@ -14,6 +14,8 @@ from arranger.model.checks import items
 from arranger.model.schema import definition
 
 _PER_KIND = "a Queue has no amounts for one kind of node: templates select it (nodeSelector, tolerations), as its"
+#: Nobody can submit to a Cohort.
+_FOR_ALL = "every namespace may submit jobs to this Queue itself: give it the namespaces that may (spec.namespaces)"
 _TOGETHER = "what the input has below it is its capability, so convert all ClusterQueues of a cohort at once"
 
 _TEMPLATES = (
@@ -79,6 +81,7 @@ def cohorts_of(root: Fields, around: Input) -> list[Json]:
     whole = {name: total.get(name, of.nominal) for name, of in quotas.items()}
     if not parent and total:
         head.metadata.changed("name", _TOGETHER)
+    head.metadata.to_do("name", _FOR_ALL)
     capability = {name: whole[name] + of.borrowed for name, of in quotas.items() if of.borrowed is not None}
     kept = {name: whole[name] - of.lent for name, of in quotas.items() if of.lent is not None and of.lent < whole[name]}
     made: Json = {
@@ -99,6 +102,7 @@ def _read(root: Fields, around: Input, kind: str, what: str) -> tuple[QueueHead,
     parent = _parent(head, spec, field, around)
     if parent in around.parents:
         spec.changed(field, f"the Queue {parent} above it is in the output too: {_TOGETHER}")
+        spec.to_do(field, f"Queue {parent}: {_FOR_ALL}")
     return head, spec, parent, _quotas(spec, field, what)
 
 

@@ -293,6 +293,9 @@ def _least(spec: Fields, tasks: Sequence[Task]) -> int | None:
                 "minAvailable", "has no effect, as in Volcano: minAvailable of the job is less than all of them"
             )
             of.least = None
+    elif given < total:  # Volcano then needs all replicas of a task that says nothing
+        for of in tasks:
+            of.least = of.replicas if of.least is None else of.least
     if given < total:
         words = "a pod that failed for good fails the TYJob once the others have finished, whatever minAvailable is"
         spec.changed("minAvailable", words)

