@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -930,6 +931,24 @@ def _with_a_worker_deleted(world: World) -> JobRecord:
     world.settle()
     world.change_pod(job.bound[1, 1], deleting=True)
     return job
+
+
+def test_a_failed_pod_that_goes_after_the_next_one_came_was_deleted_by_nobody_else() -> None:
+    """Only the newest failed pods are kept for their logs, so an older one goes while the next one runs."""
+    world = World()
+    world.node("n1", gpus=4)
+    workers = {"workers": 2, "worker": shape(gpus=1), "min_workers": 1}
+    job = world.job("j", leader=shape(gpus=1), keep_failed=1, **workers)  # type: ignore[arg-type]
+    world.settle()
+    for _ in range(3):
+        failed = world.state.pods[job.bound[1, 1]]
+        world.change_pod(failed.uid, phase="Failed", ready=False, reason="OOMKilled")
+        world.pass_time(300)
+        world.settle()
+        assert job.bound[1, 1] != failed.uid
+        world.say(msgspec.structs.replace(failed, phase="Failed", resource_version="9001", deleting=True))
+    told = explained(world.entries, "j").consequences
+    assert {one.reason for one in told} == {"WorkersReplaced"}, [one.message for one in told]
 
 
 def test_a_worker_that_somebody_deleted_is_told_with_its_replacement() -> None:

@@ -154,12 +154,15 @@ class PodHistories:
         if number is None:
             return []
         key = (owner.attempt, (number, owner.index))
+        before = pod.uid in self._slot_of_pod
         self._slot_of_pod[pod.uid], self._names[pod.uid] = key, pod.name
         history = self._of.setdefault(key, _PodHistory())
         found: list[Consequence] = []
         # A late applier may create a pod of an earlier attempt. Such a pod fills no slot.
         fills = owner.attempt == job.attempt and job.bound.get(key[1]) == pod.uid
         if history.pod_uid != pod.uid:
+            if before and not fills:  # an earlier pod of the slot, seen once more while it goes
+                return found
             if fills and history.pod_uid and not history.answered and number != LEADER_GROUP:
                 found.append(self._recreated(offset, time_ms, pod, key, budget_text(job, state, (number,))))
             history.begin_pod(pod.uid)
