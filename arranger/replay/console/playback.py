@@ -176,7 +176,7 @@ class PlaybackIndex:
             self._text(awaited_text(awaited(state, job))),
             self._text(message_of(state, job)),
             len(job.placements),
-            job.pods_desired(),
+            job.pods_told(),
             gpus_held(job),
         )
 

@@ -162,16 +162,31 @@ class PodHistories:
         fills = owner.attempt == job.attempt and job.bound.get(key[1]) == pod.uid
         if history.pod_uid != pod.uid:
             if before and not fills:  # an earlier pod of the slot, seen once more while it goes
-                return found
-            if fills and history.pod_uid and not history.answered and number != LEADER_GROUP:
-                found.append(self._recreated(offset, time_ms, pod, key, budget_text(job, state, (number,))))
-            history.begin_pod(pod.uid)
+                return []
+            found += self._next_pod(offset, time_ms, pod, key, job=job if fills else None, state=state)
         history.node = pod.node or history.node
         if fills and pod.restarts > history.restarts:
             message = f"a container of {pod.name} was restarted by its kubelet"
             budget = budget_text(job, state, (number,))
             found.append(Consequence(offset, time_ms, "Restarted", RESTARTED, message, (), budget))
         self._keep_cause(offset, time_ms, pod, history)
+        return found
+
+    def _next_pod(
+        self,
+        offset: int,
+        time_ms: int,
+        pod: k.PodSeen,
+        key: tuple[int, SlotKey],
+        *,
+        job: JobRecord | None,
+        state: State,
+    ) -> list[Consequence]:
+        """Another pod is in the slot, and fills it if there is a `job`: what happened to the one before it."""
+        history, group = self._of[key], key[1][0]
+        told = job is not None and history.pod_uid and not history.answered and group != LEADER_GROUP
+        found = [self._recreated(offset, time_ms, pod, key, budget_text(job, state, (group,)))] if told else []
+        history.begin_pod(pod.uid)
         return found
 
     def leaves(self, pod_uid: str, state: State) -> None:
