@@ -205,7 +205,7 @@ def _try_all(
     room = _Room(
         state,
         Preemption(state, config, placer, jobs, policies=policies, time_ms=time_ms),
-        Reservations(state, config, placer, jobs, time_ms=time_ms),
+        Reservations(state, config, placer, jobs, time_ms=time_ms, sought=kept.sought if kept is not None else None),
     )
     tries = _take_turns(placer, turns, room._replace(too_large=too_large), reasons)
     return _Found(placer, reasons, room, tries + [placer.left_out(job, lack) for job, lack in over])

@@ -1,5 +1,5 @@
 """What a process keeps from one cycle to the next: the view of the nodes, the rankings of pod shapes on it, the shares
-of queues, and what jobs with nodes use and would lose.
+of queues, what jobs with nodes use and would lose, and as of when the starts of reservations are known.
 
 They take several milliseconds to build for 100,000 nodes, 1,000 queues or 10,000 jobs, and few of these change between
 two cycles. So a cycle updates only what changed. Everything else that a cycle finds out (`quorum_memory`, reasons,
@@ -23,6 +23,8 @@ class Kept:
         self._rankings: Rankings | None = None
         self._limits: tuple[QueueTree, QueueLimits] | None = None
         self.queues = KeptQueues()
+        #: UID of a job with a reservation → the `changes` of the nodes when its start was last sought.
+        self.sought: dict[str, int] = {}
         self._jobs = KnownJobs()
 
     def rankings(self, state: State, config: CycleConfig) -> Rankings:

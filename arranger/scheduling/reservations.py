@@ -85,8 +85,18 @@ class Reservations:
     """The reservations of one cycle, in the order of the jobs' turns."""
 
     def __init__(
-        self, state: State, config: CycleConfig, placer: Placer, waiting: list[JobRecord], *, time_ms: int
+        self,
+        state: State,
+        config: CycleConfig,
+        placer: Placer,
+        waiting: list[JobRecord],
+        *,
+        time_ms: int,
+        sought: dict[str, int] | None = None,
     ) -> None:
+        """`sought` has the UIDs of the jobs whose starts this process sought in earlier cycles, each with the table's
+        `changes` then."""
+        self._sought = sought if sought is not None else {}
         self._state = state
         self._waiting = waiting
         self._config = config
@@ -121,6 +131,8 @@ class Reservations:
     def events(self) -> tuple[list[Reserved], list[Reserved]]:
         """The new and changed reservations, and the end of those whose jobs don't lack room alone any more."""
         over = [uid for uid in sorted(self._state.reservations) if uid not in self._kept]
+        for uid in self._sought.keys() - self._kept.keys():
+            del self._sought[uid]
         return self._events, [Reserved(uid, self._state.jobs[uid].version, 0, ()) for uid in over]
 
     def served(self, job: JobRecord) -> None:
@@ -203,6 +215,7 @@ class Reservations:
             self._fits[job.uid] = found is not None
             if found is None:
                 return
+            self._sought[job.uid] = self._state.nodes.changes
             if known is None:
                 self._first.add(self._queue(job))
                 self._holders.setdefault(self._queue(job), []).append(seniority(job))
@@ -210,7 +223,7 @@ class Reservations:
             self._note_due(decided, self._time_ms)
         else:
             self._note_due(decided, known.time_ms)
-            self._note_gone(decided, known.time_ms)
+            self._note_changes(decided, known.time_ms)
         self._kept[job.uid] = None
         self.hold(job, decided)
 
@@ -273,10 +286,12 @@ class Reservations:
         if decided.start_ms:
             self.due_ms = min(self.due_ms, max(decided.start_ms, refresh_ms))
 
-    def _note_gone(self, decided: Reserved, time_ms: int) -> None:
-        """A reservation that waits for the end of a job without nodes is revised as soon as it may be."""
+    def _note_changes(self, decided: Reserved, time_ms: int) -> None:
+        """A reservation is revised as soon as it may be if the room of nodes has changed since, or a job that it waits
+        for has no nodes any more."""
         awaited = (self._state.jobs.get(uid) for uid in decided.awaits)
-        if any(job is None or not job.placements for job in awaited):
+        changed = self._sought.get(decided.job_uid) != self._state.nodes.changes
+        if changed or any(job is None or not job.placements for job in awaited):
             self.due_ms = min(self.due_ms, time_ms + self._config.reservation_refresh_ms)
 
     def _outdated(self, job: JobRecord, known: Reservation) -> bool:

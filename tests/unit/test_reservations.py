@@ -212,6 +212,34 @@ def test_a_reservation_is_revised_once_a_job_that_it_waits_for_has_gone_though_n
     assert of.state.reservations[large.uid].decided.start_ms > of.now_ms and short.placements
 
 
+def test_a_reservation_is_revised_for_a_node_that_came_though_nothing_else_changes() -> None:
+    """It waits for an unknown end. With the new node, it has a start."""
+    of = world(nodes=2)
+    running(of, "known", 4, preemptible=False, expected_s=240)
+    running(of, "unknown", 4, preemptible=False)
+    large = submit(of, "large", 8, priority=9)
+    cycles = Cycles(BUILT_IN)
+    _until_quiet(of, cycles)
+    assert of.state.reservations[large.uid].decided.start_ms == 0
+    of.node("n2", cpu=64, gpus=4)
+    for _ in range(3):  # changed reasons are told only after a while
+        _until_quiet(of, cycles)
+        of.pass_time(15)
+    _until_quiet(of, cycles)
+    assert of.state.reservations[large.uid].decided.start_ms > of.now_ms
+    of.pass_time(300)
+    _until_quiet(of, cycles)
+    of.pass_time(31)
+    before = of.state.offset
+    _until_quiet(of, cycles)
+    assert of.state.offset == before  # where nothing changes, nothing is sought again
+
+
+def _until_quiet(of: World, cycles: Cycles) -> None:
+    while events := cycles.take(of.state, of.config, of.now_ms):
+        of.say(*events)
+
+
 def test_without_reservations_nothing_is_kept() -> None:
     of = world(reservations=0)
     running(of, "first", 2, expected_s=100)
