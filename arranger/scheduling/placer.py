@@ -103,7 +103,8 @@ class Placer:
             tried.shortage = known
             return
         needs = quorum_needs(job, tried.policy)
-        shortage = self._beyond_quota(tried, needs) if any(tight) else None
+        lack = self._beyond_quota(tried, needs) if any(tight) else None
+        shortage = self._short_of(tried, needs, lack) if lack is not None else None
         if shortage is None:
             shortage = self._search.place(tried, needs, None if job.placements else key)
         tried.quorum_stands = shortage is None
@@ -176,16 +177,26 @@ class Placer:
                 return QuotaLack("", name, needed, left, 0, limit=LimitKind.MIN_RESOURCES)
         return None
 
-    def _beyond_quota(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
-        """The shortage if quotas or the queue rule out every choice of workers for the quorum."""
+    def _beyond_quota(self, tried: PlacementTry, needs: Needs) -> QuotaLack | None:
+        """The lack if quotas or the queue rule out every choice of workers for the quorum."""
         job, quotas = tried.job, self._placing.quotas
         if not quotas.limits(job):
             return None
         pods = pods_of(needs)
         free = free_indices(job, range(1, len(tried.groups)))
         any_set = not tried.policy.whole and len(free) > 1 and not job.valid_spec.has_worker_groups
-        lack = quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
-        return self._short(tried, needs, lack) if lack is not None else None
+        return quotas.least(job, pods, free) if any_set else quotas.lack(job, pods)
+
+    def _short_of(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
+        """The shortage of a whole quorum for such a lack: that of nodes, where guarantees keep nothing from it."""
+        if not self._placing.quotas.keep_nothing(lack):
+            return self._short(tried, needs, lack)
+        mark = self._placing.mark()
+        with self._placing.quotas.without_guarantees():
+            shortage = self._search.simply(tried, needs)
+            self._placing.undo(tried, mark)
+        # Nodes may have the room all the same: that of ended pods counts as use of their queue until their job's end.
+        return shortage or self._short(tried, needs, lack)
 
     def _short(self, tried: PlacementTry, needs: Needs, lack: QuotaLack) -> Shortage:
         """The shortage of a whole quorum for such a lack."""

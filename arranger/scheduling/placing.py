@@ -247,10 +247,17 @@ class Placing:
             return Shortage(group, (), found, asked)
         topology = tried.lack[1] if tried.lack is not None and tried.lack[0] == group else None
         lack = self.quotas.lack(tried.job, {group: 1})
-        if lack is not None:
+        if lack is not None and not self._lacks_nodes(tried, group, lack):
             return self.short_of_quota(tried, group, lack, found=found, asked=asked)
         reasons = self._reasons(tried, group)
         return self.told(tried, Shortage(group, reasons, found, asked, topology=topology))
+
+    def _lacks_nodes(self, tried: PlacementTry, group: int, lack: QuotaLack) -> bool:
+        """Whether no node would take the group's next pod, and no limit keeps one from it."""
+        if not self.quotas.keep_nothing(lack):
+            return False
+        shape = tried.groups[group].shape
+        return not self._in_domains(tried, group).room(shape, self.pod(tried.job, group)).any()
 
     def short_of_quota(self, tried: PlacementTry, group: int, lack: QuotaLack, *, found: int, asked: int) -> Shortage:
         """The shortage for an exhausted quota; it checks no nodes."""

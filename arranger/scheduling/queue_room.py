@@ -103,6 +103,10 @@ class _Resource:
         totals = state.queue_totals
         self._used = [totals[of].get(name, 0) if of in totals else 0 for of in limits.names]
         self._total = total
+        #: Whether the guarantees keep nothing, for a while.
+        self.lends = False
+        #: What the jobs of all queues use together, if some queue has a guarantee.
+        self._in_use = 0
         self._inside = self._held(name, state) if name in limits.guaranteed else []
 
     def _held(self, name: str, state: State) -> list[int]:
@@ -111,6 +115,7 @@ class _Resource:
         for queue, amounts in state.queue_use.own.items():
             if name in amounts:
                 inside[self._limits.at.get(queue, _ROOT)] += amounts[name]
+                self._in_use += amounts[name]
         parents = self._limits.parents
         for at in range(len(parents) - 1, -1, -1):
             inside[parents[at]] += min(max(inside[at], promised[at]), most[at])
@@ -123,6 +128,7 @@ class _Resource:
             used[queue] += amount
         if not inside:
             return
+        self._in_use += amount
         for queue in way:
             before, most, promised = inside[queue], self._most[queue], self._promised[queue]
             inside[queue] = after = before + amount
@@ -131,7 +137,7 @@ class _Resource:
 
     def left(self, at: int) -> int:
         """What the tightest limit of a queue leaves: the least of `limits`."""
-        used, inside, least, slack = self._used, self._inside, _NO_LIMIT, 0
+        used, inside, least, slack = self._used, self._inside if not self.lends else (), _NO_LIMIT, 0
         for queue in self._ways[at]:
             most = self._most[queue]
             least = min(least, most - used[queue])
@@ -145,19 +151,24 @@ class _Resource:
 
     def limits(self, at: int) -> Iterator[_Limit]:
         """Every limit from a queue to the root."""
-        slack, names = 0, self._limits.names
+        slack, names, kept = 0, self._limits.names, bool(self._inside) and not self.lends
         for queue in self._ways[at]:
-            most, inside = self._most[queue], self._inside[queue] if self._inside else 0
+            most, inside = self._most[queue], self._inside[queue] if kept else 0
             promised = self._promised[queue]
             slack += max(promised - inside, 0)
             if most != _NO_LIMIT:
                 yield _Limit(most - self._used[queue], LimitKind.CAPABILITY, names[queue], most)
-            if most != _NO_LIMIT and self._inside:
+            if most != _NO_LIMIT and kept:
                 free = max(most - max(promised, inside), 0)
                 yield _Limit(slack + free, LimitKind.GUARANTEES, names[queue], most)
-        if self._inside:
+        if kept:
             free = max(self._total - self._inside[_ROOT], 0)
             yield _Limit(slack + free, LimitKind.GUARANTEES, ROOT, self._total)
+
+    @property
+    def unused(self) -> int:
+        """What no queue's jobs use of what the nodes offer, kept or not."""
+        return self._total - self._in_use
 
 
 class QueueRoom:
@@ -193,6 +204,15 @@ class QueueRoom:
         while at != _ROOT:
             self._running[at] += jobs
             at = self._limits.parents[at]
+
+    def lend(self, lends: bool) -> None:
+        """From now on the guarantees keep nothing, or keep again what they did."""
+        for of in self._resources.values():
+            of.lends = lends
+
+    def unused(self, resource: str) -> int:
+        """What no queue's jobs use of a resource with guarantees, kept or not."""
+        return self._resources[resource].unused
 
     def left(self, name: str, resource: str) -> int:
         """What the tightest limit leaves of a limited resource."""

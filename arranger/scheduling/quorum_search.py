@@ -46,6 +46,14 @@ class QuorumSearch:
             return self._in_a_domain(tried, needs, whole, key)
         return self._within(self._placing.filters, tried, needs, key)
 
+    def simply(self, tried: PlacementTry, needs: Needs) -> Shortage | None:
+        """As `place`, on all nodes and without a complete search: why a quorum fails of which it is known that nodes
+        lack."""
+        whole = tried.job.valid_spec.whole_topology
+        if whole is not None:
+            tried.area = len(whole.levels)
+        return self._one_after_the_other(self._placing.filters, tried, needs)
+
     def _within(self, filters: Filters, tried: PlacementTry, needs: Needs, key: Hashable) -> Shortage | None:
         """`place` on the nodes that these filters are for."""
         shortage = self._one_after_the_other(filters, tried, needs)

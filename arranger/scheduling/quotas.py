@@ -7,13 +7,14 @@ placements, assumed pods, and what the cycle itself places. So a pod that was ju
 status and by its placement, until it is observed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from arranger.events.kinds import QuotaSeen
 from arranger.model.config import VERDICTS
 from arranger.model.job import LEADER_GROUP, JobSpec, PodGroup
 from arranger.model.pod import TERMINAL
-from arranger.model.quota import QuotaLack, covers, usage, used_by
+from arranger.model.quota import LimitKind, QuotaLack, covers, usage, used_by
 from arranger.projections.jobs import JobRecord
 from arranger.projections.queue_use import JOBS, queue_of
 from arranger.projections.state import State
@@ -83,6 +84,7 @@ class Quotas:
     def __init__(self, state: State, time_ms: int, limits: QueueLimits | None = None, verdicts: int = VERDICTS) -> None:
         """`limits` are those of the state's tree of queues, if they are known."""
         self._state = state
+        self._verdicts = verdicts
         self._room = QueueRoom(state, time_ms, limits, verdicts) if state.queue_tree.limited else None
         #: Whether a job is the record of a pod, its namespace, and the queue that it names → its accounts; found on
         #: first use.
@@ -226,6 +228,25 @@ class Quotas:
         """Whether some queue has a guarantee. They never leave less than 0, so `exceeded` knows nothing of them."""
         return self._room is not None and bool(self._room.guaranteed)
 
+    def keep_nothing(self, lack: QuotaLack) -> bool:
+        """Whether as much would lack if no guarantee kept anything: then it is nodes that lack. Within a queue's
+        capability, that is named first."""
+        if self._room is None or self._verdicts < 8 or lack.limit != LimitKind.GUARANTEES or lack.queue:
+            return False
+        return lack.needed > self._room.unused(lack.resource)
+
+    @contextmanager
+    def without_guarantees(self) -> Iterator[None]:
+        """Meanwhile the guarantees keep nothing."""
+        assert self._room is not None
+        self._roomy = None
+        self._room.lend(True)
+        try:
+            yield
+        finally:
+            self._roomy = None
+            self._room.lend(False)
+
     def exceeded(self, job: JobRecord) -> bool:
         """Whether what the cycle placed exceeds a limit of the job's queue."""
         if self.full(job) is not None:
@@ -257,7 +278,7 @@ class Quotas:
         spec = job.valid_spec
         for account in self._limiting(job):
             if lacks := account.lacks(_sum(account, spec, pods)):
-                return _first(lacks)
+                return self._first(lacks)
         return None
 
     def remainders(self, job: JobRecord, groups: Sequence[int]) -> tuple[list[list[int]], list[int]]:
@@ -291,8 +312,13 @@ class Quotas:
                 each = sorted((account.uses(of).get(name, 0), of.count) for of in sets)
                 needed[name] = needed.get(name, 0) + _cheapest(each, workers)
             if lacks := account.lacks(needed):
-                return _first(lacks)
+                return self._first(lacks)
         return None
+
+    def _first(self, lacks: list[QuotaLack]) -> QuotaLack:
+        """The first lack by name; a limit comes before nodes that lack, and of limits one that even an empty
+        namespace exceeds."""
+        return min(lacks, key=lambda lack: (self.keep_nothing(lack), not lack.never))
 
 
 def _namespace_of(job: JobRecord) -> str:
@@ -306,11 +332,6 @@ def quorum_lacks(state: State, job: JobRecord, policy: PodPolicy, group: int) ->
     none, for one more pod of the group."""
     needs = {of: len(indices) for of, indices in quorum_needs(job, policy).items()}
     return Quotas(state, state.time_ms).lacks(job, needs or {group: 1})
-
-
-def _first(lacks: list[QuotaLack]) -> QuotaLack:
-    """The first lack by name; a lack that even an empty namespace has comes first."""
-    return min(lacks, key=lambda lack: not lack.never)
 
 
 def _sum(account: _Account | QueueAccount, spec: JobSpec, pods: Pods) -> dict[str, int]:

@@ -22,7 +22,7 @@ from arranger.scheduling.complete_search import holds_volumes
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.queue import waiting_jobs
 from arranger.scheduling.registry import BUILT_IN
-from tests.simulation.queue_rules import crowded, unusable
+from tests.simulation.queue_rules import crowded, untrue_guarantee, unusable
 from tests.simulation.room_rules import folded, hold_for_others
 
 
@@ -53,6 +53,8 @@ def needless(
                 yield job.uid, f"a job gave room to another one, and its reason is {told}"
         elif not job.placements and job.waits is None:
             yield job.uid, "a job waits without a reason"
+        elif job.uid in told_now and not moved and (untrue := untrue_guarantee(state, job)):
+            yield job.uid, f"a job waits for the guarantees of other queues, and {untrue}"
         elif (
             # What the cycle decided may make what is reserved smaller, for the next one. A job that has just got nodes
             # elsewhere is lent reserved room by the next one too.

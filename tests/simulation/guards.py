@@ -52,6 +52,7 @@ from arranger.scheduling.placement_try import PlacementTry
 from arranger.scheduling.placer import Placer
 from arranger.scheduling.preemption import Preemption as Preempting
 from arranger.scheduling.queue_room import QueueRoom
+from arranger.scheduling.quotas import Quotas
 from arranger.scheduling.reservations import Reservations
 from arranger.scheduling.room_search import RoomSearch
 from arranger.scheduling.volume_filters import VolumeBinding, VolumeRestrictions
@@ -589,6 +590,7 @@ GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "that no job starts before its room is free": _without(stages, "room_is_free", True),
     "how long a job waits for room": _without(awaited_room, "awaited_until_ms", 0),
     "who may give room": _any_may_give_room,
+    "that guarantees are a reason only where they keep room": _without(Quotas, "keep_nothing", False),
     "that no job gives room to one of equal priority": _equals_give_room,
     "how room may be taken in a queue": _without(Candidates, "rules", Preemption()),
     "that only queues above their share give room": _without(candidates.Line, "may_reclaim", True),

@@ -97,8 +97,7 @@ def outdated_reason(state: State, job: JobRecord, lack: QuotaLack) -> str:
     seen = state.queues.get(lack.queue)
     spec = seen.spec if seen is not None and seen.spec is not None else DEFAULT_SPEC
     if lack.limit == LimitKind.GUARANTEES:
-        of_others = (of.spec for of in state.queues.values() if of.spec is not None)
-        return "" if any(dict(of.guarantee).get(lack.resource) for of in of_others) else "nothing is guaranteed"
+        return untrue_guarantee(state, job)
     if lack.queue not in way_of(state, name_of(state, job)):
         return f"it isn't below queue {lack.queue}"
     used = use_of_queues(state).get(lack.queue, Counter())
@@ -111,6 +110,24 @@ def outdated_reason(state: State, job: JobRecord, lack: QuotaLack) -> str:
         return f"queue {lack.queue} has {used['']} of {spec.max_running} jobs with nodes" if fits else ""
     others = [of.uid for of in state.jobs.values() if of.active and not of.placements]
     return "" if crowded(state, job, others) else f"queue {lack.queue} has fewer waiting jobs than its maxWaiting"
+
+
+def untrue_guarantee(state: State, job: JobRecord) -> str:
+    """Why guarantees don't keep the room that a job says that they keep; empty if they do, or if it says nothing."""
+    lack, way = job.waits.shortage.quota if job.waits is not None else None, way_of(state, name_of(state, job))
+    if lack is None or lack.limit != LimitKind.GUARANTEES:
+        return ""
+    nodes = state.nodes
+    if lack.resource in nodes.columns:  # what pods of ended jobs leave counts as use of their queues for a while
+        free = nodes.allocatable.sum(axis=0) - nodes.used.sum(axis=0)
+        if free[nodes.columns[lack.resource]] >= lack.needed:
+            return ""
+    used = use_of_queues(state)
+    for name, seen in state.queues.items():
+        promised = dict(seen.spec.guarantee).get(lack.resource, 0) if seen.spec is not None else 0
+        if name not in way and promised > used.get(name, Counter())[lack.resource]:
+            return ""
+    return f"none keeps any {lack.resource}"
 
 
 def unusable(state: State, job: JobRecord) -> str:

@@ -192,6 +192,64 @@ def test_a_guarantee_is_kept_where_nodes_have_gone() -> None:
     assert (gpus(first), gpus(second)) == (3, 0)
 
 
+@pytest.mark.parametrize("of_queue", ["rl", "default"])
+def test_a_guarantee_that_is_used_up_keeps_nothing_from_anybody(of_queue: str) -> None:
+    """The room is taken, not kept: a job of the queue itself and one of another queue lack nodes."""
+    there = world(gpus=8)
+    there.queue("rl", guarantee=((GPU, 3),))
+    job(there, "first", "rl", 4)
+    there.cycle()
+    second = job(there, "second", of_queue, 5, created=1)
+    there.cycle()
+    assert lack(second) is None and second.waits is not None
+    [(reason, nodes)] = second.waits.shortage.reasons
+    assert (reason.kind, reason.name, nodes) == (ReasonKind.INSUFFICIENT, GPU, 1)
+    assert (second.waits.shortage.found, second.waits.shortage.asked) == (5, 6)  # the leader and the four that fit
+
+
+def test_the_guarantee_of_a_jobs_own_queue_keeps_nothing_from_it() -> None:
+    there = world(gpus=8)
+    there.queue("rl", guarantee=((GPU, 6),))
+    job(there, "first", "default", 2)
+    there.cycle()
+    second = job(there, "second", "rl", 7, created=1)
+    there.cycle()
+    assert lack(second) is None
+
+
+def test_room_that_would_not_be_enough_without_guarantees_lacks_on_nodes() -> None:
+    """One GPU is kept idle, but with it the job wouldn't fit, either."""
+    there = world(gpus=8)
+    there.queue("rl", guarantee=((GPU, 1),))
+    job(there, "first", "default", 4)
+    there.cycle()
+    second, third = job(there, "second", "default", 5, created=1), job(there, "third", "default", 4, created=2)
+    there.cycle()
+    assert lack(second) is None
+    assert lack(third) == QuotaLack("", GPU, 4, 3, 8, "", LimitKind.GUARANTEES)
+
+
+def test_further_pods_lack_nodes_where_nothing_is_kept() -> None:
+    there = world(gpus=8)
+    there.queue("rl", guarantee=((GPU, 3),))
+    job(there, "first", "rl", 3)
+    there.cycle()
+    second = job(there, "second", "default", 7, min_workers=2, created=1)
+    there.cycle()
+    assert gpus(second) == 5 and lack(second) is None and second.waits is not None and second.waits.shortage.further
+
+
+def test_in_logs_with_the_rules_of_before_any_guarantee_was_the_reason() -> None:
+    there = world(gpus=8)
+    there.config = msgspec.structs.replace(there.config, verdicts=7)
+    there.queue("rl", guarantee=((GPU, 3),))
+    job(there, "first", "rl", 4)
+    there.cycle()
+    second = job(there, "second", "default", 5, created=1)
+    there.cycle()
+    assert lack(second) == QuotaLack("", GPU, 5, 4, 8, "", LimitKind.GUARANTEES)
+
+
 def test_a_quorum_that_no_nodes_can_hold_is_infeasible_whatever_is_guaranteed() -> None:
     there = world(gpus=4)
     there.queue("rl", guarantee=((GPU, 3),))
