@@ -10,6 +10,7 @@ from arranger.model.config import CycleConfig
 from arranger.model.devices import DecidedDevices
 from arranger.model.job import LEADER_GROUP, PlacedPods, Slot
 from arranger.model.quota import LimitKind, QuotaLack
+from arranger.projections.departing import ends_by_itself
 from arranger.projections.devices import needs_of
 from arranger.projections.jobs import JobRecord, runs
 from arranger.projections.state import State
@@ -41,6 +42,7 @@ class Placer:
         time_ms = state.time_ms if time_ms is None else time_ms
         kept = Kept() if kept is None else kept
         self.placing = self._placing = Placing(state, config, policies, time_ms=time_ms, observer=observer, kept=kept)
+        self._state = state
         self._search = QuorumSearch(self._placing)
         self._memory = QuorumMemory(self._placing)
         self._consents = Consents(state, self._placing)
@@ -234,7 +236,10 @@ class Placer:
         return False
 
     def _left(self, tried: PlacementTry) -> dict[int, tuple[Sequence[int], int]]:
-        """The further pods of a job; none of one that holds none, if its queue has no room."""
+        """The further pods of a job; none of one whose pods show its end, or that holds none, if its queue has no
+        room."""
+        if self._placing.config.verdicts >= 8 and ends_by_itself(self._state, tried.job):
+            return {}
         free = free_indices(tried.job, in_start_order(tried.job.valid_spec), tried.pieces)
         full = self._placing.quotas.full(tried.job) if not tried.pieces else None
         if full is None:

@@ -7,6 +7,7 @@ import pytest
 
 from arranger.events import kinds as k
 from arranger.lifecycle.stages import next_decision
+from arranger.model.config import VERDICTS
 from arranger.model.job import Stage
 from arranger.model.pod import PodTimes
 from arranger.model.stages import StageReason
@@ -15,7 +16,7 @@ from arranger.projections.jobs import JobRecord
 from arranger.scheduling import NoRoomKind, why_no_room
 from arranger.scheduling.cycle import Cycles
 from tests.unit.test_preemption import GPU, SMALL, preempted, running, waiting, world
-from tests.world import World
+from tests.world import World, shape
 
 GPUS = (("nvidia.com/gpu", 4),)
 
@@ -103,6 +104,20 @@ def test_a_job_that_has_succeeded_gives_no_room_even_if_its_own_is_not_enough() 
     of.control()
     decision = preempted(of)
     assert decision is not None and [victim.job_uid for victim in decision.victims] == [other.uid]
+
+
+@pytest.mark.parametrize("verdicts", [VERDICTS, 7])
+def test_a_job_whose_pods_show_its_end_gets_no_further_nodes(verdicts: int) -> None:
+    of = world(nodes=1)
+    of.config = msgspec.structs.replace(of.config, verdicts=verdicts)
+    sets = [("needed", 2, shape(cpu=1, gpus=2)), ("further", 1, shape(cpu=1, gpus=4))]
+    job = of.job("a", workers=sets, min_workers=2, equals=True, success=(1,))
+    of.settle()
+    assert len(job.placements) == 2
+    for number in range(2):
+        of.run_pod(job, (1, number), "n0", phase="Succeeded")
+    of.cycle()
+    assert len(job.placements) == (verdicts < 8)  # the room of what has finished is free
 
 
 def test_a_pod_of_another_owner_that_is_being_deleted_is_waited_for_until_it_hangs() -> None:
