@@ -925,10 +925,12 @@ class Checks:
         state, world = self._world.oracle.state, self._world
         unforeseen = dataclasses.replace(state, forecasts={})  # a forecast is no reason to wait
         events = take_cycle(unforeseen, world.cycle_config, state.time_ms)
+        # Whoever waits for the time of its next cycle must know what that one would find out.
+        later = take_cycle(unforeseen, world.cycle_config, max(world.clock.now_ms(), state.time_ms))
         found = [
             ("", f"a cycle would still say {type(event).__name__}")
-            for event in events
-            if isinstance(event, k.Placed | k.Preempted)
+            for event in (*events, *(event for event in later if isinstance(event, k.Reserved)))
+            if isinstance(event, k.Placed | k.Preempted | k.Reserved)
         ]
         for job in state.jobs.values():
             if job.stage in (Stage.PENDING, Stage.RESCHEDULING) and job.schedule_state == ScheduleState.SUCCEED:

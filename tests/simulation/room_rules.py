@@ -459,15 +459,20 @@ def _fits(
     return placer.fits(as_counted(state, job))
 
 
-def hold_for_others(state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False) -> None:
+def hold_for_others(
+    state: State, placer: Placer, cycle: k.CycleTaken, job: JobRecord, *, due: bool = False, left: bool = False
+) -> None:
     """Take the reservations of other jobs out of the placer's view; with `due` only those of jobs that can start with
-    them once their guests have left, and those who leave anyway."""
+    them once their guests have left, and those who leave anyway. With `left`, also what those are still to leave for
+    them whose end they await: that isn't there for another job."""
     reservations = Reservations(state, cycle.config, placer, [], time_ms=cycle.time_ms)
     for uid, reservation in state.reservations.items():
         decided, other = reservation.decided, state.jobs[uid]
         present = decided.based_on == other.version and all(state.nodes.has(of.node) for of in decided.pods)
         if uid != job.uid and present and (not due or job.uid in other.slots.asked or _may_start(state, cycle, other)):
             reservations.hold(other, decided)
+    for held in reservations._held.values() if left else ():
+        placer.view.hold(held.rooms.rows, held.left)
 
 
 def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool = True, guests: bool = True) -> bool:
@@ -475,7 +480,7 @@ def _may_start(state: State, cycle: k.CycleTaken, job: JobRecord, *, alone: bool
     unless it is `alone`, beside the reservations of others. What a guest of several leaves is held for the others."""
     placer = Placer(state, cycle.config, BUILT_IN, time_ms=cycle.time_ms)
     if not alone:
-        hold_for_others(state, placer, cycle, job)
+        hold_for_others(state, placer, cycle, job, left=True)
     vacating = Vacating(state, placer.placing)
     vacating.release(vacating.of_pods(vacating.leaving))
     guests = guests and not takes_none(job, cycle.config)  # else it asks none of them to leave
